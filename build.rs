@@ -1,0 +1,16 @@
+//! Compiles `proto/` with protox: no system protoc is needed.
+
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let files =
+        ["proto/psched.proto", "proto/node.proto", "proto/attach.proto", "proto/shepherd.proto"];
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_source_info(true).include_imports(true).open_files(files)?;
+    let descriptors = compiler.file_descriptor_set();
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("psched.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().bytes(".psched.v1").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! How an application ends, and the status that aprun makes of it.
+//!
+//! *The first bad end decides.* A bad end is a PE that exits with a code other than 0, dies by a
+//! signal, aborts or leaves without PMI's finalize; or something that psched does to the whole
+//! application (apkill, a time limit, ...). Whoever sees one stamps it with a time; the earliest
+//! stamp of all hosts is the *decisive* one ([`Decisive`]), and its cause gives the status
+//! ([`Cause::status`]). PEs that are ended in consequence (TERM, KILL to the others) don't count.
+
+use super::Key;
+use crate::machine::Nid;
+use std::time::Duration;
+
+/// Why an application ended, or will end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A PE ended with a code other than 0. Alone it does not end the application.
+    PeExit { rank: u32, nid: Nid, code: u8 },
+    /// A PE died by a signal.
+    PeSignal { rank: u32, nid: Nid, signal: i32 },
+    /// MPI_Abort(code).
+    Abort { rank: u32, nid: Nid, code: i32 },
+    /// A PE ended after PMI's init without its finalize.
+    NoFinalize { rank: u32, nid: Nid, code: u8 },
+    /// What a PE sent on its PMI connection is not the protocol.
+    Garbage { rank: u32, nid: Nid, text: String },
+    /// apkill, by this user.
+    Kill { signal: i32, uid: u32 },
+    /// The time limit of the posting.
+    TimeLimit { limit: Duration },
+    /// aprun died.
+    FrontGone,
+    /// aprun's stdout was closed.
+    StdoutClosed,
+    /// A PE could not be executed, `errno` being why; `text` names the file and the cure.
+    LaunchFailed { rank: u32, nid: Nid, errno: i32, text: String },
+    /// apshepherd died, or could not be started.
+    ShepherdLost { nid: Nid, text: String },
+    /// A node lost the application, or died with it.
+    NodeLost { nid: Nid, text: String },
+    /// psched has no record of it.
+    NoRecord,
+}
+
+/// aprun's status when aprun itself failed, or the application never started, or its node,
+/// shepherd or record was lost.
+pub const STATUS_FAILED: u8 = 125;
+/// The executable can't be executed.
+pub const STATUS_NOT_EXECUTABLE: u8 = 126;
+/// The executable was not found.
+pub const STATUS_NOT_FOUND: u8 = 127;
+/// The time limit was reached.
+pub const STATUS_TIME_LIMIT: u8 = 124;
+/// What a shell reports of a process that died by SIGPIPE.
+pub const STATUS_STDOUT_CLOSED: u8 = 141;
+
+/// errno ENOENT on every Linux: the one that means "not found".
+const ENOENT: i32 = 2;
+
+impl Cause {
+    /// aprun's exit status.
+    ///
+    /// ```
+    /// # use psched::{apteam::ending::Cause, machine::Nid};
+    /// let abort = |code| Cause::Abort { rank: 0, nid: Nid(0), code };
+    /// assert_eq!((abort(3).status(), abort(256).status(), abort(-1).status()), (3, 1, 255));
+    /// assert_eq!(Cause::Kill { signal: 15, uid: 0 }.status(), 143);
+    /// ```
+    pub fn status(&self) -> u8 {
+        let by_signal = |signal: i32| 128u8.saturating_add(u8::try_from(signal).unwrap_or(127));
+        match self {
+            Cause::PeExit { code, .. } => *code,
+            Cause::PeSignal { signal, .. } | Cause::Kill { signal, .. } => by_signal(*signal),
+            Cause::Abort { code, .. } => (code.rem_euclid(256) as u8).max(1),
+            Cause::NoFinalize { code, .. } => (*code).max(1),
+            Cause::Garbage { .. } => 1,
+            Cause::TimeLimit { .. } => STATUS_TIME_LIMIT,
+            Cause::StdoutClosed => STATUS_STDOUT_CLOSED,
+            Cause::LaunchFailed { errno: ENOENT, .. } => STATUS_NOT_FOUND,
+            Cause::LaunchFailed { .. } => STATUS_NOT_EXECUTABLE,
+            Cause::FrontGone
+            | Cause::ShepherdLost { .. }
+            | Cause::NodeLost { .. }
+            | Cause::NoRecord => STATUS_FAILED,
+        }
+    }
+
+    /// Whether it ends the application: everything but a PE's plain exit.
+    pub fn ends_application(&self) -> bool {
+        !matches!(self, Cause::PeExit { .. })
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cause::PeExit { rank, nid, code } => {
+                write!(f, "PE {rank} on NID {nid} exited with code {code}")
+            }
+            Cause::PeSignal { rank, nid, signal } => {
+                write!(f, "PE {rank} on NID {nid} died: {}", signal_text(*signal))
+            }
+            Cause::Abort { rank, nid, code } => {
+                write!(f, "PE {rank} on NID {nid} called MPI_Abort({code})")
+            }
+            Cause::NoFinalize { rank, nid, code } => write!(
+                f,
+                "PE {rank} on NID {nid} exited with code {code} without calling MPI_Finalize"
+            ),
+            Cause::Garbage { rank, nid, text } => write!(
+                f,
+                "PE {rank} on NID {nid} sent something on its PMI connection that is not PMI-1: {text}"
+            ),
+            Cause::Kill { signal, uid } => {
+                write!(f, "killed by user {uid} ({})", signal_text(*signal))
+            }
+            Cause::TimeLimit { limit } => {
+                write!(f, "its time limit of {} s is over", limit.as_secs_f64())
+            }
+            Cause::FrontGone => f.write_str("its aprun has died"),
+            Cause::StdoutClosed => f.write_str("aprun's standard output was closed"),
+            Cause::LaunchFailed { rank, nid, text, .. } => {
+                write!(f, "PE {rank} on NID {nid} could not be started: {text}")
+            }
+            Cause::ShepherdLost { nid, text } => {
+                write!(f, "apshepherd on NID {nid} was lost: {text}")
+            }
+            Cause::NodeLost { nid, text } => write!(f, "NID {nid} lost the application: {text}"),
+            Cause::NoRecord => f.write_str("psched has no record of it"),
+        }
+    }
+}
+
+/// A signal as the closing lines name it: `Segmentation fault (signal 11)`.
+pub fn signal_text(signal: i32) -> String {
+    match signal_name(signal) {
+        Some(name) => format!("{name} (signal {signal})"),
+        None => format!("signal {signal}"),
+    }
+}
+
+/// What a shell calls a death by this signal: `Killed`, `Segmentation fault`.
+pub fn signal_name(signal: i32) -> Option<&'static str> {
+    // Linux numbers on every architecture but alpha, mips, parisc and sparc.
+    const NAMES: [&str; 31] = [
+        "Hangup",
+        "Interrupt",
+        "Quit",
+        "Illegal instruction",
+        "Trace/breakpoint trap",
+        "Aborted",
+        "Bus error",
+        "Floating point exception",
+        "Killed",
+        "User defined signal 1",
+        "Segmentation fault",
+        "User defined signal 2",
+        "Broken pipe",
+        "Alarm clock",
+        "Terminated",
+        "Stack fault",
+        "Child exited",
+        "Continued",
+        "Stopped (signal)",
+        "Stopped",
+        "Stopped (tty input)",
+        "Stopped (tty output)",
+        "Urgent I/O condition",
+        "CPU time limit exceeded",
+        "File size limit exceeded",
+        "Virtual timer expired",
+        "Profiling timer expired",
+        "Window changed",
+        "I/O possible",
+        "Power failure",
+        "Bad system call",
+    ];
+    NAMES.get(usize::try_from(signal).ok()?.checked_sub(1)?).copied()
+}
+
+/// A cause and when it came, in nanoseconds of psched's CLOCK_MONOTONIC (on one host, of the
+/// host's).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decisive {
+    /// When.
+    pub at_ns: u64,
+    /// What.
+    pub cause: Cause,
+}
+
+impl Decisive {
+    /// The earlier of two; the first on a tie.
+    pub fn earlier(first: Option<Decisive>, second: Option<Decisive>) -> Option<Decisive> {
+        match (first, second) {
+            (Some(a), Some(b)) => Some(if b.at_ns < a.at_ns { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// How a PE ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PeEnd {
+    /// Its exit code.
+    Exit(u8),
+    /// The signal that ended it.
+    Signal(i32),
+}
+
+/// How many PEs ended in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndCount {
+    /// Which way.
+    pub end: PeEnd,
+    /// How many.
+    pub count: u32,
+    /// psched ended them in consequence of something else.
+    pub consequence: bool,
+}
+
+/// Resources used, summed over PEs (`max_rss_kib`: the largest).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// User CPU time.
+    pub utime: Duration,
+    /// System CPU time.
+    pub stime: Duration,
+    /// Largest resident set of a PE, in KiB.
+    pub max_rss_kib: u64,
+    /// Blocks read.
+    pub inblocks: u64,
+    /// Blocks written.
+    pub outblocks: u64,
+}
+
+impl Usage {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Usage) -> Usage {
+        Usage {
+            utime: self.utime + other.utime,
+            stime: self.stime + other.stime,
+            max_rss_kib: self.max_rss_kib.max(other.max_rss_kib),
+            inblocks: self.inblocks + other.inblocks,
+            outblocks: self.outblocks + other.outblocks,
+        }
+    }
+}
+
+/// How one host's part of an application ended, or the whole of it when merged.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct HostEnd {
+    /// Which application.
+    pub key: Key,
+    /// The nodes that it speaks of.
+    pub nids: Vec<Nid>,
+    /// PEs ran user code.
+    pub launched: bool,
+    /// The first bad thing seen there.
+    pub first: Option<Decisive>,
+    /// How the PEs ended, by end.
+    pub ends: Vec<EndCount>,
+    /// What they used.
+    pub usage: Usage,
+    /// Processes left behind by PEs, which psched ended.
+    pub leftovers: u32,
+    /// Time from go to empty.
+    pub run: Duration,
+}
+
+impl HostEnd {
+    /// This end and another host's, as one.
+    #[must_use]
+    pub fn and(mut self, other: HostEnd) -> HostEnd {
+        self.nids.extend(other.nids);
+        self.launched |= other.launched;
+        self.first = Decisive::earlier(self.first, other.first);
+        for end in other.ends {
+            count_end(&mut self.ends, end);
+        }
+        self.usage = self.usage.and(other.usage);
+        self.leftovers += other.leftovers;
+        self.run = self.run.max(other.run);
+        self
+    }
+
+    /// aprun's exit status.
+    pub fn status(&self) -> u8 {
+        self.first.as_ref().map_or(0, |d| d.cause.status())
+    }
+}
+
+/// Adds to the counts of ends, which stay sorted by end.
+pub fn count_end(ends: &mut Vec<EndCount>, more: EndCount) {
+    let same = ends.binary_search_by_key(&(more.end, more.consequence), |e| (e.end, e.consequence));
+    match same {
+        Ok(i) => ends[i].count += more.count,
+        Err(i) => ends.insert(i, more),
+    }
+}

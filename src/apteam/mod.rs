@@ -1,0 +1,16 @@
+//! What runs: applications, their shapes, placement lists and ends, as plain data.
+//!
+//! An *application* is one parallel program; its *apteam* is the record that psched creates and
+//! destroys. Everything about it that crosses a wall of the house is here: the record itself
+//! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
+//! ([`launch`]), how it ends ([`ending`]), and the messages that the processes exchange ([`talk`]).
+
+pub mod ending;
+mod ids;
+pub mod launch;
+pub mod place;
+pub mod posting;
+pub mod record;
+pub mod talk;
+
+pub use ids::{Apid, Incarnation, Key, Ticket};

@@ -1,0 +1,90 @@
+//! The placement list: which nodes, which of their processors, how many PEs on each.
+
+use super::posting::Shape;
+use crate::machine::Nid;
+
+/// One node's part of an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node.
+    pub nid: Nid,
+    /// Numbers of the node's processors, PE by PE, `depth` for each.
+    pub processors: Vec<u32>,
+    /// PEs here, at least 1.
+    pub pes: u32,
+}
+
+/// The nodes of an application in rank order: the first PEs on the first place, and so on.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PlacementList(pub Vec<Place>);
+
+/// One PE of a placement: what each apinit works out for itself from the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedPe {
+    /// Its rank, from 0.
+    pub rank: u32,
+    /// Its node.
+    pub nid: Nid,
+    /// Its processors on that node.
+    pub processors: Vec<u32>,
+}
+
+impl PlacementList {
+    /// Every PE with its node and processors, in rank order.
+    ///
+    /// ```
+    /// # use psched::{apteam::{place::*, posting::Shape}, machine::Nid};
+    /// let list = PlacementList(vec![
+    ///     Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
+    ///     Place { nid: Nid(4), processors: vec![5, 6], pes: 1 },
+    /// ]);
+    /// let last = list.pes(2).last().unwrap();
+    /// assert_eq!((last.rank, last.nid, last.processors), (2, Nid(4), vec![5, 6]));
+    /// ```
+    pub fn pes(&self, depth: u32) -> impl Iterator<Item = PlacedPe> + '_ {
+        let depth = depth.max(1) as usize;
+        let on_each = self.0.iter().flat_map(move |place| {
+            (0..place.pes as usize).map(move |i| {
+                let own = place.processors.iter().skip(i * depth).take(depth);
+                (place.nid, own.copied().collect())
+            })
+        });
+        (0..).zip(on_each).map(|(rank, (nid, processors))| PlacedPe { rank, nid, processors })
+    }
+
+    /// The nodes, in rank order.
+    pub fn nids(&self) -> impl Iterator<Item = Nid> + '_ {
+        self.0.iter().map(|p| p.nid)
+    }
+
+    /// The node of a rank.
+    pub fn nid_of(&self, rank: u32) -> Option<Nid> {
+        let mut before = 0u32;
+        self.0
+            .iter()
+            .find(|p| {
+                before = before.saturating_add(p.pes);
+                rank < before
+            })
+            .map(|p| p.nid)
+    }
+
+    /// Whether the list is a whole one for this shape: its PEs add up, each has its processors.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        self.0.iter().map(|p| u64::from(p.pes)).sum::<u64>() == u64::from(shape.width)
+            && self.0.iter().all(|p| {
+                p.pes > 0 && p.processors.len() as u64 == u64::from(p.pes) * u64::from(shape.depth)
+            })
+    }
+}
+
+/// The part of a placement that one apinit holds.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct HostPart {
+    /// Its nodes.
+    pub nids: Vec<Nid>,
+    /// Path of its unix socket.
+    pub socket: String,
+    /// Tells hosts apart: PEs under one id share memory, and PMI is told so.
+    pub host_id: String,
+}

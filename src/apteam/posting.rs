@@ -1,0 +1,103 @@
+//! What aprun asks for.
+
+use std::time::Duration;
+
+/// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// PEs, at least 1.
+    pub width: u32,
+    /// Processors for each PE, at least 1.
+    pub depth: u32,
+    /// PEs on each node; the last node of the application may have fewer. `None`: as the free
+    /// space has it.
+    pub per_node: Option<u32>,
+}
+
+impl Shape {
+    /// width x depth.
+    pub fn processors(&self) -> u64 {
+        u64::from(self.width) * u64::from(self.depth)
+    }
+}
+
+/// Whose it is, as the kernel said when the posting came.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// For display only: the name, or the number where it has none.
+    pub name: String,
+}
+
+/// Which MPI an executable is linked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mpi {
+    /// None that is known.
+    #[default]
+    None,
+    /// libmpich.so.12 and its relatives: PMI-1.
+    Mpich,
+    /// libmpi.so.40.
+    OpenMpi,
+}
+
+/// What aprun read of the executable.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Executable {
+    /// Its path.
+    pub path: String,
+    /// e_machine of its ELF header; 0 for a script.
+    pub machine: u16,
+    /// The program interpreter, of an ELF file or of a script; empty: none.
+    pub interpreter: String,
+    /// Begins with #!.
+    pub script: bool,
+    /// Which MPI it is linked with.
+    pub mpi: Mpi,
+}
+
+/// A request for placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posting {
+    /// Random, from the front end: the same posting sent twice is one application.
+    pub request_id: [u8; 16],
+    /// How many processors, and in what layout.
+    pub shape: Shape,
+    /// `-m`: bytes for each PE.
+    pub memory_per_pe: Option<u64>,
+    /// For display: the command as typed.
+    pub command: String,
+    /// `-t`: CPU time of each PE.
+    pub cpu_limit: Option<Duration>,
+    /// `--time-limit`: time run.
+    pub time_limit: Option<Duration>,
+    /// No room now: refuse instead of waiting.
+    pub immediate: bool,
+    /// What is to be run.
+    pub executable: Executable,
+}
+
+/// Words that explain a refusal or a wait; the same ones everywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Explanation {
+    /// What stood in the way.
+    pub obstacle: String,
+    /// Who holds it; empty: nobody.
+    pub holder: String,
+    /// What would make it fit.
+    pub cure: String,
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [&self.obstacle, &self.holder, &self.cure];
+        let said: Vec<&str> =
+            parts.into_iter().map(String::as_str).filter(|p| !p.is_empty()).collect();
+        f.write_str(&said.join("; "))
+    }
+}

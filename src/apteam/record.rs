@@ -1,0 +1,144 @@
+//! The apteam: psched's record of one application, its states, and the legal moves between them.
+//!
+//! ```text
+//!            place                 launch             all go
+//!   Posted --------> Placed ------------> Launching --------> Running
+//!     ^ \              | take back           |                   |
+//!     |  \ give up     v                     | end               | end
+//!     |   \         TakingBack               v                   v
+//!     |    \           |  acknowledged    (all hosts empty) --> Ended
+//!     |     \          v
+//!     +------\------ Lapsed    (waits for its silent front end)
+//!   front     \
+//!   looks      +--> Ended
+//! ```
+//!
+//! A record is durable before anything that follows from it leaves psched.
+
+use super::ending::HostEnd;
+use super::place::{HostPart, PlacementList};
+use super::posting::{Owner, Posting};
+use super::{Apid, Incarnation, Key, Ticket};
+
+/// Where an application is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Waits for a place.
+    Posted,
+    /// Has a place; its front end has not launched it yet.
+    Placed,
+    /// Its place is being taken back: the nodes have not all said so yet.
+    TakingBack,
+    /// Its front end went silent and lost its place; it waits for the front end to look again.
+    Lapsed,
+    /// The launch has reached its nodes.
+    Launching,
+    /// Its PEs run.
+    Running,
+    /// Over: every group is empty.
+    Ended,
+}
+
+impl State {
+    /// The name on screens and in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Posted => "posted",
+            State::Placed => "placed",
+            State::TakingBack => "taking-back",
+            State::Lapsed => "lapsed",
+            State::Launching => "launching",
+            State::Running => "running",
+            State::Ended => "ended",
+        }
+    }
+
+    /// All states.
+    pub const ALL: [State; 7] = [
+        State::Posted,
+        State::Placed,
+        State::TakingBack,
+        State::Lapsed,
+        State::Launching,
+        State::Running,
+        State::Ended,
+    ];
+
+    /// The state of that name.
+    pub fn parse(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Whether an application may go from here to there.
+    pub fn may_become(self, next: State) -> bool {
+        use State::*;
+        matches!(
+            (self, next),
+            (Posted, Placed | Ended)
+                | (Placed, TakingBack | Launching | Running | Ended)
+                | (TakingBack, Lapsed | Posted | Launching | Running | Ended)
+                | (Lapsed, Posted | Ended)
+                | (Launching, Running | Ended)
+                | (Running, Ended)
+        )
+    }
+
+    /// Whether it holds processors.
+    pub fn holds_processors(self) -> bool {
+        matches!(self, State::Placed | State::TakingBack | State::Launching | State::Running)
+    }
+}
+
+/// The front end that waits for an application: a process of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrontProcess {
+    /// Its pid, in psched's pid namespace.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (field 22 of /proc/PID/stat): pid and start
+    /// together name a process for ever.
+    pub started: u64,
+}
+
+/// One application, whole: what the store keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apteam {
+    /// Its number.
+    pub apid: Apid,
+    /// Which placement this is; 0 before the first.
+    pub incarnation: Incarnation,
+    /// Where it is in its life.
+    pub state: State,
+    /// What was asked for.
+    pub posting: Posting,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Who waits for it.
+    pub front: Option<FrontProcess>,
+    /// Where it is, while it holds processors.
+    pub places: PlacementList,
+    /// The apinits concerned, the one of PE 0 first.
+    pub hosts: Vec<HostPart>,
+    /// The secret of its front end.
+    pub ticket: Ticket,
+    /// When the ticket lapses, on psched's monotonic clock.
+    pub ticket_until_ns: u64,
+    /// Later postings that were started past it.
+    pub passed_over: u32,
+    /// When it was posted, in nanoseconds since the epoch.
+    pub posted_at_ns: u64,
+    /// When its PEs began, since the epoch; 0: not yet.
+    pub running_at_ns: u64,
+    /// When it ended, since the epoch; 0: not yet.
+    pub ended_at_ns: u64,
+    /// Ends of those of its hosts that are empty; of all of them, merged, once it has ended.
+    pub end: Option<HostEnd>,
+    /// psched's own decision to end it, which goes into the end of every host.
+    pub doomed: Option<super::ending::Decisive>,
+}
+
+impl Apteam {
+    /// Its number and incarnation.
+    pub fn key(&self) -> Key {
+        Key { apid: self.apid, incarnation: self.incarnation }
+    }
+}

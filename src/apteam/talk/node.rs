@@ -1,0 +1,152 @@
+//! psched and apinit.
+
+use crate::apteam::ending::{Cause, HostEnd};
+use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::posting::{Owner, Shape};
+use crate::apteam::{Key, Ticket};
+use crate::machine::Nid;
+use std::time::Duration;
+
+/// The version of this conversation.
+pub const PROTOCOL: u32 = 1;
+
+/// How an apinit introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the apinit.
+    pub protocol: u32,
+    /// Path of its unix socket.
+    pub socket: String,
+    /// Its host's name.
+    pub hostname: String,
+    /// Its host's boot id.
+    pub boot_id: String,
+    /// The nodes that it offers.
+    pub nids: Vec<Nid>,
+    /// What it can't do, in words.
+    pub notes: Vec<String>,
+    /// The store that it has obeyed so far; empty: none.
+    pub store_id: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Real processors that it may use, by number.
+    pub cpus: Vec<u32>,
+    /// Memory of the host in bytes.
+    pub memory: u64,
+}
+
+/// What a node is told about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Its number.
+    pub nid: Nid,
+    /// How many processors.
+    pub processors: u32,
+    /// Explicit real processors; empty: by number.
+    pub cpus: Vec<u32>,
+    /// Processors of this host in nodes of lower NID.
+    pub first_processor: u32,
+    /// Bytes.
+    pub memory: u64,
+}
+
+impl NodeSpec {
+    /// The real processor behind processor `p` of this node, where the host has `real` ones: the
+    /// explicit one, else virtual processor v is real processor v modulo their number.
+    pub fn cpu(&self, p: u32, real: &[u32]) -> Option<u32> {
+        match self.cpus.get(p as usize) {
+            Some(cpu) => Some(*cpu),
+            None if real.is_empty() => None,
+            None => real.get((self.first_processor.checked_add(p)?) as usize % real.len()).copied(),
+        }
+    }
+}
+
+/// psched's answer to a hello that it takes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Welcome {
+    /// The store's id.
+    pub store_id: String,
+    /// How many times psched has started on it.
+    pub epoch: u64,
+    /// The apinit's nodes.
+    pub nodes: Vec<NodeSpec>,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+    /// psched's monotonic clock and boot id.
+    pub mono_ns: u64,
+    /// See `mono_ns`.
+    pub boot_id: String,
+}
+
+/// How far an application is on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Known from psched, not launched.
+    Placed,
+    /// The launch has come.
+    Launched,
+    /// Its PEs run.
+    Running,
+    /// Empty; the report is not acknowledged yet.
+    Ended,
+}
+
+/// A placement, for each apinit that holds part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceCommand {
+    /// Which application.
+    pub key: Key,
+    /// Whose.
+    pub owner: Owner,
+    /// Its shape.
+    pub shape: Shape,
+    /// All its places.
+    pub places: PlacementList,
+    /// All apinits concerned; the first is the head.
+    pub hosts: Vec<HostPart>,
+    /// What the front end will show.
+    pub ticket: Ticket,
+    /// For how long it is good.
+    pub ticket_left: Duration,
+    /// CPU time of each PE.
+    pub cpu_limit: Option<Duration>,
+    /// Time run.
+    pub time_limit: Option<Duration>,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+    /// Bytes for each PE.
+    pub memory_per_pe: Option<u64>,
+}
+
+/// psched to apinit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// This is placed on you; wait for its launch.
+    Place(Box<PlaceCommand>),
+    /// Don't launch this; answered by [`Report::TakenBack`], or by [`Report::Launched`] when it is
+    /// too late.
+    TakeBack(Key),
+    /// A signal for its PEs.
+    Signal { key: Key, signal: i32 },
+    /// End it: TERM (or the cause's own signal), then KILL after `kill_after`; zero: KILL at once.
+    Terminate { key: Key, cause: Cause, kill_after: Duration },
+    /// Its end is on record: forget it.
+    AcknowledgeEnd(Key),
+    /// It is not in the records: end it, and forget it.
+    Discard(Key),
+}
+
+/// apinit to psched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The launch came with the right ticket (from the head only).
+    Launched(Key),
+    /// All its PEs go (from the head only).
+    Running(Key),
+    /// It was not launched and will not be.
+    TakenBack(Key),
+    /// Nothing of it is left here. Repeated until acknowledged; each apinit speaks for its own
+    /// nodes.
+    Ended(Box<HostEnd>),
+}

@@ -1,0 +1,86 @@
+//! apinit and its apshepherds.
+
+use super::attach::{Output, PmiEntry};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::launch::HostLaunch;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The version of this conversation.
+pub const PROTOCOL: u32 = 1;
+
+/// The largest frame, in bytes: a seqpacket goes whole or not at all.
+pub const FRAME_MAX: usize = 192 * 1024;
+
+/// How many bytes of output may be on their way, sent and not yet written out by the front end.
+pub const OUTPUT_WINDOW: u64 = 2 * 1024 * 1024;
+
+/// How both sides begin.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the speaker.
+    pub protocol: u32,
+    /// The application.
+    pub key: Key,
+    /// (Shepherd.) It has its launch.
+    pub launched: bool,
+    /// (Shepherd.) Its PEs go.
+    pub going: bool,
+    /// (Shepherd.) They have ended.
+    pub ended: bool,
+    /// (Shepherd.) Output taken so far.
+    pub output_taken: u64,
+    /// (Shepherd.) stdin written to PE 0 so far.
+    pub stdin_taken: u64,
+}
+
+/// Towards the shepherd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToShepherd {
+    /// First on each connection.
+    Hello(Hello),
+    /// Fork and execute these, and stop before user code. A launch larger than a frame is sent in
+    /// pieces by the shell (see `node::frames`), never seen here.
+    Launch(Box<HostLaunch>),
+    /// Let them go.
+    Go,
+    /// End them: TERM (for [`Cause::Kill`], its signal), KILL after `kill_after`, zero: at once.
+    Terminate { cause: Cause, kill_after: Duration },
+    /// For every PE.
+    Signal(i32),
+    /// For PE 0.
+    Stdin(Bytes),
+    /// No more for PE 0.
+    StdinEnd,
+    /// Output up to so many bytes is written out: forget it.
+    OutputTaken(u64),
+    /// Let the PEs out of the barrier.
+    BarrierOut(Vec<PmiEntry>),
+    /// The end is known: exit.
+    Release,
+}
+
+/// From the shepherd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromShepherd {
+    /// First on each connection.
+    Hello(Hello),
+    /// Every PE's execve has succeeded; none has run an instruction.
+    Ready,
+    /// One could not be executed; none will run. `ended` follows.
+    Failed(Decisive),
+    /// What PEs wrote.
+    Output(Output),
+    /// stdin may be sent up to so many bytes from the start.
+    StdinCredit(u64),
+    /// All PEs here are in PMI's barrier.
+    BarrierIn(Vec<PmiEntry>),
+    /// Something that ends the application or decides its status.
+    Decisive(Decisive),
+    /// A line for the front end's stderr.
+    Notice(String),
+    /// No process is left here and all output has been sent and taken. Sent again on each
+    /// connection until `release`.
+    Ended(Box<HostEnd>),
+}

@@ -1,0 +1,40 @@
+//! psched: a placement and gang scheduler for tightly coupled parallel programs.
+//!
+//! This is the map of the house. A room is a module; arrows run downwards only, and the rooms
+//! marked *pure* have no clock, no randomness, no input or output, no async and no logging: what
+//! comes from outside is an event, what is to be done is an effect. The manifest in `tests/pure`
+//! compiles them alone.
+//!
+//! | room | what it holds | |
+//! | --- | --- | --- |
+//! | [`machine`] | what there is: nodes, flavors, lists of NIDs | pure |
+//! | [`variables`] | what can be retuned, in one table | pure |
+//! | [`config`] | psched.yaml in, machine and variables out, or all problems | pure |
+//! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |
+//! | [`occupancy`] | who sits where | pure |
+//! | [`placement`] | where an application goes | pure |
+//! | [`scheduler`] | ties them: `apply(now, Event) -> effects` | pure |
+//! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
+//! | [`shepherd`] | what apshepherd does, PMI with it | pure |
+//! | [`front`] | what aprun does | pure |
+//! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
+//! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
+//! | [`commands`] | aprun, apstat, apkill and `psched start` | |
+//! | [`os`] | the operating-system seam: the only `unsafe` | |
+//! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
+
+pub mod agent;
+pub mod apteam;
+pub mod commands;
+pub mod config;
+pub mod daemon;
+pub mod front;
+pub mod machine;
+pub mod node;
+pub mod occupancy;
+pub mod os;
+pub mod placement;
+pub mod rpc;
+pub mod scheduler;
+pub mod shepherd;
+pub mod variables;

@@ -1,0 +1,130 @@
+//! What there is: nodes on a line of numbers, and what each is for.
+//!
+//! A *node* is a schedulable unit of processors and memory. One host offers one node or several
+//! (a NUMA domain each, say). Nodes are numbered by NID along a line, and contiguity, which
+//! placement guarantees to an application, is contiguity of NIDs.
+
+mod nids;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use nids::{NidListError, format_nids, parse_nids};
+
+/// A node's number on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nid(pub u32);
+
+impl fmt::Display for Nid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a node is for. Each flavor is on at least one node of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flavor {
+    /// Support: logins, commands.
+    Su,
+    /// Operating-system services.
+    Os,
+    /// Applications.
+    Ap,
+}
+
+impl Flavor {
+    /// All of them, in the order in which signatures are written.
+    pub const ALL: [Flavor; 3] = [Flavor::Su, Flavor::Os, Flavor::Ap];
+
+    /// The name in psched.yaml and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Flavor::Su => "su",
+            Flavor::Os => "os",
+            Flavor::Ap => "ap",
+        }
+    }
+
+    /// The flavor of that name.
+    pub fn parse(name: &str) -> Option<Flavor> {
+        Flavor::ALL.into_iter().find(|f| f.name() == name)
+    }
+}
+
+/// A node's flavors: its signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Flavors(u8);
+
+impl Flavors {
+    /// With this one too.
+    #[must_use]
+    pub fn with(self, flavor: Flavor) -> Flavors {
+        Flavors(self.0 | 1 << flavor as u8)
+    }
+
+    /// All three: an overflow node, or the only node of a machine.
+    pub fn all() -> Flavors {
+        Flavor::ALL.into_iter().fold(Flavors::default(), Flavors::with)
+    }
+
+    /// Whether this one is among them.
+    pub fn has(self, flavor: Flavor) -> bool {
+        self.0 & (1 << flavor as u8) != 0
+    }
+
+    /// Those that it has, in order.
+    pub fn iter(self) -> impl Iterator<Item = Flavor> {
+        Flavor::ALL.into_iter().filter(move |f| self.has(*f))
+    }
+}
+
+impl FromIterator<Flavor> for Flavors {
+    fn from_iter<I: IntoIterator<Item = Flavor>>(flavors: I) -> Flavors {
+        flavors.into_iter().fold(Flavors::default(), Flavors::with)
+    }
+}
+
+impl fmt::Display for Flavors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.iter().map(Flavor::name).collect();
+        f.write_str(&names.join(" "))
+    }
+}
+
+/// One node as the administrator described it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub nid: Nid,
+    /// How many processors it schedules, 1 to 4,096.
+    pub processors: u32,
+    /// Explicit real processors, one for each of `processors`; empty: the apinit maps them by
+    /// number (processor v of the host to real processor v mod R).
+    pub cpus: Vec<u32>,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// What it is for.
+    pub flavors: Flavors,
+    /// The host that offers it; empty: this one.
+    pub host: String,
+}
+
+/// All nodes, by number.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// The nodes.
+    pub nodes: BTreeMap<Nid, Node>,
+}
+
+impl Machine {
+    /// The number of processors, counted over the nodes of a host in nodes of lower NID: what
+    /// [`Node::cpus`]'s mapping by number starts from.
+    pub fn first_processor(&self, nid: Nid) -> u32 {
+        let Some(node) = self.nodes.get(&nid) else { return 0 };
+        self.nodes
+            .range(..nid)
+            .filter(|(_, n)| n.host == node.host)
+            .map(|(_, n)| n.processors)
+            .fold(0, u32::saturating_add)
+    }
+}

@@ -1,0 +1,104 @@
+//! Lists of NIDs as people write them: `0-3,8`.
+
+use super::Nid;
+use std::collections::BTreeSet;
+
+/// Why a list of NIDs can't be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NidListError {
+    /// Something that is not a number or a range.
+    #[error("\"{0}\" is not a node number or a range such as 0-3")]
+    NotANumber(String),
+    /// A range whose end is below its start.
+    #[error("the range {0} runs backwards")]
+    Backwards(String),
+    /// The same NID twice.
+    #[error("node {0} is named twice")]
+    Twice(Nid),
+    /// More than a million nodes.
+    #[error("the list names more than {0} nodes")]
+    TooMany(usize),
+    /// Nothing at all.
+    #[error("the list is empty")]
+    Empty,
+}
+
+/// The largest number of nodes that a list may name.
+const LIST_MAX: usize = 1_000_000;
+
+/// Reads `0-3,8`: numbers and ascending ranges, each NID once.
+///
+/// # Errors
+/// What is wrong with the list, in words for its author.
+pub fn parse_nids(text: &str) -> Result<BTreeSet<Nid>, NidListError> {
+    let mut nids = BTreeSet::new();
+    let number = |part: &str, whole: &str| {
+        part.trim().parse::<u32>().map_err(|_| NidListError::NotANumber(whole.trim().into()))
+    };
+    for part in text.split(',') {
+        if part.trim().is_empty() {
+            return Err(if text.trim().is_empty() {
+                NidListError::Empty
+            } else {
+                NidListError::NotANumber(part.into())
+            });
+        }
+        let (from, to) = match part.split_once('-') {
+            Some((a, b)) => (number(a, part)?, number(b, part)?),
+            None => (number(part, part)?, number(part, part)?),
+        };
+        if to < from {
+            return Err(NidListError::Backwards(part.trim().into()));
+        }
+        if (to - from) as usize >= LIST_MAX || nids.len() + (to - from) as usize >= LIST_MAX {
+            return Err(NidListError::TooMany(LIST_MAX));
+        }
+        for nid in from..=to {
+            if !nids.insert(Nid(nid)) {
+                return Err(NidListError::Twice(Nid(nid)));
+            }
+        }
+    }
+    Ok(nids)
+}
+
+/// Writes a list as [`parse_nids`] reads it, ranges where there are any.
+pub fn format_nids(nids: impl IntoIterator<Item = Nid>) -> String {
+    let sorted: BTreeSet<u32> = nids.into_iter().map(|n| n.0).collect();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for nid in sorted {
+        match ranges.last_mut() {
+            Some((_, end)) if *end + 1 == nid => *end = nid,
+            _ => ranges.push((nid, nid)),
+        }
+    }
+    let parts: Vec<String> = ranges
+        .into_iter()
+        .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") })
+        .collect();
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written() {
+        for text in ["0", "0-3,8", "1-2,4,6-9"] {
+            assert_eq!(format_nids(parse_nids(text).expect("a good list")), text);
+        }
+        assert_eq!(format_nids(parse_nids("8, 0 - 3").expect("spaces")), "0-3,8");
+        for (text, error) in [
+            ("", NidListError::Empty),
+            ("0,,1", NidListError::NotANumber("".into())),
+            ("x", NidListError::NotANumber("x".into())),
+            ("-1", NidListError::NotANumber("-1".into())),
+            ("3-0", NidListError::Backwards("3-0".into())),
+            ("0-3,2", NidListError::Twice(Nid(2))),
+            ("0-4294967295", NidListError::TooMany(LIST_MAX)),
+        ] {
+            assert_eq!(parse_nids(text), Err(error), "{text}");
+        }
+    }
+}

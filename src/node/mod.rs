@@ -1,0 +1,6 @@
+//! apinit and apshepherd for real: cgroups, exec, stdio.
+
+pub mod apinit;
+pub mod frames;
+pub mod groups;
+pub mod shepherd;

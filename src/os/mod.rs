@@ -1,0 +1,10 @@
+//! The operating-system seam: the only room with `unsafe`, each use with its reason.
+//!
+//! It lies below every impure room, because aprun, apinit, apshepherd and the daemon all need a
+//! system call that no safe crate has.
+
+#![allow(unsafe_code)]
+
+pub mod fork;
+pub mod peer;
+pub mod spawn;
