@@ -32,7 +32,12 @@ impl Agent {
             let terminate = ToShepherd::Terminate { cause: cause.clone(), kill_after };
             out.push(Action::SendShepherd(key, terminate));
         }
-        self.tell_peers(key, known_to, &ToApinit::Terminate { cause: cause.clone(), kill_after }, out);
+        self.tell_peers(
+            key,
+            known_to,
+            &ToApinit::Terminate { cause: cause.clone(), kill_after },
+            out,
+        );
         if !sent && let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) {
             // Nothing runs here yet, and nothing will.
             app.end = End::Emptying(HostEnd {

@@ -94,8 +94,7 @@ impl Agent {
                     self.refuse(conn, text.into(), None, out);
                 } else {
                     attached.since_ns = now;
-                    attached.purpose =
-                        Purpose::Waiting { key, ticket, launch, more: Vec::new() };
+                    attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
                 }
             }
             (
@@ -126,13 +125,7 @@ impl Agent {
     }
 
     /// Says no, and closes.
-    pub(super) fn refuse(
-        &mut self,
-        conn: Conn,
-        text: String,
-        cause: Option<Cause>,
-        out: &mut Out,
-    ) {
+    pub(super) fn refuse(&mut self, conn: Conn, text: String, cause: Option<Cause>, out: &mut Out) {
         if let Some(attached) = self.attached.get_mut(&conn) {
             attached.purpose = Purpose::Over;
             out.push(Action::SendFront(conn, FromApinit::Refused { text, cause }));
@@ -147,7 +140,8 @@ impl Agent {
 
     /// The launches that have waited for this placement.
     pub(super) fn waiting_launches(&mut self, now: u64, key: Key, out: &mut Out) {
-        let of_key = |a: &Attached| matches!(&a.purpose, Purpose::Waiting { key: k, .. } if *k == key);
+        let of_key =
+            |a: &Attached| matches!(&a.purpose, Purpose::Waiting { key: k, .. } if *k == key);
         let conns: Vec<Conn> =
             self.attached.iter().filter(|(_, a)| of_key(a)).map(|(conn, _)| *conn).collect();
         for conn in conns {
@@ -200,7 +194,12 @@ impl Agent {
             return self.resume(now, conn, key, ticket, &[], out);
         }
         if app.launched_ns.is_some() {
-            return self.refuse(conn, format!("application {key} has been launched already"), None, out);
+            return self.refuse(
+                conn,
+                format!("application {key} has been launched already"),
+                None,
+                out,
+            );
         }
         if app.end != End::Not || app.doom.is_some() {
             let cause = app.known_cause();
@@ -317,14 +316,7 @@ impl Agent {
         }
     }
 
-    fn front_message(
-        &mut self,
-        now: u64,
-        conn: Conn,
-        key: Key,
-        message: ToApinit,
-        out: &mut Out,
-    ) {
+    fn front_message(&mut self, now: u64, conn: Conn, key: Key, message: ToApinit, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if app.front != Front::Open(conn) {
             return;
@@ -352,7 +344,9 @@ impl Agent {
                 };
                 self.end_all(now, key, cause, kill_after, None, out);
             }
-            ToApinit::Go if app.index != 0 => self.go(now, key, out),
+            ToApinit::Go if app.index != 0 => {
+                self.go(now, key, out);
+            }
             ToApinit::BarrierOut(entries) if app.index != 0 && app.barrier.is_some() => {
                 app.barrier = None;
                 tell(ToShepherd::BarrierOut(entries));

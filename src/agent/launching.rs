@@ -61,7 +61,7 @@ impl Agent {
             depth: place.shape.depth,
             launch,
             pes,
-            process_mapping: crate::shepherd::process_mapping(&place.places, &place.hosts),
+            process_mapping: crate::shepherd::mapping::mapping_of(&place.places, &place.hosts),
             alone: place.hosts.len() == 1,
             cpu_limit: place.cpu_limit,
             stdin: app.head(),

@@ -321,7 +321,9 @@ impl Agent {
             Happening::AttachOpened { conn, uid, trusted, watched } => {
                 self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);
             }
-            Happening::AttachMessage(conn, message) => self.attach_message(now_ns, conn, message, o),
+            Happening::AttachMessage(conn, message) => {
+                self.attach_message(now_ns, conn, message, o)
+            }
             Happening::AttachClosed(conn) => self.attach_closed(now_ns, conn, o),
             Happening::FrontDied(conn) => self.front_died(now_ns, conn, o),
             Happening::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),

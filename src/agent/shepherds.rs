@@ -92,9 +92,9 @@ impl Agent {
             nids: app.nids.clone(),
             launched: app.going_ns.is_some(),
             first: app.first.clone(),
-            run: app.going_ns.map_or(Duration::ZERO, |at| {
-                Duration::from_nanos(now.saturating_sub(at))
-            }),
+            run: app
+                .going_ns
+                .map_or(Duration::ZERO, |at| Duration::from_nanos(now.saturating_sub(at))),
             ..HostEnd::default()
         });
         app.launch = None;

@@ -1,1 +1,3 @@
 //! (empty)
+
+pub mod mapping;
