@@ -98,6 +98,8 @@ pub(super) struct App {
     pub output: Kept,
     /// stdin may be sent up to here.
     pub stdin_credit: u64,
+    /// It has been sent up to here.
+    pub stdin_sent: u64,
     /// The first bad thing that the shepherd told.
     pub first: Option<Decisive>,
     pub doom: Option<Doom>,
@@ -135,6 +137,7 @@ impl App {
             barrier: None,
             output: Kept::default(),
             stdin_credit: 0,
+            stdin_sent: 0,
             first: None,
             doom: None,
             end: End::Not,

@@ -97,10 +97,9 @@ impl Agent {
                     attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
                 }
             }
-            (
-                Purpose::New | Purpose::Has(_),
-                ToApinit::Resume { key, ticket, taken, stdin_sent: _ },
-            ) => self.resume(now, conn, key, ticket, &taken, out),
+            (Purpose::New, ToApinit::Resume { key, ticket, taken, stdin_sent }) => {
+                self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+            }
             (Purpose::New, _) => {
                 let text = "the first message of a stream is a launch or a resumption";
                 self.refuse(conn, text.into(), None, out);
@@ -191,7 +190,7 @@ impl Agent {
         }
         if app.launched_ns.is_some() && !matches!(app.front, Front::Open(_)) {
             // Its first launch was taken, only the answer was lost.
-            return self.resume(now, conn, key, ticket, &[], out);
+            return self.resume(now, conn, key, ticket, (&[], 0), out);
         }
         if app.launched_ns.is_some() {
             return self.refuse(
@@ -256,7 +255,7 @@ impl Agent {
         conn: Conn,
         key: Key,
         ticket: Ticket,
-        taken: &[OutputTaken],
+        (taken, stdin_sent): (&[OutputTaken], u64),
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else {
@@ -276,6 +275,9 @@ impl Agent {
             return self.refuse(conn, text, Some(Cause::FrontGone), out);
         }
         self.take_front(key, conn, out);
+        if let Some(app) = self.apps.get_mut(&key) {
+            app.stdin_sent = stdin_sent;
+        }
         for one in taken {
             self.own_taken_floor(key, *one);
             self.output_taken(key, *one, out);
@@ -328,7 +330,16 @@ impl Agent {
             }
         };
         match message {
-            ToApinit::Stdin(data) if app.index == 0 => tell(ToShepherd::Stdin(data)),
+            ToApinit::Stdin(data) if app.index == 0 => {
+                app.stdin_sent = app.stdin_sent.saturating_add(data.len() as u64);
+                if app.stdin_sent <= app.stdin_credit {
+                    tell(ToShepherd::Stdin(data));
+                } else {
+                    // It would fill our memory. Nothing of ours does this.
+                    app.front = Front::Away { conn, since_ns: now, watched: false };
+                    self.refuse(conn, "more stdin than there was credit for".into(), None, out);
+                }
+            }
             ToApinit::StdinEnd if app.index == 0 => tell(ToShepherd::StdinEnd),
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
             ToApinit::Signal(signal) => self.signal(key, signal, true, out),
@@ -354,6 +365,14 @@ impl Agent {
             ToApinit::Launch { .. } => {
                 let text = format!("application {key} has been launched already");
                 out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+            }
+            // The head's own front end has come back: once more from here.
+            ToApinit::Resume { key: same, ticket, taken, stdin_sent } if same == key => {
+                let app = self.apps.get(&key);
+                let may = app.map(|app| self.may_attach(conn, app, &ticket));
+                if matches!(may, Some(Ok(()))) {
+                    self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+                }
             }
             ToApinit::Stdin(_)
             | ToApinit::StdinEnd

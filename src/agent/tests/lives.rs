@@ -365,3 +365,21 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let actions = act(&mut agent, 2 * S, Happening::Linked(welcome()));
     assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
 }
+
+#[test]
+fn stdin_beyond_its_credit_is_not_kept() {
+    let (mut agent, key) = with_running();
+    let stdin = |text: &'static str| {
+        Happening::AttachMessage(FRONT, ToApinit::Stdin(Bytes::from_static(text.as_bytes())))
+    };
+    go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(4))]);
+    assert_eq!(
+        act(&mut agent, 3 * S, stdin("four")),
+        [Action::SendShepherd(key, ToShepherd::Stdin(Bytes::from_static(b"four")))]
+    );
+    assert_eq!(
+        act(&mut agent, 3 * S, stdin("!")),
+        refused(FRONT, "more stdin than there was credit for")
+    );
+    assert_eq!(agent.next_timer(), Some(13 * S));
+}
