@@ -33,7 +33,9 @@ pub fn process_mapping<'a>(places: impl IntoIterator<Item = (&'a str, u32)>) -> 
     let mut blocks: Vec<(usize, usize, u64)> = Vec::new();
     for (number, count) in runs {
         match blocks.last_mut() {
-            Some((first, nodes, each)) if *each == count && *first + *nodes == number => *nodes += 1,
+            Some((first, nodes, each)) if *each == count && *first + *nodes == number => {
+                *nodes += 1
+            }
             _ => blocks.push((number, 1, count)),
         }
     }
