@@ -197,10 +197,8 @@ impl Pmi {
     }
 
     fn fresh_entries(&self) -> Vec<PmiEntry> {
-        let entry = |(key, value): (&Bytes, &Bytes)| PmiEntry {
-            key: key.clone(),
-            value: value.clone(),
-        };
+        let entry =
+            |(key, value): (&Bytes, &Bytes)| PmiEntry { key: key.clone(), value: value.clone() };
         self.fresh.iter().map(entry).collect()
     }
 
@@ -475,10 +473,7 @@ mod tests {
                 "cmd=get_result rc=0 msg=success value=(vector,(0,1,4))",
             ),
             ("cmd=put kvsname=psched_12_1 key=P0 value=a=b#c", "cmd=put_result rc=0 msg=success"),
-            (
-                "cmd=get kvsname=psched_12_1 key=P0",
-                "cmd=get_result rc=0 msg=success value=a=b#c",
-            ),
+            ("cmd=get kvsname=psched_12_1 key=P0", "cmd=get_result rc=0 msg=success value=a=b#c"),
             (
                 "cmd=get kvsname=other key=P0",
                 "cmd=get_result rc=-1 msg=key_not_found value=unknown",
