@@ -27,13 +27,21 @@ const BATCH_MAX: usize = 512;
 /// Between two tries of what could not be written.
 const RETRY_TIME: Duration = Duration::from_millis(250);
 
+/// Something that waits for records to be durable.
+pub enum Release {
+    /// An effect of the scheduler.
+    Effect(Effect),
+    /// An answer to a question that was asked after them.
+    Answer(Box<dyn FnOnce() + Send>),
+}
+
 /// What one event left to be done.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Commit {
     /// To be kept.
     pub records: Vec<Record>,
     /// To be done once they are.
-    pub releases: Vec<Effect>,
+    pub releases: Vec<Release>,
     /// Nobody waits for these records.
     pub lazy: bool,
     /// The posting that this is about: it may be refused.
@@ -41,12 +49,11 @@ pub struct Commit {
 }
 
 /// What comes back.
-#[derive(Debug)]
 pub enum Outcome {
     /// Durable: do these.
-    Release(Vec<Effect>),
+    Release(Vec<Release>),
     /// This posting could not be kept, and why; its releases are given back undone.
-    Refused { apid: Apid, why: String, releases: Vec<Effect> },
+    Refused { apid: Apid, why: String, releases: Vec<Release> },
 }
 
 /// Why the store can't take anything just now.
@@ -93,7 +100,9 @@ struct Committer {
 impl Committer {
     fn run(mut self) {
         loop {
-            let first = if self.lazy.is_empty() {
+            let first = if self.trouble.reason().is_some() {
+                self.receiver.recv_timeout(RETRY_TIME)
+            } else if self.lazy.is_empty() {
                 self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.receiver.recv_timeout(LAZY_TIME)
@@ -136,6 +145,7 @@ impl Committer {
         loop {
             let records: Vec<&Record> =
                 self.lazy.iter().chain(batch.iter().flat_map(|c| &c.records)).collect();
+            // With nothing to write this tries whether the store works again.
             let Err(error) = self.store.write(&records) else { break };
             let why = error.to_string();
             tracing::error!("{why}");
@@ -147,9 +157,8 @@ impl Committer {
             if batch.len() == before {
                 std::thread::sleep(RETRY_TIME);
             }
-            if batch.is_empty() && self.lazy.is_empty() {
-                // Nothing is left to try: the next posting shows whether the store works again.
-                break;
+            if batch.is_empty() {
+                return;
             }
         }
         self.trouble.set(None);

@@ -6,5 +6,6 @@
 #![allow(unsafe_code)]
 
 pub mod fork;
+pub mod inherit;
 pub mod peer;
 pub mod spawn;
