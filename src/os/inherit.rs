@@ -10,7 +10,10 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// It is not open, or it is one of stdin, stdout and stderr.
 pub fn take(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= 2 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "descriptors 0 to 2 are the standard ones"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "descriptors 0 to 2 are the standard ones",
+        ));
     }
     // SAFETY: borrowed for this call only; where it is not open the kernel answers EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
