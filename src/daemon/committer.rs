@@ -81,10 +81,8 @@ pub fn start(
 ) -> std::io::Result<(Sender<Commit>, Trouble, std::thread::JoinHandle<()>)> {
     let (sender, receiver) = channel();
     let trouble = Trouble::default();
-    let committer =
-        Committer { store, receiver, back, trouble: trouble.clone(), lazy: Vec::new() };
-    let thread =
-        std::thread::Builder::new().name("store".into()).spawn(move || committer.run())?;
+    let committer = Committer { store, receiver, back, trouble: trouble.clone(), lazy: Vec::new() };
+    let thread = std::thread::Builder::new().name("store".into()).spawn(move || committer.run())?;
     Ok((sender, trouble, thread))
 }
 

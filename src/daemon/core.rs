@@ -111,7 +111,8 @@ pub fn now() -> Now {
 /// CLOCK_MONOTONIC in nanoseconds.
 pub fn mono_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 impl Core {
@@ -194,7 +195,8 @@ impl Core {
         match input {
             Input::Post { mut event, front, events } => {
                 if let Some(reason) = self.trouble.reason() {
-                    let status = Status::unavailable(format!("the posting was not taken: {reason}"));
+                    let status =
+                        Status::unavailable(format!("the posting was not taken: {reason}"));
                     let _ = events.try_send(Err(status));
                     return;
                 }
@@ -206,8 +208,11 @@ impl Core {
                 }
                 let effects = self.scheduler.apply(now(), *event);
                 // A posting that came a second time makes no new application.
-                let posting =
-                    posting.filter(|p| effects.iter().any(|e| matches!(e, Effect::Save { team, .. } if team.apid == *p)));
+                let posting = posting.filter(|p| {
+                    effects
+                        .iter()
+                        .any(|e| matches!(e, Effect::Save { team, .. } if team.apid == *p))
+                });
                 self.take(effects, posting);
             }
             Input::Watch { apid, front, events, found } => self.watch(apid, front, events, found),
@@ -341,8 +346,10 @@ impl Core {
         match effect {
             Effect::Accept { reply, apid } => {
                 if let Some(Waiter::Post { apid_events, front }) = self.waiters.remove(&reply) {
-                    let accepted = pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
-                    let _ = apid_events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
+                    let accepted =
+                        pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
+                    let _ =
+                        apid_events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
                     self.watchers.entry(apid).or_default().push(apid_events);
                     if let Some(process) = self.scheduler.team(apid).and_then(|t| t.front) {
                         self.fronts.watch(apid, process, front);

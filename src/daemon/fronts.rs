@@ -70,7 +70,7 @@ impl Fronts {
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
         // The start time is read after the descriptor was opened, so it is of the same process, or
         // of none.
-        if crate::os::peer::start_time(process.pid) != Some(process.started) {
+        if crate::os::peer::process_started(process.pid).ok() != Some(process.started) {
             return false;
         }
         self.watch(apid, process, Arc::new(pidfd));

@@ -138,14 +138,14 @@ async fn serve(
         stop: stop.clone(),
     };
     let bounds = listen::Bounds {
-        connections: config.variables.connections_max(),
-        per_user: config.variables.connections_user_max(),
+        connections: count(config.variables.connections_max()),
+        per_uid: count(config.variables.connections_user_max()),
+        ..listen::Bounds::default()
     };
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .http2_keepalive_timeout(Some(config.variables.answer_time()))
         .max_concurrent_streams(1_024)
-        .tcp_nodelay(false)
         .add_service(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(1024 * 1024),
         )
@@ -250,10 +250,7 @@ async fn clear(folder: &Path) {
 }
 
 fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
-    let path = arguments
-        .config
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
+    let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
     let text = std::fs::read_to_string(&path).map_err(|e| {
         anyhow::anyhow!(
             "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
@@ -280,13 +277,18 @@ fn settings(config: &Config) -> Settings {
     let own = rustix::process::geteuid().as_raw();
     Settings {
         ticket_time: v.ticket_time(),
-        passed_over_max: v.passed_over_max(),
+        passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
         kill_grace: v.kill_grace(),
         apkill_grace: v.apkill_grace(),
-        postings_max: v.postings_max(),
-        postings_user_max: v.postings_user_max(),
+        postings_max: count(v.postings_max()),
+        postings_user_max: count(v.postings_user_max()),
         only_uid: (own != 0).then_some(own),
     }
+}
+
+/// A variable that counts things in memory.
+fn count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 /// User ids of the configured administrators; a name without a user is said and left out.
@@ -294,9 +296,10 @@ fn administrators(config: &Config) -> BTreeSet<u32> {
     let mut ids = BTreeSet::new();
     for name in &config.administrators {
         let name = name.to_string();
-        let known = name.parse().ok().or_else(|| {
-            nix::unistd::User::from_name(&name).ok().flatten().map(|u| u.uid.as_raw())
-        });
+        let known = name
+            .parse()
+            .ok()
+            .or_else(|| nix::unistd::User::from_name(&name).ok().flatten().map(|u| u.uid.as_raw()));
         match known {
             Some(uid) => {
                 ids.insert(uid);

@@ -52,9 +52,7 @@ pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
 
 impl Service {
     fn is_administrator(&self, uid: u32) -> bool {
-        uid == 0
-            || uid == rustix::process::geteuid().as_raw()
-            || self.administrators.contains(&uid)
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.administrators.contains(&uid)
     }
 
     async fn input(&self, input: Input) -> Result<(), Status> {
@@ -118,7 +116,12 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
 }
 
 fn owner(peer: &Peer) -> Owner {
-    Owner { uid: peer.uid, gid: peer.gid, groups: peer.groups.clone(), name: views::user_name(peer.uid) }
+    Owner {
+        uid: peer.uid,
+        gid: peer.gid,
+        groups: peer.groups.clone(),
+        name: views::user_name(peer.uid),
+    }
 }
 
 fn front(peer: &Peer) -> Option<(FrontProcess, Arc<std::os::fd::OwnedFd>)> {
@@ -133,8 +136,8 @@ impl pb::psched_server::Psched for Service {
 
     async fn post(&self, request: Request<pb::PostRequest>) -> Result<Response<Events>, Status> {
         let peer = caller(&request)?;
-        if let Some(why) = peer.stranger() {
-            return Err(Status::permission_denied(why));
+        if let Some(doubt) = peer.doubt {
+            return Err(Status::permission_denied(doubt.to_string()));
         }
         let (process, pidfd) = front(&peer).ok_or_else(|| {
             Status::permission_denied(
@@ -239,7 +242,9 @@ impl pb::psched_server::Psched for Service {
         let peer = caller(&request)?;
         let request = request.into_inner();
         if request.apids.len() > KILL_MAX {
-            return Err(Status::invalid_argument(format!("more than {KILL_MAX} applications at once")));
+            return Err(Status::invalid_argument(format!(
+                "more than {KILL_MAX} applications at once"
+            )));
         }
         if !(0..=64).contains(&request.signal) {
             return Err(Status::invalid_argument(format!("{} is no signal", request.signal)));

@@ -24,19 +24,27 @@ const SCHEMA: i64 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another psched has it.
-    #[error("the state directory {0} is in use by another psched: stop that one, or choose another with --state")]
+    #[error(
+        "the state directory {0} is in use by another psched: stop that one, or choose another with --state"
+    )]
     InUse(PathBuf),
     /// Written by a later release.
-    #[error("the store {path} has version {found}, this psched knows {SCHEMA}: install the release that wrote it, or a newer one")]
+    #[error(
+        "the store {path} has version {found}, this psched knows {SCHEMA}: install the release that wrote it, or a newer one"
+    )]
     Newer { path: PathBuf, found: i64 },
     /// Not a database, or not a sound one.
-    #[error("the store {path} is damaged ({detail}): restore it from a backup, or move it away to begin with an empty one (applications that still run are then left alone as foreign)")]
+    #[error(
+        "the store {path} is damaged ({detail}): restore it from a backup, or move it away to begin with an empty one (applications that still run are then left alone as foreign)"
+    )]
     Damaged { path: PathBuf, detail: String },
     /// The disk is full.
     #[error("the file system of {path} is full: make room there")]
     Full { path: PathBuf },
     /// It can't be written.
-    #[error("the store {path} can't be written ({detail}): make it writable for this user, or choose another directory with --state")]
+    #[error(
+        "the store {path} can't be written ({detail}): make it writable for this user, or choose another directory with --state"
+    )]
     ReadOnly { path: PathBuf, detail: String },
     /// The directory can't be used.
     #[error("the state directory {path} can't be used: {source}")]
@@ -146,9 +154,7 @@ impl Store {
             Some(id) => id,
             None => {
                 let id = random_id().map_err(in_directory)?;
-                transaction
-                    .execute("INSERT INTO meta VALUES ('id', ?1)", [&id])
-                    .map_err(told)?;
+                transaction.execute("INSERT INTO meta VALUES ('id', ?1)", [&id]).map_err(told)?;
                 id
             }
         };
@@ -185,7 +191,9 @@ impl Store {
         let mut restored = Restored { next_apid: 1, ..Restored::default() };
         let mut rows = self
             .connection
-            .prepare("SELECT record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid")
+            .prepare(
+                "SELECT record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid",
+            )
             .map_err(told)?;
         let rows = rows
             .query_map([], |r| Ok((r.get::<_, Vec<u8>>(0)?, r.get::<_, u32>(1)?)))
@@ -242,10 +250,7 @@ impl Store {
                 )
                 .map_err(told)?;
             transaction
-                .execute(
-                    "DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)",
-                    [],
-                )
+                .execute("DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)", [])
                 .map_err(told)?;
         }
         transaction.commit().map_err(told)?;
@@ -303,7 +308,9 @@ fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Re
         }
         Record::Log { apid, at_ns, name, detail } => {
             transaction
-                .prepare_cached("INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)")?
+                .prepare_cached(
+                    "INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)",
+                )?
                 .execute(params![number(apid.0), number(*at_ns), name, detail])?;
         }
         Record::Boot(nids, boot_id) => {
@@ -381,8 +388,7 @@ impl Reader {
     /// What is wrong with it.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+        let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
         connection.busy_timeout(Duration::from_secs(2)).map_err(|e| explain(path, &e))?;
         Ok(Reader { connection, path: path.to_path_buf() })
     }
