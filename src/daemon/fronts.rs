@@ -48,7 +48,7 @@ impl Fronts {
         }
         let (all, inputs, fd) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
         let task = tokio::spawn(async move {
-            let Ok(fd) = AsyncFd::with_interest(fd, Interest::READABLE) else { return };
+            let Ok(fd) = AsyncFd::register_with_interest(fd, Interest::READABLE) else { return };
             if fd.readable().await.is_err() {
                 return;
             }

@@ -18,6 +18,9 @@ mod services;
 pub mod store;
 mod views;
 
+#[cfg(test)]
+mod tests;
+
 use crate::config::Config;
 use crate::rpc::{listen, pb};
 use crate::scheduler::{Scheduler, Settings};
@@ -223,7 +226,7 @@ fn ends(lifeline: Option<RawFd>) -> anyhow::Result<impl Future<Output = Why>> {
 fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
     let pipe = crate::os::inherit::take(fd)
         .map_err(|e| anyhow::anyhow!("--lifeline {fd} can't be used: {e}"))?;
-    Ok(tokio::io::unix::AsyncFd::with_interest(pipe, tokio::io::Interest::READABLE)?)
+    Ok(tokio::io::unix::AsyncFd::register_with_interest(pipe, tokio::io::Interest::READABLE)?)
 }
 
 /// Waits until the apinits of a private instance have removed their sockets, then removes its

@@ -29,6 +29,8 @@ mod nodes;
 mod postings;
 mod view;
 
+pub use view::NodeView;
+
 #[cfg(test)]
 mod tests;
 
