@@ -8,13 +8,13 @@
 use super::core::Input;
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
+use crate::os::watch::watch;
 use crate::scheduler::Event;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 /// All front ends that are watched.
@@ -48,7 +48,7 @@ impl Fronts {
         }
         let (all, inputs, fd) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
         let task = tokio::spawn(async move {
-            let Ok(fd) = AsyncFd::register_with_interest(fd, Interest::READABLE) else { return };
+            let Ok(fd) = watch(fd, Interest::READABLE) else { return };
             if fd.readable().await.is_err() {
                 return;
             }

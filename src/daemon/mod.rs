@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -223,10 +224,10 @@ fn ends(lifeline: Option<RawFd>) -> anyhow::Result<impl Future<Output = Why>> {
 }
 
 /// The read end of a pipe on which nothing is ever written: readable means end of file.
-fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<OwnedFd>>> {
     let pipe = crate::os::inherit::take(fd)
         .map_err(|e| anyhow::anyhow!("--lifeline {fd} can't be used: {e}"))?;
-    Ok(tokio::io::unix::AsyncFd::register_with_interest(pipe, tokio::io::Interest::READABLE)?)
+    Ok(crate::os::watch::watch(Arc::new(pipe), tokio::io::Interest::READABLE)?)
 }
 
 /// Waits until the apinits of a private instance have removed their sockets, then removes its

@@ -9,3 +9,4 @@ pub mod fork;
 pub mod inherit;
 pub mod peer;
 pub mod spawn;
+pub mod watch;
