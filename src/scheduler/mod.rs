@@ -32,6 +32,8 @@ mod view;
 pub use view::NodeView;
 
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod tests;
 
 use crate::apteam::ending::HostEnd;

@@ -7,7 +7,7 @@ use crate::machine::{Flavors, Node};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn machine(nodes: u32, processors: u32) -> Machine {
+pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
     let node = |nid| Node {
         nid: Nid(nid),
         processors,
@@ -36,7 +36,7 @@ fn posting(number: u8, width: u32) -> Posting {
     }
 }
 
-fn posted(number: u8, width: u32) -> Event {
+pub(super) fn posted(number: u8, width: u32) -> Event {
     Event::Posted {
         reply: ReplyId(u64::from(number)),
         posting: Box::new(posting(number, width)),
@@ -46,7 +46,7 @@ fn posted(number: u8, width: u32) -> Event {
     }
 }
 
-fn hello(nids: &[u32]) -> Box<Hello> {
+pub(super) fn hello(nids: &[u32]) -> Box<Hello> {
     Box::new(Hello {
         protocol: 1,
         socket: "/run/psched/apinit-0.sock".into(),
