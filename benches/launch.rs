@@ -183,7 +183,7 @@ fn print_steps(steps: &[Step]) {
             "{:<20} {:<20} {:>8} {:>10.3} {:>10.3}",
             step.from,
             step.to,
-            sample.len(),
+            step.times.len(),
             sample.median_ms(),
             sample.percentile_ms(95),
         );

@@ -83,10 +83,6 @@ impl Sample {
     pub fn median_ms(&self) -> f64 {
         self.percentile_ms(50)
     }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// The machine, in a line: figures mean nothing without it.
