@@ -261,7 +261,7 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
             path.display()
         )
     })?;
-    crate::config::parse(&text).map_err(|problems| {
+    crate::config::read(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         anyhow::anyhow!(
             "the configuration {} has {} problem(s):\n  {}",

@@ -157,7 +157,7 @@ impl Scheduler {
     fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let shape = self.teams[&apid].posting.shape;
         let kept = self.kept();
-        if let Ok(places) = placement::place(&self.occupancy, &shape, &kept) {
+        if let Some(places) = placement::try_place(&self.occupancy, &shape, &kept) {
             self.grant(now, apid, places, out);
         }
     }
@@ -175,7 +175,7 @@ impl Scheduler {
             let key = (shape.depth, shape.per_node);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
             let place =
-                if hopeless { None } else { placement::place(&self.occupancy, &shape, &kept).ok() };
+                if hopeless { None } else { placement::try_place(&self.occupancy, &shape, &kept) };
             match place {
                 Some(places) => self.grant(now, apid, places, out),
                 None => {

@@ -232,10 +232,14 @@ impl World {
         self.event(Event::Inventory { link, items });
     }
 
+    /// Launches, with whatever placement its nodes still hold: a front end may be late.
     fn launch(&mut self, apid: Apid) {
-        // The ticket is good on every node of the placement, or the launch fails.
-        let Some(team) = self.scheduler.team(apid) else { return };
-        let (key, nids): (Key, Vec<Nid>) = (team.key(), team.places.nids().collect());
+        let held = self.nodes.iter().flat_map(|n| &n.held).find_map(|(key, held)| match held {
+            Held::Placed(list) if key.apid == apid => Some((*key, list.clone())),
+            _ => None,
+        });
+        let Some((key, list)) = held else { return };
+        let nids: Vec<Nid> = list.nids().collect();
         let placed =
             |n: &Nid| matches!(self.nodes[n.0 as usize].held.get(&key), Some(Held::Placed(_)));
         if nids.is_empty() || !nids.iter().all(placed) {

@@ -263,6 +263,25 @@ fn a_launch_that_crosses_the_taking_back_stands() {
 }
 
 #[test]
+fn a_report_of_an_older_incarnation_has_no_effect() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(61), Event::Tick);
+    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
+    s.apply(at(140), Event::Tick);
+    assert_eq!(s.team(Apid(1)).map(|t| (t.key(), t.state)), Some((key(1, 2), State::TakingBack)));
+    for stale in
+        [Report::TakenBack(key(1, 1)), Report::Launched(key(1, 1)), Report::Running(key(1, 1))]
+    {
+        assert_eq!(report(&mut s, 1, stale), Vec::<String>::new());
+    }
+    // An old end is acknowledged, so that the node forgets it; the present one is not ended by it.
+    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["-> 1 acknowledge 1.1"]);
+    assert_eq!(s.team(Apid(1)).map(|t| t.state), Some(State::TakingBack));
+}
+
+#[test]
 fn a_dead_front_end_takes_its_posting_with_it() {
     let mut s = ready(1, 2);
     s.apply(at(1), posted(1, 2));
