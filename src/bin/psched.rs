@@ -1,1 +1,70 @@
-fn main() {}
+//! psched: the placement scheduler's daemon, and `psched start`.
+
+use clap::{Args, Parser, Subcommand};
+use psched::commands::start;
+use psched::daemon;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The placement scheduler: its daemon, and private instances of it.
+#[derive(Parser)]
+#[command(
+    name = "psched",
+    version,
+    args_conflicts_with_subcommands = true,
+    long_about = "The placement scheduler.\n\n\
+    Without a subcommand this is the daemon: it reads its configuration, opens its state, listens \
+    on its socket, and places applications on the nodes that apinit offers. It stays in the \
+    foreground; systemd supervises it. PSCHED_LOG says what it logs."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Start(start::StartArgs),
+}
+
+#[derive(Args)]
+struct Daemon {
+    /// The configuration [default: /etc/psched/psched.yaml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The directory of the state, instead of the configuration's
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// End when this descriptor, a pipe's reading end, has reached its end (psched start gives it)
+    #[arg(long, value_name = "FD")]
+    lifeline: Option<RawFd>,
+    /// The folder of a private instance, with its socket; cleared by whoever leaves it last (psched start gives it)
+    #[arg(long, value_name = "DIR")]
+    runtime: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            let start = std::env::args_os().nth(1).is_some_and(|a| a == "start");
+            // psched start keeps small statuses for its command.
+            return ExitCode::from(match error.use_stderr() {
+                false => 0,
+                true if start => 125,
+                true => 2,
+            });
+        }
+    };
+    match cli.command {
+        Some(Command::Start(args)) => start::run(args),
+        None => {
+            let Daemon { config, state, lifeline, runtime } = cli.daemon;
+            daemon::run(daemon::Arguments { config, state, lifeline, runtime })
+        }
+    }
+}

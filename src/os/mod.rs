@@ -1,10 +1,14 @@
 //! The operating-system seam: the only room with `unsafe`, each use with its reason.
 //!
 //! It lies below every impure room, because aprun, apinit, apshepherd and the daemon all need a
-//! system call that no safe crate has.
+//! system call that no safe crate has. What belongs to a private instance ([`instance`]) is here
+//! for the same reason: `psched start`, psched and apinit share it.
 
 #![allow(unsafe_code)]
 
 pub mod fork;
+pub mod inherit;
+pub mod instance;
 pub mod peer;
 pub mod spawn;
+pub mod watch;

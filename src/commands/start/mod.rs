@@ -1,0 +1,397 @@
+//! `psched start`: a private instance of psched on this machine, as whoever calls it.
+//!
+//! # What it does
+//! 1. clears what dead instances of the caller left ([`instance::clear_stale`]);
+//! 2. makes a folder with psched.yaml in it, a lifeline (a pipe whose writing end only this process
+//!    holds), and starts psched and the apinits ([`daemons`]);
+//! 3. waits until every node is there ([`wait_ready`]);
+//! 4. runs the user's command, with its binaries first in PATH and its socket in PSCHED_SOCKET
+//!    ([`command`]); without one, a shell, or nothing until a signal comes;
+//! 5. ends what the command left running, closes the lifeline, waits for the daemons, and clears
+//!    the folder.
+//!
+//! # Signals
+//! The command stays in this process's group, as under `time` or `sh -c`: what the terminal sends
+//! reaches it directly, and job control needs nothing from us. The daemons have groups of their own,
+//! so that ^C is not for them. ^C does not end this process: the command decides what it means.
+//! TERM, HUP, and an INT or QUIT that another process sent, are passed on to the command and end the
+//! instance; the command has [`COMMAND_GRACE`] before it is killed.
+//!
+//! If this process is killed, the lifeline closes and the daemons clear up: see
+//! [`instance`](crate::os::instance).
+
+mod command;
+mod daemons;
+mod layout;
+mod topology;
+
+use crate::machine::{Nid, format_nids};
+use crate::os::instance::{self, Member};
+use crate::rpc::{self, pb};
+use clap::Args;
+use command::{Command, Ending};
+use daemons::{Daemon, Daemons};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use topology::Topology;
+
+/// How long the instance may take until all nodes are there.
+const READY_BOUND: Duration = Duration::from_secs(10);
+/// How often it is asked: often, for it takes some 20 ms.
+const READY_POLL: Duration = Duration::from_millis(2);
+/// How long a command may take to end once it was asked to.
+const COMMAND_GRACE: Duration = Duration::from_secs(5);
+/// How long what the command left running may take.
+const LEFT_GRACE: Duration = Duration::from_secs(1);
+/// How long daemons may take to end when the lifeline is closed, before they are killed.
+const DAEMONS_GRACE: Duration = Duration::from_secs(7);
+/// How long clearing the folder may take.
+const CLEAR_BOUND: Duration = Duration::from_secs(3);
+
+/// The status of `psched start` when it itself failed.
+const STATUS_FAILED: u8 = 125;
+
+/// Starts a private instance of psched on this machine, as yourself, and runs CMD in it.
+#[derive(Args, Debug)]
+#[command(
+    long_about = "Starts a private instance of psched on this machine, as yourself, and runs CMD in it.\n\n\
+    CMD finds aprun, apstat and apkill first in its PATH, and they find the instance through \
+    PSCHED_SOCKET. The instance ends with CMD, and nothing of it is left, --state DIR apart. \
+    Without CMD: a shell if there is a terminal, else the instance stays until a signal ends it; \
+    then a line PSCHED_SOCKET=PATH on standard output says where it is.\n\n\
+    The exit status is CMD's, or 128 plus the signal that ended it; 125 if psched start itself \
+    failed, 126 if CMD is not executable, 127 if there is no such file."
+)]
+pub struct StartArgs {
+    /// So many nodes, NIDs from 0 [default: one for each NUMA domain of this machine]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    pub nodes: Option<u32>,
+    /// Processors of each node [default: the larger of 2 and real cores / N]
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=layout::PROCESSORS_MAX as i64))]
+    pub processors: Option<u32>,
+    /// So many apinit processes, between which the nodes are split
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    pub apinits: u32,
+    /// A psched.yaml of your own instead; its listening and state are not used
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors"])]
+    pub config: Option<PathBuf>,
+    /// Keep the state in this directory, and leave it there
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// What to run, with its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Why no instance could be had, or why it had to end.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Folder(#[from] instance::FolderError),
+    #[error("can't {what}: {error}")]
+    Io { what: String, error: std::io::Error },
+    #[error("{0}")]
+    Config(String),
+    #[error(
+        "{asked} apinits for {nodes}: there must be a node for each; give --apinits {cure} or fewer"
+    )]
+    TooManyApinits { asked: u32, nodes: String, cure: usize },
+    #[error("{text}{tail}")]
+    Daemon { text: String, tail: String },
+    #[error("not ready after {} s: {waiting}{tail}", READY_BOUND.as_secs())]
+    NotReady { waiting: String, tail: String },
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
+    |error| StartError::Io { what: what.into(), error }
+}
+
+/// One line of `psched start` for its caller.
+fn say(text: &str) {
+    // With stderr closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "psched start: {text}");
+}
+
+/// Runs it, and gives the status to exit with.
+pub fn run(args: StartArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("can't start: {error}"));
+            return STATUS_FAILED.into();
+        }
+    };
+    let status = runtime.block_on(run_instance(args));
+    runtime.shutdown_background();
+    match status {
+        Ok(status) => status.into(),
+        Err(error) => {
+            say(&error.to_string());
+            STATUS_FAILED.into()
+        }
+    }
+}
+
+/// What the instance is to be: decided before anything is made.
+struct Plan {
+    nids: Vec<Nid>,
+    /// psched.yaml, for a socket.
+    yaml: Box<dyn Fn(&str) -> String>,
+    oversubscribed: Option<String>,
+    description: String,
+}
+
+fn plan(args: &StartArgs) -> Result<Plan, StartError> {
+    let plan = match &args.config {
+        Some(file) => configured(file)?,
+        None => {
+            let topology = Topology::read(Path::new("/"));
+            let machine = layout::machine(&topology, args.nodes, args.processors);
+            Plan {
+                nids: machine.nodes.keys().copied().collect(),
+                oversubscribed: layout::oversubscribed(&machine, &topology),
+                description: layout::describe(&machine),
+                yaml: Box::new(move |socket| layout::yaml(&machine, socket)),
+            }
+        }
+    };
+    let nodes = plan.nids.len();
+    if args.apinits as usize > nodes {
+        let nodes_text = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
+        return Err(StartError::TooManyApinits {
+            asked: args.apinits,
+            nodes: nodes_text,
+            cure: nodes,
+        });
+    }
+    Ok(plan)
+}
+
+/// The caller's own psched.yaml: its nodes, and the file with our socket in it.
+fn configured(file: &Path) -> Result<Plan, StartError> {
+    let _ = file;
+    Err(StartError::Config("--config is not yet there".into()))
+}
+
+async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
+    let plan = plan(&args)?;
+    let mut signals = command::Signals::new().map_err(io("watch for signals"))?;
+    let bases = instance::bases();
+    instance::clear_stale(&bases, CLEAR_BOUND);
+    let member = Member::found(&bases)?;
+    let folder = member.folder().to_owned();
+    let result = with_folder(&args, &plan, &member, &mut signals).await;
+    // What the command left is gone, and the daemons; what a killed one left goes with the folder.
+    member.leave(CLEAR_BOUND);
+    if folder.exists() {
+        say(&format!("{} could not be removed", folder.display()));
+    }
+    result
+}
+
+async fn with_folder(
+    args: &StartArgs,
+    plan: &Plan,
+    member: &Member,
+    signals: &mut command::Signals,
+) -> Result<u8, StartError> {
+    let folder = member.folder();
+    let socket = folder.join(instance::SOCKET_FILE);
+    let config = folder.join("psched.yaml");
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&config)
+        .and_then(|mut f| f.write_all((plan.yaml)(&socket.display().to_string()).as_bytes()))
+        .map_err(io(format!("write {}", config.display())))?;
+    let state = match &args.state {
+        Some(state) => std::path::absolute(state).map_err(io("find --state"))?,
+        None => folder.join("state"),
+    };
+    if let Some(text) = &plan.oversubscribed {
+        say(text);
+    }
+    let (lifeline, keep) = std::io::pipe().map_err(io("make the lifeline"))?;
+    let mut daemons = Daemons::new(folder, lifeline.into());
+    daemons.start(Daemon::psched(&config, &state, folder));
+    let started = Instant::now();
+    let ready = tokio::select! {
+        ready = wait_ready(&mut daemons, plan, args.apinits, &socket, started) => ready.map(Some),
+        signal = signals.ending() => Ok(signal_status(&args.command, signal)),
+    };
+    let result = match ready {
+        Err(error) => Err(error),
+        // A signal came first.
+        Ok(Some(Ready::Signalled(status))) => Ok(status),
+        Ok(Some(Ready::Store(store))) => {
+            if let (Some(group), Some(store)) = (instance::own_group(), store.get(..8)) {
+                // Without it only what apinit itself removes goes; the instance works all the same.
+                let _ = member.record_group(&group.join(format!("psched.{store}")));
+            }
+            serve(args, plan, folder, &mut daemons, signals).await
+        }
+        Ok(None) => Ok(0),
+    };
+    instance::end_command(folder, LEFT_GRACE, LEFT_GRACE * 2);
+    drop(keep);
+    daemons.finish(DAEMONS_GRACE).await;
+    result
+}
+
+enum Ready {
+    /// All nodes are there; the store's id.
+    Store(String),
+    /// A signal ended it before.
+    Signalled(u8),
+}
+
+fn signal_status(command: &[OsString], signal: i32) -> Option<Ready> {
+    Some(Ready::Signalled(if command.is_empty() { 0 } else { 128u8.saturating_add(signal as u8) }))
+}
+
+/// Starts the apinits as soon as psched listens, and waits until all nodes are registered.
+async fn wait_ready(
+    daemons: &mut Daemons,
+    plan: &Plan,
+    apinits: u32,
+    socket: &Path,
+    started: Instant,
+) -> Result<Ready, StartError> {
+    let mut waiting = "psched does not answer".to_string();
+    let mut apinits = Some(apinits);
+    let mut client = None;
+    loop {
+        if let Some(text) = daemons.failed_start() {
+            return Err(StartError::Daemon { text, tail: daemons.log_tail() });
+        }
+        if started.elapsed() > READY_BOUND {
+            return Err(StartError::NotReady { waiting, tail: daemons.log_tail() });
+        }
+        if client.is_none() && std::os::unix::net::UnixStream::connect(socket).is_ok() {
+            if let Some(count) = apinits.take() {
+                for nids in layout::split(&plan.nids, count as usize) {
+                    daemons.start(Daemon::apinit(socket, &nids));
+                }
+            }
+            client =
+                rpc::connect::connect(socket).await.ok().map(pb::psched_client::PschedClient::new);
+        }
+        if let Some(psched) = &mut client {
+            let asked = tokio::time::timeout(READY_BOUND, psched.list(pb::ListRequest::default()));
+            match asked.await {
+                Ok(Ok(reply)) => {
+                    let reply = reply.into_inner();
+                    let missing: Vec<Nid> = plan
+                        .nids
+                        .iter()
+                        .copied()
+                        .filter(|nid| {
+                            !reply.nodes.iter().any(|n| n.nid == nid.0 && n.state != "suspect")
+                        })
+                        .collect();
+                    if missing.is_empty() {
+                        return Ok(Ready::Store(reply.store_id));
+                    }
+                    waiting = format!("no apinit has registered NIDs {}", format_nids(missing));
+                }
+                Ok(Err(status)) => {
+                    waiting = format!("psched: {}", status.message());
+                    client = None;
+                }
+                Err(_) => client = None,
+            }
+        }
+        tokio::time::sleep(READY_POLL).await;
+    }
+}
+
+/// The instance is there: runs what it is for, until that ends or a signal comes.
+async fn serve(
+    args: &StartArgs,
+    plan: &Plan,
+    folder: &Path,
+    daemons: &mut Daemons,
+    signals: &mut command::Signals,
+) -> Result<u8, StartError> {
+    let socket = folder.join(instance::SOCKET_FILE);
+    let command = if !args.command.is_empty() {
+        Some(Command::given(&args.command))
+    } else if command::has_terminal() {
+        say(&format!(
+            "{}; this shell uses them, and they end with it (leave it with exit or ^D)",
+            plan.description
+        ));
+        Some(Command::shell())
+    } else {
+        None
+    };
+    let Some(command) = command else {
+        return serve_until_signal(plan, &socket, daemons, signals).await;
+    };
+    let mut running = match command.start(&daemons::own_folder(), &socket) {
+        Ok(running) => running,
+        Err((status, text)) => {
+            say(&text);
+            return Ok(status);
+        }
+    };
+    let mut kill_at: Option<Instant> = None;
+    let mut failed = None;
+    loop {
+        let kill = async {
+            match kill_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ending = running.wait() => {
+                let status = match ending.map_err(io("wait for the command"))? {
+                    Ending::Exit(code) => code,
+                    Ending::Signal(signal) => 128u8.saturating_add(signal as u8),
+                };
+                return match failed {
+                    Some(error) => Err(error),
+                    None => Ok(status),
+                };
+            }
+            // The second of them is as good as a KILL.
+            signal = signals.ending() => {
+                running.signal(if kill_at.is_some() { libc::SIGKILL } else { signal });
+                kill_at = Some(Instant::now() + COMMAND_GRACE);
+            }
+            () = kill => {
+                running.signal(libc::SIGKILL);
+                kill_at = Some(Instant::now() + COMMAND_GRACE);
+            }
+            text = daemons.given_up(), if failed.is_none() => {
+                failed = Some(StartError::Daemon { text, tail: daemons.log_tail() });
+                running.signal(libc::SIGTERM);
+                kill_at = Some(Instant::now() + COMMAND_GRACE);
+            }
+        }
+    }
+}
+
+async fn serve_until_signal(
+    plan: &Plan,
+    socket: &Path,
+    daemons: &mut Daemons,
+    signals: &mut command::Signals,
+) -> Result<u8, StartError> {
+    // For a script to eval; with stdout closed it has the environment's folder to look in.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{}={}", instance::SOCKET, socket.display()).and_then(|()| out.flush());
+    let how = if std::io::stderr().is_terminal() { "^C" } else { "TERM" };
+    say(&format!("{}; {how} ends them", plan.description));
+    tokio::select! {
+        _ = signals.any() => Ok(0),
+        text = daemons.given_up() => Err(StartError::Daemon { text, tail: daemons.log_tail() }),
+    }
+}
