@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -121,7 +120,7 @@ impl Drop for Front {
 
 /// Waits until the process behind a pidfd is dead; false: that can't be known.
 pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
-    match AsyncFd::register_with_interest(pidfd, Interest::READABLE) {
+    match crate::os::watch::watch(pidfd, Interest::READABLE) {
         Ok(watched) => watched.readable().await.is_ok(),
         Err(_) => false,
     }

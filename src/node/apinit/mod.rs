@@ -127,7 +127,7 @@ pub fn main(options: &Options) -> ExitCode {
 /// Takes the descriptor that the command line names.
 fn lifeline(fd: Option<RawFd>) -> anyhow::Result<Option<OwnedFd>> {
     let Some(fd) = fd.filter(|fd| *fd >= 0) else { return Ok(None) };
-    crate::os::fork::inherited(fd)
+    crate::os::inherit::take(fd)
         .map(Some)
         .with_context(|| format!("--lifeline {fd} is not an open descriptor"))
 }

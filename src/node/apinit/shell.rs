@@ -666,7 +666,7 @@ impl Shell {
 
 /// The lifeline has reached its end. (Nothing is ever written to it.)
 async fn lifeline_end(pipe: Arc<OwnedFd>) {
-    match tokio::io::unix::AsyncFd::register_with_interest(pipe, tokio::io::Interest::READABLE) {
+    match crate::os::watch::watch(pipe, tokio::io::Interest::READABLE) {
         Ok(pipe) => {
             let _ = pipe.readable().await;
         }

@@ -9,6 +9,7 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::node::groups::AppGroups;
 use crate::os::spawn::{Ids, Spawn, spawn};
+use crate::os::watch::watch;
 use crate::rpc::pb;
 use anyhow::Context;
 use nix::sys::socket::{
@@ -142,7 +143,7 @@ impl Making<'_> {
         let process = Process::now(spawned.pid);
         let pidfd = Arc::new(spawned.pidfd);
         let connection = dial(&self.directory.socket()).context("can't connect to it")?;
-        let wire = Arc::new(AsyncFd::register(connection)?);
+        let wire = Arc::new(wire(connection)?);
         let sender = begin(key, &wire);
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
         let failure = Some(spawned.failure);
@@ -172,8 +173,15 @@ fn dial(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// A connection in tokio's event loop.
+type Wire = AsyncFd<Arc<OwnedFd>>;
+
+fn wire(connection: OwnedFd) -> io::Result<Wire> {
+    watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
+}
+
 /// Starts the side that sends, with a hello.
-fn begin(key: Key, wire: &Arc<AsyncFd<OwnedFd>>) -> mpsc::Sender<ToShepherd> {
+fn begin(key: Key, wire: &Arc<Wire>) -> mpsc::Sender<ToShepherd> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let hello = Hello { protocol: PROTOCOL, key, ..Hello::default() };
     // It is empty.
@@ -190,7 +198,7 @@ pub(super) async fn find(
 ) -> Option<(Shepherd, Hello)> {
     let process = directory.process("shepherd")?;
     let pidfd = process.open().map(Arc::new);
-    let wire = Arc::new(AsyncFd::register(dial(&directory.socket()).ok()?).ok()?);
+    let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
     let sender = begin(key, &wire);
     let mut reader = Reader::new(wire);
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
@@ -205,7 +213,7 @@ pub(super) async fn find(
 }
 
 /// Sends until there is nothing more to send.
-async fn say(wire: Arc<AsyncFd<OwnedFd>>, mut receiver: mpsc::Receiver<ToShepherd>) {
+async fn say(wire: Arc<Wire>, mut receiver: mpsc::Receiver<ToShepherd>) {
     while let Some(message) = receiver.recv().await {
         let bytes = pb::ToShepherd::from(message).encode_to_vec();
         for (header, payload) in pieces(&bytes) {
@@ -225,13 +233,13 @@ async fn say(wire: Arc<AsyncFd<OwnedFd>>, mut receiver: mpsc::Receiver<ToShepher
 
 /// The side that hears.
 struct Reader {
-    wire: Arc<AsyncFd<OwnedFd>>,
+    wire: Arc<Wire>,
     joiner: Joiner,
     buffer: Vec<u8>,
 }
 
 impl Reader {
-    fn new(wire: Arc<AsyncFd<OwnedFd>>) -> Reader {
+    fn new(wire: Arc<Wire>) -> Reader {
         Reader { wire, joiner: Joiner::default(), buffer: vec![0; PACKET_MAX + 1] }
     }
 
