@@ -1,3 +1,4 @@
 //! What a user or an administrator would see, on real processes.
 
 mod daemon;
+mod shepherd;
