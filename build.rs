@@ -4,8 +4,13 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files =
-        ["proto/psched.proto", "proto/node.proto", "proto/attach.proto", "proto/shepherd.proto"];
+    let files = [
+        "proto/psched.proto",
+        "proto/node.proto",
+        "proto/attach.proto",
+        "proto/shepherd.proto",
+        "proto/store.proto",
+    ];
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_source_info(true).include_imports(true).open_files(files)?;
     let descriptors = compiler.file_descriptor_set();

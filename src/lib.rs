@@ -21,6 +21,7 @@
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
 //! | [`commands`] | aprun, apstat, apkill and `psched start` | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
+//! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 
 pub mod agent;
@@ -29,6 +30,7 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod front;
+pub mod logging;
 pub mod machine;
 pub mod node;
 pub mod occupancy;

@@ -1,1 +1,431 @@
-//! (empty)
+//! What apinit does: `apply(now, happening) -> actions`.
+//!
+//! An apinit stands between psched, which places applications on its nodes; front ends (aprun, or
+//! the apinit that is the *head* of an application spread over several), which launch them; and
+//! apshepherds, one for each application, which run them. The agent is everything that it
+//! decides, with no socket, clock or process: whatever happens comes in as a [`Happening`],
+//! whatever is to be done goes out as an [`Action`], in the order in which it is to be done.
+//!
+//! ```text
+//!   psched   Place ----------> Placed --- shepherd is made and waits
+//!   front    Launch(ticket) -> Launched - HostLaunch to the shepherd, Launch to the other hosts
+//!   all      Ready ----------> Running -- Go to everybody
+//!   shepherd Ended, groups empty -> Ended - reported each second until psched acknowledges
+//!   psched   AcknowledgeEnd -> forgotten
+//! ```
+//!
+//! The head (the apinit of `hosts[0]`, which holds PE 0) is to the other hosts what aprun is to
+//! it: it passes the launch on, gathers `Ready`, `BarrierIn` and `Done`, and tells everybody `Go`,
+//! `BarrierOut`, signals and ends. All hosts are otherwise alike, and each reports the end of its
+//! own part to psched.
+//!
+//! Safety is local: no launch is given to a shepherd while another application that is not empty
+//! has one of its processors.
+//!
+//! ```
+//! # use psched::{agent::*, machine::Nid};
+//! let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![0, 1] };
+//! let mut agent = Agent::new(me, None);
+//! let actions = agent.apply(0, Happening::Linked(Default::default()));
+//! assert!(actions.contains(&Action::Inventory { items: vec![], last_command: 0 }));
+//! ```
+
+mod application;
+mod commands;
+mod ends;
+mod fronts;
+mod launching;
+mod output;
+mod peers;
+mod shepherds;
+#[cfg(test)]
+mod tests;
+
+use crate::apteam::Key;
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::place::HostPart;
+use crate::apteam::posting::Owner;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::node::{Command, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::machine::Nid;
+use application::{App, Front};
+use fronts::Attached;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long a launch waits for its placement to come from psched.
+pub const LAUNCH_WAIT: Duration = Duration::from_secs(10);
+/// How many launches may wait so at once.
+pub const LAUNCHES_WAITING_MAX: usize = 64;
+/// How many applications an apinit holds at once.
+pub const APPLICATIONS_MAX: usize = 4096;
+/// How many attached streams it holds at once.
+pub const ATTACHED_MAX: usize = 4096;
+/// An end is reported again after this long, until psched acknowledges it.
+pub const REPORT_AGAIN: Duration = Duration::from_secs(1);
+/// From TERM to KILL when the front end has died.
+pub const FRONT_GONE_GRACE: Duration = Duration::from_secs(2);
+/// How long a front end that can't be watched may stay away, and how long another host may.
+pub const AWAY_MAX: Duration = Duration::from_secs(10);
+/// How long a finished application is kept for a front end that is away and may resume.
+pub const LINGER: Duration = Duration::from_secs(30);
+/// Between two attempts to reach another host's apinit.
+pub const PEER_AGAIN: Duration = Duration::from_millis(250);
+
+/// An attached stream: numbers given by the shell, none used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Conn(pub u64);
+
+/// The stream of a front end of which nothing is known any more.
+pub(crate) const NO_CONN: Conn = Conn(u64::MAX);
+
+/// What an apinit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Me {
+    /// The nodes that it offers.
+    pub nids: BTreeSet<Nid>,
+    /// Who it runs as: only root can run other users' applications.
+    pub uid: u32,
+    /// Real processors that it may use.
+    pub cpus: Vec<u32>,
+}
+
+/// Whose processes an application's groups belong to, for as long as its PEs are being born.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupsOwner {
+    /// The application's owner: its shepherd may put processes there.
+    User,
+    /// apinit again: user code can't.
+    Apinit,
+}
+
+/// What happens to an apinit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// psched has taken this node.
+    Linked(Welcome),
+    /// The stream to psched is lost.
+    Unlinked,
+    /// psched said this, as the `u64`th command of the link.
+    Command(u64, Command),
+    /// A front end, or a head, has opened a stream.
+    AttachOpened {
+        /// Which.
+        conn: Conn,
+        /// Its uid, as the kernel says.
+        uid: u32,
+        /// It is root's, or runs as apinit itself does: it may be the head.
+        trusted: bool,
+        /// Its process is watched: [`Happening::FrontDied`] comes when it dies.
+        watched: bool,
+    },
+    /// It said this.
+    AttachMessage(Conn, ToApinit),
+    /// Its stream is closed.
+    AttachClosed(Conn),
+    /// Its process is dead.
+    FrontDied(Conn),
+    /// The shepherd of an application is there and hears.
+    ShepherdSpawned(Key),
+    /// It could not be made.
+    SpawnFailed {
+        /// Of which application.
+        key: Key,
+        /// Why, and what would cure it.
+        text: String,
+    },
+    /// A shepherd said this.
+    ShepherdMessage(Key, FromShepherd),
+    /// A shepherd is dead, or can't be heard any more.
+    ShepherdLost {
+        /// Of which application.
+        key: Key,
+        /// What is known of it.
+        text: String,
+    },
+    /// Another host's apinit said this.
+    PeerMessage(Key, u32, FromApinit),
+    /// The stream to it is closed, or could not be opened.
+    PeerLost {
+        /// For which application.
+        key: Key,
+        /// Index in its hosts.
+        index: u32,
+        /// Why.
+        text: String,
+    },
+    /// No process is left in the groups.
+    GroupsEmpty(Key),
+    /// So many are, although they were waited for.
+    GroupsStuck {
+        /// Of which application.
+        key: Key,
+        /// How many.
+        processes: u32,
+    },
+    /// An application of a former life of this apinit.
+    Found(Box<Found>),
+    /// The time of [`Action::SetTimer`] has come.
+    Tick,
+}
+
+/// What is left in the runtime directory of an application when an apinit starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its placement.
+    pub place: PlaceCommand,
+    /// When its PEs began to go.
+    pub going_ns: Option<u64>,
+    /// Its shepherd's hello; `None`: it has none any more.
+    pub hello: Option<Hello>,
+    /// The process of its front end, watched under this number; `None`: it had none.
+    pub front: Option<Conn>,
+}
+
+/// What an apinit is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make groups, runtime directory and socket of an application and start its shepherd.
+    MakeAndSpawn {
+        /// The placement, which is also to be kept in the runtime directory.
+        place: Box<PlaceCommand>,
+        /// This apinit's nodes of it.
+        nids: Vec<Nid>,
+    },
+    /// Tell a shepherd.
+    SendShepherd(Key, ToShepherd),
+    /// Tell a front end, or the head.
+    SendFront(Conn, FromApinit),
+    /// Close its stream, once all is sent, and watch its process no more.
+    CloseFront(Conn),
+    /// This is the application's front end: keep that with its placement.
+    KeepFront(Key, Conn),
+    /// Its PEs go since then: keep that too.
+    KeepGoing(Key, u64),
+    /// Open a stream to another host's apinit.
+    OpenPeer {
+        /// For which application.
+        key: Key,
+        /// Index in its hosts.
+        index: u32,
+        /// Where.
+        socket: String,
+    },
+    /// Tell it.
+    SendPeer(Key, u32, ToApinit),
+    /// Tell psched what is here: first after it has welcomed this node.
+    Inventory {
+        /// The applications.
+        items: Vec<(Key, Phase)>,
+        /// The last command seen.
+        last_command: u64,
+    },
+    /// Tell psched.
+    Report(Report),
+    /// Hang up on this psched and say why: it is not ours.
+    RefuseLink(String),
+    /// Keep this in the runtime directory: the store that is obeyed, and what the nodes are.
+    Remember(Welcome),
+    /// Let the owner's processes into the groups, or no more.
+    SetGroupsOwner {
+        /// Of which application.
+        key: Key,
+        /// Whose they are to be.
+        owner: GroupsOwner,
+    },
+    /// Kill every PE process in the groups, and the shepherd if it is lost.
+    KillGroups {
+        /// Of which application.
+        key: Key,
+        /// The shepherd and its group too.
+        shepherd: bool,
+    },
+    /// Wait, bounded, until the groups are empty, and tell.
+    CheckGroupsEmpty(Key),
+    /// Remove groups and runtime directory; nothing more happens with this key.
+    Remove(Key),
+    /// Send a [`Happening::Tick`] then, and at no other time.
+    SetTimer(Option<u64>),
+}
+
+/// Everything that an apinit knows.
+#[derive(Debug)]
+pub struct Agent {
+    me: Me,
+    linked: bool,
+    /// The last welcome: store, epoch and nodes.
+    welcome: Option<Welcome>,
+    last_command: u64,
+    apps: BTreeMap<Key, App>,
+    attached: BTreeMap<Conn, Attached>,
+    timer_ns: Option<u64>,
+}
+
+/// Where an action goes.
+type Out = Vec<Action>;
+
+fn ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Agent {
+    /// A new one, which remembers the welcome that a former life of it was given.
+    pub fn new(me: Me, remembered: Option<Welcome>) -> Agent {
+        Agent {
+            me,
+            linked: false,
+            welcome: remembered,
+            last_command: 0,
+            apps: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            timer_ns: None,
+        }
+    }
+
+    /// The last command that it has seen, for heartbeats.
+    pub fn last_command(&self) -> u64 {
+        self.last_command
+    }
+
+    /// The store that it obeys, and its epoch; empty before the first.
+    pub fn store(&self) -> (&str, u64) {
+        self.welcome.as_ref().map_or(("", 0), |w| (&w.store_id, w.epoch))
+    }
+
+    /// The first eight digits of the store's id, by which its groups and processes are known.
+    pub fn store_mark(&self) -> &str {
+        let id = self.store().0;
+        id.get(..8).unwrap_or(id)
+    }
+
+    /// The uid that owns an application here.
+    pub fn owner(&self, key: Key) -> Option<&Owner> {
+        self.apps.get(&key).map(|app| &app.place.owner)
+    }
+
+    /// How many applications and attached streams it holds.
+    pub fn held(&self) -> (usize, usize) {
+        (self.apps.len(), self.attached.len())
+    }
+
+    /// Takes in what happens at `now_ns` (nanoseconds of CLOCK_MONOTONIC) and says what is to be
+    /// done, in order.
+    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+        let mut out = Vec::new();
+        let o = &mut out;
+        match happening {
+            Happening::Linked(welcome) => self.linked(now_ns, welcome, o),
+            Happening::Unlinked => self.linked = false,
+            Happening::Command(seq, command) => self.command(now_ns, seq, command, o),
+            Happening::AttachOpened { conn, uid, trusted, watched } => {
+                self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);
+            }
+            Happening::AttachMessage(conn, message) => {
+                self.attach_message(now_ns, conn, message, o)
+            }
+            Happening::AttachClosed(conn) => self.attach_closed(now_ns, conn, o),
+            Happening::FrontDied(conn) => self.front_died(now_ns, conn, o),
+            Happening::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
+            Happening::SpawnFailed { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            Happening::ShepherdMessage(key, message) => {
+                self.shepherd_message(now_ns, key, message, o);
+            }
+            Happening::ShepherdLost { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            Happening::PeerMessage(key, index, message) => {
+                self.peer_message(now_ns, key, index, message, o);
+            }
+            Happening::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
+            Happening::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
+            Happening::GroupsStuck { key, processes } => self.groups_stuck(key, processes, o),
+            Happening::Found(found) => self.found(now_ns, *found, o),
+            Happening::Tick => self.tick(now_ns, o),
+        }
+        let next = self.next_timer();
+        if next != self.timer_ns {
+            self.timer_ns = next;
+            o.push(Action::SetTimer(next));
+        }
+        out
+    }
+
+    fn linked(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
+        if let Some(known) = self.welcome.as_ref().filter(|w| !w.store_id.is_empty()) {
+            let text = if known.store_id != welcome.store_id {
+                format!(
+                    "this node has obeyed the psched of store {} and does not obey that of store \
+                     {}; start psched with its former state, or end the node's applications and \
+                     remove its runtime directory",
+                    known.store_id, welcome.store_id
+                )
+            } else if welcome.epoch < known.epoch {
+                format!(
+                    "this node has obeyed start {} of psched and does not obey start {}, which is \
+                     older: an old copy of the state is in use",
+                    known.epoch, welcome.epoch
+                )
+            } else {
+                String::new()
+            };
+            if !text.is_empty() {
+                self.linked = false;
+                out.push(Action::RefuseLink(text));
+                return;
+            }
+        }
+        self.linked = true;
+        out.push(Action::Remember(welcome.clone()));
+        self.welcome = Some(welcome);
+        let items = self
+            .apps
+            .iter()
+            .filter(|(_, app)| !app.over_with_psched())
+            .map(|(key, app)| (*key, app.phase()))
+            .collect();
+        out.push(Action::Inventory { items, last_command: self.last_command });
+        let keys: Vec<Key> = self.apps.keys().copied().collect();
+        for key in keys {
+            self.report_end(now, key, out);
+        }
+    }
+
+    fn tick(&mut self, now: u64, out: &mut Out) {
+        self.attached_tick(now, out);
+        let keys: Vec<Key> = self.apps.keys().copied().collect();
+        for key in keys {
+            self.time_limit_tick(now, key, out);
+            self.peers_tick(now, key, out);
+            let due = self.apps.get(&key).is_some_and(|app| app.report_due_ns() <= Some(now));
+            if due {
+                self.report_end(now, key, out);
+            }
+            self.front_away_tick(now, key, out);
+            self.settle(now, key, out);
+        }
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        let of_apps = self.apps.values().flat_map(|app| app.deadlines(self.linked));
+        let of_fronts = self.attached.values().filter_map(Attached::deadline);
+        of_apps.chain(of_fronts).min()
+    }
+
+    /// Reports, if there is somebody to report to: what has happened meanwhile, the next inventory
+    /// tells.
+    fn report(&self, report: Report, out: &mut Out) {
+        if self.linked {
+            out.push(Action::Report(report));
+        }
+    }
+}
+
+/// The nodes of a part that are also in a placement, in the placement's order.
+fn own_nids(place: &PlaceCommand, nids: &BTreeSet<Nid>) -> Vec<Nid> {
+    place.places.nids().filter(|nid| nids.contains(nid)).collect()
+}
+
+/// Which of the hosts offers these nodes.
+fn own_index(hosts: &[HostPart], nids: &BTreeSet<Nid>) -> Option<u32> {
+    let own = hosts.iter().position(|h| h.nids.iter().any(|nid| nids.contains(nid)))?;
+    u32::try_from(own).ok()
+}

@@ -1,1 +1,139 @@
-//! (empty)
+//! psched.yaml in; machine and variables out, or all problems.
+//!
+//! # The problem
+//!
+//! An administrator who has made five mistakes wants to hear of five, each with its place and its
+//! cure, before anything of the running system has changed.
+//!
+//! # The approach
+//!
+//! Two passes. [`syntax`] is serde_yaml's: keys that don't exist and values of the wrong form stop
+//! it at the first one, which it names with line and column. It takes every single value as text.
+//! [`meaning`] then reads these texts and goes on after each problem, so that it finds them all;
+//! it names each by its key path (`nodes[1].processors`).
+//!
+//! ```
+//! # use psched::config;
+//! let problems = config::read("
+//! nodes:
+//!   - { nids: 0-3, processors: 0 }
+//!   - { nids: 3, processors: 2, flavors: [su, so] }
+//! variables:
+//!   kill_grase: 5s
+//! ").unwrap_err();
+//! let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+//! assert_eq!(said, [
+//!     "nodes[0].processors: \"0\" is not a number of processors; give 1 to 4096",
+//!     "nodes[1].flavors: \"so\" is not a flavor; the flavors are su, os, ap",
+//!     "nodes[1].nids: NID 3 is already in nodes[0]; give each node once",
+//!     "variables.kill_grase: there is no variable kill_grase; did you mean kill_grace?",
+//! ]);
+//! ```
+//!
+//! This is the small form of the file; domains, regions and gates are not in it yet. The grammar is
+//! in psched.yaml(5).
+
+mod meaning;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use crate::machine::{Flavor, Flavors, Machine, Nid, Node};
+use crate::variables::Variables;
+use std::fmt;
+
+/// The largest file that is read, in bytes: a million nodes, each on a line of its own, would take
+/// a tenth of it per word.
+pub const SIZE_MAX: usize = 10 << 20;
+/// Nodes of a machine.
+pub const NODES_MAX: usize = 1_000_000;
+/// Processors of a node.
+pub const PROCESSORS_MAX: u32 = 4_096;
+/// Problems that are reported; more than these say nothing new.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// What psched.yaml says.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Config {
+    /// The nodes.
+    pub machine: Machine,
+    /// What was set, the rest at its default.
+    pub variables: Variables,
+    /// Who may act on everybody's applications, beside root and the instance's owner.
+    pub administrators: Vec<Administrator>,
+    /// Path of psched's unix socket.
+    pub listen: Option<String>,
+    /// Folder of the store.
+    pub state: Option<String>,
+}
+
+/// An administrator, as the file names him. Whether there is such a user is not asked here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Administrator {
+    /// By user id.
+    Uid(u32),
+    /// By name.
+    Name(String),
+}
+
+impl fmt::Display for Administrator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Administrator::Uid(uid) => uid.fmt(f),
+            Administrator::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// One thing that is wrong with the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: the path of the key, `nodes[1].processors`. Empty: `what` says where.
+    pub key: String,
+    /// What is wrong.
+    pub what: String,
+    /// What would cure it.
+    pub cure: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; {}", self.what, self.cure)
+    }
+}
+
+/// Reads the text of a psched.yaml.
+///
+/// # Errors
+/// All its problems, at most [`PROBLEMS_MAX`]; at least one.
+pub fn read(text: &str) -> Result<Config, Vec<Problem>> {
+    if text.len() > SIZE_MAX {
+        return Err(vec![Problem {
+            key: String::new(),
+            what: format!("the file has {} bytes, more than {SIZE_MAX}", text.len()),
+            cure: "write nodes that are alike as one entry with a range of NIDs".into(),
+        }]);
+    }
+    let file = syntax::read(text).map_err(|problem| vec![problem])?;
+    meaning::check(file)
+}
+
+/// What `psched start --nodes N --processors P` means: NIDs from 0 on this host, node 0 with all
+/// three flavors, the rest `ap`; their memory is not said (0). Numbers are brought into their
+/// ranges, 1 to [`NODES_MAX`] and 1 to [`PROCESSORS_MAX`].
+pub fn embedded(nodes: u32, processors: u32) -> Config {
+    let nodes = nodes.clamp(1, NODES_MAX as u32);
+    let node = |nid| Node {
+        nid: Nid(nid),
+        processors: processors.clamp(1, PROCESSORS_MAX),
+        cpus: Vec::new(),
+        memory: 0,
+        flavors: if nid == 0 { Flavors::all() } else { Flavors::default().with(Flavor::Ap) },
+        host: String::new(),
+    };
+    let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
+    Config { machine, ..Config::default() }
+}

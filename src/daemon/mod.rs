@@ -1,1 +1,328 @@
-//! (empty)
+//! psched for real: the loop, the store, the services.
+//!
+//! ```text
+//!  unix socket --> services, links (tonic) --Input--> core (one task, owns scheduler::Scheduler)
+//!                                                       |  ^
+//!                                                Commit v  | Outcome
+//!                                                  committer (one thread, owns the store)
+//! ```
+//!
+//! [`run`] puts them together and takes them apart again in bounded time.
+
+pub mod committer;
+pub mod core;
+mod fronts;
+mod links;
+pub mod records;
+mod services;
+pub mod store;
+mod views;
+
+#[cfg(test)]
+mod tests;
+
+use crate::config::Config;
+use crate::rpc::{listen, pb};
+use crate::scheduler::{Scheduler, Settings};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::collections::BTreeSet;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Inputs that may wait for the loop.
+const INPUTS_MAX: usize = 8_192;
+/// How long connections are given when psched ends.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How long apinits are waited for before the runtime folder is removed.
+const LEAVE_TIME: Duration = Duration::from_secs(8);
+
+/// The command line of the daemon.
+#[derive(Clone, Debug, Default)]
+pub struct Arguments {
+    /// psched.yaml; none: /etc/psched/psched.yaml.
+    pub config: Option<PathBuf>,
+    /// The state directory; none: as configured, else /var/lib/psched.
+    pub state: Option<PathBuf>,
+    /// A pipe at whose end of file everything ends: the private instance is over.
+    pub lifeline: Option<RawFd>,
+    /// A folder to be removed at that end.
+    pub runtime: Option<PathBuf>,
+}
+
+/// Runs the daemon until a signal ends it. The status: 0 after a signal, 1 when it could not start.
+pub fn run(arguments: Arguments) -> ExitCode {
+    crate::logging::init("psched");
+    match start(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("psched: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    raise_open_files();
+    let config = configuration(arguments)?;
+    let state = arguments
+        .state
+        .clone()
+        .or_else(|| config.state.as_ref().map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from("/var/lib/psched"));
+    let mut store = store::Store::open(&state)?;
+    store.history_max = config.variables.history_max();
+    let restored = store.restore()?;
+    let identity = core::Identity {
+        store_id: store.id.clone(),
+        epoch: store.epoch,
+        boot_id: boot_id(),
+        kill_grace: config.variables.kill_grace(),
+    };
+    tracing::info!(
+        store = identity.store_id,
+        epoch = identity.epoch,
+        applications = restored.teams.len(),
+        "psched starts"
+    );
+    let now = core::now();
+    let (scheduler, effects) = Scheduler::restore(
+        config.machine.clone(),
+        settings(&config),
+        restored.teams,
+        restored.boots,
+        restored.next_apid,
+        now,
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("psched")
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(serve(arguments, &config, store, identity, scheduler, effects));
+    runtime.shutdown_timeout(DRAIN_TIME);
+    outcome
+}
+
+async fn serve(
+    arguments: &Arguments,
+    config: &Config,
+    store: store::Store,
+    identity: core::Identity,
+    scheduler: Scheduler,
+    effects: Vec<crate::scheduler::Effect>,
+) -> anyhow::Result<()> {
+    let socket = socket_path(config);
+    // Signals are caught before the socket is there: whoever sees it may send one.
+    let ended = ends(arguments.lifeline)?;
+    let listener = listen::listen(&socket, 0o666)?;
+    let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+    let (back, outcomes) = mpsc::unbounded_channel();
+    let database = store.path().to_path_buf();
+    let (commits, trouble, store_thread) = committer::start(store, back)?;
+    let mut core =
+        core::Core::new(scheduler, commits, trouble, inputs.downgrade(), identity.clone());
+    core.begin(effects);
+    let core = tokio::spawn(core.run(queue, outcomes));
+    let stop = CancellationToken::new();
+    let service = services::Service {
+        inputs: inputs.clone(),
+        store: database,
+        administrators: administrators(config),
+        store_id: identity.store_id.clone(),
+        epoch: identity.epoch,
+    };
+    let nodes = links::Nodes {
+        inputs: inputs.clone(),
+        next: std::sync::atomic::AtomicU64::new(0),
+        stop: stop.clone(),
+    };
+    let bounds = listen::Bounds {
+        connections: count(config.variables.connections_max()),
+        per_uid: count(config.variables.connections_user_max()),
+        ..listen::Bounds::default()
+    };
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(config.variables.answer_time()))
+        .max_concurrent_streams(1_024)
+        .add_service(
+            pb::psched_server::PschedServer::new(service).max_decoding_message_size(1024 * 1024),
+        )
+        .add_service(
+            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(16 * 1024 * 1024),
+        )
+        .serve_with_incoming_shutdown(
+            listen::incoming(listener, bounds),
+            stop.clone().cancelled_owned(),
+        );
+    let server = tokio::spawn(server);
+    tracing::info!(socket = %socket.display(), "psched answers");
+    let why = ended.await;
+    tracing::info!("psched ends: {why:?}");
+    stop.cancel();
+    let _ = std::fs::remove_file(&socket);
+    let _ = inputs.send(core::Input::Stop).await;
+    let _ = tokio::time::timeout(Duration::from_secs(3), core).await;
+    // A silent peer would hold the server's graceful end for ever.
+    let abort = server.abort_handle();
+    if tokio::time::timeout(DRAIN_TIME, server).await.is_err() {
+        abort.abort();
+    }
+    let written = tokio::task::spawn_blocking(move || store_thread.join());
+    let _ = tokio::time::timeout(Duration::from_secs(3), written).await;
+    if why == Why::Lifeline
+        && let Some(folder) = &arguments.runtime
+    {
+        clear(folder).await;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Signal,
+    Lifeline,
+}
+
+/// Resolves when psched is to end.
+fn ends(lifeline: Option<RawFd>) -> anyhow::Result<impl Future<Output = Why>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
+    // Without a terminal to lose, HUP asks for the configuration to be read again.
+    let mut hup = signal(SignalKind::hangup())?;
+    let pipe = lifeline.map(lifeline_pipe).transpose()?;
+    Ok(async move {
+        tokio::spawn(async move {
+            while hup.recv().await.is_some() {
+                tracing::warn!(
+                    "psched.yaml is not read again while psched runs (not yet): restart psched, applications run on"
+                );
+            }
+        });
+        let closed = async {
+            match &pipe {
+                Some(pipe) => {
+                    let _ = pipe.readable().await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = term.recv() => Why::Signal,
+            _ = int.recv() => Why::Signal,
+            _ = quit.recv() => Why::Signal,
+            () = closed => Why::Lifeline,
+        }
+    })
+}
+
+/// The read end of a pipe on which nothing is ever written: readable means end of file.
+fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<OwnedFd>>> {
+    let pipe = crate::os::inherit::take(fd)
+        .map_err(|e| anyhow::anyhow!("--lifeline {fd} can't be used: {e}"))?;
+    Ok(crate::os::watch::watch(Arc::new(pipe), tokio::io::Interest::READABLE)?)
+}
+
+/// Waits until the apinits of a private instance have removed their sockets, then removes its
+/// folder.
+async fn clear(folder: &Path) {
+    let end = tokio::time::Instant::now() + LEAVE_TIME;
+    while tokio::time::Instant::now() < end {
+        let sockets = std::fs::read_dir(folder).map_or(0, |entries| {
+            entries
+                .flatten()
+                .filter(|e| e.file_name().to_string_lossy().starts_with("apinit-"))
+                .count()
+        });
+        if sockets == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if let Err(error) = std::fs::remove_dir_all(folder)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, folder = %folder.display(), "the runtime folder was not removed");
+    }
+}
+
+fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
+    let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        anyhow::anyhow!(
+            "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
+            path.display()
+        )
+    })?;
+    crate::config::read(&text).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!(
+            "the configuration {} has {} problem(s):\n  {}",
+            path.display(),
+            lines.len(),
+            lines.join("\n  ")
+        )
+    })
+}
+
+fn socket_path(config: &Config) -> PathBuf {
+    config.listen.as_ref().map_or_else(|| PathBuf::from("/run/psched/psched.sock"), PathBuf::from)
+}
+
+fn settings(config: &Config) -> Settings {
+    let v = &config.variables;
+    let own = rustix::process::geteuid().as_raw();
+    Settings {
+        ticket_time: v.ticket_time(),
+        passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
+        kill_grace: v.kill_grace(),
+        apkill_grace: v.apkill_grace(),
+        postings_max: count(v.postings_max()),
+        postings_user_max: count(v.postings_user_max()),
+        only_uid: (own != 0).then_some(own),
+    }
+}
+
+/// A variable that counts things in memory.
+fn count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// User ids of the configured administrators; a name without a user is said and left out.
+fn administrators(config: &Config) -> BTreeSet<u32> {
+    let mut ids = BTreeSet::new();
+    for name in &config.administrators {
+        let name = name.to_string();
+        let known = name
+            .parse()
+            .ok()
+            .or_else(|| nix::unistd::User::from_name(&name).ok().flatten().map(|u| u.uid.as_raw()));
+        match known {
+            Some(uid) => {
+                ids.insert(uid);
+            }
+            None => tracing::warn!("the administrator {name} is not a user of this host"),
+        }
+    }
+    ids
+}
+
+/// This boot of this host.
+fn boot_id() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    read.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// A descriptor for each client and each front end: as many as the hard limit allows.
+fn raise_open_files() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}

@@ -1,1 +1,386 @@
-//! (empty)
+//! The scheduler: every decision of psched, as a pure function of what it has been told.
+//!
+//! # Problem
+//! psched must decide where and when applications run while front ends die, nodes vanish and come
+//! back, reports arrive late or twice, and psched itself may be killed at any instruction. Locks
+//! and callbacks make such a program untestable; so there is one owner of all state and one way in.
+//!
+//! # Approach
+//! [`Scheduler::apply`] takes an [`Event`] and the time, changes the state, and returns what is to
+//! be done as [`Effect`]s. Nothing is done here: no clock, no disk, no network. Two kinds of
+//! effects are records ([`Effect::is_record`]); the others leave psched only once the records of
+//! the same batch, and of all before it, are durable. So whatever anybody outside has seen is on
+//! disk, and after a crash [`Scheduler::restore`] goes on from there.
+//!
+//! # Example
+//! A posting on an idle machine gives, in this order: a saved record (already placed), log lines,
+//! the acceptance for aprun, the placement for the node, and the signal to aprun:
+//!
+//! ```text
+//! Posted{..}  ->  Save(12: placed on 0-1)  Log(posted)  Log(placed)
+//!                 Accept(12)  Command(Place 12.1)  Look(12)
+//! ```
+//!
+//! # Where things are
+//! [`postings`](self): postings, looks, kills and the queue are in `postings.rs`; links,
+//! inventories and reports in `nodes.rs`; what `apstat` is told in `view.rs`.
+
+mod nodes;
+mod postings;
+mod view;
+
+pub use view::NodeView;
+
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod tests;
+
+use crate::apteam::ending::HostEnd;
+use crate::apteam::posting::{Explanation, Owner, Posting};
+use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::talk::node::{Command, Hello, Phase, Report};
+use crate::apteam::{Apid, Key, Ticket};
+use crate::machine::{Machine, Nid};
+use crate::occupancy::Occupancy;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The time of an event, on both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
+    pub mono_ns: u64,
+    /// Nanoseconds since the epoch: for display only.
+    pub wall_ns: u64,
+}
+
+/// Who waits for an answer. The shell hands these out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyId(pub u64);
+
+/// One connection of an apinit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub u64);
+
+/// The variables that the scheduler obeys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a placed front end may be silent.
+    pub ticket_time: Duration,
+    /// Starts past a waiting posting after which nodes are kept for it.
+    pub passed_over_max: u32,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+    /// From apkill's TERM to KILL.
+    pub apkill_grace: Duration,
+    /// Waiting postings altogether.
+    pub postings_max: usize,
+    /// Waiting postings of one user.
+    pub postings_user_max: usize,
+    /// The only user whose programs the nodes can run: where psched has no privilege.
+    pub only_uid: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            ticket_time: Duration::from_secs(60),
+            passed_over_max: 50,
+            kill_grace: Duration::from_secs(5),
+            apkill_grace: Duration::from_secs(300),
+            postings_max: 100_000,
+            postings_user_max: 10_000,
+            only_uid: None,
+        }
+    }
+}
+
+/// What comes from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A posting. `secret` is random; it becomes the ticket.
+    Posted {
+        reply: ReplyId,
+        posting: Box<Posting>,
+        owner: Owner,
+        front: FrontProcess,
+        secret: Ticket,
+    },
+    /// A front end looks for its placement.
+    Looked { reply: ReplyId, apid: Apid },
+    /// The process of a front end has gone.
+    FrontGone { apid: Apid },
+    /// apkill. `signal` 0: TERM, and KILL after [`Settings::apkill_grace`].
+    Kill { reply: ReplyId, apids: Vec<Apid>, signal: i32, uid: u32, administrator: bool },
+    /// An apinit has introduced itself.
+    LinkOpened { link: LinkId, hello: Box<Hello> },
+    /// What it has.
+    Inventory { link: LinkId, items: Vec<(Key, Phase)> },
+    /// Its connection has gone.
+    LinkClosed { link: LinkId },
+    /// It reports.
+    Report { link: LinkId, report: Box<Report> },
+    /// The store can't take a new posting: it is as if it had not come.
+    StoreRefused { apid: Apid, why: String },
+    /// Time has passed: see [`Scheduler::deadline`].
+    Tick,
+    /// Settings have been changed.
+    Settings(Settings),
+}
+
+/// What a front end is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// There may be a placement: look.
+    Placed,
+    /// Its PEs run.
+    Running,
+    /// It has ended with this status.
+    Ended { end: Box<HostEnd>, status: u8 },
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It can never be.
+    Impossible,
+    /// Not now.
+    NoRoom,
+    /// A bound is reached.
+    TooMany,
+    /// Not this user.
+    NotAllowed,
+    /// There is no such application.
+    NotFound,
+    /// The store can't take it.
+    Store,
+}
+
+/// What a front end's look finds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Looked {
+    /// Its place.
+    Placed(Box<Apteam>),
+    /// None yet.
+    Waiting(Explanation),
+    /// It is over.
+    Ended { end: Box<HostEnd>, status: u8 },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Keep this record. Lazy: with the next one that is not, or soon.
+    Save { team: Box<Apteam>, lazy: bool },
+    /// Keep its count of starts past it.
+    SavePassedOver { apid: Apid, passed_over: u32 },
+    /// A line of an application's event log.
+    Log { apid: Apid, name: &'static str, detail: String },
+    /// Keep which boot of their host these nodes were last seen in.
+    SaveBoot { nids: Vec<Nid>, boot_id: String },
+    /// The posting is accepted.
+    Accept { reply: ReplyId, apid: Apid },
+    /// A request is refused.
+    Refuse { reply: ReplyId, refusal: Refusal, explanation: Explanation },
+    /// The answer to a look.
+    Look { reply: ReplyId, looked: Looked },
+    /// The answer to a kill: a problem for each apid, or none.
+    Killed { reply: ReplyId, problems: Vec<Option<String>> },
+    /// For an apinit.
+    Command { link: LinkId, command: Command },
+    /// It is taken as a node: welcome it with these NIDs.
+    Welcome { link: LinkId, nids: Vec<Nid> },
+    /// It is not.
+    RefuseLink { link: LinkId, why: String },
+    /// Its connection is replaced by another of the same nodes.
+    CloseLink { link: LinkId },
+    /// SIGUSR1 to the front end.
+    SignalFront { apid: Apid, front: FrontProcess },
+    /// For those who watch it.
+    Tell { apid: Apid, news: News },
+    /// Something for the daemon's log.
+    Warn(String),
+}
+
+impl Effect {
+    /// Whether this goes into the store; the others wait until it is there.
+    pub fn is_record(&self) -> bool {
+        use Effect::*;
+        matches!(self, Save { .. } | SavePassedOver { .. } | Log { .. } | SaveBoot { .. })
+    }
+}
+
+/// A live connection of an apinit.
+#[derive(Clone, Debug)]
+struct Link {
+    hello: Hello,
+    /// Its inventory has come: its nodes are open.
+    known: bool,
+}
+
+/// All of psched's state.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    machine: Machine,
+    occupancy: Occupancy,
+    settings: Settings,
+    /// Applications that have not ended.
+    teams: BTreeMap<Apid, Apteam>,
+    /// Those of them that wait for a place, in order of arrival.
+    queue: BTreeSet<Apid>,
+    /// Applications by the random number of their posting, while they have not ended.
+    requests: BTreeMap<[u8; 16], Apid>,
+    next_apid: u64,
+    links: BTreeMap<LinkId, Link>,
+    /// The link that offers a node now.
+    offered: BTreeMap<Nid, LinkId>,
+    /// The boot of a node's host when it was last seen. A change kills what ran there.
+    boots: BTreeMap<Nid, String>,
+    /// Nodes that have acknowledged that a placement is taken back.
+    taken_back: BTreeMap<Key, BTreeSet<Nid>>,
+    /// When the next ticket lapses, at the earliest.
+    tickets: BTreeSet<(u64, Apid)>,
+}
+
+impl Scheduler {
+    /// A scheduler with no history.
+    pub fn new(machine: Machine, settings: Settings) -> Scheduler {
+        Scheduler {
+            occupancy: Occupancy::new(&machine),
+            machine,
+            settings,
+            teams: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            requests: BTreeMap::new(),
+            next_apid: 1,
+            links: BTreeMap::new(),
+            offered: BTreeMap::new(),
+            boots: BTreeMap::new(),
+            taken_back: BTreeMap::new(),
+            tickets: BTreeSet::new(),
+        }
+    }
+
+    /// A scheduler that goes on from the records of one that was killed: all its nodes are unknown
+    /// until they call, and nothing is freed by that. The effects are for records that this machine
+    /// can no longer hold (a node was taken out of the configuration meanwhile).
+    pub fn restore(
+        machine: Machine,
+        settings: Settings,
+        records: Vec<Apteam>,
+        boots: BTreeMap<Nid, String>,
+        next_apid: u64,
+        now: Now,
+    ) -> (Scheduler, Vec<Effect>) {
+        let mut s = Scheduler::new(machine, settings);
+        s.boots = boots;
+        let mut out = Vec::new();
+        let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
+        s.next_apid = next_apid.max(newest).max(1);
+        for team in records {
+            let apid = team.apid;
+            let state = team.state;
+            if state == State::Ended {
+                continue;
+            }
+            s.requests.insert(team.posting.request_id, apid);
+            let lost = state.holds_processors() && s.occupancy.take(apid, &team.places).is_err();
+            if state == State::Posted {
+                s.queue.insert(apid);
+            }
+            if state == State::Placed {
+                s.tickets.insert((team.ticket_until_ns, apid));
+            }
+            s.teams.insert(apid, team);
+            if lost {
+                s.lose_nodes(now, apid, None, "its node is no longer in psched.yaml", &mut out);
+            }
+        }
+        (s, out)
+    }
+
+    /// Takes an event and says what is to be done.
+    pub fn apply(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match event {
+            Event::Posted { reply, posting, owner, front, secret } => {
+                self.posted(now, reply, *posting, owner, front, secret, &mut out);
+            }
+            Event::Looked { reply, apid } => self.looked(now, reply, apid, &mut out),
+            Event::FrontGone { apid } => self.front_gone(now, apid, &mut out),
+            Event::Kill { reply, apids, signal, uid, administrator } => {
+                let problems = apids
+                    .into_iter()
+                    .map(|apid| self.kill(now, apid, signal, uid, administrator, &mut out).err())
+                    .collect();
+                out.push(Effect::Killed { reply, problems });
+            }
+            Event::LinkOpened { link, hello } => self.link_opened(link, *hello, &mut out),
+            Event::Inventory { link, items } => self.inventory(now, link, &items, &mut out),
+            Event::LinkClosed { link } => self.link_closed(link),
+            Event::Report { link, report } => self.report(now, link, *report, &mut out),
+            Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
+            Event::Tick => self.tick(now, &mut out),
+            Event::Settings(settings) => {
+                self.settings = settings;
+                self.place_waiting(now, &mut out);
+            }
+        }
+        out
+    }
+
+    /// When [`Event::Tick`] is wanted next, on the monotonic clock.
+    pub fn deadline(&self) -> Option<u64> {
+        self.tickets.first().map(|(at, _)| *at)
+    }
+
+    /// The next application's number: what the store must keep, lest one be used twice.
+    pub fn next_apid(&self) -> u64 {
+        self.next_apid
+    }
+
+    /// The machine that it schedules.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn save(&self, apid: Apid, lazy: bool, out: &mut Vec<Effect>) {
+        if let Some(team) = self.teams.get(&apid) {
+            out.push(Effect::Save { team: Box::new(team.clone()), lazy });
+        }
+    }
+
+    /// Moves an application to another state, if the table of states allows it.
+    fn become_state(&mut self, apid: Apid, next: State) -> bool {
+        let Some(team) = self.teams.get_mut(&apid) else { return false };
+        if !team.state.may_become(next) {
+            return false;
+        }
+        if team.state == State::Placed {
+            self.tickets.remove(&(team.ticket_until_ns, apid));
+        }
+        if team.state == State::Posted {
+            self.queue.remove(&apid);
+        }
+        team.state = next;
+        match next {
+            State::Posted => {
+                self.queue.insert(apid);
+            }
+            State::Placed => {
+                self.tickets.insert((team.ticket_until_ns, apid));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Who an application is, in explanations: `12 of alice`.
+    fn name_of(&self, apid: Apid) -> String {
+        match self.teams.get(&apid) {
+            Some(team) => format!("{apid} of {}", team.owner.name),
+            None => apid.to_string(),
+        }
+    }
+}

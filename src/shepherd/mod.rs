@@ -1,1 +1,766 @@
-//! (empty)
+//! What an apshepherd does, without doing it: the start gate, output and stdin, PMI, ends.
+//!
+//! [`Shepherd::apply`] takes what has happened and gives what is to be done, in order. The shell
+//! around it (`node::shepherd`) has the sockets, pipes and processes, and nothing to decide.
+//!
+//! ```text
+//!            launch             all stopped            go
+//!  Waiting ----------> Starting ------------> Ready --------> Going
+//!     |                   |                     |               |
+//!     | released          | one not executable, terminated      | PEs end, or are ended
+//!     v                   v                     v               v
+//!   exit                killed, none has run an instruction   no child left
+//!                                   \                           |
+//!                                    +----> output taken <------+
+//!                                                |
+//!                                              Ended, told until released
+//! ```
+//!
+//! **Ends.** The first bad end decides the status ([`crate::apteam::ending`]). One that ends the
+//! application (anything but a plain exit) is told upwards, and the other PEs get TERM at once and
+//! KILL after `kill_grace`; what they then die of is a consequence. When all PEs have ended and
+//! something that they started has not, it gets TERM after [`LINGER`], then KILL as well.
+//!
+//! **Lost connections.** apinit may go and come back at any time. On each connection both sides say
+//! hello, and then everything that counts is said again: readiness, a barrier that waits, the
+//! decisive end, output that isn't taken, the final end.
+//!
+//! ```
+//! use psched::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
+//! use psched::shepherd::{Action, Happening, Shepherd};
+//! let mut shepherd = Shepherd::new(0, Key::parse("12.1").unwrap());
+//! let actions = shepherd.apply(1, Happening::Connected);
+//! assert!(matches!(actions[0], Action::Send(FromShepherd::Hello(_))));
+//! assert_eq!(shepherd.apply(2, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
+//! ```
+
+pub mod mapping;
+pub mod output;
+pub mod pmi;
+#[cfg(test)]
+mod tests;
+
+use crate::apteam::Key;
+use crate::apteam::ending::{
+    Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end, signal_name,
+};
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use crate::machine::Nid;
+use bytes::Bytes;
+use output::{OutputLog, Source};
+use pmi::{Effect, Pmi, Progress};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long a shepherd without a launch waits for an apinit to connect.
+pub const ABSENT: Duration = Duration::from_secs(120);
+/// How long what PEs leave behind may go on: a `tee` at the end of a PE's stdout has its last lines
+/// to write.
+pub const LINGER: Duration = Duration::from_millis(100);
+/// From one KILL of everything to the next, as long as something is left.
+pub const KILL_AGAIN: Duration = Duration::from_millis(100);
+/// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
+/// which kills its children with it.
+pub const LEAVE: Duration = Duration::from_secs(3);
+/// Bytes of stdin that may be on their way to PE 0.
+pub const STDIN_WINDOW: u64 = 256 * 1024;
+/// Credit for stdin is told anew when it has grown by so much.
+const STDIN_STEP: u64 = 64 * 1024;
+/// The most PEs of one host.
+pub const PES_MAX: usize = 16 * 1024;
+/// Lines for the front end's stderr, in all.
+const NOTICES_MAX: u32 = 64;
+/// Signals kept until the PEs go.
+const HELD_SIGNALS_MAX: usize = 64;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const EINVAL: i32 = 22;
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// apinit is there.
+    Connected,
+    /// It is gone.
+    Disconnected,
+    /// It says this.
+    Frame(ToShepherd),
+    /// This PE has been executed and stands still before user code.
+    Stopped { rank: u32 },
+    /// This one can't be: `text` names the file and the cure. Also when it could not be forked.
+    ExecFailed { rank: u32, errno: i32, text: String },
+    /// A PE has been reaped. Everything that it said over PMI has been reported before.
+    PeEnded { rank: u32, end: PeEnd, usage: Usage },
+    /// There is no child, and PEs have been forked.
+    NoChildLeft,
+    /// So many processes were alive when [`Action::SignalLeft`] was done.
+    LeftFound(u32),
+    /// Bytes on a PE's PMI connection.
+    Pmi { rank: u32, data: Bytes },
+    /// A PE wrote this.
+    Output { rank: u32, stderr: bool, data: Bytes },
+    /// Nothing more comes from there.
+    OutputEof { rank: u32, stderr: bool },
+    /// PE 0's stdin has taken so many more bytes.
+    StdinWritten(u64),
+    /// PE 0 has closed its stdin.
+    StdinClosed,
+    /// The time that was asked for has come.
+    Tick,
+    /// Whoever keeps this instance alive is gone, or the shepherd was told to end (SIGTERM).
+    LifelineGone,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fork and execute the PEs, each to stop before user code.
+    Fork(Box<HostLaunch>),
+    /// Let all PEs go.
+    Go,
+    /// Send a signal to the process group of each PE that has not ended.
+    Signal(i32),
+    /// Send a signal to every process that descends from the shepherd; answered by
+    /// [`Happening::LeftFound`].
+    SignalLeft(i32),
+    /// KILL every process that descends from the shepherd.
+    KillEverything,
+    /// Tell apinit.
+    Send(FromShepherd),
+    /// Tell apinit, as a [`FromShepherd::Notice`]: `[NID 00002] DATE Apid 12: text`, the date being
+    /// the shell's to fill in.
+    Notice { nid: Nid, text: String },
+    /// End the connection: what came on it is not to be made sense of.
+    Hangup,
+    /// Answer a PE on its PMI connection.
+    PmiSend { rank: u32, data: Bytes },
+    /// Close a PE's PMI connection.
+    PmiClose { rank: u32 },
+    /// Read the PEs' output, or let it wait in their pipes.
+    ReadOutput(bool),
+    /// For PE 0's stdin, in order.
+    WriteStdin(Bytes),
+    /// Close PE 0's stdin once all of that is written.
+    CloseStdin,
+    /// Report [`Happening::Tick`] at this time; `None`: not at all. Replaces the one before.
+    SetTimer(Option<u64>),
+    /// It is over.
+    Exit,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Waiting,
+    Starting,
+    Ready,
+    Going,
+}
+
+/// apinit's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Down,
+    /// Connected; it has not said hello.
+    Silent,
+    Up,
+}
+
+#[derive(Debug)]
+struct Pe {
+    nid: Nid,
+    stopped: bool,
+    ended: bool,
+    /// stdout and stderr may still bring something.
+    open: [bool; 2],
+}
+
+/// stdin on its way to PE 0, in bytes from the start.
+#[derive(Debug, Default)]
+struct Stdin {
+    /// PE 0 is here and reads it.
+    wanted: bool,
+    closed: bool,
+    received: u64,
+    written: u64,
+    credit: u64,
+}
+
+/// The state of one apshepherd.
+#[derive(Debug)]
+pub struct Shepherd {
+    key: Key,
+    stage: Stage,
+    link: Link,
+    pes: BTreeMap<u32, Pe>,
+    /// PEs that have not been executed and not ended.
+    starting: usize,
+    alive: usize,
+    kill_grace: Duration,
+    pmi: Option<Pmi>,
+    output: OutputLog,
+    reading: bool,
+    stdin: Stdin,
+    /// Signals that came before the PEs went.
+    held_signals: Vec<i32>,
+    notices: VecDeque<(Nid, String)>,
+    notices_left: u32,
+
+    /// The first bad thing.
+    first: Option<Decisive>,
+    /// Ends from here on are consequences.
+    ending: bool,
+    failed: bool,
+    ends: Vec<EndCount>,
+    usage: Usage,
+    leftovers: u32,
+    /// What the PEs left behind has had its TERM.
+    swept: bool,
+    went_at: u64,
+    /// No process is left.
+    empty_at: Option<u64>,
+    ended: bool,
+    leaving: bool,
+
+    kill_at: Option<u64>,
+    linger_until: Option<u64>,
+    absent_until: Option<u64>,
+    leave_at: Option<u64>,
+    timer: Option<u64>,
+    actions: Vec<Action>,
+}
+
+impl Shepherd {
+    /// The shepherd of this application, born now. All times are nanoseconds of CLOCK_MONOTONIC.
+    pub fn new(now_ns: u64, key: Key) -> Shepherd {
+        Shepherd {
+            key,
+            stage: Stage::Waiting,
+            link: Link::Down,
+            pes: BTreeMap::new(),
+            starting: 0,
+            alive: 0,
+            kill_grace: Duration::from_secs(5),
+            pmi: None,
+            output: OutputLog::default(),
+            reading: true,
+            stdin: Stdin::default(),
+            held_signals: Vec::new(),
+            notices: VecDeque::new(),
+            notices_left: NOTICES_MAX,
+            first: None,
+            ending: false,
+            failed: false,
+            ends: Vec::new(),
+            usage: Usage::default(),
+            leftovers: 0,
+            swept: false,
+            went_at: 0,
+            empty_at: None,
+            ended: false,
+            leaving: false,
+            kill_at: None,
+            linger_until: None,
+            absent_until: Some(after(now_ns, ABSENT)),
+            leave_at: None,
+            timer: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes what has happened at this time; gives what is to be done, in order. After
+    /// [`Action::Exit`] there is nothing more.
+    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+        match happening {
+            Happening::Connected => self.connected(),
+            Happening::Disconnected => {
+                self.link = Link::Down;
+                if self.stage == Stage::Waiting {
+                    self.absent_until = Some(after(now_ns, ABSENT));
+                }
+            }
+            Happening::Frame(frame) => self.frame(now_ns, frame),
+            Happening::Stopped { rank } => self.stopped(rank),
+            Happening::ExecFailed { rank, errno, text } => {
+                self.exec_failed(now_ns, rank, errno, text)
+            }
+            Happening::PeEnded { rank, end, usage } => self.pe_ended(now_ns, rank, end, usage),
+            Happening::NoChildLeft => self.no_child_left(now_ns),
+            Happening::LeftFound(count) => self.leftovers = self.leftovers.max(count),
+            Happening::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
+            Happening::Output { rank, stderr, data } => {
+                if let Some(source) = self.source(rank, stderr) {
+                    self.output.push(source, data);
+                }
+            }
+            Happening::OutputEof { rank, stderr } => {
+                if let Some(source) = self.source(rank, stderr) {
+                    self.output.end_of(source);
+                }
+                if let Some(pe) = self.pes.get_mut(&rank) {
+                    pe.open[usize::from(stderr)] = false;
+                }
+            }
+            Happening::StdinWritten(count) => {
+                self.stdin.written = self.stdin.written.saturating_add(count);
+                self.grant_stdin();
+            }
+            Happening::StdinClosed => {
+                self.stdin.closed = true;
+                self.stdin.written = self.stdin.received;
+                self.grant_stdin();
+            }
+            Happening::Tick => self.tick(now_ns),
+            Happening::LifelineGone => self.leave(now_ns),
+        }
+        self.settle(now_ns);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What holds after every happening.
+    fn settle(&mut self, now_ns: u64) {
+        if self.leaving && (self.empty_at.is_some() || self.stage == Stage::Waiting) {
+            self.actions.push(Action::Exit);
+            return;
+        }
+        if self.link == Link::Up {
+            while let Some((nid, text)) = self.notices.pop_front() {
+                self.actions.push(Action::Notice { nid, text });
+            }
+            while let Some(output) = self.output.next() {
+                self.actions.push(Action::Send(FromShepherd::Output(output)));
+            }
+        }
+        let wanted = self.output.wants_more();
+        if wanted != self.reading {
+            self.reading = wanted;
+            self.actions.push(Action::ReadOutput(wanted));
+        }
+        let all_read = self.pes.values().all(|pe| pe.open == [false; 2]);
+        if !self.ended && self.empty_at.is_some() && all_read && self.output.is_empty() {
+            self.ended = true;
+            self.send(|shepherd| FromShepherd::Ended(Box::new(shepherd.host_end())));
+        }
+        self.wait_for_leavings(now_ns);
+        let deadlines = [self.kill_at, self.linger_until, self.absent_until, self.leave_at];
+        let timer = deadlines.into_iter().flatten().min();
+        if timer != self.timer {
+            self.timer = timer;
+            self.actions.push(Action::SetTimer(timer));
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        // The timer has rung: whatever comes next has to be set again.
+        self.timer = None;
+        let due = |at: &mut Option<u64>| at.take_if(|at| *at <= now_ns).is_some();
+        if due(&mut self.leave_at) || due(&mut self.absent_until) {
+            self.actions.push(Action::Exit);
+        }
+        if due(&mut self.linger_until) {
+            self.ending = true;
+            self.swept = true;
+            self.actions.push(Action::SignalLeft(SIGTERM));
+            self.kill_by(after(now_ns, self.kill_grace));
+        }
+        if due(&mut self.kill_at) {
+            self.kill_everything(now_ns);
+        }
+    }
+
+    // ---- apinit ----
+
+    fn connected(&mut self) {
+        self.link = Link::Silent;
+        self.output.rewind();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            key: self.key,
+            launched: self.stage > Stage::Waiting,
+            going: self.stage == Stage::Going,
+            ended: self.ended,
+            output_taken: self.output.taken(),
+            stdin_taken: self.stdin.received,
+        };
+        self.actions.push(Action::Send(FromShepherd::Hello(hello)));
+    }
+
+    fn frame(&mut self, now_ns: u64, frame: ToShepherd) {
+        match frame {
+            ToShepherd::Hello(hello) if hello.key == self.key => self.greeted(),
+            ToShepherd::Hello(_) => self.actions.push(Action::Hangup),
+            ToShepherd::Launch(launch) if self.stage == Stage::Waiting && !self.ended => {
+                self.launch(now_ns, launch)
+            }
+            ToShepherd::Go if self.stage == Stage::Ready && !self.ending => {
+                self.stage = Stage::Going;
+                self.went_at = now_ns;
+                self.actions.push(Action::Go);
+                for signal in std::mem::take(&mut self.held_signals) {
+                    self.actions.push(Action::Signal(signal));
+                }
+            }
+            // Said twice, or too late: apinit has lost track over a lost connection.
+            ToShepherd::Launch(_) | ToShepherd::Go => {}
+            ToShepherd::Terminate { cause, kill_after } => self.end(now_ns, cause, kill_after),
+            ToShepherd::Signal(signal) if self.stage == Stage::Going => {
+                self.actions.push(Action::Signal(signal));
+            }
+            ToShepherd::Signal(signal) => {
+                let held = &mut self.held_signals;
+                if held.len() < HELD_SIGNALS_MAX && !held.contains(&signal) {
+                    held.push(signal);
+                }
+            }
+            ToShepherd::Stdin(data) => self.stdin(data),
+            ToShepherd::StdinEnd => {
+                if self.stdin.wanted && !self.stdin.closed {
+                    self.actions.push(Action::CloseStdin);
+                }
+            }
+            ToShepherd::OutputTaken(offset) => self.output.take(offset),
+            ToShepherd::BarrierOut(entries) => {
+                if let Some(pmi) = &mut self.pmi {
+                    let effects = pmi.barrier_out(entries);
+                    self.pmi_effects(now_ns, effects);
+                }
+            }
+            ToShepherd::Release => self.leave(now_ns),
+        }
+    }
+
+    /// apinit has said hello: it is told everything that it may have missed.
+    fn greeted(&mut self) {
+        self.link = Link::Up;
+        self.absent_until = None;
+        let mut missed = Vec::new();
+        if self.stage == Stage::Ready && !self.ending {
+            missed.push(FromShepherd::Ready);
+        }
+        if let Some(first) = &self.first {
+            missed.push(match self.failed {
+                true => FromShepherd::Failed(first.clone()),
+                false => FromShepherd::Decisive(first.clone()),
+            });
+        }
+        if self.stdin.wanted {
+            missed.push(FromShepherd::StdinCredit(self.stdin.credit));
+        }
+        if let Some(entries) = self.pmi.as_ref().and_then(Pmi::barrier_under_way) {
+            missed.push(FromShepherd::BarrierIn(entries));
+        }
+        if self.ended {
+            missed.push(FromShepherd::Ended(Box::new(self.host_end())));
+        }
+        self.actions.extend(missed.into_iter().map(Action::Send));
+    }
+
+    fn launch(&mut self, now_ns: u64, launch: Box<HostLaunch>) {
+        self.stage = Stage::Starting;
+        self.absent_until = None;
+        self.kill_grace = launch.kill_grace;
+        for pe in &launch.pes {
+            let new = Pe { nid: pe.nid, stopped: false, ended: false, open: [true; 2] };
+            self.pes.insert(pe.rank, new);
+        }
+        let first = launch.pes.first().map_or(0, |pe| pe.rank);
+        let sound = !launch.pes.is_empty()
+            && launch.pes.len() <= PES_MAX
+            && self.pes.len() == launch.pes.len()
+            && launch.pes.iter().all(|pe| pe.rank < launch.width);
+        if !sound {
+            let text = format!("apinit gave it a list of {} PEs out of order", launch.pes.len());
+            self.pes.values_mut().for_each(|pe| pe.open = [false; 2]);
+            self.empty_at = Some(now_ns);
+            self.exec_failed(now_ns, first, EINVAL, text);
+            return;
+        }
+        self.starting = self.pes.len();
+        self.alive = self.pes.len();
+        self.output = OutputLog::new(launch.launch.whole_lines);
+        self.stdin.wanted = launch.stdin;
+        self.stdin.closed = !launch.stdin;
+        if launch.launch.pmi {
+            let Key { apid, incarnation } = self.key;
+            let name = format!("psched_{apid}_{}", incarnation.0);
+            let mapping = launch.process_mapping.clone();
+            let ranks = self.pes.keys().copied();
+            self.pmi = Some(Pmi::new(name, launch.width, mapping, launch.alone, ranks));
+        }
+        self.actions.push(Action::Fork(launch));
+        self.grant_stdin();
+    }
+
+    fn stdin(&mut self, data: Bytes) {
+        let count = data.len() as u64;
+        if self.stdin.closed {
+            self.stdin.received = self.stdin.received.saturating_add(count);
+            self.stdin.written = self.stdin.received;
+            self.grant_stdin();
+        } else if self.stdin.received + count > self.stdin.credit {
+            // More than was allowed: there is no room for it, and a hole would be worse.
+            self.actions.push(Action::Hangup);
+        } else {
+            self.stdin.received += count;
+            self.actions.push(Action::WriteStdin(data));
+        }
+    }
+
+    fn grant_stdin(&mut self) {
+        let credit = self.stdin.written.saturating_add(STDIN_WINDOW);
+        if self.stdin.wanted && credit >= self.stdin.credit + STDIN_STEP {
+            self.stdin.credit = credit;
+            self.send(|_| FromShepherd::StdinCredit(credit));
+        }
+    }
+
+    // ---- PEs ----
+
+    fn stopped(&mut self, rank: u32) {
+        let Some(pe) = self.pes.get_mut(&rank) else { return };
+        if pe.stopped || pe.ended || self.stage != Stage::Starting {
+            return;
+        }
+        pe.stopped = true;
+        self.starting -= 1;
+        if self.starting == 0 && !self.ending {
+            self.stage = Stage::Ready;
+            self.send(|_| FromShepherd::Ready);
+        }
+    }
+
+    fn exec_failed(&mut self, now_ns: u64, rank: u32, errno: i32, text: String) {
+        if self.stage == Stage::Going || self.ending {
+            return;
+        }
+        let nid = self.nid(rank);
+        let first =
+            Decisive { at_ns: now_ns, cause: Cause::LaunchFailed { rank, nid, errno, text } };
+        self.first = Decisive::earlier(self.first.take(), Some(first));
+        self.ending = true;
+        self.failed = true;
+        if let Some(first) = self.first.clone() {
+            self.send(|_| FromShepherd::Failed(first));
+        }
+        if self.empty_at.is_none() {
+            self.kill_everything(now_ns);
+        }
+    }
+
+    fn pe_ended(&mut self, now_ns: u64, rank: u32, end: PeEnd, usage: Usage) {
+        let Some(pe) = self.pes.get_mut(&rank).filter(|pe| !pe.ended) else { return };
+        pe.ended = true;
+        let nid = pe.nid;
+        if !pe.stopped {
+            self.starting -= 1;
+        }
+        self.alive -= 1;
+        let went = self.stage == Stage::Going;
+        if went {
+            self.usage = self.usage.and(usage);
+            let consequence = self.ending;
+            count_end(&mut self.ends, EndCount { end, count: 1, consequence });
+        }
+        if self.ending {
+            return;
+        }
+        let progress = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
+        match end {
+            PeEnd::Signal(signal) => self.bad(now_ns, Cause::PeSignal { rank, nid, signal }),
+            PeEnd::Exit(code) if progress == Progress::Inside => {
+                self.bad(now_ns, Cause::NoFinalize { rank, nid, code })
+            }
+            PeEnd::Exit(_) if !went => {
+                let text = "its process ended before it was executed".to_owned();
+                self.exec_failed(now_ns, rank, EINVAL, text);
+            }
+            PeEnd::Exit(0) => {}
+            PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),
+        }
+    }
+
+    /// A PE has done this.
+    fn bad(&mut self, now_ns: u64, cause: Cause) {
+        if self.ending {
+            return;
+        }
+        let decisive = Decisive { at_ns: now_ns, cause };
+        let ends = decisive.cause.ends_application();
+        if ends || self.first.is_none() {
+            let told = decisive.clone();
+            self.send(|_| FromShepherd::Decisive(told));
+        }
+        if ends {
+            if let Some((nid, text)) = ending_notice(&decisive.cause) {
+                self.notice(nid, text);
+            }
+            self.end(now_ns, decisive.cause, self.kill_grace);
+        } else {
+            self.first = Decisive::earlier(self.first.take(), Some(decisive));
+        }
+    }
+
+    /// Ends the application's part here: TERM (or the cause's own signal), KILL after `kill_after`.
+    fn end(&mut self, now_ns: u64, cause: Cause, kill_after: Duration) {
+        if self.empty_at.is_some() {
+            // It has ended by itself, and its status stands.
+            return;
+        }
+        let signal = match cause {
+            Cause::Kill { signal, .. } => Some(signal),
+            _ if self.ending => None,
+            _ => Some(SIGTERM),
+        };
+        self.first = Decisive::earlier(self.first.take(), Some(Decisive { at_ns: now_ns, cause }));
+        self.ending = true;
+        if self.stage == Stage::Waiting {
+            // There is nothing to end, and there won't be.
+            self.empty_at = Some(now_ns);
+            self.absent_until = None;
+        } else if self.stage != Stage::Going || kill_after.is_zero() || signal == Some(SIGKILL) {
+            self.kill_everything(now_ns);
+        } else {
+            self.kill_by(after(now_ns, kill_after));
+            if let Some(signal) = signal {
+                self.actions.push(Action::Signal(signal));
+            }
+        }
+    }
+
+    fn kill_by(&mut self, at: u64) {
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn kill_everything(&mut self, now_ns: u64) {
+        self.actions.push(Action::KillEverything);
+        self.kill_at = Some(after(now_ns, KILL_AGAIN));
+    }
+
+    /// When the last PE has ended and others are left, they are given a moment to go by themselves.
+    fn wait_for_leavings(&mut self, now_ns: u64) {
+        let left = self.stage == Stage::Going && self.alive == 0 && self.empty_at.is_none();
+        if left && !self.swept && self.linger_until.is_none() {
+            self.linger_until = Some(after(now_ns, LINGER));
+        }
+    }
+
+    fn no_child_left(&mut self, now_ns: u64) {
+        if self.stage == Stage::Waiting || self.empty_at.is_some() {
+            return;
+        }
+        self.empty_at = Some(now_ns);
+        self.kill_at = None;
+        self.linger_until = None;
+    }
+
+    fn host_end(&self) -> HostEnd {
+        let mut nids: Vec<Nid> = self.pes.values().map(|pe| pe.nid).collect();
+        nids.sort_unstable();
+        nids.dedup();
+        let launched = self.stage == Stage::Going;
+        let run = match (launched, self.empty_at) {
+            (true, Some(at)) => Duration::from_nanos(at.saturating_sub(self.went_at)),
+            _ => Duration::ZERO,
+        };
+        HostEnd {
+            key: self.key,
+            nids,
+            launched,
+            first: self.first.clone(),
+            ends: self.ends.clone(),
+            usage: self.usage,
+            leftovers: self.leftovers,
+            run,
+        }
+    }
+
+    // ---- PMI ----
+
+    fn pmi_bytes(&mut self, now_ns: u64, rank: u32, data: &[u8]) {
+        let Some(pmi) = &mut self.pmi else { return };
+        let effects = pmi.read(rank, data);
+        self.pmi_effects(now_ns, effects);
+    }
+
+    fn pmi_effects(&mut self, now_ns: u64, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Reply(rank, data) => self.actions.push(Action::PmiSend { rank, data }),
+                Effect::BarrierIn(entries) => self.send(|_| FromShepherd::BarrierIn(entries)),
+                Effect::Abort { rank, code } => {
+                    let nid = self.nid(rank);
+                    self.bad(now_ns, Cause::Abort { rank, nid, code });
+                }
+                Effect::Garbage { rank, text } => {
+                    let nid = self.nid(rank);
+                    self.actions.push(Action::PmiClose { rank });
+                    self.bad(now_ns, Cause::Garbage { rank, nid, text });
+                }
+                Effect::Notice { rank, text } => {
+                    let nid = self.nid(rank);
+                    self.notice(nid, format!("PE {rank} {text}"));
+                }
+            }
+        }
+    }
+
+    // ---- small things ----
+
+    /// Says it if apinit listens; if it doesn't, it is told when it says hello.
+    fn send(&mut self, message: impl FnOnce(&Shepherd) -> FromShepherd) {
+        if self.link == Link::Up {
+            let message = message(self);
+            self.actions.push(Action::Send(message));
+        }
+    }
+
+    fn notice(&mut self, nid: Nid, text: String) {
+        if let Some(left) = self.notices_left.checked_sub(1) {
+            self.notices_left = left;
+            self.notices.push_back((nid, text));
+        }
+    }
+
+    /// Ends everything and goes.
+    fn leave(&mut self, now_ns: u64) {
+        self.leaving = true;
+        self.ending = true;
+        if self.stage > Stage::Waiting && self.empty_at.is_none() {
+            self.leave_at = Some(after(now_ns, LEAVE));
+            self.kill_everything(now_ns);
+        }
+    }
+
+    fn nid(&self, rank: u32) -> Nid {
+        self.pes.get(&rank).map_or(Nid::default(), |pe| pe.nid)
+    }
+
+    fn source(&self, rank: u32, stderr: bool) -> Option<Source> {
+        self.pes.get(&rank).map(|pe| Source { rank, nid: pe.nid, stderr })
+    }
+}
+
+/// The line that tells the user why his other PEs die, worded as ALPS does.
+fn ending_notice(cause: &Cause) -> Option<(Nid, String)> {
+    let (nid, why) = match cause {
+        Cause::PeSignal { rank, nid, signal } => {
+            let name = signal_name(*signal).unwrap_or("signal");
+            (nid, format!("PE {rank}: {name} (signal {signal})"))
+        }
+        Cause::Abort { rank, nid, code } => (nid, format!("PE {rank} called MPI_Abort({code})")),
+        Cause::NoFinalize { rank, nid, code } => {
+            (nid, format!("PE {rank} exited with code {code} without calling MPI_Finalize"))
+        }
+        Cause::Garbage { rank, nid, text } => {
+            (nid, format!("PE {rank} sent what is not PMI-1 on its PMI connection: {text}"))
+        }
+        _ => return None,
+    };
+    Some((*nid, format!("{why}; initiated application termination")))
+}
+
+fn after(now_ns: u64, time: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

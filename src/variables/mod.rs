@@ -1,1 +1,403 @@
-//! (empty)
+//! What can be retuned: name, type, unit, range, default and meaning of each variable, in one
+//! table.
+//!
+//! The table is the only place that names a variable: the getters of [`Variables`], what psched.yaml
+//! may set, the error for a value that is out of range and the lists on screens all come from it.
+//! (The manual psched.yaml(5) is written by hand; a test compares it with the table.)
+//!
+//! ```
+//! # use psched::variables::Variables;
+//! # use std::time::Duration;
+//! let mut variables = Variables::default();
+//! variables.set("kill_grace", "1m30s").unwrap();
+//! assert_eq!(variables.kill_grace(), Duration::from_secs(90));
+//! assert_eq!(
+//!     variables.set("kill_grase", "5s").unwrap_err().to_string(),
+//!     "there is no variable kill_grase; did you mean kill_grace?"
+//! );
+//! ```
+//!
+//! Durations are kept in nanoseconds. How durations and sizes are written is in [`units`].
+
+pub mod units;
+
+use std::fmt;
+use std::time::Duration;
+use units::{format_duration, parse_duration};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+
+/// What a variable's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A length of time; its number is nanoseconds.
+    Duration,
+    /// A whole number.
+    Count,
+}
+
+impl Kind {
+    /// The name on screens and in the manual.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Duration => "duration",
+            Kind::Count => "count",
+        }
+    }
+
+    /// A value as people write it.
+    fn format(self, value: u64) -> String {
+        match self {
+            Kind::Duration => format_duration(Duration::from_nanos(value)),
+            Kind::Count => value.to_string(),
+        }
+    }
+
+    fn parse(self, text: &str) -> Option<u64> {
+        match self {
+            Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
+            Kind::Count => text.trim().parse().ok(),
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// The least value.
+    pub min: u64,
+    /// The largest value.
+    pub max: u64,
+    /// The value where nobody set one.
+    pub default: u64,
+    /// What it does, in a line.
+    pub meaning: &'static str,
+}
+
+impl Definition {
+    /// Its range as people write it: `0s to 1h`.
+    pub fn range(&self) -> String {
+        format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
+    }
+
+    /// Its default as people write it.
+    pub fn default_text(&self) -> String {
+        self.kind.format(self.default)
+    }
+}
+
+/// The Rust type of a kind.
+macro_rules! value_type {
+    (Duration) => {
+        Duration
+    };
+    (Count) => {
+        u64
+    };
+}
+
+/// The Rust value of a kind.
+macro_rules! typed {
+    (Duration, $value:expr) => {
+        Duration::from_nanos($value)
+    };
+    (Count, $value:expr) => {
+        $value
+    };
+}
+
+/// Makes the table, and a getter for each of its rows.
+macro_rules! variables {
+    ($($name:ident: $kind:ident, $min:expr => $max:expr, default $default:expr, $meaning:literal;)*) => {
+        /// All variables, by name.
+        pub const TABLE: &[Definition] = &[$(Definition {
+            name: stringify!($name),
+            kind: Kind::$kind,
+            min: $min,
+            max: $max,
+            default: $default,
+            meaning: $meaning,
+        }),*];
+
+        /// Rows of the table, by name.
+        #[allow(non_camel_case_types)]
+        enum Row { $($name),* }
+
+        /// One getter for each variable.
+        impl Variables {
+            $(
+                #[doc = $meaning]
+                pub fn $name(&self) -> value_type!($kind) {
+                    typed!($kind, self.values[Row::$name as usize])
+                }
+            )*
+        }
+    };
+}
+
+variables! {
+    answer_time: Duration, SECOND => 10 * MINUTE, default 10 * SECOND,
+        "how long a connection may leave a keepalive unanswered before it is closed";
+    apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
+        "time between the TERM of apkill and the KILL that follows it";
+    connections_max: Count, 16 => 65_536, default 1_024,
+        "connections to psched's socket at once";
+    connections_user_max: Count, 4 => 65_536, default 256,
+        "connections to psched's socket at once of one user who is no administrator";
+    front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
+        "time between TERM and KILL for an application whose aprun has died";
+    history_max: Count, 0 => 10_000_000, default 10_000,
+        "ended applications of which a record is kept";
+    kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
+        "time between TERM and KILL when an application is ended";
+    passed_over_max: Count, 1 => 1_000_000, default 50,
+        "how many later postings may start past a waiting one before nodes are kept for it";
+    postings_max: Count, 1 => 10_000_000, default 100_000,
+        "postings that wait at once";
+    postings_user_max: Count, 1 => 10_000_000, default 10_000,
+        "postings of one user that wait at once";
+    ticket_time: Duration, SECOND => HOUR, default 60 * SECOND,
+        "how long a placement waits for its launch before its nodes are taken back";
+}
+
+/// The value of every variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variables {
+    values: [u64; TABLE.len()],
+}
+
+impl Default for Variables {
+    fn default() -> Variables {
+        let mut values = [0; TABLE.len()];
+        for (value, row) in values.iter_mut().zip(TABLE) {
+            *value = row.default;
+        }
+        Variables { values }
+    }
+}
+
+/// Why a variable can't be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VariableError {
+    /// There is none of this name.
+    Unknown {
+        /// The name given.
+        name: String,
+        /// The name that it resembles.
+        nearest: Option<&'static str>,
+    },
+    /// The value is not of the variable's type.
+    NotAValue {
+        /// Which variable.
+        row: Definition,
+        /// The value given.
+        text: String,
+    },
+    /// The value is out of range.
+    OutOfRange {
+        /// Which variable.
+        row: Definition,
+        /// The value given.
+        text: String,
+    },
+}
+
+impl std::error::Error for VariableError {}
+
+impl VariableError {
+    /// What is wrong.
+    pub fn what(&self) -> String {
+        match self {
+            VariableError::Unknown { name, .. } => format!("there is no variable {name}"),
+            VariableError::NotAValue { row, text } => {
+                format!("\"{text}\" is no value of {}", row.name)
+            }
+            VariableError::OutOfRange { row, text } => {
+                format!("{text} is out of the range of {}", row.name)
+            }
+        }
+    }
+
+    /// What would cure it.
+    pub fn cure(&self) -> String {
+        match self {
+            VariableError::Unknown { nearest: Some(nearest), .. } => {
+                format!("did you mean {nearest}?")
+            }
+            VariableError::Unknown { nearest: None, .. } => {
+                let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+                format!("there are {}", names.join(", "))
+            }
+            VariableError::NotAValue { row, .. } | VariableError::OutOfRange { row, .. } => {
+                let such = match row.kind {
+                    Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
+                    Kind::Count => "a whole number",
+                };
+                format!("give {such}, {}", row.range())
+            }
+        }
+    }
+}
+
+impl fmt::Display for VariableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what(), self.cure())
+    }
+}
+
+/// A variable and its value, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its row of the table.
+    pub row: Definition,
+    /// Its value.
+    pub value: String,
+    /// The value is the default.
+    pub is_default: bool,
+}
+
+impl Variables {
+    /// Sets a variable from text.
+    ///
+    /// # Errors
+    /// An unknown name, a text that is no value of its type, or a value out of its range; nothing
+    /// is changed then.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), VariableError> {
+        let Some(at) = TABLE.iter().position(|row| row.name == name) else {
+            return Err(VariableError::Unknown { name: name.into(), nearest: nearest(name) });
+        };
+        let row = TABLE[at];
+        let Some(value) = row.kind.parse(text) else {
+            return Err(VariableError::NotAValue { row, text: text.into() });
+        };
+        if value < row.min || value > row.max {
+            return Err(VariableError::OutOfRange { row, text: text.into() });
+        }
+        self.values[at] = value;
+        Ok(())
+    }
+
+    /// All of them with their values, by name.
+    pub fn show(&self) -> Vec<Shown> {
+        let shown = |(row, value): (&Definition, &u64)| Shown {
+            row: *row,
+            value: row.kind.format(*value),
+            is_default: *value == row.default,
+        };
+        TABLE.iter().zip(&self.values).map(shown).collect()
+    }
+}
+
+/// The known name that is a typing error or two away.
+fn nearest(name: &str) -> Option<&'static str> {
+    let far = 1 + name.len() / 5;
+    let near = TABLE.iter().map(|row| (distance(name, row.name), row.name)).min()?;
+    (near.0 <= far).then_some(near.1)
+}
+
+/// Letters to be changed, added or removed to make one of the other.
+fn distance(a: &str, b: &str) -> usize {
+    // A name that is no name need not be compared in full.
+    let a: Vec<char> = a.chars().take(64).collect();
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_its_defaults_in_range() {
+        assert!(TABLE.is_sorted_by(|a, b| a.name < b.name));
+        for row in TABLE {
+            assert!((row.min..=row.max).contains(&row.default), "{}", row.name);
+            // A range and a default read back as what they are.
+            for value in [row.min, row.max, row.default] {
+                assert_eq!(row.kind.parse(&row.kind.format(value)), Some(value), "{}", row.name);
+                let mut variables = Variables::default();
+                assert_eq!(variables.set(row.name, &row.kind.format(value)), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn getters_tell_what_was_set() {
+        let mut variables = Variables::default();
+        assert_eq!(variables.kill_grace(), Duration::from_secs(5));
+        assert_eq!(variables.ticket_time(), Duration::from_secs(60));
+        assert_eq!(variables.passed_over_max(), 50);
+        for (name, text) in
+            [("kill_grace", "500ms"), ("ticket_time", "90"), ("passed_over_max", " 7 ")]
+        {
+            assert_eq!(variables.set(name, text), Ok(()), "{name}");
+        }
+        assert_eq!(variables.kill_grace(), Duration::from_millis(500));
+        assert_eq!(variables.ticket_time(), Duration::from_secs(90));
+        assert_eq!(variables.passed_over_max(), 7);
+        let changed: Vec<_> =
+            variables.show().into_iter().filter(|s| !s.is_default).map(|s| s.value).collect();
+        assert_eq!(changed, ["500ms", "7", "1m30s"]);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_said() {
+        for (name, text, said) in [
+            (
+                "kill_grace",
+                "2h",
+                "2h is out of the range of kill_grace; \
+                 give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
+            ),
+            (
+                "kill_grace",
+                "soon",
+                "\"soon\" is no value of kill_grace; \
+                 give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
+            ),
+            (
+                "passed_over_max",
+                "-1",
+                "\"-1\" is no value of passed_over_max; give a whole number, 1 to 1000000",
+            ),
+            (
+                "passed_over_max",
+                "0",
+                "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
+            ),
+            (
+                "pased_over_mx",
+                "1",
+                "there is no variable pased_over_mx; did you mean passed_over_max?",
+            ),
+            (
+                "colour",
+                "red",
+                "there is no variable colour; there are answer_time, apkill_grace, connections_max, \
+                 connections_user_max, front_kill_grace, history_max, kill_grace, passed_over_max, \
+                 postings_max, postings_user_max, ticket_time",
+            ),
+        ] {
+            let mut variables = Variables::default();
+            assert_eq!(variables.set(name, text).map_err(|e| e.to_string()), Err(said.into()));
+            assert_eq!(variables, Variables::default());
+        }
+    }
+}

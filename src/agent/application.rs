@@ -1,0 +1,240 @@
+//! One application as its apinit sees it.
+
+use super::{AWAY_MAX, Conn, LINGER, REPORT_AGAIN, ns};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::launch::Launch;
+use crate::apteam::talk::attach::PmiEntry;
+use crate::apteam::talk::node::{Phase, PlaceCommand};
+use crate::machine::Nid;
+use std::collections::BTreeSet;
+
+use super::output::Kept;
+use super::peers::Peer;
+
+/// How the shepherd is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shepherd {
+    /// Asked for.
+    Spawning,
+    /// It hears.
+    Up,
+    /// It has been let go, or is lost.
+    Gone,
+}
+
+/// The front end; on a host that is not the head, the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    /// None has come yet.
+    None,
+    /// It listens.
+    Open(Conn),
+    /// Its stream is closed, its process is not known to be dead.
+    Away {
+        /// Its last stream.
+        conn: Conn,
+        /// Since when.
+        since_ns: u64,
+        /// Its death would be noticed.
+        watched: bool,
+    },
+    /// Its process is dead.
+    Gone,
+}
+
+/// How far the end is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It has not ended.
+    Not,
+    /// It has; its groups are not known to be empty.
+    Emptying(HostEnd),
+    /// Nothing is left of it.
+    Empty {
+        /// How it ended.
+        end: HostEnd,
+        /// When that was last reported.
+        reported_ns: u64,
+        /// psched has it on record.
+        acknowledged: bool,
+    },
+}
+
+/// A decision to end the whole application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doom {
+    /// Why.
+    pub cause: Cause,
+    /// When its processes get KILL.
+    pub kill_at_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct App {
+    pub place: PlaceCommand,
+    /// This apinit's index in the hosts; 0 is the head.
+    pub index: u32,
+    /// Its nodes of the application.
+    pub nids: Vec<Nid>,
+    /// Its processors of the application.
+    pub processors: BTreeSet<(Nid, u32)>,
+    pub ticket_until_ns: u64,
+    pub shepherd: Shepherd,
+    /// The launch, until the shepherd and all peers have it.
+    pub launch: Option<Box<Launch>>,
+    /// The launch has come.
+    pub launched_ns: Option<u64>,
+    /// The shepherd has it.
+    pub sent: bool,
+    /// The PEs here stand before their first instruction.
+    pub ready: bool,
+    pub going_ns: Option<u64>,
+    pub front: Front,
+    /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
+    pub peers: Vec<Peer>,
+    /// The barrier that the PEs here are in.
+    pub barrier: Option<Vec<PmiEntry>>,
+    pub output: Kept,
+    /// stdin may be sent up to here.
+    pub stdin_credit: u64,
+    /// It has been sent up to here.
+    pub stdin_sent: u64,
+    /// The first bad thing that the shepherd told.
+    pub first: Option<Decisive>,
+    pub doom: Option<Doom>,
+    pub end: End,
+    /// The front end knows that nothing more comes.
+    pub done_said: bool,
+    /// psched does not want to hear of it.
+    pub discarded: bool,
+}
+
+impl App {
+    pub fn new(place: PlaceCommand, index: u32, nids: Vec<Nid>, ticket_until_ns: u64) -> App {
+        let here: BTreeSet<Nid> = nids.iter().copied().collect();
+        let own = place.places.0.iter().filter(|p| here.contains(&p.nid));
+        let processors =
+            own.flat_map(|p| p.processors.iter().map(move |number| (p.nid, *number))).collect();
+        let peers = match index {
+            0 => (1..).take(place.hosts.len().saturating_sub(1)).map(Peer::new).collect(),
+            _ => Vec::new(),
+        };
+        App {
+            place,
+            index,
+            nids,
+            processors,
+            ticket_until_ns,
+            shepherd: Shepherd::Spawning,
+            launch: None,
+            launched_ns: None,
+            sent: false,
+            ready: false,
+            going_ns: None,
+            front: Front::None,
+            peers,
+            barrier: None,
+            output: Kept::default(),
+            stdin_credit: 0,
+            stdin_sent: 0,
+            first: None,
+            doom: None,
+            end: End::Not,
+            done_said: false,
+            discarded: false,
+        }
+    }
+
+    pub fn key(&self) -> Key {
+        self.place.key
+    }
+
+    pub fn head(&self) -> bool {
+        self.index == 0
+    }
+
+    /// The node by which this host is named in causes.
+    pub fn nid(&self) -> Nid {
+        self.nids.first().copied().unwrap_or_default()
+    }
+
+    pub fn open_front(&self) -> Option<Conn> {
+        match self.front {
+            Front::Open(conn) => Some(conn),
+            _ => None,
+        }
+    }
+
+    pub fn running(&self) -> bool {
+        self.end == End::Not
+    }
+
+    pub fn empty(&self) -> bool {
+        matches!(self.end, End::Empty { .. })
+    }
+
+    /// psched has nothing to do with it any more.
+    pub fn over_with_psched(&self) -> bool {
+        self.discarded || matches!(self.end, End::Empty { acknowledged: true, .. })
+    }
+
+    /// Its processors may hold processes, now or soon.
+    pub fn occupies(&self) -> bool {
+        self.sent && !self.empty()
+    }
+
+    /// The cause that a front end is told which comes too late.
+    pub fn known_cause(&self) -> Option<Cause> {
+        let ended = match &self.end {
+            End::Not => None,
+            End::Emptying(end) | End::Empty { end, .. } => end.first.as_ref(),
+        };
+        ended.map(|d| d.cause.clone()).or_else(|| self.doom.as_ref().map(|d| d.cause.clone()))
+    }
+
+    pub fn phase(&self) -> Phase {
+        match (&self.end, self.going_ns, self.launched_ns) {
+            (End::Empty { .. }, _, _) => Phase::Ended,
+            (_, Some(_), _) => Phase::Running,
+            (_, None, Some(_)) => Phase::Launched,
+            (_, None, None) => Phase::Placed,
+        }
+    }
+
+    /// When its end is to be reported again.
+    pub fn report_due_ns(&self) -> Option<u64> {
+        match self.end {
+            End::Empty { reported_ns, acknowledged: false, .. } if !self.discarded => {
+                Some(reported_ns.saturating_add(ns(REPORT_AGAIN)))
+            }
+            _ => None,
+        }
+    }
+
+    /// When its time is over.
+    pub fn time_limit_ns(&self) -> Option<u64> {
+        let limit = self.place.time_limit.filter(|_| self.head() && self.doom.is_none())?;
+        Some(self.going_ns?.saturating_add(ns(limit)))
+    }
+
+    /// When a front end that is away is given up.
+    pub fn away_until_ns(&self) -> Option<u64> {
+        match self.front {
+            Front::Away { since_ns, .. } if self.empty() => {
+                self.over_with_psched().then(|| since_ns.saturating_add(ns(LINGER)))
+            }
+            Front::Away { since_ns, watched: false, .. } if self.head() => {
+                Some(since_ns.saturating_add(ns(AWAY_MAX)))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn deadlines(&self, linked: bool) -> impl Iterator<Item = u64> {
+        let report = self.report_due_ns().filter(|_| linked);
+        let limit = self.time_limit_ns().filter(|_| !self.empty());
+        let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
+        [report, limit, peers, self.away_until_ns()].into_iter().flatten()
+    }
+}

@@ -1,0 +1,185 @@
+//! What psched says.
+
+use super::application::{App, End, Shepherd};
+use super::{APPLICATIONS_MAX, Action, Agent, Found, Front, Out, ns, own_index, own_nids};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::node::{Command, PlaceCommand, Report};
+use crate::apteam::talk::shepherd::ToShepherd;
+use crate::machine::Nid;
+
+impl Agent {
+    pub(super) fn command(&mut self, now: u64, seq: u64, command: Command, out: &mut Out) {
+        self.last_command = seq;
+        match command {
+            Command::Place(place) => self.place(now, *place, out),
+            Command::TakeBack(key) => self.take_back(now, key, out),
+            Command::Signal { key, signal } => self.signal(key, signal, false, out),
+            Command::Terminate { key, cause, kill_after } => {
+                self.tell_head(now, key, &cause, out);
+                self.end_all(now, key, cause, kill_after, None, out);
+            }
+            Command::AcknowledgeEnd(key) => self.acknowledge(now, key, out),
+            Command::Discard(key) => self.discard(now, key, out),
+        }
+    }
+
+    fn place(&mut self, now: u64, place: PlaceCommand, out: &mut Out) {
+        let key = place.key;
+        if let Some(app) = self.apps.get_mut(&key) {
+            // Said again after a break of the link: only the ticket's time is new.
+            if app.launched_ns.is_none() {
+                app.ticket_until_ns = now.saturating_add(ns(place.ticket_left));
+                app.place.ticket = place.ticket;
+            }
+            self.report_end(now, key, out);
+            return;
+        }
+        let of_same = |k: &&Key| k.apid == key.apid;
+        if self.apps.keys().filter(of_same).any(|k| k.incarnation > key.incarnation) {
+            return;
+        }
+        let older: Vec<Key> = self.apps.keys().filter(of_same).copied().collect();
+        for old in older {
+            self.discard(now, old, out);
+        }
+        let nids = own_nids(&place, &self.me.nids);
+        let index = own_index(&place.hosts, &self.me.nids);
+        let obstacle = if nids.is_empty() || index.is_none() || !place.places.fits(&place.shape) {
+            let text = "psched's placement does not fit this apinit's nodes: are they described \
+                        differently to psched?";
+            Some(Cause::NodeLost { nid: self.some_nid(), text: text.into() })
+        } else if self.apps.len() >= APPLICATIONS_MAX {
+            let text = format!("its apinit holds {APPLICATIONS_MAX} applications already");
+            Some(Cause::NodeLost { nid: nids[0], text })
+        } else if self.me.uid != 0 && self.me.uid != place.owner.uid {
+            let text = format!(
+                "apinit runs as user {} and can't run an application of user {}; start apinit as \
+                 root to serve all users",
+                self.me.uid, place.owner.uid
+            );
+            Some(Cause::ShepherdLost { nid: nids[0], text })
+        } else {
+            None
+        };
+        if let Some(cause) = obstacle {
+            let first = Some(Decisive { at_ns: now, cause });
+            let end = HostEnd { key, nids, first, ..HostEnd::default() };
+            if self.apps.len() < 2 * APPLICATIONS_MAX {
+                let index = index.unwrap_or(u32::MAX);
+                let mut app = App::new(place, index, end.nids.clone(), now);
+                app.shepherd = Shepherd::Gone;
+                app.end = End::Empty { end, reported_ns: 0, acknowledged: false };
+                app.peers.clear();
+                self.apps.insert(key, app);
+            }
+            self.report_end(now, key, out);
+            return;
+        }
+        let ticket_until_ns = now.saturating_add(ns(place.ticket_left));
+        let app = App::new(place.clone(), index.unwrap_or(0), nids.clone(), ticket_until_ns);
+        self.apps.insert(key, app);
+        out.push(Action::MakeAndSpawn { place: Box::new(place), nids });
+        self.waiting_launches(now, key, out);
+    }
+
+    fn some_nid(&self) -> Nid {
+        self.me.nids.first().copied().unwrap_or_default()
+    }
+
+    fn take_back(&mut self, now: u64, key: Key, out: &mut Out) {
+        match self.apps.get(&key) {
+            None => self.report(Report::TakenBack(key), out),
+            Some(app) if app.empty() => self.report_end(now, key, out),
+            Some(app) if app.launched_ns.is_some() => self.report(Report::Launched(key), out),
+            Some(_) => {
+                self.release(key, out);
+                self.forget(key, out);
+                self.report(Report::TakenBack(key), out);
+            }
+        }
+    }
+
+    /// A signal for the PEs here, and for those of the other hosts if it comes from the front end.
+    /// (psched tells every host itself.)
+    pub(super) fn signal(&mut self, key: Key, signal: i32, relay: bool, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        if app.sent && app.running() {
+            out.push(Action::SendShepherd(key, ToShepherd::Signal(signal)));
+        }
+        if relay {
+            self.tell_peers(key, None, &ToApinit::Signal(signal), out);
+        }
+    }
+
+    fn acknowledge(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let End::Empty { acknowledged, .. } = &mut app.end else { return };
+        *acknowledged = true;
+        self.release(key, out);
+        self.settle(now, key, out);
+    }
+
+    /// Ends it and forgets it: nobody wants to hear of it.
+    fn discard(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.discarded = true;
+        let grace = app.place.kill_grace;
+        if app.running() {
+            if let Some(conn) = app.open_front() {
+                let text = format!("psched has no record of application {}", key.apid);
+                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+            }
+            self.end_all(now, key, Cause::NoRecord, grace, None, out);
+        } else if app.empty() {
+            self.release(key, out);
+        }
+        self.settle(now, key, out);
+    }
+
+    /// An application of a former life of this apinit.
+    pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
+        let Found { place, going_ns, hello, front } = found;
+        let key = place.key;
+        let Some(index) = own_index(&place.hosts, &self.me.nids) else { return };
+        let nids = own_nids(&place, &self.me.nids);
+        if self.apps.contains_key(&key) || self.apps.len() >= APPLICATIONS_MAX {
+            return;
+        }
+        let mut app = App::new(place, index, nids, 0);
+        // How much of the ticket's time is left was known to the one who died: all of it, at most.
+        app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
+        if let Some(hello) = &hello {
+            app.shepherd = Shepherd::Up;
+            app.sent = hello.launched;
+            app.launched_ns = hello.launched.then_some(now);
+            app.going_ns = hello.going.then(|| going_ns.unwrap_or(now));
+            app.ready = hello.going;
+            app.output.taken = hello.output_taken;
+            app.output.end = hello.output_taken;
+        } else {
+            app.going_ns = going_ns;
+            app.launched_ns = going_ns;
+            app.sent = true;
+        }
+        if let Some(conn) = front {
+            app.front = Front::Away { conn, since_ns: now, watched: true };
+        } else if app.launched_ns.is_some() && app.head() {
+            app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watched: false };
+        }
+        for peer in &mut app.peers {
+            peer.accepted = app.launched_ns.is_some();
+            peer.ready = app.going_ns.is_some();
+        }
+        let resume = hello.as_ref().is_some_and(|h| h.launched);
+        let peers: Vec<u32> = app.peers.iter().filter(|_| resume).map(|p| p.index).collect();
+        self.apps.insert(key, app);
+        if hello.is_none() {
+            self.shepherd_lost(now, key, "it died while apinit was being restarted".into(), out);
+        }
+        for index in peers {
+            self.open_peer(now, key, index, out);
+        }
+    }
+}

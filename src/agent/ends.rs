@@ -1,0 +1,136 @@
+//! How applications end here, and how that is told.
+
+use super::application::{App, Doom, End};
+use super::{Action, Agent, Front, Out, ns};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::node::Report;
+use crate::apteam::talk::shepherd::ToShepherd;
+use std::time::Duration;
+
+impl Agent {
+    /// Ends the application here and, at the head, everywhere. `known_to` is the host that knows
+    /// already. A second decision counts only if it kills sooner than the first.
+    pub(super) fn end_all(
+        &mut self,
+        now: u64,
+        key: Key,
+        cause: Cause,
+        kill_after: Duration,
+        known_to: Option<u32>,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let kill_at_ns = now.saturating_add(ns(kill_after));
+        if app.doom.as_ref().is_some_and(|d| d.kill_at_ns <= kill_at_ns) {
+            return;
+        }
+        app.doom = Some(Doom { cause: cause.clone(), kill_at_ns });
+        let sent = app.sent;
+        if app.running() && sent && known_to != Some(app.index) {
+            let terminate = ToShepherd::Terminate { cause: cause.clone(), kill_after };
+            out.push(Action::SendShepherd(key, terminate));
+        }
+        self.tell_peers(
+            key,
+            known_to,
+            &ToApinit::Terminate { cause: cause.clone(), kill_after },
+            out,
+        );
+        if !sent && let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) {
+            // Nothing runs here yet, and nothing will.
+            app.end = End::Emptying(HostEnd {
+                key,
+                nids: app.nids.clone(),
+                first: Some(Decisive { at_ns: now, cause }),
+                ..HostEnd::default()
+            });
+            app.launch = None;
+            self.groups_empty(now, key, out);
+        }
+    }
+
+    /// (Not the head.) The head must hear that the application is to end.
+    pub(super) fn tell_head(&self, now: u64, key: Key, cause: &Cause, out: &mut Out) {
+        self.tell_head_of(key, Decisive { at_ns: now, cause: cause.clone() }, out);
+    }
+
+    pub(super) fn tell_head_of(&self, key: Key, decisive: Decisive, out: &mut Out) {
+        let Some(app) = self.apps.get(&key).filter(|app| !app.head()) else { return };
+        if let Some(conn) = app.open_front() {
+            out.push(Action::SendFront(conn, FromApinit::Decisive(decisive)));
+        }
+    }
+
+    pub(super) fn time_limit_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        if app.time_limit_ns().is_some_and(|at| at <= now)
+            && let Some(limit) = app.place.time_limit
+        {
+            let grace = app.place.kill_grace;
+            self.end_all(now, key, Cause::TimeLimit { limit }, grace, None, out);
+        }
+    }
+
+    pub(super) fn groups_empty(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let End::Emptying(end) = &mut app.end else { return };
+        let end = std::mem::take(end);
+        app.end = End::Empty { end, reported_ns: 0, acknowledged: false };
+        self.report_end(now, key, out);
+        self.settle(now, key, out);
+        self.start_others(out);
+    }
+
+    /// Processes are left that should not be: what PEs left behind, and out of the shepherd's
+    /// sight.
+    pub(super) fn groups_stuck(&mut self, key: Key, processes: u32, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let lost = app.shepherd == super::application::Shepherd::Gone;
+        let End::Emptying(end) = &mut app.end else { return };
+        end.leftovers = end.leftovers.max(processes);
+        out.push(Action::KillGroups { key, shepherd: lost });
+        out.push(Action::CheckGroupsEmpty(key));
+    }
+
+    /// Tells psched, if it can hear, how it ended; again and again until it says that it knows.
+    pub(super) fn report_end(&mut self, now: u64, key: Key, out: &mut Out) {
+        let linked = self.linked;
+        let Some(app) = self.apps.get_mut(&key).filter(|app| !app.discarded) else { return };
+        let End::Empty { end, reported_ns, acknowledged: false } = &mut app.end else { return };
+        *reported_ns = now;
+        if linked {
+            out.push(Action::Report(Report::Ended(Box::new(end.clone()))));
+        }
+    }
+
+    /// What follows once everything has ended: the front end is told that nothing more comes, and
+    /// when all who must know do, the application is forgotten.
+    pub(super) fn settle(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.empty()) else { return };
+        let over = app.over_with_psched();
+        if !app.peers.iter().all(|p| p.over(now, over)) {
+            return;
+        }
+        if let Front::Open(conn) = app.front
+            && !app.done_said
+        {
+            app.done_said = true;
+            out.push(Action::SendFront(conn, FromApinit::Done));
+        }
+        if over && !matches!(app.front, Front::Away { .. }) {
+            self.release(key, out);
+            self.forget(key, out);
+        }
+    }
+
+    /// Nothing of it is left to do.
+    pub(super) fn forget(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.remove(&key) else { return };
+        if let Some(conn) = App::open_front(&app) {
+            self.close(conn, out);
+        }
+        out.push(Action::Remove(key));
+    }
+}

@@ -1,0 +1,467 @@
+//! Front ends, and the head where this host is another one.
+
+use super::application::{App, End};
+use super::{
+    Action, Agent, Conn, FRONT_GONE_GRACE, Front, LAUNCH_WAIT, LAUNCHES_WAITING_MAX, Out, ns,
+};
+use crate::apteam::ending::Cause;
+use crate::apteam::launch::Launch;
+use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
+use crate::apteam::talk::node::Report;
+use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::{Key, Ticket};
+
+/// Messages kept for a launch that waits for its placement: signals, in practice.
+const KEPT_MAX: usize = 64;
+
+/// What a stream is for.
+#[derive(Debug)]
+enum Purpose {
+    /// Nothing said yet.
+    New,
+    /// Its launch came before its placement.
+    Waiting { key: Key, ticket: Ticket, launch: Box<Launch>, more: Vec<ToApinit> },
+    /// It has this application.
+    Has(Key),
+    /// It is being closed.
+    Over,
+}
+
+/// An open stream.
+#[derive(Debug)]
+pub(super) struct Attached {
+    uid: u32,
+    trusted: bool,
+    watched: bool,
+    since_ns: u64,
+    purpose: Purpose,
+}
+
+impl Attached {
+    pub fn new(now: u64, uid: u32, trusted: bool, watched: bool) -> Attached {
+        Attached { uid, trusted, watched, since_ns: now, purpose: Purpose::New }
+    }
+
+    /// When one that has no application yet is given up.
+    pub fn deadline(&self) -> Option<u64> {
+        match self.purpose {
+            Purpose::New | Purpose::Waiting { .. } => {
+                Some(self.since_ns.saturating_add(ns(LAUNCH_WAIT)))
+            }
+            Purpose::Has(_) | Purpose::Over => None,
+        }
+    }
+}
+
+/// Compares all of it always, so that the time taken tells nothing about where they differ.
+fn same_ticket(a: &Ticket, b: &Ticket) -> bool {
+    let differing = a.0.iter().zip(&b.0).fold(0u8, |d, (x, y)| d | (x ^ y));
+    std::hint::black_box(differing) == 0
+}
+
+impl Agent {
+    pub(super) fn attach_opened(
+        &mut self,
+        _now: u64,
+        conn: Conn,
+        attached: Attached,
+        out: &mut Out,
+    ) {
+        if self.attached.len() >= super::ATTACHED_MAX {
+            let text = "this apinit has as many streams as it takes".to_string();
+            out.push(Action::SendFront(conn, FromApinit::Refused { text, cause: None }));
+            out.push(Action::CloseFront(conn));
+            return;
+        }
+        self.attached.insert(conn, attached);
+    }
+
+    pub(super) fn attach_message(
+        &mut self,
+        now: u64,
+        conn: Conn,
+        message: ToApinit,
+        out: &mut Out,
+    ) {
+        let waiting = self.waiting_count();
+        let Some(attached) = self.attached.get_mut(&conn) else { return };
+        match (&mut attached.purpose, message) {
+            (Purpose::New, ToApinit::Launch { key, ticket, launch }) => {
+                if self.apps.contains_key(&key) {
+                    self.launch(now, conn, key, ticket, launch, out);
+                } else if waiting >= LAUNCHES_WAITING_MAX {
+                    let text = "too many launches wait for their placement here; try again";
+                    self.refuse(conn, text.into(), None, out);
+                } else {
+                    attached.since_ns = now;
+                    attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
+                }
+            }
+            (Purpose::New, ToApinit::Resume { key, ticket, taken, stdin_sent }) => {
+                self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+            }
+            (Purpose::New, _) => {
+                let text = "the first message of a stream is a launch or a resumption";
+                self.refuse(conn, text.into(), None, out);
+            }
+            (Purpose::Waiting { more, .. }, message) if more.len() < KEPT_MAX => {
+                more.push(message);
+            }
+            (Purpose::Waiting { .. }, _) => {
+                let text = "too much was sent before the launch was taken";
+                self.refuse(conn, text.into(), None, out);
+            }
+            (Purpose::Has(key), message) => {
+                let key = *key;
+                self.front_message(now, conn, key, message, out);
+            }
+            (Purpose::Over, _) => {}
+        }
+    }
+
+    fn waiting_count(&self) -> usize {
+        self.attached.values().filter(|a| matches!(a.purpose, Purpose::Waiting { .. })).count()
+    }
+
+    /// Says no, and closes.
+    pub(super) fn refuse(&mut self, conn: Conn, text: String, cause: Option<Cause>, out: &mut Out) {
+        if let Some(attached) = self.attached.get_mut(&conn) {
+            attached.purpose = Purpose::Over;
+            out.push(Action::SendFront(conn, FromApinit::Refused { text, cause }));
+        }
+        self.close(conn, out);
+    }
+
+    pub(super) fn close(&mut self, conn: Conn, out: &mut Out) {
+        self.attached.remove(&conn);
+        out.push(Action::CloseFront(conn));
+    }
+
+    /// The launches that have waited for this placement.
+    pub(super) fn waiting_launches(&mut self, now: u64, key: Key, out: &mut Out) {
+        let of_key =
+            |a: &Attached| matches!(&a.purpose, Purpose::Waiting { key: k, .. } if *k == key);
+        let conns: Vec<Conn> =
+            self.attached.iter().filter(|(_, a)| of_key(a)).map(|(conn, _)| *conn).collect();
+        for conn in conns {
+            let Some(attached) = self.attached.get_mut(&conn) else { continue };
+            let purpose = std::mem::replace(&mut attached.purpose, Purpose::New);
+            if let Purpose::Waiting { key, ticket, launch, more } = purpose {
+                self.launch(now, conn, key, ticket, launch, out);
+                for message in more {
+                    self.attach_message(now, conn, message, out);
+                }
+            }
+        }
+    }
+
+    /// What a caller must be to have this application's stream: its owner, at the head; an apinit,
+    /// elsewhere. And it must know the secret.
+    fn may_attach(&self, conn: Conn, app: &App, ticket: &Ticket) -> Result<(), String> {
+        let key = app.key();
+        let Some(attached) = self.attached.get(&conn) else { return Err(String::new()) };
+        if app.head() {
+            if attached.uid != app.place.owner.uid {
+                return Err(format!("application {key} is not user {}'s", attached.uid));
+            }
+        } else if !attached.trusted {
+            return Err(format!(
+                "PE 0 of application {key} is on another node: launch it through that one's apinit"
+            ));
+        }
+        if !same_ticket(ticket, &app.place.ticket) {
+            return Err(format!("the ticket is not the one of application {key}"));
+        }
+        Ok(())
+    }
+
+    fn launch(
+        &mut self,
+        now: u64,
+        conn: Conn,
+        key: Key,
+        ticket: Ticket,
+        launch: Box<Launch>,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get(&key) else { return };
+        if let Err(text) = self.may_attach(conn, app, &ticket) {
+            return self.refuse(conn, text, None, out);
+        }
+        if app.launched_ns.is_some() && !matches!(app.front, Front::Open(_)) {
+            // Its first launch was taken, only the answer was lost.
+            return self.resume(now, conn, key, ticket, (&[], 0), out);
+        }
+        if app.launched_ns.is_some() {
+            return self.refuse(
+                conn,
+                format!("application {key} has been launched already"),
+                None,
+                out,
+            );
+        }
+        if app.end != End::Not || app.doom.is_some() {
+            let cause = app.known_cause();
+            let text = match &cause {
+                Some(cause) => format!("application {key} has ended: {cause}"),
+                None => format!("application {key} has ended"),
+            };
+            return self.refuse(conn, text, cause, out);
+        }
+        if now >= app.ticket_until_ns {
+            let text = format!(
+                "the ticket of application {key} has lapsed: ask psched for its placement again"
+            );
+            return self.refuse(conn, text, None, out);
+        }
+        let head = app.head();
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.launched_ns = Some(now);
+        app.launch = Some(launch);
+        let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();
+        self.take_front(key, conn, out);
+        out.push(Action::SendFront(conn, FromApinit::Accepted));
+        if head {
+            self.report(Report::Launched(key), out);
+        }
+        for index in peers {
+            self.open_peer(now, key, index, out);
+        }
+        self.try_start(key, out);
+    }
+
+    /// This stream is now the application's.
+    fn take_front(&mut self, key: Key, conn: Conn, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let before = std::mem::replace(&mut app.front, Front::Open(conn));
+        app.done_said = false;
+        if let Front::Open(old) | Front::Away { conn: old, .. } = before
+            && old != conn
+            && old != super::NO_CONN
+        {
+            self.close(old, out);
+        }
+        if let Some(attached) = self.attached.get_mut(&conn) {
+            attached.purpose = Purpose::Has(key);
+            if attached.watched && before != Front::Open(conn) {
+                out.push(Action::KeepFront(key, conn));
+            }
+        }
+    }
+
+    fn resume(
+        &mut self,
+        now: u64,
+        conn: Conn,
+        key: Key,
+        ticket: Ticket,
+        (taken, stdin_sent): (&[OutputTaken], u64),
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get(&key) else {
+            let text = format!("application {key} is not on this node, or no longer");
+            return self.refuse(conn, text, None, out);
+        };
+        if let Err(text) = self.may_attach(conn, app, &ticket) {
+            return self.refuse(conn, text, None, out);
+        }
+        if app.launched_ns.is_none() {
+            let text = format!("application {key} has not been launched here");
+            let cause = app.known_cause();
+            return self.refuse(conn, text, cause, out);
+        }
+        if app.front == Front::Gone {
+            let text = format!("application {key} has been ended: its front end was gone");
+            return self.refuse(conn, text, Some(Cause::FrontGone), out);
+        }
+        self.take_front(key, conn, out);
+        if let Some(app) = self.apps.get_mut(&key) {
+            app.stdin_sent = stdin_sent;
+        }
+        for one in taken {
+            self.own_taken_floor(key, *one);
+            self.output_taken(key, *one, out);
+        }
+        let Some(app) = self.apps.get(&key) else { return };
+        let mut say = |message| out.push(Action::SendFront(conn, message));
+        say(FromApinit::Accepted);
+        if app.going_ns.is_some() {
+            say(FromApinit::Going);
+        }
+        if app.stdin_credit > 0 && app.head() {
+            say(FromApinit::StdinCredit(app.stdin_credit));
+        }
+        for output in &app.output.messages {
+            say(FromApinit::Output(output.clone()));
+        }
+        if !app.head() {
+            if app.ready && app.going_ns.is_none() {
+                say(FromApinit::Ready);
+            }
+            if let Some(entries) = &app.barrier {
+                say(FromApinit::BarrierIn(entries.clone()));
+            }
+            if let Some(first) = app.first.as_ref().filter(|d| d.cause.ends_application()) {
+                say(FromApinit::Decisive(first.clone()));
+            }
+        }
+        self.rewind_peers(key, out);
+        self.settle(now, key, out);
+    }
+
+    /// After a restart the head does not know how much of another host's output has been written:
+    /// the front end does.
+    fn own_taken_floor(&mut self, key: Key, taken: OutputTaken) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
+            peer.forwarded = peer.forwarded.max(taken.offset);
+        }
+    }
+
+    fn front_message(&mut self, now: u64, conn: Conn, key: Key, message: ToApinit, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.front != Front::Open(conn) {
+            return;
+        }
+        let hears = app.sent && app.running();
+        let mut tell = |message| {
+            if hears {
+                out.push(Action::SendShepherd(key, message));
+            }
+        };
+        match message {
+            ToApinit::Stdin(data) if app.index == 0 => {
+                app.stdin_sent = app.stdin_sent.saturating_add(data.len() as u64);
+                if app.stdin_sent <= app.stdin_credit {
+                    tell(ToShepherd::Stdin(data));
+                } else {
+                    // It would fill our memory. Nothing of ours does this.
+                    app.front = Front::Away { conn, since_ns: now, watched: false };
+                    self.refuse(conn, "more stdin than there was credit for".into(), None, out);
+                }
+            }
+            ToApinit::StdinEnd if app.index == 0 => tell(ToShepherd::StdinEnd),
+            ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
+            ToApinit::Signal(signal) => self.signal(key, signal, true, out),
+            ToApinit::Terminate { cause, kill_after } => {
+                // A front end can speak for itself only; the head speaks for everybody.
+                let cause = if app.head() {
+                    match cause {
+                        Cause::StdoutClosed => Cause::StdoutClosed,
+                        _ => Cause::FrontGone,
+                    }
+                } else {
+                    cause
+                };
+                self.end_all(now, key, cause, kill_after, None, out);
+            }
+            ToApinit::Go if app.index != 0 => {
+                self.go(now, key, out);
+            }
+            ToApinit::BarrierOut(entries) if app.index != 0 && app.barrier.is_some() => {
+                app.barrier = None;
+                tell(ToShepherd::BarrierOut(entries));
+            }
+            ToApinit::Launch { .. } => {
+                let text = format!("application {key} has been launched already");
+                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+            }
+            // The head's own front end has come back: once more from here.
+            ToApinit::Resume { key: same, ticket, taken, stdin_sent } if same == key => {
+                let app = self.apps.get(&key);
+                let may = app.map(|app| self.may_attach(conn, app, &ticket));
+                if matches!(may, Some(Ok(()))) {
+                    self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+                }
+            }
+            ToApinit::Stdin(_)
+            | ToApinit::StdinEnd
+            | ToApinit::Go
+            | ToApinit::BarrierOut(_)
+            | ToApinit::Resume { .. } => {}
+        }
+    }
+
+    pub(super) fn attach_closed(&mut self, now: u64, conn: Conn, out: &mut Out) {
+        let Some(attached) = self.attached.remove(&conn) else { return };
+        let Purpose::Has(key) = attached.purpose else {
+            out.push(Action::CloseFront(conn));
+            return;
+        };
+        let Some(app) = self.apps.get_mut(&key).filter(|a| a.front == Front::Open(conn)) else {
+            return;
+        };
+        let watched = attached.watched && app.head();
+        app.front = Front::Away { conn, since_ns: now, watched };
+        if app.done_said {
+            // It has all there is, and has gone home.
+            app.front = Front::Gone;
+            out.push(Action::CloseFront(conn));
+        }
+        self.settle(now, key, out);
+    }
+
+    /// The process behind a stream is dead. (A head that is restarted comes back; a front end does
+    /// not.)
+    pub(super) fn front_died(&mut self, now: u64, conn: Conn, out: &mut Out) {
+        let of_conn = |app: &&App| match app.front {
+            Front::Open(c) | Front::Away { conn: c, .. } => c == conn && app.head(),
+            Front::None | Front::Gone => false,
+        };
+        let key = self.apps.values().find(of_conn).map(App::key);
+        match key {
+            Some(key) => self.front_gone(now, key, conn, out),
+            None => {
+                let waits = |a: &Attached| !matches!(a.purpose, Purpose::Has(_));
+                if self.attached.get(&conn).is_some_and(waits) {
+                    self.close(conn, out);
+                }
+            }
+        }
+    }
+
+    fn front_gone(&mut self, now: u64, key: Key, conn: Conn, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.front = Front::Gone;
+        if conn != super::NO_CONN {
+            self.close(conn, out);
+        }
+        self.end_all(now, key, Cause::FrontGone, FRONT_GONE_GRACE, None, out);
+        self.drop_output(key, out);
+        self.settle(now, key, out);
+    }
+
+    /// A front end that can't be watched has been away for too long; or one that is away has
+    /// nothing to come back for.
+    pub(super) fn front_away_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Front::Away { conn, .. } = app.front else { return };
+        if app.away_until_ns().is_none_or(|until| now < until) {
+            return;
+        }
+        if app.empty() {
+            app.front = Front::Gone;
+            if conn != super::NO_CONN {
+                self.close(conn, out);
+            }
+        } else {
+            self.front_gone(now, key, conn, out);
+        }
+    }
+
+    pub(super) fn attached_tick(&mut self, now: u64, out: &mut Out) {
+        let due = |a: &Attached| a.deadline().is_some_and(|at| at <= now);
+        let due: Vec<Conn> =
+            self.attached.iter().filter(|(_, a)| due(a)).map(|(conn, _)| *conn).collect();
+        for conn in due {
+            let text = match self.attached.get(&conn).map(|a| &a.purpose) {
+                Some(Purpose::Waiting { key, .. }) => format!(
+                    "psched has not placed application {key} on this node; is the link between \
+                     psched and apinit up? (apstat -n)"
+                ),
+                _ => format!("nothing was said for {} s", LAUNCH_WAIT.as_secs()),
+            };
+            self.refuse(conn, text, None, out);
+        }
+    }
+}

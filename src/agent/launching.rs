@@ -1,0 +1,154 @@
+//! From the launch to the go.
+
+use super::application::{App, Shepherd};
+use super::{Action, Agent, GroupsOwner, HostLaunch, NodeSpec, Out};
+use crate::apteam::Key;
+use crate::apteam::launch::{Binding, LocalPe};
+use crate::apteam::talk::attach::{FromApinit, PmiEntry, ToApinit};
+use crate::apteam::talk::node::Report;
+use crate::apteam::talk::shepherd::ToShepherd;
+use crate::machine::Nid;
+
+impl Agent {
+    /// Gives the shepherd its launch, if it is there and the processors are free of everybody else.
+    pub(super) fn try_start(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let ready = app.shepherd == Shepherd::Up && app.running() && !app.sent;
+        if !ready || app.doom.is_some() || self.held_by_another(app) {
+            return;
+        }
+        let Some(launch) = self.host_launch(app) else { return };
+        if let Some(app) = self.apps.get_mut(&key) {
+            app.sent = true;
+        }
+        out.push(Action::SetGroupsOwner { key, owner: GroupsOwner::User });
+        out.push(Action::SendShepherd(key, ToShepherd::Launch(Box::new(launch))));
+        self.drop_launch(key);
+    }
+
+    /// Whether a processor of this one still has another's processes.
+    fn held_by_another(&self, app: &App) -> bool {
+        let others = self.apps.values().filter(|other| other.key() != app.key());
+        others.filter(|o| o.occupies()).any(|o| !o.processors.is_disjoint(&app.processors))
+    }
+
+    /// Something has become empty: who waited for its processors may start.
+    pub(super) fn start_others(&mut self, out: &mut Out) {
+        let waits = |app: &&App| app.launch.is_some() && !app.sent;
+        let keys: Vec<Key> = self.apps.values().filter(waits).map(App::key).collect();
+        for key in keys {
+            self.try_start(key, out);
+        }
+    }
+
+    /// This host's part of the launch: its own PEs, from the placement list.
+    fn host_launch(&self, app: &App) -> Option<HostLaunch> {
+        let launch = app.launch.as_deref()?.clone();
+        let place = &app.place;
+        let bound = launch.binding == Binding::Cpu;
+        let here = place.places.pes(place.shape.depth).filter(|pe| app.nids.contains(&pe.nid));
+        let pes = here
+            .map(|pe| LocalPe {
+                rank: pe.rank,
+                nid: pe.nid,
+                cpus: if bound { self.real_cpus(pe.nid, &pe.processors) } else { Vec::new() },
+            })
+            .collect();
+        let marker = format!("{}.{}", self.store_mark(), app.key());
+        Some(HostLaunch {
+            key: app.key(),
+            width: place.shape.width,
+            depth: place.shape.depth,
+            launch,
+            pes,
+            process_mapping: crate::shepherd::mapping::mapping_of(&place.places, &place.hosts),
+            alone: place.hosts.len() == 1,
+            cpu_limit: place.cpu_limit,
+            stdin: app.head(),
+            kill_grace: place.kill_grace,
+            marker,
+        })
+    }
+
+    fn real_cpus(&self, nid: Nid, processors: &[u32]) -> Vec<u32> {
+        let nodes = self.welcome.as_ref().map_or(&[][..], |w| &w.nodes);
+        let Some(node): Option<&NodeSpec> = nodes.iter().find(|n| n.nid == nid) else {
+            return Vec::new();
+        };
+        let mut cpus: Vec<u32> =
+            processors.iter().filter_map(|p| node.cpu(*p, &self.me.cpus)).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    /// Every PE here stands before its first instruction.
+    pub(super) fn own_ready(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.ready || !app.sent || !app.running() {
+            return;
+        }
+        app.ready = true;
+        // Before user code runs, and for good.
+        out.push(Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit });
+        if app.head() {
+            self.try_go(now, key, out);
+        } else if let Some(conn) = app.open_front() {
+            out.push(Action::SendFront(conn, FromApinit::Ready));
+        }
+    }
+
+    /// (Head.) When all stand ready: go, everybody.
+    pub(super) fn try_go(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        if !app.head() || !app.ready || !app.peers.iter().all(|p| p.ready) {
+            return;
+        }
+        if self.go(now, key, out) {
+            self.tell_peers(key, None, &ToApinit::Go, out);
+            if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
+                out.push(Action::SendFront(conn, FromApinit::Going));
+            }
+            self.report(Report::Running(key), out);
+        }
+    }
+
+    /// Lets the PEs here go; says whether it did.
+    pub(super) fn go(&mut self, now: u64, key: Key, out: &mut Out) -> bool {
+        let Some(app) = self.apps.get_mut(&key) else { return false };
+        if !app.ready || app.going_ns.is_some() || app.doom.is_some() || !app.running() {
+            return false;
+        }
+        app.going_ns = Some(now);
+        out.push(Action::SendShepherd(key, ToShepherd::Go));
+        out.push(Action::KeepGoing(key, now));
+        true
+    }
+
+    /// All PEs here are in the barrier.
+    pub(super) fn own_barrier(&mut self, key: Key, entries: Vec<PmiEntry>, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
+        app.barrier = Some(entries.clone());
+        if app.head() {
+            self.try_barrier(key, out);
+        } else if let Some(conn) = app.open_front() {
+            out.push(Action::SendFront(conn, FromApinit::BarrierIn(entries)));
+        }
+    }
+
+    /// (Head.) When everybody is in: everybody out, with what anybody put.
+    pub(super) fn try_barrier(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
+        if app.barrier.is_none() || app.peers.iter().any(|p| p.barrier.is_none()) {
+            return;
+        }
+        let mut merged = app.barrier.take().unwrap_or_default();
+        for peer in &mut app.peers {
+            merged.extend(peer.barrier.take().unwrap_or_default());
+        }
+        if app.running() {
+            out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())));
+        }
+        self.tell_peers(key, None, &ToApinit::BarrierOut(merged), out);
+    }
+}

@@ -1,0 +1,136 @@
+//! Output on its way: kept until the front end has written it.
+//!
+//! The shepherd sends no more than [`OUTPUT_WINDOW`] bytes ahead of what the front end has
+//! written. Whatever of that has passed through here is kept (by reference: nothing is copied) so
+//! that a front end whose stream broke can be given it again. So the window also bounds what is
+//! kept here, and what waits in the shell to be sent to a front end that does not read.
+
+use super::{Action, Agent, Front, Out};
+use crate::apteam::Key;
+use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, ToApinit};
+use crate::apteam::talk::shepherd::{FRAME_MAX, OUTPUT_WINDOW, ToShepherd};
+use bytes::Buf;
+use std::collections::VecDeque;
+
+/// The output of the shepherd here that is not known to be written out.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// In order, without gaps, the last one ending at `end`.
+    pub messages: VecDeque<Output>,
+    /// Bytes written out.
+    pub taken: u64,
+    /// Bytes that have come.
+    pub end: u64,
+}
+
+impl Kept {
+    /// Takes in a message; gives what is new of it, or nothing for a repetition.
+    ///
+    /// # Errors
+    /// What the shepherd did that it must not.
+    fn add(&mut self, mut output: Output) -> Result<Option<Output>, &'static str> {
+        let end = output.offset.saturating_add(output.data.len() as u64);
+        if output.offset > self.end {
+            return Err("it left out some of its output");
+        }
+        // A frame more: it may look at the window before it adds one.
+        if end > self.taken.saturating_add(OUTPUT_WINDOW + FRAME_MAX as u64) {
+            return Err("it sent more output than its window holds");
+        }
+        if end <= self.end {
+            return Ok(None);
+        }
+        output.data.advance((self.end - output.offset) as usize);
+        output.offset = self.end;
+        self.end = end;
+        self.messages.push_back(output.clone());
+        Ok(Some(output))
+    }
+
+    /// Output is written up to there; says whether that is news.
+    fn take(&mut self, offset: u64) -> bool {
+        let offset = offset.min(self.end);
+        if offset <= self.taken {
+            return false;
+        }
+        self.taken = offset;
+        let written = |o: &Output| o.offset + o.data.len() as u64 <= offset;
+        while self.messages.front().is_some_and(written) {
+            self.messages.pop_front();
+        }
+        true
+    }
+}
+
+impl Agent {
+    /// Output of the shepherd here.
+    pub(super) fn own_output(&mut self, now: u64, key: Key, mut output: Output, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
+        output.source = app.index;
+        match app.output.add(output) {
+            Err(text) => {
+                self.shepherd_lost(now, key, format!("{text}, and was ended"), out);
+            }
+            Ok(None) => {}
+            Ok(Some(output)) => match app.front {
+                Front::Open(conn) => {
+                    out.push(Action::SendFront(conn, FromApinit::Output(output)));
+                }
+                Front::Gone => self.drop_output(key, out),
+                Front::None | Front::Away { .. } => {}
+            },
+        }
+    }
+
+    /// Nobody will write the output here: it counts as written.
+    pub(super) fn drop_output(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let end = app.output.end;
+        if app.output.take(end) && app.running() {
+            out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
+        }
+    }
+
+    /// The front end has written output of a source.
+    pub(super) fn output_taken(&mut self, key: Key, taken: OutputTaken, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if taken.source == app.index {
+            if app.output.take(taken.offset) && app.running() {
+                out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(app.output.taken)));
+            }
+        } else if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
+            let offset = taken.offset.min(peer.forwarded);
+            if offset > peer.taken {
+                peer.taken = offset;
+                if peer.open && !peer.done {
+                    let taken = OutputTaken { source: taken.source, offset };
+                    out.push(Action::SendPeer(key, peer.index, ToApinit::OutputTaken(taken)));
+                }
+            }
+        }
+    }
+
+    /// Output of another host, on its way to the front end of this head. The other host keeps it;
+    /// here only its place in the order is known, so that the front end sees no gap.
+    pub(super) fn peer_output(&mut self, key: Key, index: u32, mut output: Output, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let front = app.front;
+        let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
+        let end = output.offset.saturating_add(output.data.len() as u64);
+        if output.offset > peer.forwarded || end <= peer.forwarded {
+            return;
+        }
+        output.source = index;
+        match front {
+            Front::Open(conn) => {
+                peer.forwarded = end;
+                out.push(Action::SendFront(conn, FromApinit::Output(output)));
+            }
+            Front::Gone => {
+                peer.forwarded = end;
+                self.output_taken(key, OutputTaken { source: index, offset: end }, out);
+            }
+            Front::None | Front::Away { .. } => {}
+        }
+    }
+}

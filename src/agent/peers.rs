@@ -1,0 +1,248 @@
+//! The head and the other hosts of its application.
+
+use super::application::App;
+use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
+use crate::apteam::Key;
+use crate::apteam::ending::Cause;
+use crate::apteam::talk::attach::{FromApinit, OutputTaken, PmiEntry, ToApinit};
+use crate::machine::Nid;
+use std::time::Duration;
+
+/// Another host of an application, as its head sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// Its index in the hosts.
+    pub index: u32,
+    /// There is a stream to it.
+    pub open: bool,
+    /// It has taken the launch.
+    pub accepted: bool,
+    /// Its PEs stand before their first instruction.
+    pub ready: bool,
+    /// Nothing more comes from it.
+    pub done: bool,
+    /// Its PEs are in the barrier, with these entries.
+    pub barrier: Option<Vec<PmiEntry>>,
+    /// Its output up to here has gone to the front end.
+    pub forwarded: u64,
+    /// Its output up to here is written out.
+    pub taken: u64,
+    /// Not reachable since.
+    pub lost_since_ns: Option<u64>,
+    /// When it is tried again.
+    pub again_ns: Option<u64>,
+}
+
+impl Peer {
+    pub fn new(index: u32) -> Peer {
+        Peer {
+            index,
+            open: false,
+            accepted: false,
+            ready: false,
+            done: false,
+            barrier: None,
+            forwarded: 0,
+            taken: 0,
+            lost_since_ns: None,
+            again_ns: None,
+        }
+    }
+
+    /// Nothing is to be waited for from it: it is done; or psched has the end on record and the
+    /// host stays unreachable.
+    pub fn over(&self, now: u64, acknowledged: bool) -> bool {
+        let away = |since: u64| now >= since.saturating_add(ns(AWAY_MAX));
+        self.done || (acknowledged && self.lost_since_ns.is_some_and(away))
+    }
+
+    pub fn deadline(&self, app: &App) -> Option<u64> {
+        if self.done {
+            return None;
+        }
+        let give_up = self.lost_since_ns.filter(|_| app.over_with_psched() && app.empty());
+        [self.again_ns, give_up.map(|since| since.saturating_add(ns(AWAY_MAX)))]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+fn peer_nid(app: &App, index: u32) -> Nid {
+    let part = app.place.hosts.get(index as usize);
+    part.and_then(|h| h.nids.first()).copied().unwrap_or_default()
+}
+
+impl Agent {
+    fn peer(&mut self, key: Key, index: u32) -> Option<&mut Peer> {
+        self.apps.get_mut(&key)?.peers.iter_mut().find(|p| p.index == index)
+    }
+
+    /// Opens a stream to another host and begins the conversation: with the launch, or anew where
+    /// it has the launch.
+    pub(super) fn open_peer(&mut self, now: u64, key: Key, index: u32, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(host) = app.place.hosts.get(index as usize) else { return };
+        let socket = host.socket.clone();
+        let ticket = app.place.ticket;
+        let doom = app.doom.clone();
+        let launch = app.launch.clone();
+        let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
+        peer.open = true;
+        peer.again_ns = None;
+        let first = match launch {
+            Some(launch) if !peer.accepted => ToApinit::Launch { key, ticket, launch },
+            _ => {
+                peer.forwarded = peer.taken;
+                let taken = vec![OutputTaken { source: index, offset: peer.taken }];
+                ToApinit::Resume { key, ticket, taken, stdin_sent: 0 }
+            }
+        };
+        out.push(Action::OpenPeer { key, index, socket });
+        out.push(Action::SendPeer(key, index, first));
+        if let Some(doom) = doom {
+            let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));
+            let terminate = ToApinit::Terminate { cause: doom.cause, kill_after };
+            out.push(Action::SendPeer(key, index, terminate));
+        }
+    }
+
+    pub(super) fn peer_message(
+        &mut self,
+        now: u64,
+        key: Key,
+        index: u32,
+        message: FromApinit,
+        out: &mut Out,
+    ) {
+        let Some(peer) = self.peer(key, index).filter(|p| p.open) else { return };
+        match message {
+            FromApinit::Accepted => {
+                peer.accepted = true;
+                peer.lost_since_ns = None;
+                self.drop_launch(key);
+            }
+            FromApinit::Refused { text, cause } => {
+                let was_accepted = peer.accepted;
+                (peer.open, peer.done, peer.ready) = (false, true, false);
+                if let Some(app) = self.apps.get(&key).filter(|_| !was_accepted) {
+                    let nid = peer_nid(app, index);
+                    let grace = app.place.kill_grace;
+                    let cause = cause.unwrap_or(Cause::NodeLost { nid, text });
+                    self.end_all(now, key, cause, grace, None, out);
+                }
+                // One that had the launch and does not know it any more has nothing left of it.
+                self.settle(now, key, out);
+            }
+            FromApinit::Output(output) => self.peer_output(key, index, output, out),
+            FromApinit::Notice(text) => {
+                if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
+                    out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+                }
+            }
+            FromApinit::Done => {
+                peer.done = true;
+                self.settle(now, key, out);
+            }
+            FromApinit::Ready => {
+                peer.ready = true;
+                if self.apps.get(&key).is_some_and(|app| app.going_ns.is_some()) {
+                    out.push(Action::SendPeer(key, index, ToApinit::Go));
+                } else {
+                    self.try_go(now, key, out);
+                }
+            }
+            FromApinit::BarrierIn(entries) => {
+                peer.barrier = Some(entries);
+                self.try_barrier(key, out);
+            }
+            FromApinit::Decisive(decisive) => {
+                if decisive.cause.ends_application()
+                    && let Some(app) = self.apps.get(&key)
+                {
+                    let grace = app.place.kill_grace;
+                    self.end_all(now, key, decisive.cause, grace, Some(index), out);
+                }
+            }
+            FromApinit::Going | FromApinit::StdinCredit(_) => {}
+        }
+    }
+
+    pub(super) fn peer_lost(
+        &mut self,
+        now: u64,
+        key: Key,
+        index: u32,
+        text: String,
+        out: &mut Out,
+    ) {
+        let Some(peer) = self.peer(key, index).filter(|p| p.open) else { return };
+        peer.open = false;
+        if peer.done {
+            return;
+        }
+        let since = *peer.lost_since_ns.get_or_insert(now);
+        peer.again_ns = Some(now.saturating_add(ns(PEER_AGAIN)));
+        // Before it has the launch nothing runs there, and waiting for ever would help nobody.
+        // Afterwards only psched can say that the host is lost.
+        if !peer.accepted && now >= since.saturating_add(ns(AWAY_MAX)) {
+            peer.done = true;
+            peer.again_ns = None;
+            if let Some(app) = self.apps.get(&key) {
+                let nid = peer_nid(app, index);
+                let grace = app.place.kill_grace;
+                let text = format!("its apinit can't be reached: {text}");
+                self.end_all(now, key, Cause::NodeLost { nid, text }, grace, None, out);
+            }
+        }
+        self.settle(now, key, out);
+    }
+
+    pub(super) fn peers_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let due = |p: &&Peer| !p.done && p.again_ns.is_some_and(|at| at <= now);
+        let due: Vec<u32> = app.peers.iter().filter(due).map(|p| p.index).collect();
+        for index in due {
+            self.open_peer(now, key, index, out);
+        }
+    }
+
+    /// Tells every other host that can hear, but the one that knows already.
+    pub(super) fn tell_peers(
+        &self,
+        key: Key,
+        except: Option<u32>,
+        message: &ToApinit,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get(&key) else { return };
+        for peer in app.peers.iter().filter(|p| p.open && !p.done && Some(p.index) != except) {
+            out.push(Action::SendPeer(key, peer.index, message.clone()));
+        }
+    }
+
+    /// Forgets the launch when all who need it have it.
+    pub(super) fn drop_launch(&mut self, key: Key) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if (app.sent || !app.running()) && app.peers.iter().all(|p| p.accepted || p.done) {
+            app.launch = None;
+        }
+    }
+
+    /// On the front end's way back: the other hosts send again what it has not written.
+    pub(super) fn rewind_peers(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let ticket = app.place.ticket;
+        if !matches!(app.front, Front::Open(_)) {
+            return;
+        }
+        for peer in &mut app.peers {
+            peer.forwarded = peer.taken;
+            if peer.open && peer.accepted && !peer.done {
+                let taken = vec![OutputTaken { source: peer.index, offset: peer.taken }];
+                let resume = ToApinit::Resume { key, ticket, taken, stdin_sent: 0 };
+                out.push(Action::SendPeer(key, peer.index, resume));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The shepherds of this host.
+
+use super::application::{End, Shepherd};
+use super::{Action, Agent, Out};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::talk::attach::FromApinit;
+use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use std::time::Duration;
+
+impl Agent {
+    pub(super) fn shepherd_spawned(&mut self, _now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.shepherd != Shepherd::Spawning {
+            return;
+        }
+        app.shepherd = Shepherd::Up;
+        if app.over_with_psched() && app.empty() {
+            self.release(key, out);
+        } else {
+            self.try_start(key, out);
+        }
+    }
+
+    pub(super) fn shepherd_message(
+        &mut self,
+        now: u64,
+        key: Key,
+        message: FromShepherd,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        match message {
+            // What it says of itself was taken in when it was found; a new one has nothing to say.
+            FromShepherd::Hello(_) => {}
+            FromShepherd::Ready => self.own_ready(now, key, out),
+            FromShepherd::Failed(decisive) | FromShepherd::Decisive(decisive) => {
+                self.own_decisive(now, key, decisive, out);
+            }
+            FromShepherd::Output(output) => self.own_output(now, key, output, out),
+            FromShepherd::StdinCredit(credit) => {
+                app.stdin_credit = app.stdin_credit.max(credit);
+                if let Some(conn) = app.open_front().filter(|_| app.head()) {
+                    out.push(Action::SendFront(conn, FromApinit::StdinCredit(credit)));
+                }
+            }
+            FromShepherd::BarrierIn(entries) => self.own_barrier(key, entries, out),
+            FromShepherd::Notice(text) => {
+                if let Some(conn) = app.open_front() {
+                    out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+                }
+            }
+            FromShepherd::Ended(end) => self.own_end(key, *end, out),
+        }
+    }
+
+    fn own_decisive(&mut self, now: u64, key: Key, decisive: Decisive, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.first = Decisive::earlier(app.first.take(), Some(decisive.clone()));
+        if !decisive.cause.ends_application() {
+            return;
+        }
+        let grace = app.place.kill_grace;
+        if app.head() {
+            self.end_all(now, key, decisive.cause, grace, Some(0), out);
+        } else if let Some(conn) = app.open_front() {
+            out.push(Action::SendFront(conn, FromApinit::Decisive(decisive)));
+        }
+    }
+
+    fn own_end(&mut self, key: Key, mut end: HostEnd, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
+        (end.key, end.nids) = (key, app.nids.clone());
+        app.end = End::Emptying(end);
+        app.launch = None;
+        out.push(Action::CheckGroupsEmpty(key));
+    }
+
+    /// The shepherd is dead or could not be made. Its PEs are killed, what they wrote last is lost.
+    pub(super) fn shepherd_lost(&mut self, now: u64, key: Key, text: String, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let had_one = app.shepherd == Shepherd::Up || app.sent;
+        app.shepherd = Shepherd::Gone;
+        if !app.running() {
+            return;
+        }
+        let cause = Cause::ShepherdLost { nid: app.nid(), text };
+        let lost = Decisive { at_ns: now, cause: cause.clone() };
+        app.first = Decisive::earlier(app.first.take(), Some(lost.clone()));
+        app.end = End::Emptying(HostEnd {
+            key,
+            nids: app.nids.clone(),
+            launched: app.going_ns.is_some(),
+            first: app.first.clone(),
+            run: app
+                .going_ns
+                .map_or(Duration::ZERO, |at| Duration::from_nanos(now.saturating_sub(at))),
+            ..HostEnd::default()
+        });
+        app.launch = None;
+        app.output.messages.clear();
+        let grace = app.place.kill_grace;
+        if had_one {
+            out.push(Action::KillGroups { key, shepherd: true });
+            out.push(Action::CheckGroupsEmpty(key));
+        }
+        self.tell_head_of(key, lost, out);
+        self.end_all(now, key, cause, grace, Some(0), out);
+        if !had_one {
+            self.groups_empty(now, key, out);
+        }
+    }
+
+    /// Lets the shepherd go home, if there is one.
+    pub(super) fn release(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.shepherd == Shepherd::Up {
+            app.shepherd = Shepherd::Gone;
+            out.push(Action::SendShepherd(key, ToShepherd::Release));
+        }
+    }
+}

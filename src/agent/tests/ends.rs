@@ -1,0 +1,239 @@
+//! Ends of every kind.
+
+use super::*;
+
+fn terminated(key: Key, cause: Cause, kill_after: Duration) -> Action {
+    Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after })
+}
+
+#[test]
+fn psched_ends_it_and_only_a_sooner_kill_is_passed_on() {
+    let (mut agent, key) = with_running();
+    let kill = |signal| Cause::Kill { signal, uid: 0 };
+    let terminate = |signal, secs| {
+        let kill_after = Duration::from_secs(secs);
+        Happening::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
+    };
+    let secs = Duration::from_secs;
+    assert_eq!(act(&mut agent, 3 * S, terminate(15, 300)), [terminated(key, kill(15), secs(300))]);
+    assert_eq!(act(&mut agent, 4 * S, terminate(15, 300)), []);
+    assert_eq!(act(&mut agent, 5 * S, terminate(9, 0)), [terminated(key, kill(9), secs(0))]);
+    assert_eq!(
+        act(&mut agent, 5 * S, Happening::Command(3, Command::Signal { key, signal: 10 })),
+        [Action::SendShepherd(key, ToShepherd::Signal(10))]
+    );
+}
+
+#[test]
+fn ended_before_its_launch() {
+    let (mut agent, key) = with_placed();
+    let cause = Cause::Kill { signal: 15, uid: 0 };
+    let terminate = Command::Terminate { key, cause: cause.clone(), kill_after: Duration::ZERO };
+    let first = Some(Decisive { at_ns: S, cause: cause.clone() });
+    let unlaunched = HostEnd { key, first, ..HostEnd::default() };
+    assert_eq!(
+        act(&mut agent, S, Happening::Command(2, terminate)),
+        [reported(unlaunched, &[0, 1])]
+    );
+    go_through(&mut agent, S, [opened(FRONT, OWNER)]);
+    let text = "application 12.1 has ended: killed by user 0 (Terminated (signal 15))".into();
+    assert_eq!(
+        act(&mut agent, S, launch(FRONT, key)),
+        [to_front(FromApinit::Refused { text, cause: Some(cause) }), Action::CloseFront(FRONT)]
+    );
+    assert_eq!(
+        act(&mut agent, S, Happening::Command(3, Command::AcknowledgeEnd(key))),
+        [Action::SendShepherd(key, ToShepherd::Release), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn a_time_limit_counts_from_the_go() {
+    let mut agent = linked(&[0]);
+    let key = key(12, 1);
+    let limit = Duration::from_secs(3);
+    let place = PlaceCommand { time_limit: Some(limit), ..place(key, &[&[0]]) };
+    go_through(
+        &mut agent,
+        0,
+        [placed(place), Happening::ShepherdSpawned(key), opened(FRONT, OWNER), launch(FRONT, key)],
+    );
+    assert_eq!(agent.next_timer(), None);
+    go_through(&mut agent, 10 * S, [from_shepherd(key, FromShepherd::Ready)]);
+    assert_eq!(agent.next_timer(), Some(13 * S));
+    assert_eq!(act(&mut agent, 13 * S - 1, Happening::Tick), []);
+    assert_eq!(
+        act(&mut agent, 13 * S, Happening::Tick),
+        [terminated(key, Cause::TimeLimit { limit }, GRACE)]
+    );
+    assert_eq!(act(&mut agent, 14 * S, Happening::Tick), []);
+}
+
+#[test]
+fn stdout_closed() {
+    let (mut agent, key) = with_running();
+    // What a front end says of others than itself is not believed.
+    for (said, believed) in [
+        (Cause::StdoutClosed, Cause::StdoutClosed),
+        (Cause::Kill { signal: 9, uid: 0 }, Cause::FrontGone),
+    ] {
+        let kill_after = match said {
+            Cause::StdoutClosed => Duration::from_secs(5),
+            _ => Duration::from_secs(1),
+        };
+        let message = ToApinit::Terminate { cause: said, kill_after };
+        assert_eq!(
+            act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, message)),
+            [terminated(key, believed, kill_after)]
+        );
+    }
+}
+
+#[test]
+fn a_pe_decides_on_one_host() {
+    let (mut agent, key) = with_running();
+    let decisive =
+        |cause| from_shepherd(key, FromShepherd::Decisive(Decisive { at_ns: 3 * S, cause }));
+    let exit = Cause::PeExit { rank: 0, nid: Nid(0), code: 3 };
+    let abort = Cause::Abort { rank: 0, nid: Nid(0), code: 3 };
+    assert_eq!(act(&mut agent, 3 * S, decisive(exit)), []);
+    // The shepherd has begun to end the others here by itself.
+    assert_eq!(act(&mut agent, 3 * S, decisive(abort)), []);
+    // It is too late for anything that would take longer.
+    let cause = Cause::Kill { signal: 15, uid: 0 };
+    let late = Command::Terminate { key, cause, kill_after: Duration::from_secs(300) };
+    assert_eq!(act(&mut agent, 3 * S, Happening::Command(2, late)), []);
+}
+
+#[test]
+fn a_launch_fails() {
+    let (mut agent, key) = with_launched();
+    let cause = Cause::LaunchFailed { rank: 1, nid: Nid(0), errno: 2, text: "no such file".into() };
+    let first = Decisive { at_ns: 2 * S, cause };
+    assert_eq!(act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Failed(first.clone()))), []);
+    // Ready that comes now makes nothing go.
+    assert_eq!(
+        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready)),
+        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }]
+    );
+    let failed = HostEnd { key, first: Some(first), ..HostEnd::default() };
+    let message = FromShepherd::Ended(Box::new(failed.clone()));
+    assert_eq!(
+        act(&mut agent, 2 * S, from_shepherd(key, message)),
+        [Action::CheckGroupsEmpty(key)]
+    );
+    assert_eq!(
+        act(&mut agent, 2 * S, Happening::GroupsEmpty(key)),
+        [reported(failed, &[0, 1]), to_front(FromApinit::Done)]
+    );
+}
+
+#[test]
+fn a_shepherd_cannot_be_made() {
+    let mut agent = linked(&[0]);
+    let key = key(12, 1);
+    go_through(&mut agent, 0, [placed(place(key, &[&[0]]))]);
+    let text = "apshepherd is not there".to_string();
+    let cause = Cause::ShepherdLost { nid: Nid(0), text: text.clone() };
+    let first = Some(Decisive { at_ns: S, cause });
+    assert_eq!(
+        act(&mut agent, S, Happening::SpawnFailed { key, text }),
+        [reported(HostEnd { key, first, ..HostEnd::default() }, &[0])]
+    );
+    assert_eq!(
+        act(&mut agent, S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [Action::Remove(key)]
+    );
+}
+
+#[test]
+fn a_shepherd_is_lost() {
+    let (mut agent, key) = with_running();
+    let text = "killed by signal 9".to_string();
+    assert_eq!(
+        act(&mut agent, 5 * S, Happening::ShepherdLost { key, text: text.clone() }),
+        [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
+    );
+    assert_eq!(
+        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 2 }),
+        [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
+    );
+    let cause = Cause::ShepherdLost { nid: Nid(0), text };
+    let lost = HostEnd {
+        first: Some(Decisive { at_ns: 5 * S, cause }),
+        leftovers: 2,
+        run: Duration::from_secs(3),
+        ..end(key)
+    };
+    assert_eq!(
+        act(&mut agent, 6 * S, Happening::GroupsEmpty(key)),
+        [reported(lost, &[0, 1]), to_front(FromApinit::Done)]
+    );
+    assert_eq!(
+        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [Action::CloseFront(FRONT), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn a_shepherd_that_goes_home_is_not_lost() {
+    let (mut agent, key) = with_running();
+    go_through(&mut agent, 5 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    let text = "exited".to_string();
+    assert_eq!(act(&mut agent, 5 * S, Happening::ShepherdLost { key, text }), []);
+}
+
+#[test]
+fn processes_that_hide_are_found_in_the_groups() {
+    let (mut agent, key) = with_running();
+    go_through(&mut agent, 5 * S, [ended(key)]);
+    assert_eq!(
+        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 3 }),
+        [Action::KillGroups { key, shepherd: false }, Action::CheckGroupsEmpty(key)]
+    );
+    assert_eq!(
+        act(&mut agent, 5 * S, Happening::GroupsEmpty(key)),
+        [reported(HostEnd { leftovers: 3, ..end(key) }, &[0, 1]), to_front(FromApinit::Done)]
+    );
+}
+
+#[test]
+fn a_front_end_that_stays_away_does_not_keep_the_record_for_ever() {
+    let (mut agent, key) = with_running();
+    go_through(
+        &mut agent,
+        5 * S,
+        [Happening::AttachClosed(FRONT), ended(key), Happening::GroupsEmpty(key)],
+    );
+    assert_eq!(
+        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [Action::SendShepherd(key, ToShepherd::Release)]
+    );
+    assert_eq!(agent.next_timer(), Some(35 * S));
+    assert_eq!(
+        act(&mut agent, 35 * S, Happening::Tick),
+        [Action::CloseFront(FRONT), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn a_front_end_that_comes_back_after_the_end_is_told_that_it_is_over() {
+    let (mut agent, key) = with_running();
+    go_through(
+        &mut agent,
+        5 * S,
+        [Happening::AttachClosed(FRONT), ended(key), Happening::GroupsEmpty(key)],
+    );
+    let back = Conn(2);
+    go_through(&mut agent, 6 * S, [opened(back, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 6 * S, resume(back, key, &[])),
+        [
+            Action::CloseFront(FRONT),
+            Action::KeepFront(key, back),
+            Action::SendFront(back, FromApinit::Accepted),
+            Action::SendFront(back, FromApinit::Going),
+            Action::SendFront(back, FromApinit::Done),
+        ]
+    );
+}

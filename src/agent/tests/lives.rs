@@ -1,0 +1,385 @@
+//! One host: from placement to being forgotten, and its front end.
+
+use super::*;
+
+#[test]
+fn a_whole_life() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let place = place(key, &[&[0, 1]]);
+    assert_eq!(
+        act(&mut agent, 0, placed(place.clone())),
+        [Action::MakeAndSpawn { place: Box::new(place), nids: vec![Nid(0), Nid(1)] }]
+    );
+    assert_eq!(act(&mut agent, 0, Happening::ShepherdSpawned(key)), []);
+    assert_eq!(act(&mut agent, S, opened(FRONT, OWNER)), []);
+    let pe = |rank: u32, nid: u32, cpu: u32| LocalPe { rank, nid: Nid(nid), cpus: vec![cpu] };
+    assert_eq!(
+        act(&mut agent, S, launch(FRONT, key)),
+        [
+            Action::KeepFront(key, FRONT),
+            to_front(FromApinit::Accepted),
+            Action::Report(Report::Launched(key)),
+            Action::SetGroupsOwner { key, owner: GroupsOwner::User },
+            Action::SendShepherd(
+                key,
+                ToShepherd::Launch(Box::new(HostLaunch {
+                    key,
+                    width: 4,
+                    depth: 1,
+                    launch: *program(),
+                    pes: vec![pe(0, 0, 0), pe(1, 0, 1), pe(2, 1, 2), pe(3, 1, 3)],
+                    process_mapping: "(vector,(0,1,4))".into(),
+                    alone: true,
+                    cpu_limit: None,
+                    stdin: true,
+                    kill_grace: GRACE,
+                    marker: "01234567.12.1".into(),
+                }))
+            ),
+        ]
+    );
+    // The groups are apinit's own again before any user code runs.
+    assert_eq!(
+        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready)),
+        [
+            Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit },
+            Action::SendShepherd(key, ToShepherd::Go),
+            Action::KeepGoing(key, 2 * S),
+            to_front(FromApinit::Going),
+            Action::Report(Report::Running(key)),
+        ]
+    );
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(output(0, "hello\n")))),
+        [to_front(FromApinit::Output(output(0, "hello\n")))]
+    );
+    let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, taken)),
+        [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
+    );
+    assert_eq!(act(&mut agent, 4 * S, ended(key)), [Action::CheckGroupsEmpty(key)]);
+    assert_eq!(
+        act(&mut agent, 4 * S, Happening::GroupsEmpty(key)),
+        [reported(end(key), &[0, 1]), to_front(FromApinit::Done)]
+    );
+    // Repeated each second, on the new link too, until it is acknowledged.
+    assert_eq!(agent.next_timer(), Some(5 * S));
+    assert_eq!(act(&mut agent, 5 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 5 * S, Happening::Tick), [reported(end(key), &[0, 1])]);
+    assert_eq!(act(&mut agent, 5 * S, Happening::Unlinked), []);
+    assert_eq!(act(&mut agent, 7 * S, Happening::Tick), []);
+    assert_eq!(
+        act(&mut agent, 8 * S, Happening::Linked(welcome())),
+        [
+            Action::Remember(welcome()),
+            Action::Inventory { items: vec![(key, Phase::Ended)], last_command: 1 },
+            reported(end(key), &[0, 1]),
+        ]
+    );
+    assert_eq!(
+        act(&mut agent, 8 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [
+            Action::SendShepherd(key, ToShepherd::Release),
+            Action::CloseFront(FRONT),
+            Action::Remove(key),
+        ]
+    );
+    assert_eq!((agent.held(), agent.next_timer(), agent.last_command()), ((0, 0), None, 2));
+    assert_eq!(act(&mut agent, 9 * S, ended(key)), []);
+}
+
+#[test]
+fn a_launch_waits_for_its_placement() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
+    assert_eq!(act(&mut agent, 0, launch(FRONT, key)), []);
+    let signal = Happening::AttachMessage(FRONT, ToApinit::Signal(10));
+    assert_eq!(act(&mut agent, 0, signal), []);
+    let actions = act(&mut agent, 9 * S, placed(place(key, &[&[0, 1]])));
+    assert!(actions.contains(&to_front(FromApinit::Accepted)), "{actions:?}");
+    // Without a shepherd there is nobody to give it to.
+    let is_launch =
+        |a: &Action| matches!(a, Action::SendShepherd(k, ToShepherd::Launch(_)) if *k == key);
+    assert!(!actions.iter().any(is_launch));
+    assert!(act(&mut agent, 9 * S, Happening::ShepherdSpawned(key)).iter().any(is_launch));
+}
+
+#[test]
+fn a_launch_without_placement_is_refused_after_a_while_and_too_many_at_once() {
+    let mut agent = linked(&[0]);
+    for n in 0..LAUNCHES_WAITING_MAX as u64 {
+        go_through(&mut agent, 0, [opened(Conn(n), OWNER)]);
+        assert_eq!(act(&mut agent, 0, launch(Conn(n), key(n, 1))), []);
+    }
+    let more = Conn(99);
+    go_through(&mut agent, 0, [opened(more, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 0, launch(more, key(99, 1))),
+        refused(more, "too many launches wait for their placement here; try again")
+    );
+    assert_eq!(agent.next_timer(), Some(10 * S));
+    assert_eq!(act(&mut agent, 10 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 10 * S, Happening::Tick).len(), 2 * LAUNCHES_WAITING_MAX);
+    assert_eq!(agent.held(), (0, 0));
+}
+
+#[test]
+fn who_may_launch() {
+    let (mut agent, key) = with_placed();
+    let stranger = Conn(5);
+    go_through(&mut agent, 0, [opened(stranger, 4242)]);
+    assert_eq!(
+        act(&mut agent, 0, launch(stranger, key)),
+        refused(stranger, "application 12.1 is not user 4242's")
+    );
+    let guesser = Conn(6);
+    go_through(&mut agent, 0, [opened(guesser, OWNER)]);
+    let guess = ToApinit::Launch { key, ticket: Ticket([8; 16]), launch: program() };
+    assert_eq!(
+        act(&mut agent, 0, Happening::AttachMessage(guesser, guess)),
+        refused(guesser, "the ticket is not the one of application 12.1")
+    );
+    let late = Conn(7);
+    go_through(&mut agent, 60 * S, [opened(late, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 60 * S, launch(late, key)),
+        refused(
+            late,
+            "the ticket of application 12.1 has lapsed: ask psched for its placement again"
+        )
+    );
+    let chatter = Conn(8);
+    go_through(&mut agent, 60 * S, [opened(chatter, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 60 * S, Happening::AttachMessage(chatter, ToApinit::Signal(2))),
+        refused(chatter, "the first message of a stream is a launch or a resumption")
+    );
+    assert_eq!(agent.held(), (1, 0));
+    // Said again by psched, the placement has a new ticket's time.
+    go_through(&mut agent, 61 * S, [placed(place(key, &[&[0, 1]])), opened(FRONT, OWNER)]);
+    let actions = act(&mut agent, 61 * S, launch(FRONT, key));
+    assert!(actions.contains(&Action::Report(Report::Launched(key))), "{actions:?}");
+    let second = Conn(9);
+    go_through(&mut agent, 61 * S, [opened(second, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 61 * S, launch(second, key)),
+        refused(second, "application 12.1 has been launched already")
+    );
+}
+
+#[test]
+fn a_front_end_comes_back_for_what_it_has_not_written() {
+    let (mut agent, key) = with_running();
+    let outputs = [output(0, "one\n"), output(4, "two\n")];
+    for one in outputs.clone() {
+        go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::Output(one))]);
+    }
+    go_through(
+        &mut agent,
+        3 * S,
+        [from_shepherd(key, FromShepherd::StdinCredit(99)), Happening::AttachClosed(FRONT)],
+    );
+    let third = FromShepherd::Output(output(8, "three\n"));
+    assert_eq!(act(&mut agent, 4 * S, from_shepherd(key, third.clone())), []);
+    // After a reconnection the shepherd says again what it does not know to be written.
+    assert_eq!(act(&mut agent, 4 * S, from_shepherd(key, third)), []);
+    let back = Conn(2);
+    go_through(&mut agent, 400 * S, [opened(back, OWNER)]);
+    let say = |message| Action::SendFront(back, message);
+    assert_eq!(
+        act(&mut agent, 400 * S, resume(back, key, &[(0, 4)])),
+        [
+            Action::CloseFront(FRONT),
+            Action::KeepFront(key, back),
+            Action::SendShepherd(key, ToShepherd::OutputTaken(4)),
+            say(FromApinit::Accepted),
+            say(FromApinit::Going),
+            say(FromApinit::StdinCredit(99)),
+            say(FromApinit::Output(output(4, "two\n"))),
+            say(FromApinit::Output(output(8, "three\n"))),
+        ]
+    );
+    let stdin = ToApinit::Stdin(Bytes::from_static(b"in"));
+    assert_eq!(
+        act(&mut agent, 400 * S, Happening::AttachMessage(back, stdin)),
+        [Action::SendShepherd(key, ToShepherd::Stdin(Bytes::from_static(b"in")))]
+    );
+    assert_eq!(
+        act(&mut agent, 400 * S, Happening::AttachMessage(back, ToApinit::Signal(10))),
+        [Action::SendShepherd(key, ToShepherd::Signal(10))]
+    );
+}
+
+#[test]
+fn a_front_end_dies() {
+    let (mut agent, key) = with_running();
+    go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))]);
+    // Its stream being closed is not its death.
+    assert_eq!(act(&mut agent, 3 * S, Happening::AttachClosed(FRONT)), []);
+    assert_eq!(agent.next_timer(), None);
+    let terminate =
+        ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::from_secs(2) };
+    assert_eq!(
+        act(&mut agent, 4 * S, Happening::FrontDied(FRONT)),
+        [
+            Action::CloseFront(FRONT),
+            Action::SendShepherd(key, terminate),
+            Action::SendShepherd(key, ToShepherd::OutputTaken(5)),
+        ]
+    );
+    // What still comes is dropped, and the shepherd told so that it can end.
+    assert_eq!(
+        act(&mut agent, 5 * S, from_shepherd(key, FromShepherd::Output(output(5, "more\n")))),
+        [Action::SendShepherd(key, ToShepherd::OutputTaken(10))]
+    );
+    go_through(&mut agent, 6 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    assert_eq!(
+        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [Action::SendShepherd(key, ToShepherd::Release), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
+    let (mut agent, key) = with_placed();
+    let unwatched =
+        Happening::AttachOpened { conn: FRONT, uid: OWNER, trusted: false, watched: false };
+    go_through(&mut agent, S, [unwatched, launch(FRONT, key), Happening::AttachClosed(FRONT)]);
+    assert_eq!(act(&mut agent, 11 * S - 1, Happening::Tick), []);
+    let actions = act(&mut agent, 11 * S, Happening::Tick);
+    assert!(
+        actions.contains(&Action::SendShepherd(
+            key,
+            ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GONE_GRACE }
+        )),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn output_beyond_the_window_ends_the_shepherd() {
+    let (mut agent, key) = with_running();
+    let big = Bytes::from(vec![b'x'; 128 * 1024]);
+    let mut offset = 0;
+    let mut lost = false;
+    for _ in 0..32 {
+        let one = Output { data: big.clone(), ..output(offset, "") };
+        offset += big.len() as u64;
+        let actions = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(one)));
+        lost |= actions.contains(&Action::KillGroups { key, shepherd: true });
+    }
+    assert!(lost);
+}
+
+#[test]
+fn a_processor_is_not_given_twice() {
+    let (mut agent, first) = with_running();
+    let second = key(13, 1);
+    let front = Conn(2);
+    let is_launch = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
+    go_through(
+        &mut agent,
+        3 * S,
+        [placed(place(second, &[&[1]])), Happening::ShepherdSpawned(second), opened(front, OWNER)],
+    );
+    // Its head is another one's index here: the same apinit, the same nodes.
+    let actions = act(&mut agent, 3 * S, launch(front, second));
+    assert!(!actions.iter().any(is_launch), "{actions:?}");
+    assert_eq!(act(&mut agent, 4 * S, ended(first)), [Action::CheckGroupsEmpty(first)]);
+    let actions = act(&mut agent, 4 * S, Happening::GroupsEmpty(first));
+    assert!(actions.iter().any(is_launch), "{actions:?}");
+}
+
+#[test]
+fn a_former_life_is_taken_up() {
+    let mut agent =
+        Agent::new(Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0, 1] }, Some(welcome()));
+    let key = key(12, 1);
+    let hello = Hello { key, launched: true, going: true, output_taken: 100, ..Hello::default() };
+    let mut place = place(key, &[&[0, 1]]);
+    place.time_limit = Some(Duration::from_secs(30));
+    let found = Found { place, going_ns: Some(5 * S), hello: Some(hello), front: Some(Conn(77)) };
+    assert_eq!(act(&mut agent, 10 * S, Happening::Found(Box::new(found))), []);
+    assert_eq!(
+        act(&mut agent, 10 * S, Happening::Linked(welcome())),
+        [
+            Action::Remember(welcome()),
+            Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 },
+        ]
+    );
+    assert_eq!(
+        act(&mut agent, 11 * S, from_shepherd(key, FromShepherd::Output(output(100, "on\n")))),
+        []
+    );
+    go_through(&mut agent, 12 * S, [opened(FRONT, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 12 * S, resume(FRONT, key, &[(0, 100)])),
+        [
+            Action::CloseFront(Conn(77)),
+            Action::KeepFront(key, FRONT),
+            to_front(FromApinit::Accepted),
+            to_front(FromApinit::Going),
+            to_front(FromApinit::Output(output(100, "on\n"))),
+        ]
+    );
+    // The time limit counts from the go, not from the restart.
+    let limit = Duration::from_secs(30);
+    assert_eq!(act(&mut agent, 35 * S - 1, Happening::Tick), []);
+    assert_eq!(
+        act(&mut agent, 35 * S, Happening::Tick),
+        [Action::SendShepherd(
+            key,
+            ToShepherd::Terminate { cause: Cause::TimeLimit { limit }, kill_after: GRACE }
+        )]
+    );
+}
+
+#[test]
+fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
+    let key = key(12, 1);
+    let found = |hello| {
+        let front = Some(Conn(77));
+        let place = place(key, &[&[0, 1]]);
+        Happening::Found(Box::new(Found { place, going_ns: Some(S), hello, front }))
+    };
+    let mut agent = apinit(&[0, 1]);
+    let hello = Hello { key, launched: true, going: true, ..Hello::default() };
+    go_through(&mut agent, 2 * S, [found(Some(hello))]);
+    let actions = act(&mut agent, 2 * S, Happening::FrontDied(Conn(77)));
+    let cause = Cause::FrontGone;
+    let terminate = ToShepherd::Terminate { cause, kill_after: FRONT_GONE_GRACE };
+    assert!(actions.contains(&Action::SendShepherd(key, terminate)), "{actions:?}");
+
+    let mut agent = apinit(&[0, 1]);
+    assert_eq!(
+        act(&mut agent, 2 * S, found(None)),
+        [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
+    );
+    go_through(&mut agent, 2 * S, [Happening::GroupsEmpty(key)]);
+    let text = "it died while apinit was being restarted".into();
+    let first = Decisive { at_ns: 2 * S, cause: Cause::ShepherdLost { nid: Nid(0), text } };
+    let lost = HostEnd { first: Some(first), run: Duration::from_secs(1), ..end(key) };
+    let actions = act(&mut agent, 2 * S, Happening::Linked(welcome()));
+    assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
+}
+
+#[test]
+fn stdin_beyond_its_credit_is_not_kept() {
+    let (mut agent, key) = with_running();
+    let stdin = |text: &'static str| {
+        Happening::AttachMessage(FRONT, ToApinit::Stdin(Bytes::from_static(text.as_bytes())))
+    };
+    go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(4))]);
+    assert_eq!(
+        act(&mut agent, 3 * S, stdin("four")),
+        [Action::SendShepherd(key, ToShepherd::Stdin(Bytes::from_static(b"four")))]
+    );
+    assert_eq!(
+        act(&mut agent, 3 * S, stdin("!")),
+        refused(FRONT, "more stdin than there was credit for")
+    );
+    assert_eq!(agent.next_timer(), Some(13 * S));
+}

@@ -1,0 +1,178 @@
+//! The agent by examples, with the exact actions of each step; and thrown at with random
+//! happenings in [`random`].
+
+mod ends;
+mod lives;
+mod psched;
+mod random;
+mod spread;
+
+use super::*;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::launch::{Launch, LocalPe};
+use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::posting::Shape;
+use crate::apteam::talk::attach::{Output, OutputTaken};
+use crate::apteam::{Apid, Incarnation, Ticket};
+use bytes::Bytes;
+
+const S: u64 = 1_000_000_000;
+const OWNER: u32 = 1000;
+const TICKET: Ticket = Ticket([7; 16]);
+const GRACE: Duration = Duration::from_secs(5);
+const FRONT: Conn = Conn(1);
+
+fn key(apid: u64, incarnation: u32) -> Key {
+    Key { apid: Apid(apid), incarnation: Incarnation(incarnation) }
+}
+
+fn welcome() -> Welcome {
+    let node = |nid: u32| NodeSpec {
+        nid: Nid(nid),
+        processors: 2,
+        cpus: vec![],
+        first_processor: nid * 2,
+        memory: 1 << 30,
+    };
+    Welcome {
+        store_id: "0123456789abcdef".into(),
+        epoch: 3,
+        nodes: (0..4).map(node).collect(),
+        kill_grace: GRACE,
+        mono_ns: 0,
+        boot_id: "boot".into(),
+    }
+}
+
+/// An apinit of these nodes, run by root.
+fn apinit(nids: &[u32]) -> Agent {
+    let nids = nids.iter().map(|n| Nid(*n)).collect();
+    Agent::new(Me { nids, uid: 0, cpus: vec![0, 1, 2, 3] }, None)
+}
+
+fn linked(nids: &[u32]) -> Agent {
+    let mut agent = apinit(nids);
+    agent.apply(0, Happening::Linked(welcome()));
+    agent
+}
+
+/// One PE on each processor of the given nodes; each inner list is the nodes of one apinit.
+fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
+    let nids: Vec<u32> = hosts.concat();
+    let place = |nid: &u32| Place { nid: Nid(*nid), processors: vec![0, 1], pes: 2 };
+    let part = |nids: &&[u32]| HostPart {
+        nids: nids.iter().map(|n| Nid(*n)).collect(),
+        socket: format!("/run/apinit-{}.sock", nids[0]),
+        host_id: format!("host{}", nids[0]),
+    };
+    PlaceCommand {
+        key,
+        owner: Owner { uid: OWNER, gid: OWNER, groups: vec![], name: "ann".into() },
+        shape: Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None },
+        places: PlacementList(nids.iter().map(place).collect()),
+        hosts: hosts.iter().map(part).collect(),
+        ticket: TICKET,
+        ticket_left: Duration::from_secs(60),
+        cpu_limit: None,
+        time_limit: None,
+        kill_grace: GRACE,
+        memory_per_pe: None,
+    }
+}
+
+fn placed(place: PlaceCommand) -> Happening {
+    Happening::Command(1, Command::Place(Box::new(place)))
+}
+
+fn program() -> Box<Launch> {
+    Box::new(Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() })
+}
+
+fn launch(conn: Conn, key: Key) -> Happening {
+    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch: program() })
+}
+
+fn resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Happening {
+    let taken =
+        taken.iter().map(|(source, offset)| OutputTaken { source: *source, offset: *offset });
+    let taken = taken.collect();
+    Happening::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken, stdin_sent: 0 })
+}
+
+fn opened(conn: Conn, uid: u32) -> Happening {
+    Happening::AttachOpened { conn, uid, trusted: uid == 0, watched: true }
+}
+
+fn output(offset: u64, text: &'static str) -> Output {
+    Output {
+        source: 0,
+        offset,
+        rank: 1,
+        nid: Nid(0),
+        stderr: false,
+        data: Bytes::from_static(text.as_bytes()),
+    }
+}
+
+fn from_shepherd(key: Key, message: FromShepherd) -> Happening {
+    Happening::ShepherdMessage(key, message)
+}
+
+/// The end that a shepherd tells: it leaves the nodes to its apinit.
+fn end(key: Key) -> HostEnd {
+    HostEnd { key, launched: true, run: Duration::from_secs(1), ..HostEnd::default() }
+}
+
+fn ended(key: Key) -> Happening {
+    from_shepherd(key, FromShepherd::Ended(Box::new(end(key))))
+}
+
+fn reported(end: HostEnd, nids: &[u32]) -> Action {
+    let nids = nids.iter().map(|n| Nid(*n)).collect();
+    Action::Report(Report::Ended(Box::new(HostEnd { nids, ..end })))
+}
+
+fn to_front(message: FromApinit) -> Action {
+    Action::SendFront(FRONT, message)
+}
+
+fn refused(conn: Conn, text: &str) -> Vec<Action> {
+    vec![
+        Action::SendFront(conn, FromApinit::Refused { text: text.into(), cause: None }),
+        Action::CloseFront(conn),
+    ]
+}
+
+/// Without the timer: what is due when is tested by letting time go by.
+fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
+    let mut actions = agent.apply(now, happening);
+    actions.retain(|a| !matches!(a, Action::SetTimer(_)));
+    actions
+}
+
+/// Applies all and forgets what came of it.
+fn go_through(agent: &mut Agent, now: u64, happenings: impl IntoIterator<Item = Happening>) {
+    for happening in happenings {
+        agent.apply(now, happening);
+    }
+}
+
+/// An agent with `12.1` on the nodes 0 and 1 at that stage.
+fn with_placed() -> (Agent, Key) {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), Happening::ShepherdSpawned(key)]);
+    (agent, key)
+}
+
+fn with_launched() -> (Agent, Key) {
+    let (mut agent, key) = with_placed();
+    go_through(&mut agent, S, [opened(FRONT, OWNER), launch(FRONT, key)]);
+    (agent, key)
+}
+
+fn with_running() -> (Agent, Key) {
+    let (mut agent, key) = with_launched();
+    go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::Ready)]);
+    (agent, key)
+}

@@ -1,0 +1,150 @@
+//! psched's commands, and where records and node disagree.
+
+use super::*;
+
+fn command(seq: u64, command: Command) -> Happening {
+    Happening::Command(seq, command)
+}
+
+#[test]
+fn taken_back() {
+    let (mut agent, key) = with_placed();
+    assert_eq!(
+        act(&mut agent, S, command(2, Command::TakeBack(key))),
+        [
+            Action::SendShepherd(key, ToShepherd::Release),
+            Action::Remove(key),
+            Action::Report(Report::TakenBack(key)),
+        ]
+    );
+    // Said again, or never placed here.
+    assert_eq!(
+        act(&mut agent, S, command(3, Command::TakeBack(key))),
+        [Action::Report(Report::TakenBack(key))]
+    );
+    go_through(&mut agent, S, [opened(FRONT, OWNER)]);
+    assert_eq!(act(&mut agent, S, launch(FRONT, key)), []);
+    assert_eq!(act(&mut agent, 11 * S, Happening::Tick).len(), 2);
+}
+
+#[test]
+fn taken_back_too_late() {
+    let (mut agent, key) = with_launched();
+    assert_eq!(
+        act(&mut agent, S, command(2, Command::TakeBack(key))),
+        [Action::Report(Report::Launched(key))]
+    );
+}
+
+#[test]
+fn a_newer_incarnation_ends_the_older() {
+    let (mut agent, old) = with_running();
+    let new = key(12, 2);
+    let actions = act(&mut agent, 3 * S, command(5, Command::Place(Box::new(place(new, &[&[0]])))));
+    let terminate = ToShepherd::Terminate { cause: Cause::NoRecord, kill_after: GRACE };
+    assert!(actions.contains(&Action::SendShepherd(old, terminate)), "{actions:?}");
+    // It waits until the old one is empty; nobody hears of that one's end.
+    go_through(&mut agent, 3 * S, [Happening::ShepherdSpawned(new), opened(Conn(2), OWNER)]);
+    let is_launch = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
+    assert!(!act(&mut agent, 3 * S, launch(Conn(2), new)).iter().any(is_launch));
+    go_through(&mut agent, 3 * S, [ended(old)]);
+    let actions = act(&mut agent, 4 * S, Happening::GroupsEmpty(old));
+    assert!(actions.iter().any(is_launch), "{actions:?}");
+    assert!(actions.contains(&Action::Remove(old)), "{actions:?}");
+    let is_report = |a: &Action| matches!(a, Action::Report(_));
+    assert!(!actions.iter().any(is_report), "{actions:?}");
+    // An older one is stale.
+    assert_eq!(act(&mut agent, 4 * S, placed(place(old, &[&[0, 1]]))), []);
+}
+
+#[test]
+fn discarded() {
+    let (mut agent, key) = with_running();
+    let terminate = ToShepherd::Terminate { cause: Cause::NoRecord, kill_after: GRACE };
+    assert_eq!(
+        act(&mut agent, 3 * S, command(2, Command::Discard(key))),
+        [
+            to_front(FromApinit::Notice("psched has no record of application 12".into())),
+            Action::SendShepherd(key, terminate),
+        ]
+    );
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::Linked(welcome())),
+        [Action::Remember(welcome()), Action::Inventory { items: vec![], last_command: 2 },]
+    );
+    go_through(&mut agent, 4 * S, [ended(key)]);
+    assert_eq!(
+        act(&mut agent, 4 * S, Happening::GroupsEmpty(key)),
+        [
+            to_front(FromApinit::Done),
+            Action::SendShepherd(key, ToShepherd::Release),
+            Action::CloseFront(FRONT),
+            Action::Remove(key),
+        ]
+    );
+}
+
+#[test]
+fn another_store_or_an_older_copy_is_not_obeyed() {
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Unlinked);
+    let other = Welcome { store_id: "ffff".into(), ..welcome() };
+    let older = Welcome { epoch: 2, ..welcome() };
+    for foreign in [other, older] {
+        let actions = act(&mut agent, 3 * S, Happening::Linked(foreign));
+        assert!(matches!(actions[..], [Action::RefuseLink(_)]), "{actions:?}");
+    }
+    // What happens meanwhile is told to no one.
+    go_through(&mut agent, 4 * S, [ended(key)]);
+    assert_eq!(act(&mut agent, 4 * S, Happening::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
+    let newer = Welcome { epoch: 4, ..welcome() };
+    let actions = act(&mut agent, 5 * S, Happening::Linked(newer));
+    assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
+}
+
+#[test]
+fn placements_that_cannot_be() {
+    let ends_with = |agent: &mut Agent, place: PlaceCommand, needle: &str| {
+        let actions = act(agent, 0, placed(place));
+        let [Action::Report(Report::Ended(end))] = &actions[..] else { panic!("{actions:?}") };
+        let text = end.first.as_ref().map(|d| d.cause.to_string()).unwrap_or_default();
+        assert!(text.contains(needle) && !end.launched, "{text}");
+        let acknowledge = Command::AcknowledgeEnd(end.key);
+        let forgotten = [Action::Remove(end.key)];
+        assert_eq!(act(agent, 0, Happening::Command(2, acknowledge)), forgotten);
+    };
+    let mut agent = linked(&[0, 1]);
+    ends_with(&mut agent, place(key(1, 1), &[&[2]]), "does not fit this apinit's nodes");
+    let mut odd = place(key(2, 1), &[&[0]]);
+    odd.shape.width = 7;
+    ends_with(&mut agent, odd, "does not fit this apinit's nodes");
+    let me = Me { nids: [Nid(0)].into(), uid: 77, cpus: vec![0] };
+    let mut ordinary = Agent::new(me, None);
+    ordinary.apply(0, Happening::Linked(welcome()));
+    let needle = "apinit runs as user 77 and can't run an application of user 1000";
+    ends_with(&mut ordinary, place(key(3, 1), &[&[0]]), needle);
+}
+
+#[test]
+fn unknown_names_have_no_effect() {
+    let mut agent = linked(&[0]);
+    let key = key(9, 9);
+    for happening in [
+        command(1, Command::AcknowledgeEnd(key)),
+        command(2, Command::Discard(key)),
+        command(3, Command::Signal { key, signal: 9 }),
+        command(4, Command::Terminate { key, cause: Cause::NoRecord, kill_after: Duration::ZERO }),
+        Happening::ShepherdSpawned(key),
+        from_shepherd(key, FromShepherd::Ready),
+        Happening::ShepherdLost { key, text: String::new() },
+        Happening::PeerMessage(key, 1, FromApinit::Ready),
+        Happening::PeerLost { key, index: 1, text: String::new() },
+        Happening::GroupsEmpty(key),
+        Happening::GroupsStuck { key, processes: 1 },
+        Happening::AttachMessage(Conn(3), ToApinit::Go),
+        Happening::AttachClosed(Conn(3)),
+        Happening::FrontDied(Conn(3)),
+    ] {
+        assert_eq!(agent.apply(0, happening.clone()), [], "{happening:?}");
+    }
+}

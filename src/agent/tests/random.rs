@@ -1,0 +1,314 @@
+//! Anything may happen in any order: what must hold whatever comes.
+
+use super::*;
+use crate::apteam::talk::shepherd::OUTPUT_WINDOW;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const NIDS: [u32; 2] = [0, 1];
+
+#[derive(Clone, Debug)]
+enum Step {
+    After(u64),
+    Do(Happening),
+}
+
+fn any_key() -> impl Strategy<Value = Key> {
+    (1..4u64, 1..3u32).prop_map(|(apid, incarnation)| key(apid, incarnation))
+}
+
+fn any_conn() -> impl Strategy<Value = Conn> {
+    (0..5u64).prop_map(Conn)
+}
+
+fn any_cause() -> impl Strategy<Value = Cause> {
+    prop_oneof![
+        Just(Cause::FrontGone),
+        Just(Cause::Abort { rank: 0, nid: Nid(0), code: 1 }),
+        Just(Cause::PeExit { rank: 0, nid: Nid(0), code: 1 }),
+    ]
+}
+
+fn any_place() -> impl Strategy<Value = PlaceCommand> {
+    let hosts = prop_oneof![
+        Just(vec![vec![0]]),
+        Just(vec![vec![1]]),
+        Just(vec![vec![0, 1]]),
+        Just(vec![vec![0, 1], vec![2]]),
+        Just(vec![vec![2], vec![0]]),
+        Just(vec![vec![3]]),
+    ];
+    (any_key(), hosts, proptest::option::of(0..4u64)).prop_map(|(key, hosts, limit)| {
+        let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
+        PlaceCommand { time_limit: limit.map(Duration::from_secs), ..place(key, &hosts) }
+    })
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        6 => any_place().prop_map(|place| Command::Place(Box::new(place))),
+        1 => any_key().prop_map(Command::TakeBack),
+        1 => any_key().prop_map(|key| Command::Signal { key, signal: 10 }),
+        1 => (any_key(), any_cause(), 0..3u64).prop_map(|(key, cause, after)| {
+            Command::Terminate { key, cause, kill_after: Duration::from_secs(after) }
+        }),
+        2 => any_key().prop_map(Command::AcknowledgeEnd),
+        1 => any_key().prop_map(Command::Discard),
+    ]
+}
+
+fn any_to_apinit() -> impl Strategy<Value = ToApinit> {
+    let launch = |key| ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    let taken = |(source, offset)| OutputTaken { source, offset };
+    prop_oneof![
+        5 => any_key().prop_map(launch),
+        2 => (any_key(), (0..2u32, 0..20u64).prop_map(taken)).prop_map(|(key, taken)| {
+            ToApinit::Resume { key, ticket: TICKET, taken: vec![taken], stdin_sent: 0 }
+        }),
+        1 => (0..3u32, 0..20u64).prop_map(move |t| ToApinit::OutputTaken(taken(t))),
+        1 => Just(ToApinit::Go),
+        1 => Just(ToApinit::BarrierOut(vec![])),
+        1 => Just(ToApinit::Signal(2)),
+        1 => Just(ToApinit::Stdin(Bytes::from_static(b"in"))),
+        1 => any_cause().prop_map(|cause| ToApinit::Terminate { cause, kill_after: GRACE }),
+    ]
+}
+
+fn any_from_shepherd() -> impl Strategy<Value = FromShepherd> {
+    let decisive = || any_cause().prop_map(|cause| Decisive { at_ns: 5, cause });
+    prop_oneof![
+        4 => Just(FromShepherd::Ready),
+        2 => (0..4u64).prop_map(|n| FromShepherd::Output(output(n * 4, "four"))),
+        1 => decisive().prop_map(FromShepherd::Failed),
+        1 => decisive().prop_map(FromShepherd::Decisive),
+        1 => Just(FromShepherd::BarrierIn(vec![])),
+        1 => Just(FromShepherd::StdinCredit(5)),
+        3 => any_key().prop_map(|key| FromShepherd::Ended(Box::new(end(key)))),
+    ]
+}
+
+fn any_from_apinit() -> impl Strategy<Value = FromApinit> {
+    prop_oneof![
+        3 => Just(FromApinit::Accepted),
+        3 => Just(FromApinit::Ready),
+        1 => Just(FromApinit::BarrierIn(vec![])),
+        1 => Just(FromApinit::Done),
+        1 => Just(FromApinit::Refused { text: String::new(), cause: None }),
+        1 => (0..4u64).prop_map(|n| FromApinit::Output(output(n * 4, "four"))),
+        1 => any_cause().prop_map(|cause| FromApinit::Decisive(Decisive { at_ns: 5, cause })),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let lost = |key| Happening::ShepherdLost { key, text: String::new() };
+    let uid = prop_oneof![Just(OWNER), Just(0), Just(5)];
+    let happening = prop_oneof![
+        1 => Just(Happening::Linked(welcome())),
+        1 => Just(Happening::Unlinked),
+        1 => Just(Happening::Linked(Welcome { epoch: 1, ..welcome() })),
+        8 => (1..99u64, any_command()).prop_map(|(seq, c)| Happening::Command(seq, c)),
+        6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
+            Happening::AttachOpened { conn, uid, trusted: uid == 0, watched }
+        }),
+        10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Happening::AttachMessage(c, m)),
+        2 => any_conn().prop_map(Happening::AttachClosed),
+        1 => any_conn().prop_map(Happening::FrontDied),
+        8 => any_key().prop_map(Happening::ShepherdSpawned),
+        1 => any_key().prop_map(|key| Happening::SpawnFailed { key, text: String::new() }),
+        12 => (any_key(), any_from_shepherd()).prop_map(|(k, m)| Happening::ShepherdMessage(k, m)),
+        1 => any_key().prop_map(lost),
+        5 => (any_key(), 0..3u32, any_from_apinit())
+            .prop_map(|(key, index, m)| Happening::PeerMessage(key, index, m)),
+        1 => (any_key(), 0..3u32).prop_map(|(key, index)| Happening::PeerLost {
+            key, index, text: String::new()
+        }),
+        6 => any_key().prop_map(Happening::GroupsEmpty),
+        1 => any_key().prop_map(|key| Happening::GroupsStuck { key, processes: 1 }),
+        1 => any_place().prop_map(|place| {
+            let hello = Hello { key: place.key, launched: true, ..Hello::default() };
+            Happening::Found(Box::new(Found {
+                place, going_ns: None, hello: Some(hello), front: None
+            }))
+        }),
+        4 => Just(Happening::Tick),
+    ];
+    prop_oneof![
+        1 => (0..12 * S).prop_map(Step::After),
+        6 => happening.prop_map(Step::Do),
+    ]
+}
+
+/// What an onlooker knows of an application from the actions alone.
+#[derive(Default, Debug)]
+struct Seen {
+    processors: Vec<(Nid, u32)>,
+    launches: u32,
+    ready: bool,
+    goes: u32,
+    groups_empty: bool,
+    acknowledged: bool,
+}
+
+#[derive(Default)]
+struct Onlooker {
+    seen: BTreeMap<Key, Seen>,
+    open: BTreeMap<Conn, ()>,
+    linked: bool,
+}
+
+fn of_place(place: &PlaceCommand) -> Seen {
+    let here = place.places.0.iter().filter(|p| NIDS.contains(&p.nid.0));
+    let processors = here.flat_map(|p| p.processors.iter().map(move |n| (p.nid, *n))).collect();
+    Seen { processors, ..Seen::default() }
+}
+
+impl Onlooker {
+    fn happens(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Unlinked => self.linked = false,
+            Happening::AttachOpened { conn, .. } => {
+                self.open.insert(*conn, ());
+            }
+            Happening::AttachClosed(conn) => {
+                self.open.remove(conn);
+            }
+            Happening::Command(_, Command::Place(place)) => {
+                self.seen.entry(place.key).or_insert_with(|| of_place(place));
+            }
+            Happening::Found(found) => {
+                let seen = Seen { launches: 1, ..of_place(&found.place) };
+                self.seen.entry(found.place.key).or_insert(seen);
+            }
+            Happening::ShepherdMessage(key, FromShepherd::Ready) => {
+                if let Some(seen) = self.seen.get_mut(key).filter(|s| s.launches > 0) {
+                    seen.ready = true;
+                }
+            }
+            Happening::GroupsEmpty(key) => {
+                if let Some(seen) = self.seen.get_mut(key) {
+                    seen.groups_empty = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn does(&mut self, action: &Action) {
+        let about = match action {
+            Action::SendShepherd(key, _)
+            | Action::KeepFront(key, _)
+            | Action::KeepGoing(key, _)
+            | Action::SendPeer(key, _, _)
+            | Action::CheckGroupsEmpty(key)
+            | Action::Remove(key)
+            | Action::OpenPeer { key, .. }
+            | Action::SetGroupsOwner { key, .. }
+            | Action::KillGroups { key, .. } => Some(*key),
+            Action::Report(Report::Ended(end)) => Some(end.key),
+            Action::Report(Report::Launched(key) | Report::Running(key)) => Some(*key),
+            _ => None,
+        };
+        if let Some(key) = about {
+            assert!(self.seen.contains_key(&key), "{action:?} is about nothing that is here");
+        }
+        match action {
+            Action::SendShepherd(key, ToShepherd::Launch(_)) => {
+                let others = self
+                    .seen
+                    .iter()
+                    .filter(|(k, s)| **k != *key && s.launches > 0 && !s.groups_empty);
+                let mine = &self.seen[key].processors;
+                for (other, seen) in others {
+                    let shared = seen.processors.iter().find(|p| mine.contains(p));
+                    assert_eq!(shared, None, "{key} and {other} share a processor");
+                }
+                let seen = self.seen.get_mut(key).expect("it is there");
+                seen.launches += 1;
+                seen.groups_empty = false;
+                assert_eq!(seen.launches, 1, "{key} is launched twice");
+            }
+            Action::SendShepherd(key, ToShepherd::Go) => {
+                let seen = self.seen.get_mut(key).expect("it is there");
+                seen.goes += 1;
+                assert!(seen.ready && seen.goes == 1, "{key} goes {seen:?}");
+            }
+            Action::SendFront(conn, _) => {
+                assert!(self.open.contains_key(conn), "{action:?} to a closed stream");
+            }
+            Action::CloseFront(conn) => {
+                self.open.remove(conn);
+            }
+            Action::Report(report) => {
+                assert!(self.linked, "{report:?} to nobody");
+                if let Report::Ended(end) = report {
+                    assert!(!self.seen[&end.key].acknowledged, "{} again", end.key);
+                }
+            }
+            Action::Remember(_) => self.linked = true,
+            Action::RefuseLink(_) => self.linked = false,
+            Action::Remove(key) => {
+                self.seen.remove(key);
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens(steps in proptest::collection::vec(any_step(), 1..120)) {
+        let mut agent = apinit(&NIDS);
+        let mut onlooker = Onlooker::default();
+        let mut now = 0;
+        let mut timer = None;
+        for step in steps {
+            let happening = match step {
+                Step::After(ns) => {
+                    now += ns;
+                    // The shell's clock.
+                    if timer.is_some_and(|at| at <= now) { Happening::Tick } else { continue }
+                }
+                Step::Do(happening) => happening,
+            };
+            // The shell never uses a number twice while its stream is open.
+            if let Happening::AttachOpened { conn, .. } = &happening
+                && onlooker.open.contains_key(conn)
+            {
+                continue;
+            }
+            // A stream that the agent has closed says nothing.
+            if let Happening::AttachMessage(conn, _) | Happening::AttachClosed(conn) = &happening
+                && !onlooker.open.contains_key(conn)
+            {
+                continue;
+            }
+            onlooker.happens(&happening);
+            let acknowledged = match &happening {
+                Happening::Command(_, Command::AcknowledgeEnd(key)) => Some(*key),
+                _ => None,
+            };
+            let ended = acknowledged.is_some_and(|k| agent.apps.get(&k).is_some_and(App::empty));
+            for action in agent.apply(now, happening) {
+                onlooker.does(&action);
+                if let Action::SetTimer(at) = action {
+                    timer = at;
+                }
+            }
+            if let Some(seen) = acknowledged.filter(|_| ended).and_then(|k| onlooker.seen.get_mut(&k)) {
+                seen.acknowledged = true;
+            }
+            prop_assert!(agent.apps.len() <= 6 && agent.attached.len() <= 5);
+            for app in agent.apps.values() {
+                prop_assert!(app.output.end - app.output.taken <= 2 * OUTPUT_WINDOW);
+            }
+        }
+        // A timer that is due is used up by its tick: the shell can't spin.
+        now += 100_000 * S;
+        for _ in 0..4 {
+            agent.apply(now, Happening::Tick);
+        }
+        prop_assert!(agent.next_timer().is_none_or(|at| at > now), "{:?}", agent.next_timer());
+    }
+}

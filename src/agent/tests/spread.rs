@@ -1,0 +1,352 @@
+//! One application over several apinits: the head and the others.
+
+use super::*;
+use crate::apteam::talk::attach::PmiEntry;
+
+const HEADS: Conn = Conn(50);
+
+fn entry(text: &'static str) -> PmiEntry {
+    PmiEntry {
+        key: Bytes::from_static(text.as_bytes()),
+        value: Bytes::from_static(text.as_bytes()),
+    }
+}
+
+/// The head, `12.1` being on its nodes 0 and 1 and on node 2 of another, launched.
+fn head() -> (Agent, Key, Vec<Action>) {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0, 1], &[2]])),
+            Happening::ShepherdSpawned(key),
+            opened(FRONT, OWNER),
+        ],
+    );
+    let actions = act(&mut agent, S, launch(FRONT, key));
+    (agent, key, actions)
+}
+
+fn from_peer(key: Key, message: FromApinit) -> Happening {
+    Happening::PeerMessage(key, 1, message)
+}
+
+fn to_peer(key: Key, message: ToApinit) -> Action {
+    Action::SendPeer(key, 1, message)
+}
+
+fn running_head() -> (Agent, Key) {
+    let (mut agent, key, _) = head();
+    go_through(
+        &mut agent,
+        2 * S,
+        [
+            from_peer(key, FromApinit::Accepted),
+            from_peer(key, FromApinit::Ready),
+            from_shepherd(key, FromShepherd::Ready),
+        ],
+    );
+    (agent, key)
+}
+
+/// The other apinit, with the head's stream, launched.
+fn other() -> (Agent, Key) {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0, 1], &[2]])),
+            Happening::ShepherdSpawned(key),
+            opened(HEADS, 0),
+            launch(HEADS, key),
+        ],
+    );
+    (agent, key)
+}
+
+#[test]
+fn the_head_passes_the_launch_on_and_all_go_together() {
+    let (mut agent, key, actions) = head();
+    let passed = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    let socket = "/run/apinit-2.sock".to_string();
+    assert!(
+        actions.windows(2).any(|two| two
+            == [
+                Action::OpenPeer { key, index: 1, socket: socket.clone() },
+                to_peer(key, passed.clone())
+            ]),
+        "{actions:?}"
+    );
+    assert_eq!(act(&mut agent, S, from_peer(key, FromApinit::Accepted)), []);
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
+        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }]
+    );
+    assert_eq!(
+        act(&mut agent, 2 * S, from_peer(key, FromApinit::Ready)),
+        [
+            Action::SendShepherd(key, ToShepherd::Go),
+            Action::KeepGoing(key, 2 * S),
+            to_peer(key, ToApinit::Go),
+            to_front(FromApinit::Going),
+            Action::Report(Report::Running(key)),
+        ]
+    );
+}
+
+#[test]
+fn the_other_does_as_the_head_says() {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key)],
+    );
+    // A user, also the owner, can't go past the head.
+    go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
+    let text = "PE 0 of application 12.1 is on another node: launch it through that one's apinit";
+    assert_eq!(act(&mut agent, 0, launch(FRONT, key)), refused(FRONT, text));
+    go_through(&mut agent, 0, [opened(HEADS, 0)]);
+    let actions = act(&mut agent, 0, launch(HEADS, key));
+    assert!(
+        matches!(
+            &actions[..],
+            [
+                Action::KeepFront(..),
+                Action::SendFront(HEADS, FromApinit::Accepted),
+                Action::SetGroupsOwner { owner: GroupsOwner::User, .. },
+                Action::SendShepherd(_, ToShepherd::Launch(launch)),
+            ] if !launch.alone && !launch.stdin
+                && launch.pes.iter().map(|pe| pe.rank).collect::<Vec<_>>() == [4, 5]
+                && launch.process_mapping == "(vector,(0,1,4),(1,1,2))"
+        ),
+        "{actions:?}"
+    );
+    let to_head = |message| Action::SendFront(HEADS, message);
+    let from_head = |message| Happening::AttachMessage(HEADS, message);
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
+        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }, to_head(FromApinit::Ready)]
+    );
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::Go)),
+        [Action::SendShepherd(key, ToShepherd::Go), Action::KeepGoing(key, S)]
+    );
+    assert_eq!(act(&mut agent, S, from_head(ToApinit::Go)), []);
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(vec![entry("b")]))),
+        [to_head(FromApinit::BarrierIn(vec![entry("b")]))]
+    );
+    let merged = vec![entry("a"), entry("b")];
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        [Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone()))]
+    );
+    // A second one is nobody's.
+    assert_eq!(act(&mut agent, S, from_head(ToApinit::BarrierOut(merged))), []);
+    let source = Output { source: 1, ..output(0, "x\n") };
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Output(output(0, "x\n")))),
+        [to_head(FromApinit::Output(source))]
+    );
+    let cause = Cause::Abort { rank: 4, nid: Nid(2), code: 1 };
+    let abort = Decisive { at_ns: S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Decisive(abort.clone()))),
+        [to_head(FromApinit::Decisive(abort))]
+    );
+    assert_eq!(
+        act(
+            &mut agent,
+            S,
+            from_head(ToApinit::Terminate { cause: cause.clone(), kill_after: GRACE })
+        ),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+    go_through(&mut agent, S, [ended(key)]);
+    assert_eq!(
+        act(&mut agent, 2 * S, Happening::GroupsEmpty(key)),
+        [reported(end(key), &[2]), to_head(FromApinit::Done)]
+    );
+}
+
+#[test]
+fn barriers_are_merged_at_the_head() {
+    let (mut agent, key) = running_head();
+    let own = from_shepherd(key, FromShepherd::BarrierIn(vec![entry("a")]));
+    let peers = from_peer(key, FromApinit::BarrierIn(vec![entry("b")]));
+    let merged = vec![entry("a"), entry("b")];
+    let out = [
+        Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())),
+        to_peer(key, ToApinit::BarrierOut(merged)),
+    ];
+    assert_eq!(act(&mut agent, 3 * S, own.clone()), []);
+    assert_eq!(act(&mut agent, 3 * S, peers.clone()), out);
+    // And the other way round: nothing of the first one is left.
+    assert_eq!(act(&mut agent, 3 * S, peers), []);
+    assert_eq!(act(&mut agent, 3 * S, own), out);
+}
+
+#[test]
+fn one_hosts_end_is_everybodys() {
+    let (mut agent, key) = running_head();
+    let cause = Cause::PeSignal { rank: 5, nid: Nid(2), signal: 11 };
+    let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_peer(key, FromApinit::Decisive(decisive))),
+        [Action::SendShepherd(
+            key,
+            ToShepherd::Terminate { cause: cause.clone(), kill_after: GRACE }
+        )]
+    );
+    let (mut agent, key) = running_head();
+    let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Decisive(decisive))),
+        [to_peer(key, ToApinit::Terminate { cause, kill_after: GRACE })]
+    );
+}
+
+#[test]
+fn signals_and_output_go_through_the_head() {
+    let (mut agent, key) = running_head();
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(10))),
+        [Action::SendShepherd(key, ToShepherd::Signal(10)), to_peer(key, ToApinit::Signal(10))]
+    );
+    let theirs = |offset, text| FromApinit::Output(Output { source: 1, ..output(offset, text) });
+    assert_eq!(
+        act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))),
+        [to_front(theirs(0, "abc"))]
+    );
+    // Again, and with a gap: the front end sees neither.
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))), []);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, theirs(9, "xyz"))), []);
+    let taken = |offset| ToApinit::OutputTaken(OutputTaken { source: 1, offset });
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, taken(2))),
+        [to_peer(key, taken(2))]
+    );
+    // The front end comes back: the other host says the rest again.
+    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    let again = OutputTaken { source: 1, offset: 2 };
+    let actions = act(&mut agent, 4 * S, resume(Conn(2), key, &[(1, 2)]));
+    let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again], stdin_sent: 0 };
+    assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
+    // It dies: the other host's output is taken for it.
+    let actions = act(&mut agent, 5 * S, Happening::FrontDied(Conn(2)));
+    let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GONE_GRACE };
+    assert!(actions.contains(&to_peer(key, terminate)), "{actions:?}");
+    assert_eq!(act(&mut agent, 5 * S, from_peer(key, theirs(2, "cde"))), [to_peer(key, taken(5))]);
+}
+
+#[test]
+fn done_is_said_when_all_are() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key)]);
+    assert_eq!(act(&mut agent, 3 * S, Happening::GroupsEmpty(key)), [reported(end(key), &[0, 1])]);
+    // psched has this host's end on record; the others are not through yet.
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        [Action::SendShepherd(key, ToShepherd::Release)]
+    );
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(2))),
+        [to_peer(key, ToApinit::Signal(2))]
+    );
+    assert_eq!(
+        act(&mut agent, 4 * S, from_peer(key, FromApinit::Done)),
+        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn another_host_is_reached_again_or_given_up() {
+    let (mut agent, key, _) = head();
+    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let socket = "/run/apinit-2.sock".to_string();
+    let open = Action::OpenPeer { key, index: 1, socket };
+    let again = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    assert_eq!(act(&mut agent, S, lost()), []);
+    assert_eq!(
+        act(&mut agent, S + ns(PEER_AGAIN), Happening::Tick),
+        [open.clone(), to_peer(key, again)]
+    );
+    let text = "its apinit can't be reached: refused".to_string();
+    let cause = Cause::NodeLost { nid: Nid(2), text };
+    assert_eq!(
+        act(&mut agent, 11 * S, lost()),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+
+    // One that runs PEs is never given up from here: only psched knows whether it is lost.
+    let (mut agent, key) = running_head();
+    for n in 3..60 {
+        assert_eq!(act(&mut agent, n * S, lost()), []);
+        let resume = ToApinit::Resume {
+            key,
+            ticket: TICKET,
+            taken: vec![OutputTaken { source: 1, offset: 0 }],
+            stdin_sent: 0,
+        };
+        assert_eq!(
+            act(&mut agent, n * S + S / 2, Happening::Tick),
+            [open.clone(), to_peer(key, resume)]
+        );
+    }
+}
+
+#[test]
+fn a_refusal_of_another_host_ends_all() {
+    let (mut agent, key, _) = head();
+    let refused = FromApinit::Refused { text: "taken back".into(), cause: None };
+    let cause = Cause::NodeLost { nid: Nid(2), text: "taken back".into() };
+    assert_eq!(
+        act(&mut agent, 2 * S, from_peer(key, refused)),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+}
+
+#[test]
+fn the_head_comes_back_to_the_other() {
+    let (mut agent, key) = other();
+    go_through(
+        &mut agent,
+        S,
+        [
+            from_shepherd(key, FromShepherd::Ready),
+            from_shepherd(key, FromShepherd::BarrierIn(vec![entry("b")])),
+            Happening::AttachClosed(HEADS),
+        ],
+    );
+    // The head being dead ends nothing here.
+    assert_eq!(act(&mut agent, 2 * S, Happening::FrontDied(HEADS)), []);
+    let back = Conn(51);
+    go_through(&mut agent, 60 * S, [opened(back, 0)]);
+    let say = |message| Action::SendFront(back, message);
+    assert_eq!(
+        act(&mut agent, 60 * S, resume(back, key, &[(1, 0)])),
+        [
+            Action::CloseFront(HEADS),
+            Action::KeepFront(key, back),
+            say(FromApinit::Accepted),
+            say(FromApinit::Ready),
+            say(FromApinit::BarrierIn(vec![entry("b")])),
+        ]
+    );
+    // psched ends it here: the head hears of it.
+    let cause = Cause::Kill { signal: 9, uid: 0 };
+    let command = Command::Terminate { key, cause: cause.clone(), kill_after: Duration::ZERO };
+    assert_eq!(
+        act(&mut agent, 61 * S, Happening::Command(2, command)),
+        [
+            say(FromApinit::Decisive(Decisive { at_ns: 61 * S, cause: cause.clone() })),
+            Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: Duration::ZERO }),
+        ]
+    );
+}

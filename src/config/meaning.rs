@@ -1,0 +1,301 @@
+//! The second pass: what the values mean, and whether they go together.
+
+use super::syntax::{File, Nodes, Pairs, Text};
+use super::{Administrator, Config, NODES_MAX, PROBLEMS_MAX, PROCESSORS_MAX, Problem};
+use crate::machine::{Flavor, Flavors, Machine, Nid, Node, parse_nids};
+use crate::variables::Variables;
+use crate::variables::units::parse_size;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest path of a unix socket on Linux, in bytes.
+const SOCKET_PATH_MAX: usize = 107;
+/// The largest number of a real processor.
+const CPU_MAX: u32 = 65_535;
+/// Letters of a wrong value that are repeated in its problem.
+const QUOTED_MAX: usize = 60;
+
+/// The problems so far.
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, key: impl Into<String>, what: impl Into<String>, cure: impl Into<String>) {
+        if self.0.len() < PROBLEMS_MAX {
+            self.0.push(Problem { key: key.into(), what: what.into(), cure: cure.into() });
+        }
+    }
+}
+
+/// A wrong value as its problem repeats it: in quotes, cut off where it is long.
+fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((end, _)) => format!("\"{}...\"", &text[..end]),
+        None => format!("\"{text}\""),
+    }
+}
+
+/// Checks the whole file.
+pub(super) fn check(file: File) -> Result<Config, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let config = Config {
+        machine: machine(file.nodes.unwrap_or_default(), &mut problems),
+        variables: variables(file.variables.unwrap_or_default(), &mut problems),
+        administrators: administrators(file.administrators.unwrap_or_default(), &mut problems),
+        listen: path("listening", file.listening, SOCKET_PATH_MAX, &mut problems),
+        state: path("state", file.state, 4_095, &mut problems),
+    };
+    if problems.0.is_empty() { Ok(config) } else { Err(problems.0) }
+}
+
+fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
+    let mut machine = Machine::default();
+    if entries.is_empty() {
+        let cure = "list at least one under nodes, such as { nids: 0-3, processors: 8 }";
+        problems.add("nodes", "there are no nodes", cure);
+        return machine;
+    }
+    // Which entry each node came from, and whether that entry names its flavors.
+    let mut from: BTreeMap<Nid, usize> = BTreeMap::new();
+    let mut unnamed: BTreeSet<Nid> = BTreeSet::new();
+    let before = problems.0.len();
+    for (i, entry) in entries.into_iter().enumerate() {
+        let names_flavors = entry.flavors.is_some();
+        for node in nodes(&format!("nodes[{i}]"), entry, problems) {
+            if let Some(first) = from.get(&node.nid) {
+                let what = format!("NID {} is already in nodes[{first}]", node.nid);
+                problems.add(format!("nodes[{i}].nids"), what, "give each node once");
+                // One is enough: a range that overlaps another has as many as they share.
+                break;
+            }
+            if machine.nodes.len() == NODES_MAX {
+                let what = format!("there are more than {NODES_MAX} nodes");
+                problems.add(format!("nodes[{i}]"), what, "give fewer");
+                return machine;
+            }
+            from.insert(node.nid, i);
+            if !names_flavors {
+                unnamed.insert(node.nid);
+            }
+            machine.nodes.insert(node.nid, node);
+        }
+    }
+    let flavors_unsaid = match machine.nodes.len() {
+        1 => Flavors::all(),
+        _ => Flavors::default().with(Flavor::Ap),
+    };
+    for nid in unnamed {
+        if let Some(node) = machine.nodes.get_mut(&nid) {
+            node.flavors = flavors_unsaid;
+        }
+    }
+    // Where an entry was not understood, what is missing may just be in it.
+    if problems.0.len() == before {
+        check_flavors(&machine, problems);
+        check_cpus(&machine, &from, problems);
+    }
+    machine
+}
+
+/// The nodes of one entry; none where its NIDs are not understood. Other values that are not
+/// understood are replaced by good ones, so that the search for problems goes on.
+fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
+    let nids = match entry.nids.as_ref().map(|text| parse_nids(&text.0)) {
+        Some(Ok(nids)) => nids,
+        Some(Err(error)) => {
+            problems.add(format!("{key}.nids"), error.to_string(), "give a list such as 0-3,8");
+            BTreeSet::new()
+        }
+        None => {
+            problems.add(format!("{key}.nids"), "is missing", "give a list such as 0-3,8");
+            BTreeSet::new()
+        }
+    };
+    let range = format!("give 1 to {PROCESSORS_MAX}");
+    let processors = match entry.processors {
+        Some(Text(text)) => match text.trim().parse() {
+            Ok(n @ 1..=PROCESSORS_MAX) => Some(n),
+            _ => {
+                let what = format!("{} is not a number of processors", quoted(&text));
+                problems.add(format!("{key}.processors"), what, range);
+                None
+            }
+        },
+        None => {
+            problems.add(format!("{key}.processors"), "is missing", range);
+            None
+        }
+    };
+    let mut cpus = match entry.cpus.map(|text| parse_cpus(&text.0)) {
+        None => Vec::new(),
+        Some(Ok(cpus)) => cpus,
+        Some(Err(what)) => {
+            let cure = format!("give a list such as 0-3,8 of processors from 0 to {CPU_MAX}");
+            problems.add(format!("{key}.cpus"), what, cure);
+            Vec::new()
+        }
+    };
+    if let Some(processors) = processors
+        && !cpus.is_empty()
+        && !nids.is_empty()
+        && cpus.len() as u64 != u64::from(processors) * nids.len() as u64
+    {
+        let wanted = u64::from(processors) * nids.len() as u64;
+        let what = format!("{} are listed for {wanted} processors", cpus.len());
+        let cure = "list one for each processor, those of the lowest NID first";
+        problems.add(format!("{key}.cpus"), what, cure);
+        cpus.clear();
+    }
+    let memory = match entry.memory.map(|text| parse_size(&text.0)) {
+        None => 0,
+        Some(Ok(memory)) => memory,
+        Some(Err(error)) => {
+            problems.add(format!("{key}.memory"), error.to_string(), "give a size such as 8G");
+            0
+        }
+    };
+    let host = entry.host.map_or_else(String::new, |text| text.0);
+    if host.len() > 253 || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let what = format!("{} is not the name of a host", quoted(&host));
+        problems.add(format!("{key}.host"), what, "give its name, or leave it out for this host");
+    }
+    let flavors = flavors(key, entry.flavors.unwrap_or_default(), problems);
+    let mut cpus = cpus.into_iter();
+    let processors = processors.unwrap_or(1);
+    let node = |nid| Node {
+        nid,
+        processors,
+        cpus: cpus.by_ref().take(processors as usize).collect(),
+        memory,
+        flavors,
+        host: host.clone(),
+    };
+    nids.into_iter().map(node).collect()
+}
+
+fn flavors(key: &str, names: Vec<Text>, problems: &mut Problems) -> Flavors {
+    let mut flavors = Flavors::default();
+    for Text(name) in names {
+        match Flavor::parse(&name) {
+            Some(flavor) => flavors = flavors.with(flavor),
+            None => {
+                let what = format!("{} is not a flavor", quoted(&name));
+                problems.add(format!("{key}.flavors"), what, "the flavors are su, os, ap");
+            }
+        }
+    }
+    flavors
+}
+
+fn check_flavors(machine: &Machine, problems: &mut Problems) {
+    for flavor in Flavor::ALL {
+        if !machine.nodes.values().any(|node| node.flavors.has(flavor)) {
+            let name = flavor.name();
+            let cure = format!("add {name} to the flavors of one, such as flavors: [su, os, ap]");
+            problems.add("nodes", format!("no node has flavor {name}"), cure);
+        }
+    }
+    for node in machine.nodes.values().filter(|n| n.flavors == Flavors::default()).take(1) {
+        let what = format!("NID {} has no flavor", node.nid);
+        problems.add("nodes", what, "give it one of su, os, ap, or leave flavors out");
+    }
+}
+
+fn check_cpus(machine: &Machine, from: &BTreeMap<Nid, usize>, problems: &mut Problems) {
+    let mut held: BTreeMap<(&str, u32), Nid> = BTreeMap::new();
+    // For each host the first node that names its processors and the first that doesn't.
+    let mut first: BTreeMap<&str, (Option<Nid>, Option<Nid>)> = BTreeMap::new();
+    for node in machine.nodes.values() {
+        let key = || from.get(&node.nid).map_or_else(String::new, |i| format!("nodes[{i}].cpus"));
+        let (named, unnamed) = first.entry(&node.host).or_default();
+        (if node.cpus.is_empty() { unnamed } else { named }).get_or_insert(node.nid);
+        for cpu in &node.cpus {
+            if let Some(other) = held.insert((&node.host, *cpu), node.nid) {
+                let what = match other == node.nid {
+                    true => format!("processor {cpu} is given twice to NID {other}"),
+                    false => {
+                        format!("processor {cpu} is given to NID {other} and NID {}", node.nid)
+                    }
+                };
+                problems.add(key(), what, "give each real processor of a host to one node");
+                break;
+            }
+        }
+    }
+    for (host, nodes) in first {
+        if let (Some(named), Some(unnamed)) = nodes {
+            let host = if host.is_empty() { "this host".into() } else { format!("host {host}") };
+            let what = format!("on {host}, NID {named} lists its cpus and NID {unnamed} does not");
+            problems.add("nodes", what, "list them for all nodes of a host, or for none");
+        }
+    }
+}
+
+/// Reads `0-3,8`, in the order given.
+fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let number = |text: &str| text.trim().parse().ok().filter(|cpu: &u32| *cpu <= CPU_MAX);
+        let ends = match part.split_once('-') {
+            Some((a, b)) => (number(a), number(b)),
+            None => (number(part), number(part)),
+        };
+        let (Some(a), Some(b)) = ends else {
+            return Err(format!("{} is not a processor or a range of them", quoted(part)));
+        };
+        if b < a {
+            return Err(format!("the range {} runs backwards", quoted(part)));
+        }
+        cpus.extend(a..=b);
+        // More than there are numbers: some must be twice, and the list is bounded.
+        if cpus.len() > CPU_MAX as usize + 1 {
+            return Err("processors are listed twice".into());
+        }
+    }
+    Ok(cpus)
+}
+
+fn variables(pairs: Pairs, problems: &mut Problems) -> Variables {
+    let mut variables = Variables::default();
+    let mut seen = BTreeSet::new();
+    for (name, Text(text)) in pairs.0 {
+        let key = format!("variables.{}", quoted(&name).trim_matches('"'));
+        if let Err(error) = variables.set(&name, &text) {
+            problems.add(key, error.what(), error.cure());
+        } else if !seen.insert(name) {
+            problems.add(key, "is set twice", "set it once");
+        }
+    }
+    variables
+}
+
+fn administrators(texts: Vec<Text>, problems: &mut Problems) -> Vec<Administrator> {
+    let mut administrators = BTreeSet::new();
+    for (i, Text(text)) in texts.into_iter().enumerate() {
+        let key = format!("administrators[{i}]");
+        // uid -1 stands for "none" in system calls, so it is nobody's.
+        let uid = text.parse().ok().filter(|uid| *uid != u32::MAX);
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let odd = |c: char| c.is_whitespace() || c.is_control() || c == ':' || c == '/';
+        match uid {
+            Some(uid) => drop(administrators.insert(Administrator::Uid(uid))),
+            None if is_number || text.is_empty() || text.len() > 256 || text.contains(odd) => {
+                let what = format!("{} is not a user", quoted(&text));
+                problems.add(key, what, "give a user's name or number");
+            }
+            None => drop(administrators.insert(Administrator::Name(text))),
+        }
+    }
+    administrators.into_iter().collect()
+}
+
+fn path(key: &str, text: Option<Text>, max: usize, problems: &mut Problems) -> Option<String> {
+    let Text(path) = text?;
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        let what = format!("{} is not the path of a file or folder", quoted(&path));
+        problems.add(key, what, "give an absolute path that does not end in /");
+    } else if path.len() > max {
+        let what = format!("the path has {} bytes", path.len());
+        problems.add(key, what, format!("give one of {max} at most"));
+    }
+    Some(path)
+}

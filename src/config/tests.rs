@@ -1,0 +1,280 @@
+use super::*;
+use crate::machine::format_nids;
+use crate::variables::TABLE;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const SHIPPED: &str = include_str!("../../config/psched.yaml");
+const MANUAL: &str = include_str!("../../man/psched.yaml.5");
+
+fn said(text: &str) -> Vec<String> {
+    match read(text) {
+        Ok(config) => panic!("no problem was found: {config:?}"),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A file of one good node and these lines.
+fn with(lines: &str) -> String {
+    format!("nodes: [{{ nids: 0, processors: 2 }}]\n{lines}")
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = read(
+        "nodes:
+  - { nids: 0, processors: 2, memory: 8G, flavors: [os, su] }
+  - { nids: '1-2,7', processors: 2, cpus: '4-5,9,8,0-1', host: big }
+administrators: [1001, alice, 1001]
+listening: /run/psched/psched.sock
+state: /var/lib/psched
+variables: { kill_grace: 500ms, passed_over_max: 7 }
+",
+    )
+    .expect("a good file");
+    let node = |nid| config.machine.nodes[&Nid(nid)].clone();
+    assert_eq!(format_nids(config.machine.nodes.keys().copied()), "0-2,7");
+    assert_eq!(node(0).flavors.to_string(), "su os");
+    assert_eq!((node(0).memory, node(0).host.as_str()), (8 << 30, ""));
+    assert_eq!((node(1).processors, node(1).flavors.to_string()), (2, "ap".into()));
+    assert_eq!((node(1).cpus, node(2).cpus, node(7).cpus), (vec![4, 5], vec![9, 8], vec![0, 1]));
+    assert_eq!(node(7).host, "big");
+    let administrators = [Administrator::Uid(1001), Administrator::Name("alice".into())];
+    assert_eq!(config.administrators, administrators);
+    assert_eq!(config.listen.as_deref(), Some("/run/psched/psched.sock"));
+    assert_eq!(config.state.as_deref(), Some("/var/lib/psched"));
+    assert_eq!(config.variables.kill_grace(), Duration::from_millis(500));
+    assert_eq!(config.variables.passed_over_max(), 7);
+    assert_eq!(config.variables.ticket_time(), Duration::from_secs(60));
+}
+
+#[test]
+fn a_single_node_has_all_flavors() {
+    let config = read(&with("")).expect("a good file");
+    assert_eq!(config, embedded(1, 2));
+    assert_eq!(config.machine.nodes[&Nid(0)].flavors, Flavors::all());
+}
+
+#[test]
+fn the_embedded_machine_is_that_of_a_file() {
+    let file = "nodes: [{ nids: 0, processors: 3, flavors: [su, os, ap] }, \
+                { nids: 1-3, processors: 3, flavors: [ap] }]";
+    assert_eq!(Ok(embedded(4, 3)), read(file));
+    let huge = embedded(0, u32::MAX);
+    assert_eq!(huge.machine.nodes.len(), 1);
+    assert_eq!(huge.machine.nodes[&Nid(0)].processors, PROCESSORS_MAX);
+}
+
+#[test]
+fn the_shipped_file_is_good_with_and_without_its_comments() {
+    let config = read(SHIPPED).expect("the shipped file");
+    assert_eq!(config.machine.nodes.len(), 4);
+    assert_eq!(config.variables, Variables::default(), "it shows the defaults");
+    // What stands there as a comment that begins like a key is to be good as well.
+    let on = |line: &str| match line.trim_start().strip_prefix("# ") {
+        Some(key)
+            if ["administrators", "listening", "state", "flavors", "host"]
+                .iter()
+                .any(|k| key.starts_with(&format!("{k}: "))) =>
+        {
+            line.replacen("# ", "", 1)
+        }
+        _ => line.to_string(),
+    };
+    let all: Vec<String> = SHIPPED.lines().map(on).collect();
+    let config = read(&all.join("\n")).expect("the shipped file with what it offers");
+    assert_eq!(config.administrators.len(), 2);
+    assert_eq!(config.listen.as_deref(), Some("/run/psched/psched.sock"));
+    assert_eq!(config.machine.nodes[&Nid(1)].host, "node1");
+}
+
+#[test]
+fn the_manual_has_every_variable_with_its_range_and_default() {
+    for row in TABLE {
+        let entry = format!(
+            ".It Va {} Pq {} , {} , default {}\n",
+            row.name,
+            row.kind.name(),
+            row.range(),
+            row.default_text()
+        );
+        assert!(MANUAL.contains(&entry), "psched.yaml(5) lacks {entry}");
+    }
+    assert_eq!(MANUAL.matches(".It Va ").count(), TABLE.len(), "it has others");
+    for key in ["nodes", "nids", "processors", "cpus", "memory", "flavors", "host"].iter().chain(&[
+        "administrators",
+        "listening",
+        "state",
+        "variables",
+    ]) {
+        assert!(MANUAL.contains(&format!(".It Cm {key} ")), "psched.yaml(5) lacks {key}");
+    }
+    assert_eq!(MANUAL.matches(".It Cm ").count(), 11, "it has other keys");
+}
+
+#[test]
+fn the_example_of_the_manual_is_good() {
+    let (_, example) = MANUAL.split_once(".Bd -literal -offset indent\n").expect("an example");
+    let (example, _) = example.split_once(".Ed\n").expect("its end");
+    assert_eq!(read(example).map(|c| c.machine.nodes.len()), Ok(4));
+}
+
+#[test]
+fn problems_of_form_tell_line_and_column() {
+    for (text, problem) in [
+        (
+            "nodes:\n  - nid: 0\n",
+            "nodes[0]: unknown field `nid`, expected one of `nids`, `processors`, `cpus`, `memory`, \
+             `flavors`, `host` at line 2 column 5",
+        ),
+        ("nodes: 3\n", "nodes: invalid type: integer `3`, expected a sequence at line 1 column 8"),
+        ("nodes: [\n", "did not find expected node content at line 2 column 1"),
+        ("nodes: []\nnodes: []\n", "duplicate field `nodes`"),
+        (
+            "nodes: [{ nids: [1], processors: 2 }]",
+            "nodes[0].nids: invalid type: sequence, expected a word or a number at line 1 column 17",
+        ),
+    ] {
+        let said = said(text);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with(problem), "{}\nis not\n{problem}", said[0]);
+    }
+}
+
+#[test]
+fn problems_of_meaning_are_all_found() {
+    let text = "
+nodes:
+  - { nids: 0-3, processors: many, flavors: [su, os], memory: lots }
+  - { processors: 0, host: 'a b' }
+  - { nids: 3-1, cpus: 0-x }
+  - { nids: 2-5, processors: 4097, cpus: 5-3 }
+  - { nids: 9, processors: 2, cpus: 0-3 }
+administrators: [alice, a b, -1, 4294967295, '']
+listening: psched.sock
+state: /var/
+variables: { kill_grace: 5s, kill_grace: 6s, ticket_time: 0 }
+";
+    assert_eq!(
+        said(text),
+        [
+            "nodes[0].processors: \"many\" is not a number of processors; give 1 to 4096",
+            "nodes[0].memory: \"lots\" is not a size; write bytes, or 512K, 100M, 8G, 1.5T (powers of 1024); give a size such as 8G",
+            "nodes[1].nids: is missing; give a list such as 0-3,8",
+            "nodes[1].processors: \"0\" is not a number of processors; give 1 to 4096",
+            "nodes[1].host: \"a b\" is not the name of a host; give its name, or leave it out for this host",
+            "nodes[2].nids: the range 3-1 runs backwards; give a list such as 0-3,8",
+            "nodes[2].processors: is missing; give 1 to 4096",
+            "nodes[2].cpus: \"0-x\" is not a processor or a range of them; give a list such as 0-3,8 of processors from 0 to 65535",
+            "nodes[3].processors: \"4097\" is not a number of processors; give 1 to 4096",
+            "nodes[3].cpus: the range \"5-3\" runs backwards; give a list such as 0-3,8 of processors from 0 to 65535",
+            "nodes[3].nids: NID 2 is already in nodes[0]; give each node once",
+            "nodes[4].cpus: 4 are listed for 2 processors; list one for each processor, those of the lowest NID first",
+            "variables.kill_grace: is set twice; set it once",
+            "variables.ticket_time: 0 is out of the range of ticket_time; give a duration such as 500ms, 5s or 1m30s, 1s to 1h",
+            "administrators[1]: \"a b\" is not a user; give a user's name or number",
+            "administrators[2]: \"-1\" is not a user; give a user's name or number",
+            "administrators[3]: \"4294967295\" is not a user; give a user's name or number",
+            "administrators[4]: \"\" is not a user; give a user's name or number",
+            "listening: \"psched.sock\" is not the path of a file or folder; give an absolute path that does not end in /",
+            "state: \"/var/\" is not the path of a file or folder; give an absolute path that does not end in /",
+        ]
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_found() {
+    let no_nodes = "nodes: there are no nodes; list at least one under nodes, such as \
+                    { nids: 0-3, processors: 8 }";
+    for text in ["", "# nothing\n", "state: /var/lib/psched\n", "nodes:\n", "nodes: []\n"] {
+        assert_eq!(said(text), [no_nodes], "{text}");
+    }
+    assert_eq!(
+        said("nodes: [{ nids: 0-1, processors: 1 }]"),
+        [
+            "nodes: no node has flavor su; add su to the flavors of one, such as flavors: [su, os, ap]",
+            "nodes: no node has flavor os; add os to the flavors of one, such as flavors: [su, os, ap]",
+        ]
+    );
+    let nodes = |nodes: &str| {
+        said(&format!(
+            "nodes:\n  - {{ nids: 100, processors: 1, host: x, flavors: [su, os, ap] }}\n{nodes}"
+        ))
+    };
+    assert_eq!(
+        nodes("  - { nids: 1, processors: 1, flavors: [] }"),
+        ["nodes: NID 1 has no flavor; give it one of su, os, ap, or leave flavors out"]
+    );
+    assert_eq!(
+        nodes(
+            "  - { nids: 1-2, processors: 2, cpus: '0-2,0' }\n  - { nids: 3, processors: 2, cpus: '4,4' }"
+        ),
+        [
+            "nodes[1].cpus: processor 0 is given to NID 1 and NID 2; give each real processor of a host to one node",
+            "nodes[2].cpus: processor 4 is given twice to NID 3; give each real processor of a host to one node",
+        ]
+    );
+    // The same numbers on another host are other processors.
+    let two_hosts = "nodes: [{ nids: 0, processors: 1, cpus: 0, flavors: [su, os, ap] }, \
+                     { nids: 1, processors: 1, cpus: 0, host: other }]";
+    assert_eq!(read(two_hosts).map(|c| c.machine.nodes.len()), Ok(2));
+    assert_eq!(
+        nodes("  - { nids: 1, processors: 1, cpus: 0 }\n  - { nids: 2, processors: 1 }"),
+        [
+            "nodes: on this host, NID 1 lists its cpus and NID 2 does not; list them for all nodes of a host, or for none"
+        ]
+    );
+}
+
+#[test]
+fn everything_is_bounded() {
+    let nodes =
+        "nodes: [{ nids: 0-999998, processors: 1 }, { nids: 1000000-1000001, processors: 1 }]";
+    assert_eq!(said(nodes), ["nodes[1]: there are more than 1000000 nodes; give fewer"]);
+    let list = "nodes[0].nids: the list names more than 1000000 nodes; give a list such as 0-3,8";
+    assert_eq!(said("nodes: [{ nids: 0-4294967295, processors: 1 }]"), [list]);
+
+    let long = format!("listening: /{}", "x".repeat(107));
+    assert_eq!(said(&with(&long)), ["listening: the path has 108 bytes; give one of 107 at most"]);
+    let odd = format!("state: {}", "é".repeat(100));
+    let cut = format!("state: \"{}...\" is not the path", "é".repeat(60));
+    assert!(said(&with(&odd))[0].starts_with(&cut));
+
+    let many: String = (0..1_000).map(|i| format!("  x{i}: 1\n")).collect();
+    assert_eq!(said(&with(&format!("variables:\n{many}"))).len(), PROBLEMS_MAX);
+    let big = format!("# {}", "x".repeat(SIZE_MAX));
+    assert!(said(&big)[0].starts_with("the file has 10485762 bytes, more than 10485760; "));
+    // Else the parser would take a time that grows with the square of the depth.
+    for open in ["[", "{a: "] {
+        let deep = format!("nodes: {}", open.repeat(1_000_000));
+        assert!(said(&deep)[0].starts_with("line 1: brackets are nested more than 100 deep; "));
+    }
+    let flat = with(&format!("administrators: [{}]", "alice, ".repeat(10_000)));
+    assert_eq!(read(&flat).map(|c| c.administrators.len()), Ok(1));
+    let closed = with("# [[[ \n".repeat(1_000).as_str());
+    assert!(read(&closed).is_ok(), "brackets in comments");
+    let laughs: String = (1..30)
+        .map(|i| format!("x{i}: &x{i} [{}]\n", format!("*x{}, ", i - 1).repeat(9)))
+        .collect();
+    assert_eq!(said(&format!("x0: &x0 [a]\n{laughs}")).len(), 1);
+    let cpus = with("").replace("processors: 2", "processors: 2, cpus: '0-65535,0-65535'");
+    assert!(said(&cpus)[0].starts_with("nodes[0].cpus: processors are listed twice; "));
+}
+
+proptest! {
+    /// Whatever the text is, there is a configuration or a problem.
+    #[test]
+    fn any_text_is_read_or_refused(
+        lines in prop::collection::vec(prop_oneof![
+            Just("nodes:".to_string()),
+            Just("variables:".to_string()),
+            "  - \\{ (nids|processors|cpus|memory|flavors): [0-9,-]{0,6} \\}",
+            "  [a-z_]{1,12}: [0-9a-z]{0,6}",
+            "[ a-z:\\[\\]{}&*!|>'\"%@`-]{0,20}",
+        ], 0..8)
+    ) {
+        if let Err(problems) = read(&lines.join("\n")) {
+            prop_assert!(!problems.is_empty());
+        }
+    }
+}

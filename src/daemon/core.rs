@@ -1,0 +1,535 @@
+//! The loop: one owner of all of psched's state.
+//!
+//! Everything that happens comes in as an [`Input`] on one bounded queue. The loop applies it to
+//! the pure scheduler, hands what is to be kept to the store thread, and does the rest once that
+//! thread says that it is durable. The loop itself never waits: not for the disk, not for a client,
+//! not for a node; whoever can't keep up loses his connection, not our time.
+
+use super::committer::{Commit, Outcome, Release, Trouble};
+use super::fronts::Fronts;
+use super::store::Record;
+use crate::apteam::Apid;
+use crate::apteam::ending::HostEnd;
+use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
+use crate::machine::Nid;
+use crate::rpc::pb;
+use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, Refusal, ReplyId, Scheduler};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+/// What an event stream carries.
+pub type EventSender = mpsc::Sender<Result<pb::ApplicationEvent, Status>>;
+/// What an apinit's stream carries.
+pub type LinkSender = mpsc::Sender<Result<pb::ToNode, Status>>;
+
+/// A question that only looks.
+pub type Read = Box<dyn FnOnce(&Scheduler) -> Box<dyn FnOnce() + Send> + Send>;
+
+/// What comes into the loop.
+pub enum Input {
+    /// A posting, with the stream for its events and the process that waits.
+    Post { event: Box<Event>, front: Arc<OwnedFd>, events: EventSender },
+    /// Events of an application from now on. The answer: whether it is there.
+    Watch {
+        apid: Apid,
+        front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
+        events: EventSender,
+        found: oneshot::Sender<bool>,
+    },
+    /// A front end looks.
+    Look { apid: Apid, answer: oneshot::Sender<Result<Looked, Status>> },
+    /// apkill.
+    Kill {
+        apids: Vec<Apid>,
+        signal: i32,
+        uid: u32,
+        administrator: bool,
+        answer: oneshot::Sender<Vec<Option<String>>>,
+    },
+    /// An apinit calls.
+    LinkOpened { link: LinkId, event: Box<Event>, sender: LinkSender },
+    /// Anything for the scheduler that needs no answer.
+    Event(Box<Event>),
+    /// A question. What it returns is called when everything before it is durable.
+    Read(Read),
+    /// Stop.
+    Stop,
+}
+
+/// A link's outgoing side.
+struct LinkOut {
+    sender: LinkSender,
+    seq: u64,
+}
+
+enum Waiter {
+    Post { apid_events: EventSender, front: Arc<OwnedFd> },
+    Look(oneshot::Sender<Result<Looked, Status>>),
+    Kill(oneshot::Sender<Vec<Option<String>>>),
+}
+
+/// What the loop knows beside the scheduler.
+pub struct Core {
+    scheduler: Scheduler,
+    commits: std::sync::mpsc::Sender<Commit>,
+    trouble: Trouble,
+    /// Commits whose outcome has not come back.
+    under_way: usize,
+    waiters: BTreeMap<ReplyId, Waiter>,
+    next_reply: u64,
+    watchers: HashMap<Apid, Vec<EventSender>>,
+    links: BTreeMap<LinkId, LinkOut>,
+    fronts: Fronts,
+    identity: Identity,
+}
+
+/// What nodes are told of this psched.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The store's id.
+    pub store_id: String,
+    /// How many times psched has started on it.
+    pub epoch: u64,
+    /// This host's boot.
+    pub boot_id: String,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+}
+
+/// Both clocks, now.
+pub fn now() -> Now {
+    let wall = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    Now { mono_ns: mono_ns(), wall_ns: wall }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub fn mono_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+impl Core {
+    /// A loop's state before its first input.
+    pub fn new(
+        scheduler: Scheduler,
+        commits: std::sync::mpsc::Sender<Commit>,
+        trouble: Trouble,
+        inputs: mpsc::WeakSender<Input>,
+        identity: Identity,
+    ) -> Core {
+        Core {
+            scheduler,
+            commits,
+            trouble,
+            under_way: 0,
+            waiters: BTreeMap::new(),
+            next_reply: 1,
+            watchers: HashMap::new(),
+            links: BTreeMap::new(),
+            fronts: Fronts::new(inputs),
+            identity,
+        }
+    }
+
+    /// Effects of the restoration, and the front ends that waited before it.
+    pub fn begin(&mut self, effects: Vec<Effect>) {
+        self.take(effects, None);
+        let waiting: Vec<_> =
+            self.scheduler.teams().filter_map(|t| t.front.map(|f| (t.apid, f))).collect();
+        for (apid, front) in waiting {
+            if !self.fronts.find(apid, front) {
+                self.event(Event::FrontGone { apid });
+            }
+        }
+    }
+
+    /// Runs until it is told to stop.
+    pub async fn run(
+        mut self,
+        mut inputs: mpsc::Receiver<Input>,
+        mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>,
+    ) {
+        loop {
+            let wait = self
+                .scheduler
+                .deadline()
+                .map(|at| Duration::from_nanos(at.saturating_sub(mono_ns())));
+            tokio::select! {
+                biased;
+                outcome = outcomes.recv() => {
+                    for outcome in outcome.into_iter().flatten() {
+                        self.under_way -= 1;
+                        self.outcome(outcome);
+                    }
+                }
+                input = inputs.recv() => match input {
+                    Some(Input::Stop) | None => break,
+                    Some(input) => self.input(input),
+                },
+                () = sleep(wait) => self.event(Event::Tick),
+            }
+        }
+        self.stop(outcomes).await;
+    }
+
+    /// The last commits reach the disk and their answers leave, within two seconds.
+    async fn stop(mut self, mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>) {
+        let end = tokio::time::Instant::now() + Duration::from_secs(2);
+        while self.under_way > 0 {
+            let Ok(Some(done)) = tokio::time::timeout_at(end, outcomes.recv()).await else { break };
+            for outcome in done {
+                self.under_way -= 1;
+                self.outcome(outcome);
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        match input {
+            Input::Post { mut event, front, events } => {
+                if let Some(reason) = self.trouble.reason() {
+                    let status =
+                        Status::unavailable(format!("the posting was not taken: {reason}"));
+                    let _ = events.try_send(Err(status));
+                    return;
+                }
+                let id = self.reply(Waiter::Post { apid_events: events, front });
+                let mut posting = None;
+                if let Event::Posted { reply, .. } = event.as_mut() {
+                    *reply = id;
+                    posting = Some(Apid(self.scheduler.next_apid()));
+                }
+                let effects = self.scheduler.apply(now(), *event);
+                // A posting that came a second time makes no new application.
+                let posting = posting.filter(|p| {
+                    effects
+                        .iter()
+                        .any(|e| matches!(e, Effect::Save { team, .. } if team.apid == *p))
+                });
+                self.take(effects, posting);
+            }
+            Input::Watch { apid, front, events, found } => self.watch(apid, front, events, found),
+            Input::Look { apid, answer } => {
+                let reply = self.reply(Waiter::Look(answer));
+                self.event(Event::Looked { reply, apid });
+            }
+            Input::Kill { apids, signal, uid, administrator, answer } => {
+                let reply = self.reply(Waiter::Kill(answer));
+                self.event(Event::Kill { reply, apids, signal, uid, administrator });
+            }
+            Input::LinkOpened { link, event, sender } => {
+                self.links.insert(link, LinkOut { sender, seq: 0 });
+                self.event(*event);
+            }
+            Input::Event(event) => {
+                if let Event::LinkClosed { link } = event.as_ref() {
+                    self.links.remove(link);
+                }
+                self.event(*event);
+            }
+            Input::Read(read) => {
+                let answer = read(&self.scheduler);
+                if self.under_way == 0 {
+                    answer();
+                } else {
+                    let releases = vec![Release::Answer(answer)];
+                    self.commit(Commit { releases, lazy: true, ..Commit::default() });
+                }
+            }
+            Input::Stop => {}
+        }
+    }
+
+    fn reply(&mut self, waiter: Waiter) -> ReplyId {
+        let id = ReplyId(self.next_reply);
+        self.next_reply += 1;
+        self.waiters.insert(id, waiter);
+        id
+    }
+
+    fn event(&mut self, event: Event) {
+        let effects = self.scheduler.apply(now(), event);
+        self.take(effects, None);
+    }
+
+    /// Splits effects into what is kept and what waits for that.
+    fn take(&mut self, effects: Vec<Effect>, posting: Option<Apid>) {
+        if effects.is_empty() {
+            return;
+        }
+        let at_ns = now().wall_ns;
+        let mut commit = Commit { lazy: true, posting, ..Commit::default() };
+        let mut last: BTreeMap<Apid, usize> = BTreeMap::new();
+        for effect in effects {
+            match effect {
+                Effect::Save { team, lazy } => {
+                    commit.lazy &= lazy;
+                    let apid = team.apid;
+                    let record = if posting == Some(apid) {
+                        Record::New(team)
+                    } else {
+                        Record::Update(team)
+                    };
+                    // Only the last state of one event's several is written.
+                    match last.get(&apid) {
+                        Some(i) => commit.records[*i] = record,
+                        None => {
+                            last.insert(apid, commit.records.len());
+                            commit.records.push(record);
+                        }
+                    }
+                }
+                Effect::SavePassedOver { apid, passed_over } => {
+                    commit.records.push(Record::PassedOver(apid, passed_over));
+                }
+                Effect::Log { apid, name, detail } => {
+                    tracing::info!(apid = apid.0, "{name} {detail}");
+                    commit.records.push(Record::Log { apid, at_ns, name, detail });
+                }
+                Effect::SaveBoot { nids, boot_id } => {
+                    commit.lazy = false;
+                    commit.records.push(Record::Boot(nids, boot_id));
+                }
+                other => commit.releases.push(Release::Effect(other)),
+            }
+        }
+        if commit.records.is_empty() && self.under_way == 0 {
+            self.release(commit.releases);
+        } else {
+            self.commit(commit);
+        }
+    }
+
+    fn commit(&mut self, commit: Commit) {
+        self.under_way += 1;
+        if self.commits.send(commit).is_err() {
+            // The store thread is gone: nothing can be promised any more.
+            tracing::error!("the store thread has died; psched ends");
+            std::process::abort();
+        }
+    }
+
+    fn outcome(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Release(effects) => self.release(effects),
+            Outcome::Refused { apid, why, releases } => {
+                for effect in releases {
+                    if let Release::Effect(Effect::Accept { reply, .. }) = effect
+                        && let Some(Waiter::Post { apid_events, .. }) = self.waiters.remove(&reply)
+                    {
+                        let text = format!("the posting was not taken: {why}");
+                        let _ = apid_events.try_send(Err(Status::unavailable(text)));
+                    }
+                }
+                self.event(Event::StoreRefused { apid, why });
+            }
+        }
+    }
+
+    fn release(&mut self, releases: Vec<Release>) {
+        for release in releases {
+            match release {
+                Release::Effect(effect) => self.perform(effect),
+                Release::Answer(answer) => answer(),
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Accept { reply, apid } => {
+                if let Some(Waiter::Post { apid_events, front }) = self.waiters.remove(&reply) {
+                    let accepted =
+                        pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
+                    let _ =
+                        apid_events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
+                    self.watchers.entry(apid).or_default().push(apid_events);
+                    if let Some(process) = self.scheduler.team(apid).and_then(|t| t.front) {
+                        self.fronts.watch(apid, process, front);
+                    }
+                }
+            }
+            Effect::Refuse { reply, refusal, explanation } => {
+                let status = refused(refusal, &explanation.to_string());
+                match self.waiters.remove(&reply) {
+                    Some(Waiter::Post { apid_events, .. }) => {
+                        let _ = apid_events.try_send(Err(status));
+                    }
+                    Some(Waiter::Look(answer)) => {
+                        let _ = answer.send(Err(status));
+                    }
+                    Some(Waiter::Kill(_)) | None => {}
+                }
+            }
+            Effect::Look { reply, looked } => {
+                if let Some(Waiter::Look(answer)) = self.waiters.remove(&reply) {
+                    let _ = answer.send(Ok(looked));
+                }
+            }
+            Effect::Killed { reply, problems } => {
+                if let Some(Waiter::Kill(answer)) = self.waiters.remove(&reply) {
+                    let _ = answer.send(problems);
+                }
+            }
+            Effect::Command { link, command } => self.command(link, command),
+            Effect::Welcome { link, nids } => self.welcome(link, &nids),
+            Effect::RefuseLink { link, why } => {
+                tracing::warn!("an apinit was refused: {why}");
+                self.send(link, pb::to_node::Message::Refused(why));
+                self.links.remove(&link);
+            }
+            Effect::CloseLink { link } => {
+                self.links.remove(&link);
+            }
+            Effect::SignalFront { apid, front } => self.fronts.signal(apid, front),
+            Effect::Tell { apid, news } => self.tell(apid, news),
+            Effect::Warn(text) => tracing::warn!("{text}"),
+            Effect::Save { .. }
+            | Effect::SavePassedOver { .. }
+            | Effect::Log { .. }
+            | Effect::SaveBoot { .. } => {}
+        }
+    }
+
+    fn command(&mut self, link: LinkId, command: Command) {
+        let message = pb::to_node::Message::from(command);
+        self.send(link, message);
+    }
+
+    fn welcome(&mut self, link: LinkId, nids: &[Nid]) {
+        let machine = self.scheduler.machine();
+        let nodes = nids
+            .iter()
+            .filter_map(|nid| machine.nodes.get(nid))
+            .map(|n| NodeSpec {
+                nid: n.nid,
+                processors: n.processors,
+                cpus: n.cpus.clone(),
+                first_processor: machine.first_processor(n.nid),
+                memory: n.memory,
+            })
+            .collect();
+        let welcome = Welcome {
+            store_id: self.identity.store_id.clone(),
+            epoch: self.identity.epoch,
+            nodes,
+            kill_grace: self.identity.kill_grace,
+            mono_ns: mono_ns(),
+            boot_id: self.identity.boot_id.clone(),
+        };
+        self.send(link, pb::to_node::Message::Welcome(welcome.into()));
+    }
+
+    fn send(&mut self, link: LinkId, message: pb::to_node::Message) {
+        let Some(out) = self.links.get_mut(&link) else { return };
+        let seq = if matches!(message, pb::to_node::Message::Welcome(_)) {
+            0
+        } else {
+            out.seq += 1;
+            out.seq
+        };
+        if out.sender.try_send(Ok(pb::ToNode { seq, message: Some(message) })).is_err() {
+            // It does not read: its connection ends, and after the next one inventories are
+            // exchanged, so that nothing is lost by this.
+            tracing::warn!(link = link.0, "an apinit does not keep up; its connection is closed");
+            self.links.remove(&link);
+            self.event(Event::LinkClosed { link });
+        }
+    }
+
+    fn tell(&mut self, apid: Apid, news: News) {
+        let ended = matches!(news, News::Ended { .. });
+        let event = self.event_of(apid, news);
+        if let Some(watchers) = self.watchers.get_mut(&apid) {
+            watchers.retain(|w| w.try_send(Ok(event.clone())).is_ok());
+            if watchers.is_empty() || ended {
+                self.watchers.remove(&apid);
+            }
+        }
+        if ended {
+            self.fronts.forget(apid);
+        }
+    }
+
+    fn event_of(&self, apid: Apid, news: News) -> pb::ApplicationEvent {
+        use pb::application_event::Event;
+        let incarnation = self.scheduler.team(apid).map_or(0, |t| t.incarnation.0);
+        let event = match news {
+            News::Placed => Event::Placed(pb::Placed { incarnation }),
+            News::Running => Event::Launched(pb::Launched { incarnation }),
+            News::Ended { end, status } => Event::Ended(ended(&end, status)),
+        };
+        pb::ApplicationEvent { event: Some(event) }
+    }
+
+    fn watch(
+        &mut self,
+        apid: Apid,
+        front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
+        events: EventSender,
+        found: oneshot::Sender<bool>,
+    ) {
+        let Some(team) = self.scheduler.team(apid) else {
+            let _ = found.send(false);
+            return;
+        };
+        use crate::apteam::record::State;
+        let news = match team.state {
+            State::Running => Some(News::Running),
+            // A lapsed one is told to look, whereby it waits again.
+            State::Placed | State::Launching | State::Lapsed => Some(News::Placed),
+            _ => None,
+        };
+        let accepted = pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
+        let _ = events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
+        if let Some(news) = news {
+            let _ = events.try_send(Ok(self.event_of(apid, news)));
+        }
+        if let Some((process, pidfd)) = front
+            && team.front == Some(process)
+        {
+            self.fronts.watch(apid, process, pidfd);
+        }
+        self.watchers.entry(apid).or_default().push(events);
+        let _ = found.send(true);
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of an application, for its front end.
+pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
+    let whole = pb::HostEnd::from(end.clone());
+    pb::Ended {
+        key: whole.key,
+        status: u32::from(status),
+        decisive: whole.first,
+        ends: whole.ends,
+        usage: whole.usage,
+        leftovers: whole.leftovers,
+        launched: whole.launched,
+    }
+}
+
+/// A refusal as gRPC has it.
+pub fn refused(refusal: Refusal, text: &str) -> Status {
+    match refusal {
+        Refusal::Impossible => Status::invalid_argument(text),
+        Refusal::NoRoom | Refusal::TooMany => Status::resource_exhausted(text),
+        Refusal::NotAllowed => Status::permission_denied(text),
+        Refusal::NotFound => Status::not_found(text),
+        Refusal::Store => Status::unavailable(text),
+    }
+}

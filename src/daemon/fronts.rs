@@ -1,0 +1,102 @@
+//! Front ends: the processes that wait for an application.
+//!
+//! Each is known by a pidfd, which the kernel gave with its connection (or which was opened anew,
+//! after a restart, for a pid whose start time is the recorded one). One task waits for its end,
+//! however many applications it has posted; SIGUSR1 goes through the same descriptor, so that it
+//! can never reach a process that has taken over the number.
+
+use super::core::Input;
+use crate::apteam::Apid;
+use crate::apteam::record::FrontProcess;
+use crate::os::watch::watch;
+use crate::scheduler::Event;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use tokio::io::Interest;
+use tokio::sync::mpsc;
+
+/// All front ends that are watched.
+pub struct Fronts {
+    inputs: mpsc::WeakSender<Input>,
+    /// Applications of each process. Behind a lock only because the waiting task empties it.
+    processes: Arc<Mutex<HashMap<(i32, u64), Watched>>>,
+    of: HashMap<Apid, (i32, u64)>,
+}
+
+struct Watched {
+    pidfd: Arc<OwnedFd>,
+    apids: BTreeSet<Apid>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Fronts {
+    /// None yet.
+    pub fn new(inputs: mpsc::WeakSender<Input>) -> Fronts {
+        Fronts { inputs, processes: Arc::default(), of: HashMap::new() }
+    }
+
+    /// Watches a process for an application.
+    pub fn watch(&mut self, apid: Apid, process: FrontProcess, pidfd: Arc<OwnedFd>) {
+        let id = (process.pid, process.started);
+        self.of.insert(apid, id);
+        let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(watched) = processes.get_mut(&id) {
+            watched.apids.insert(apid);
+            return;
+        }
+        let (all, inputs, fd) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
+        let task = tokio::spawn(async move {
+            let Ok(fd) = watch(fd, Interest::READABLE) else { return };
+            if fd.readable().await.is_err() {
+                return;
+            }
+            let gone = all.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+            let Some(inputs) = inputs.upgrade() else { return };
+            for apid in gone.map(|w| w.apids).unwrap_or_default() {
+                if inputs.send(Input::Event(Box::new(Event::FrontGone { apid }))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let apids = BTreeSet::from([apid]);
+        processes.insert(id, Watched { pidfd, apids, task: task.abort_handle() });
+    }
+
+    /// Finds the process of a record again. False: it has gone.
+    pub fn find(&mut self, apid: Apid, process: FrontProcess) -> bool {
+        let Some(pid) = Pid::from_raw(process.pid) else { return false };
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        // The start time is read after the descriptor was opened, so it is of the same process, or
+        // of none.
+        if crate::os::peer::process_started(process.pid).ok() != Some(process.started) {
+            return false;
+        }
+        self.watch(apid, process, Arc::new(pidfd));
+        true
+    }
+
+    /// SIGUSR1: look. A signal that can't be sent is no harm, the event stream says the same.
+    pub fn signal(&self, apid: Apid, process: FrontProcess) {
+        let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(watched) = processes.get(&(process.pid, process.started))
+            && let Err(error) = pidfd_send_signal(watched.pidfd.as_fd(), Signal::USR1)
+        {
+            tracing::debug!(apid = apid.0, %error, "no signal to aprun");
+        }
+    }
+
+    /// An application has ended.
+    pub fn forget(&mut self, apid: Apid) {
+        let Some(id) = self.of.remove(&apid) else { return };
+        let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(watched) = processes.get_mut(&id) {
+            watched.apids.remove(&apid);
+            if watched.apids.is_empty() {
+                watched.task.abort();
+                processes.remove(&id);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! An apteam as the bytes that the store keeps.
+
+use crate::apteam::place::PlacementList;
+use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::{Key, Ticket};
+use crate::rpc::{Malformed, pb};
+use prost::Message;
+
+/// The record as bytes.
+pub fn encode(team: &Apteam) -> Vec<u8> {
+    let record = pb::ApteamRecord {
+        key: Some(team.key().into()),
+        state: team.state.name().into(),
+        posting: Some(team.posting.clone().into()),
+        owner: Some(team.owner.clone().into()),
+        front_pid: team.front.map_or(0, |f| f.pid),
+        front_started: team.front.map_or(0, |f| f.started),
+        places: team.places.clone().into(),
+        hosts: team.hosts.iter().cloned().map(Into::into).collect(),
+        ticket: team.ticket.0.to_vec().into(),
+        ticket_until_ns: team.ticket_until_ns,
+        passed_over: team.passed_over,
+        posted_at_ns: team.posted_at_ns,
+        running_at_ns: team.running_at_ns,
+        ended_at_ns: team.ended_at_ns,
+        end: team.end.clone().map(Into::into),
+        doomed: team.doomed.clone().map(Into::into),
+    };
+    record.encode_to_vec()
+}
+
+/// Why bytes are not a record.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Not protobuf.
+    #[error("a record can't be read: {0}")]
+    Protobuf(#[from] prost::DecodeError),
+    /// Not an application.
+    #[error("a record makes no sense: {0}")]
+    Malformed(#[from] Malformed),
+    /// A state that this release does not know.
+    #[error("a record has the unknown state \"{0}\"")]
+    State(String),
+    /// Something is not there.
+    #[error("a record lacks its {0}")]
+    Missing(&'static str),
+}
+
+/// The record of these bytes.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
+    let record = pb::ApteamRecord::decode(bytes)?;
+    let key = Key::try_from(record.key.ok_or(RecordError::Missing("key"))?)?;
+    let ticket: [u8; 16] =
+        record.ticket.as_ref().try_into().map_err(|_| RecordError::Missing("ticket"))?;
+    let front = (record.front_pid > 0)
+        .then_some(FrontProcess { pid: record.front_pid, started: record.front_started });
+    Ok(Apteam {
+        apid: key.apid,
+        incarnation: key.incarnation,
+        state: State::parse(&record.state).ok_or(RecordError::State(record.state))?,
+        posting: record.posting.ok_or(RecordError::Missing("posting"))?.try_into()?,
+        owner: record.owner.ok_or(RecordError::Missing("owner"))?.try_into()?,
+        front,
+        places: PlacementList::try_from(record.places)?,
+        hosts: record.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+        ticket: Ticket(ticket),
+        ticket_until_ns: record.ticket_until_ns,
+        passed_over: record.passed_over,
+        posted_at_ns: record.posted_at_ns,
+        running_at_ns: record.running_at_ns,
+        ended_at_ns: record.ended_at_ns,
+        end: record.end.map(TryInto::try_into).transpose()?,
+        doomed: record.doomed.map(TryInto::try_into).transpose()?,
+    })
+}

@@ -1,0 +1,331 @@
+//! The service Psched: requests of aprun, apstat and apkill, turned into inputs of the loop.
+//!
+//! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
+
+use super::core::{Input, ended, refused};
+use super::store::{LogLine, Reader, StoreError};
+use super::views;
+use crate::apteam::posting::{Owner, Posting};
+use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::{Apid, Ticket};
+use crate::rpc::listen::Peer;
+use crate::rpc::pb;
+use crate::scheduler::{Event, Looked, ReplyId, Scheduler};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+/// Events that may wait for a front end that does not read.
+const EVENTS_MAX: usize = 64;
+/// Applications that one apkill may name.
+const KILL_MAX: usize = 10_000;
+
+/// The service.
+pub struct Service {
+    /// Into the loop.
+    pub inputs: mpsc::Sender<Input>,
+    /// The database, for reading.
+    pub store: PathBuf,
+    /// Users who may do everything, besides root and the one that psched runs as.
+    pub administrators: BTreeSet<u32>,
+    /// The store's id.
+    pub store_id: String,
+    /// psched's starts on it.
+    pub epoch: u64,
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + Send>>;
+
+/// Who is calling.
+///
+/// # Errors
+/// The kernel did not say.
+pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
+    let unknown = || Status::unauthenticated("the kernel does not say who is calling");
+    request.extensions().get::<Peer>().cloned().ok_or_else(unknown)
+}
+
+impl Service {
+    fn is_administrator(&self, uid: u32) -> bool {
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.administrators.contains(&uid)
+    }
+
+    async fn input(&self, input: Input) -> Result<(), Status> {
+        self.inputs.send(input).await.map_err(|_| ending())
+    }
+
+    /// Asks the scheduler something; the answer comes when all before it is durable.
+    async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Scheduler) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let (sender, answer) = oneshot::channel();
+        self.input(Input::Read(Box::new(move |scheduler| {
+            let found = question(scheduler);
+            Box::new(move || {
+                let _ = sender.send(found);
+            })
+        })))
+        .await?;
+        answer.await.map_err(|_| ending())
+    }
+
+    /// Asks the store something, on a thread that may wait for the disk.
+    async fn ask_store<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let path = self.store.clone();
+        let answer = tokio::task::spawn_blocking(move || question(&Reader::open(&path)?)).await;
+        let answer = answer.map_err(|_| Status::internal("a question to the store was lost"))?;
+        answer.map_err(|e| Status::unavailable(e.to_string()))
+    }
+
+    /// An application that has ended, if the caller may know of it.
+    async fn ended(&self, apid: Apid) -> Result<Apteam, Status> {
+        let none = || Status::not_found(format!("there is no application {apid}"));
+        self.ask_store(move |s| s.team(apid)).await?.ok_or_else(none)
+    }
+
+    fn may_front(&self, peer: &Peer, team: &Apteam) -> Result<(), Status> {
+        if team.owner.uid == peer.uid || self.is_administrator(peer.uid) {
+            return Ok(());
+        }
+        Err(Status::permission_denied(format!(
+            "application {} belongs to {}",
+            team.apid, team.owner.name
+        )))
+    }
+
+    async fn team(&self, apid: Apid) -> Result<Option<Apteam>, Status> {
+        self.read(move |s| s.team(apid).cloned()).await
+    }
+}
+
+fn ending() -> Status {
+    Status::unavailable("psched is ending; try again when it is back")
+}
+
+fn malformed(error: crate::rpc::Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn owner(peer: &Peer) -> Owner {
+    Owner {
+        uid: peer.uid,
+        gid: peer.gid,
+        groups: peer.groups.clone(),
+        name: views::user_name(peer.uid),
+    }
+}
+
+fn front(peer: &Peer) -> Option<(FrontProcess, Arc<std::os::fd::OwnedFd>)> {
+    let pidfd = peer.pidfd.clone()?;
+    Some((FrontProcess { pid: peer.pid, started: peer.started }, pidfd))
+}
+
+#[tonic::async_trait]
+impl pb::psched_server::Psched for Service {
+    type PostStream = Events;
+    type WatchStream = Events;
+
+    async fn post(&self, request: Request<pb::PostRequest>) -> Result<Response<Events>, Status> {
+        let peer = caller(&request)?;
+        if let Some(doubt) = peer.doubt {
+            return Err(Status::permission_denied(doubt.to_string()));
+        }
+        let (process, pidfd) = front(&peer).ok_or_else(|| {
+            Status::permission_denied(
+                "the kernel does not show your process (it is in another pid namespace): post from this one",
+            )
+        })?;
+        let posting = Posting::try_from(request.into_inner()).map_err(malformed)?;
+        let (events, stream) = mpsc::channel(EVENTS_MAX);
+        let event = Box::new(Event::Posted {
+            reply: ReplyId(0),
+            posting: Box::new(posting),
+            owner: owner(&peer),
+            front: process,
+            secret: Ticket(random()?),
+        });
+        self.input(Input::Post { event, front: pidfd, events }).await?;
+        Ok(Response::new(answered(stream).await?))
+    }
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
+        let peer = caller(&request)?;
+        let apid = Apid(request.into_inner().apid);
+        if let Some(team) = self.team(apid).await? {
+            self.may_front(&peer, &team)?;
+            let (events, stream) = mpsc::channel(EVENTS_MAX);
+            let (found, answer) = oneshot::channel();
+            self.input(Input::Watch { apid, front: front(&peer), events, found }).await?;
+            if answer.await.map_err(|_| ending())? {
+                return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
+            }
+        }
+        let team = self.ended(apid).await?;
+        self.may_front(&peer, &team)?;
+        if team.state != State::Ended {
+            return Err(Status::unavailable("the application is just ending; ask again"));
+        }
+        let end = team.end.unwrap_or_default();
+        let event = pb::application_event::Event::Ended(ended(&end, end.status()));
+        let event = pb::ApplicationEvent { event: Some(event) };
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(event)))))
+    }
+
+    async fn look(
+        &self,
+        request: Request<pb::LookRequest>,
+    ) -> Result<Response<pb::LookReply>, Status> {
+        let peer = caller(&request)?;
+        let apid = Apid(request.into_inner().apid);
+        let answer = match self.team(apid).await? {
+            Some(team) => {
+                // The ticket is the owner's alone, not an administrator's.
+                if team.owner.uid != peer.uid {
+                    return Err(Status::permission_denied(format!(
+                        "application {apid} belongs to {}: only its own aprun may look for its placement",
+                        team.owner.name
+                    )));
+                }
+                let (answer, looked) = oneshot::channel();
+                self.input(Input::Look { apid, answer }).await?;
+                match looked.await.map_err(|_| ending())?? {
+                    Looked::Placed(team) => {
+                        pb::look_reply::Answer::Placement(views::placement(&team))
+                    }
+                    Looked::Waiting(why) => pb::look_reply::Answer::Waiting(why.into()),
+                    Looked::Ended { end, status } => {
+                        pb::look_reply::Answer::Ended(ended(&end, status))
+                    }
+                }
+            }
+            None => {
+                let team = self.ended(apid).await?;
+                self.may_front(&peer, &team)?;
+                let end = team.end.unwrap_or_default();
+                pb::look_reply::Answer::Ended(ended(&end, end.status()))
+            }
+        };
+        Ok(Response::new(pb::LookReply { answer: Some(answer) }))
+    }
+
+    async fn dry_run(
+        &self,
+        request: Request<pb::PostRequest>,
+    ) -> Result<Response<pb::LookReply>, Status> {
+        let peer = caller(&request)?;
+        let posting = Posting::try_from(request.into_inner()).map_err(malformed)?;
+        let owner = owner(&peer);
+        let found = self.read(move |s| s.dry_run(&posting, &owner)).await?;
+        let (places, hosts) = found.map_err(|(refusal, why)| refused(refusal, &why.to_string()))?;
+        let placement = pb::Placement {
+            places: places.into(),
+            hosts: hosts.into_iter().map(Into::into).collect(),
+            ..pb::Placement::default()
+        };
+        let answer = Some(pb::look_reply::Answer::Placement(placement));
+        Ok(Response::new(pb::LookReply { answer }))
+    }
+
+    async fn kill(
+        &self,
+        request: Request<pb::KillRequest>,
+    ) -> Result<Response<pb::KillReply>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        if request.apids.len() > KILL_MAX {
+            return Err(Status::invalid_argument(format!(
+                "more than {KILL_MAX} applications at once"
+            )));
+        }
+        if !(0..=64).contains(&request.signal) {
+            return Err(Status::invalid_argument(format!("{} is no signal", request.signal)));
+        }
+        let (answer, problems) = oneshot::channel();
+        self.input(Input::Kill {
+            apids: request.apids.into_iter().map(Apid).collect(),
+            signal: request.signal,
+            uid: peer.uid,
+            administrator: self.is_administrator(peer.uid),
+            answer,
+        })
+        .await?;
+        let problems = problems.await.map_err(|_| ending())?;
+        let problems = problems.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(Response::new(pb::KillReply { problems }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<pb::ListRequest>,
+    ) -> Result<Response<pb::ListReply>, Status> {
+        let request = request.into_inner();
+        let only = (request.apid != 0).then_some(Apid(request.apid));
+        let (applications, nodes) = self
+            .read(move |s| {
+                let teams = s.teams().filter(|t| only.is_none_or(|a| a == t.apid));
+                let applications: Vec<_> = teams.map(|t| views::application(s, t)).collect();
+                (applications, s.nodes().map(|n| views::node(s, n)).collect())
+            })
+            .await?;
+        let history = match (request.history.min(100_000), only) {
+            (0, Some(apid)) if applications.is_empty() => {
+                self.ask_store(move |s| Ok(s.team(apid)?.into_iter().collect::<Vec<_>>())).await?
+            }
+            (0, _) => Vec::new(),
+            (most, _) => self.ask_store(move |s| s.history(most)).await?,
+        };
+        Ok(Response::new(pb::ListReply {
+            version: env!("CARGO_PKG_VERSION").into(),
+            store_id: self.store_id.clone(),
+            epoch: self.epoch,
+            now_ns: super::core::now().wall_ns,
+            applications,
+            nodes,
+            history: history.iter().map(views::ended_application).collect(),
+            notices: Vec::new(),
+        }))
+    }
+
+    async fn events(
+        &self,
+        request: Request<pb::EventsRequest>,
+    ) -> Result<Response<pb::EventsReply>, Status> {
+        let peer = caller(&request)?;
+        let apid = Apid(request.into_inner().apid);
+        let team = match self.team(apid).await? {
+            Some(team) => team,
+            None => self.ended(apid).await?,
+        };
+        self.may_front(&peer, &team)?;
+        let lines = self.ask_store(move |s| s.events(apid)).await?;
+        let row = |l: LogLine| pb::EventRow { at_ns: l.at_ns, name: l.name, detail: l.detail };
+        Ok(Response::new(pb::EventsReply { events: lines.into_iter().map(row).collect() }))
+    }
+}
+
+/// The stream, once its first message is there: a refusal becomes the call's own status.
+async fn answered(
+    mut stream: mpsc::Receiver<Result<pb::ApplicationEvent, Status>>,
+) -> Result<Events, Status> {
+    let first = stream.recv().await.ok_or_else(ending)??;
+    let first = tokio_stream::once(Ok(first));
+    Ok(Box::pin(tokio_stream::StreamExt::chain(first, ReceiverStream::new(stream))))
+}
+
+fn random() -> Result<[u8; 16], Status> {
+    let mut bytes = [0; 16];
+    let got = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(16) => Ok(bytes),
+        _ => Err(Status::unavailable("the kernel gives no random numbers")),
+    }
+}

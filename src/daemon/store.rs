@@ -1,0 +1,451 @@
+//! The store: SQLite, in WAL mode with synchronous=FULL, one writer.
+//!
+//! An application is one row: columns that an operator can read with `sqlite3`, and the whole
+//! record as a protobuf blob. A *commit* is what one event left to be kept; many commits go into
+//! one transaction, so that the disk is waited for once for all of them ([`super::committer`]).
+//!
+//! The store has a random id and an epoch that counts psched's starts on it: nodes remember both,
+//! so that an empty or wrong state directory can't be taken for the machine's memory.
+
+use super::records;
+use crate::apteam::Apid;
+use crate::apteam::record::{Apteam, State};
+use crate::machine::Nid;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the tables, in `PRAGMA user_version`.
+const SCHEMA: i64 = 1;
+
+/// What is wrong with the store, and what would cure it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another psched has it.
+    #[error(
+        "the state directory {0} is in use by another psched: stop that one, or choose another with --state"
+    )]
+    InUse(PathBuf),
+    /// Written by a later release.
+    #[error(
+        "the store {path} has version {found}, this psched knows {SCHEMA}: install the release that wrote it, or a newer one"
+    )]
+    Newer { path: PathBuf, found: i64 },
+    /// Not a database, or not a sound one.
+    #[error(
+        "the store {path} is damaged ({detail}): restore it from a backup, or move it away to begin with an empty one (applications that still run are then left alone as foreign)"
+    )]
+    Damaged { path: PathBuf, detail: String },
+    /// The disk is full.
+    #[error("the file system of {path} is full: make room there")]
+    Full { path: PathBuf },
+    /// It can't be written.
+    #[error(
+        "the store {path} can't be written ({detail}): make it writable for this user, or choose another directory with --state"
+    )]
+    ReadOnly { path: PathBuf, detail: String },
+    /// The directory can't be used.
+    #[error("the state directory {path} can't be used: {source}")]
+    Directory { path: PathBuf, source: std::io::Error },
+    /// Anything else.
+    #[error("the store {path} failed: {detail}")]
+    Failed { path: PathBuf, detail: String },
+}
+
+/// One thing to be kept.
+#[derive(Clone, Debug)]
+pub enum Record {
+    /// A new application.
+    New(Box<Apteam>),
+    /// A later state of one that is there; no effect where it is not.
+    Update(Box<Apteam>),
+    /// Its count of starts past it.
+    PassedOver(Apid, u32),
+    /// A line of its event log.
+    Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
+    /// Nodes and the boot of their host.
+    Boot(Vec<Nid>, String),
+}
+
+/// The open store.
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+    /// Held as long as the store is open.
+    _lock: File,
+    /// Random, made with the store.
+    pub id: String,
+    /// How many times psched has started on it.
+    pub epoch: u64,
+    /// Ended applications that are kept.
+    pub history_max: u64,
+    since_prune: u64,
+}
+
+/// What a psched that starts finds.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Applications that have not ended.
+    pub teams: Vec<Apteam>,
+    /// Boots of the nodes.
+    pub boots: BTreeMap<Nid, String>,
+    /// The next application's number.
+    pub next_apid: u64,
+}
+
+/// One line of an application's event log.
+#[derive(Clone, Debug)]
+pub struct LogLine {
+    /// Nanoseconds since the epoch.
+    pub at_ns: u64,
+    /// What.
+    pub name: String,
+    /// More of it.
+    pub detail: String,
+}
+
+impl Store {
+    /// Opens the store of a state directory, which is made where it is missing.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(directory: &Path) -> Result<Store, StoreError> {
+        let in_directory = |source| StoreError::Directory { path: directory.into(), source };
+        std::fs::create_dir_all(directory).map_err(in_directory)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(directory.join("lock"))
+            .map_err(in_directory)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(StoreError::InUse(directory.into()));
+            }
+            Err(std::fs::TryLockError::Error(e)) => return Err(in_directory(e)),
+        }
+        let path = directory.join("psched.db");
+        let told = |e: rusqlite::Error| explain(&path, &e);
+        let mut connection = Connection::open(&path).map_err(told)?;
+        connection.busy_timeout(Duration::from_secs(2)).map_err(told)?;
+        let version: i64 =
+            connection.query_row("PRAGMA user_version", [], |r| r.get(0)).map_err(told)?;
+        if version > SCHEMA {
+            return Err(StoreError::Newer { path, found: version });
+        }
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(told)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(told)?;
+        let check: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |r| r.get(0)).map_err(told)?;
+        if check != "ok" {
+            return Err(StoreError::Damaged { path, detail: check });
+        }
+        let transaction = connection.transaction().map_err(told)?;
+        transaction.execute_batch(TABLES).map_err(told)?;
+        transaction.pragma_update(None, "user_version", SCHEMA).map_err(told)?;
+        let id: Option<String> = transaction
+            .query_row("SELECT value FROM meta WHERE key = 'id'", [], |r| r.get(0))
+            .optional()
+            .map_err(told)?;
+        let id = match id {
+            Some(id) => id,
+            None => {
+                let id = random_id().map_err(in_directory)?;
+                transaction.execute("INSERT INTO meta VALUES ('id', ?1)", [&id]).map_err(told)?;
+                id
+            }
+        };
+        transaction
+            .execute(
+                "INSERT INTO meta VALUES ('epoch', 1)
+                 ON CONFLICT (key) DO UPDATE SET value = value + 1",
+                [],
+            )
+            .map_err(told)?;
+        let epoch: i64 = transaction
+            .query_row("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'epoch'", [], |r| {
+                r.get(0)
+            })
+            .map_err(told)?;
+        transaction.commit().map_err(told)?;
+        Ok(Store {
+            connection,
+            path,
+            _lock: lock,
+            id,
+            epoch: u64::try_from(epoch).unwrap_or(1),
+            history_max: 10_000,
+            since_prune: 0,
+        })
+    }
+
+    /// Everything that a starting psched goes on from.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn restore(&self) -> Result<Restored, StoreError> {
+        let told = |e: rusqlite::Error| explain(&self.path, &e);
+        let mut restored = Restored { next_apid: 1, ..Restored::default() };
+        let mut rows = self
+            .connection
+            .prepare(
+                "SELECT record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid",
+            )
+            .map_err(told)?;
+        let rows = rows
+            .query_map([], |r| Ok((r.get::<_, Vec<u8>>(0)?, r.get::<_, u32>(1)?)))
+            .map_err(told)?;
+        for row in rows {
+            let (blob, passed_over) = row.map_err(told)?;
+            let mut team = records::decode(&blob).map_err(|e| StoreError::Damaged {
+                path: self.path.clone(),
+                detail: e.to_string(),
+            })?;
+            team.passed_over = passed_over;
+            restored.teams.push(team);
+        }
+        let newest: Option<i64> = self
+            .connection
+            .query_row("SELECT max(apid) FROM application", [], |r| r.get(0))
+            .map_err(told)?;
+        restored.next_apid = newest.and_then(|n| u64::try_from(n).ok()).map_or(1, |n| n + 1);
+        let mut boots = self.connection.prepare("SELECT nid, boot_id FROM boot").map_err(told)?;
+        let boots =
+            boots.query_map([], |r| Ok((Nid(r.get(0)?), r.get::<_, String>(1)?))).map_err(told)?;
+        for boot in boots {
+            let (nid, id) = boot.map_err(told)?;
+            restored.boots.insert(nid, id);
+        }
+        Ok(restored)
+    }
+
+    /// Keeps all of these or none, durably.
+    ///
+    /// # Errors
+    /// Why nothing was kept.
+    pub fn write(&mut self, records: &[&Record]) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let told = |e: rusqlite::Error| explain(&path, &e);
+        let prune = self.since_prune >= 1_000;
+        let transaction = self.connection.transaction().map_err(told)?;
+        for record in records {
+            put(&transaction, record).map_err(told)?;
+        }
+        if records.is_empty() {
+            // Still a page to be written: this is how the store is tried after it has failed.
+            let touch = "UPDATE meta SET value = CAST(value AS INTEGER) WHERE key = 'epoch'";
+            transaction.execute(touch, []).map_err(told)?;
+        }
+        if prune {
+            // The newest row stays whatever the bound says: the next number is made from it.
+            transaction
+                .execute(
+                    "DELETE FROM application WHERE state = 'ended' AND apid <=
+                       (SELECT apid FROM application WHERE state = 'ended'
+                        ORDER BY apid DESC LIMIT 1 OFFSET ?1)",
+                    [i64::try_from(self.history_max.max(1)).unwrap_or(i64::MAX)],
+                )
+                .map_err(told)?;
+            transaction
+                .execute("DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)", [])
+                .map_err(told)?;
+        }
+        transaction.commit().map_err(told)?;
+        self.since_prune = if prune { 0 } else { self.since_prune + records.len() as u64 };
+        Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    match record {
+        Record::New(team) => {
+            transaction
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO application
+                     (apid, state, uid, command, posted_at_ns, ended_at_ns, status, passed_over, record)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                )?
+                .execute(params![
+                    number(team.apid.0),
+                    team.state.name(),
+                    team.owner.uid,
+                    team.posting.command,
+                    number(team.posted_at_ns),
+                    number(team.ended_at_ns),
+                    status(team),
+                    team.passed_over,
+                    records::encode(team),
+                ])?;
+        }
+        Record::Update(team) => {
+            transaction
+                .prepare_cached(
+                    "UPDATE application SET state = ?2, ended_at_ns = ?3, status = ?4,
+                     passed_over = ?5, record = ?6 WHERE apid = ?1",
+                )?
+                .execute(params![
+                    number(team.apid.0),
+                    team.state.name(),
+                    number(team.ended_at_ns),
+                    status(team),
+                    team.passed_over,
+                    records::encode(team),
+                ])?;
+        }
+        Record::PassedOver(apid, count) => {
+            transaction
+                .prepare_cached("UPDATE application SET passed_over = ?2 WHERE apid = ?1")?
+                .execute(params![number(apid.0), count])?;
+        }
+        Record::Log { apid, at_ns, name, detail } => {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![number(apid.0), number(*at_ns), name, detail])?;
+        }
+        Record::Boot(nids, boot_id) => {
+            let mut statement =
+                transaction.prepare_cached("INSERT OR REPLACE INTO boot VALUES (?1, ?2)")?;
+            for nid in nids {
+                statement.execute(params![nid.0, boot_id])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn status(team: &Apteam) -> Option<u8> {
+    (team.state == State::Ended).then(|| team.end.as_ref().map_or(0, |e| e.status()))
+}
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS application (
+    apid INTEGER PRIMARY KEY,
+    state TEXT NOT NULL,
+    uid INTEGER NOT NULL,
+    command TEXT NOT NULL,
+    posted_at_ns INTEGER NOT NULL,
+    ended_at_ns INTEGER NOT NULL,
+    status INTEGER,
+    passed_over INTEGER NOT NULL,
+    record BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS application_live ON application (apid) WHERE state <> 'ended';
+CREATE TABLE IF NOT EXISTS event (
+    number INTEGER PRIMARY KEY,
+    apid INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS event_apid ON event (apid);
+CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
+";
+
+/// What SQLite's error means to an administrator.
+fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let (path, detail) = (path.to_path_buf(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full { path },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::Damaged { path, detail }
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            StoreError::ReadOnly { path, detail }
+        }
+        _ => StoreError::Failed { path, detail },
+    }
+}
+
+/// 32 hexadecimal digits from the kernel.
+fn random_id() -> std::io::Result<String> {
+    let mut bytes = [0u8; 16];
+    std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Reading beside the writer: history and event logs.
+pub struct Reader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Reader {
+    /// Opens the store for reading.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(path: &Path) -> Result<Reader, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+        connection.busy_timeout(Duration::from_secs(2)).map_err(|e| explain(path, &e))?;
+        Ok(Reader { connection, path: path.to_path_buf() })
+    }
+
+    /// One application, in whatever state.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn team(&self, apid: Apid) -> Result<Option<Apteam>, StoreError> {
+        let apid = i64::try_from(apid.0).unwrap_or(-1);
+        let blob: Option<Vec<u8>> = self
+            .connection
+            .query_row("SELECT record FROM application WHERE apid = ?1", [apid], |r| r.get(0))
+            .optional()
+            .map_err(|e| explain(&self.path, &e))?;
+        Ok(blob.and_then(|b| records::decode(&b).ok()))
+    }
+
+    /// The newest ended applications, the newest first.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn history(&self, most: u32) -> Result<Vec<Apteam>, StoreError> {
+        let told = |e: rusqlite::Error| explain(&self.path, &e);
+        let mut rows = self
+            .connection
+            .prepare(
+                "SELECT record FROM application WHERE state = 'ended'
+                 ORDER BY ended_at_ns DESC, apid DESC LIMIT ?1",
+            )
+            .map_err(told)?;
+        let rows = rows.query_map([most], |r| r.get::<_, Vec<u8>>(0)).map_err(told)?;
+        let mut teams = Vec::new();
+        for row in rows {
+            teams.extend(records::decode(&row.map_err(told)?).ok());
+        }
+        Ok(teams)
+    }
+
+    /// An application's event log, oldest line first, at most 10,000 lines.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn events(&self, apid: Apid) -> Result<Vec<LogLine>, StoreError> {
+        let told = |e: rusqlite::Error| explain(&self.path, &e);
+        let mut rows = self
+            .connection
+            .prepare(
+                "SELECT at_ns, name, detail FROM event WHERE apid = ?1 ORDER BY number LIMIT 10000",
+            )
+            .map_err(told)?;
+        let rows = rows
+            .query_map([i64::try_from(apid.0).unwrap_or(-1)], |r| {
+                let at_ns = u64::try_from(r.get::<_, i64>(0)?).unwrap_or(0);
+                Ok(LogLine { at_ns, name: r.get(1)?, detail: r.get(2)? })
+            })
+            .map_err(told)?;
+        rows.collect::<Result<_, _>>().map_err(told)
+    }
+}

@@ -1,0 +1,218 @@
+//! The store and its thread, on real files.
+
+use super::committer::{self, Commit, Outcome, Release};
+use super::records;
+use super::store::{Reader, Record, Store, StoreError};
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::{Apid, Incarnation, Ticket};
+use crate::machine::Nid;
+use crate::scheduler::{Effect, ReplyId};
+use std::time::Duration;
+
+fn team(apid: u64, state: State) -> Apteam {
+    Apteam {
+        apid: Apid(apid),
+        incarnation: Incarnation(2),
+        state,
+        posting: Posting {
+            request_id: [apid as u8; 16],
+            shape: Shape { width: 4, depth: 2, per_node: Some(2) },
+            memory_per_pe: Some(1 << 30),
+            command: "./a.out -x".into(),
+            cpu_limit: Some(Duration::from_secs(60)),
+            time_limit: None,
+            immediate: false,
+            executable: Default::default(),
+        },
+        owner: Owner { uid: 1000, gid: 1000, groups: vec![4, 24], name: "alice".into() },
+        front: Some(FrontProcess { pid: 4711, started: 99 }),
+        places: PlacementList(vec![Place { nid: Nid(3), processors: (0..8).collect(), pes: 4 }]),
+        hosts: Vec::new(),
+        ticket: Ticket([7; 16]),
+        ticket_until_ns: 123,
+        passed_over: 3,
+        posted_at_ns: 1_000,
+        running_at_ns: 0,
+        ended_at_ns: 0,
+        end: None,
+        doomed: Some(Decisive { at_ns: 5, cause: Cause::Kill { signal: 15, uid: 0 } }),
+    }
+}
+
+#[test]
+fn a_record_comes_back_as_it_was() {
+    for state in State::ALL {
+        let mut team = team(9, state);
+        team.end = Some(HostEnd { key: team.key(), nids: vec![Nid(3)], ..HostEnd::default() });
+        assert_eq!(records::decode(&records::encode(&team)).expect("a record"), team);
+    }
+    assert!(records::decode(b"\xff\xff nonsense").is_err());
+    assert!(records::decode(b"").is_err());
+}
+
+#[test]
+fn a_store_keeps_its_id_and_counts_its_epochs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("deep/state");
+    let (id, path_of_store) = {
+        let mut store = Store::open(&path).expect("a new store");
+        assert_eq!((store.id.len(), store.epoch), (32, 1));
+        let waiting = Record::New(Box::new(team(1, State::Posted)));
+        let log = Record::Log { apid: Apid(1), at_ns: 5, name: "posted", detail: "x".into() };
+        let boot = Record::Boot(vec![Nid(3)], "boot".into());
+        store.write(&[&waiting, &log, &boot]).expect("written");
+        store.write(&[&Record::New(Box::new(team(2, State::Ended)))]).expect("written");
+        store.write(&[&Record::PassedOver(Apid(1), 9)]).expect("written");
+        // What was never taken is not brought back by a later state of it.
+        store.write(&[&Record::Update(Box::new(team(3, State::Running)))]).expect("written");
+        (store.id.clone(), store.path().to_path_buf())
+    };
+    let store = Store::open(&path).expect("the same store");
+    assert_eq!((store.id.clone(), store.epoch), (id, 2));
+    let restored = store.restore().expect("restored");
+    assert_eq!(restored.next_apid, 3);
+    assert_eq!(restored.teams, [Apteam { passed_over: 9, ..team(1, State::Posted) }]);
+    assert_eq!(restored.boots.get(&Nid(3)).map(String::as_str), Some("boot"));
+    let reader = Reader::open(&path_of_store).expect("a reader beside the writer");
+    assert_eq!(reader.history(10).expect("history").len(), 1);
+    assert_eq!(reader.events(Apid(1)).expect("events")[0].name, "posted");
+    assert!(reader.team(Apid(3)).expect("looked").is_none());
+}
+
+#[test]
+fn only_so_much_history_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a store");
+    store.history_max = 5;
+    for apid in 1..=2_000 {
+        store.write(&[&Record::New(Box::new(team(apid, State::Ended)))]).expect("written");
+    }
+    let kept = Reader::open(store.path()).expect("a reader").history(10_000).expect("history");
+    assert!(kept.len() < 1_100, "{} are kept", kept.len());
+    assert_eq!(kept[0].apid, Apid(2_000));
+    assert_eq!(store.restore().expect("restored").next_apid, 2_001);
+}
+
+#[test]
+fn stores_that_cannot_be_used_say_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state");
+    let store = Store::open(&path).expect("a store");
+    let in_use = Store::open(&path).err().expect("refused");
+    assert!(matches!(in_use, StoreError::InUse(_)), "{in_use}");
+    let database = store.path().to_path_buf();
+    drop(store);
+
+    let newer = rusqlite::Connection::open(&database).expect("opened");
+    newer.pragma_update(None, "user_version", 99).expect("set");
+    drop(newer);
+    let refused = Store::open(&path).err().expect("refused");
+    assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
+
+    std::fs::write(&database, "this is no database, but longer than a page header is".repeat(100))
+        .expect("written");
+    let damaged = Store::open(&path).err().expect("refused");
+    assert!(matches!(damaged, StoreError::Damaged { .. }), "{damaged}");
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    let no_folder = Store::open(&file).err().expect("refused");
+    assert!(matches!(no_folder, StoreError::Directory { .. }), "{no_folder}");
+}
+
+/// A file system of one megabyte, as root; None where it can't be made.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new() -> Option<Small> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("none"), folder.path(), Some("tmpfs"), flags, Some("size=1m"))
+            .ok()?;
+        Some(Small(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount(self.0.path());
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_postings_and_keeps_the_rest() {
+    let Some(small) = Small::new() else {
+        println!("skipped: a_full_disk_refuses_postings_and_keeps_the_rest: can't mount a tmpfs");
+        return;
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    runtime.block_on(async {
+        let store = Store::open(small.0.path()).expect("a store");
+        let path = store.path().to_path_buf();
+        let (back, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
+        let (commits, trouble, thread) = committer::start(store, back).expect("a thread");
+        let commit = |record: Record, posting: Option<u64>, reply: u64| Commit {
+            records: vec![record],
+            releases: vec![Release::Effect(Effect::Accept {
+                reply: ReplyId(reply),
+                apid: Apid(reply),
+            })],
+            lazy: false,
+            posting: posting.map(Apid),
+        };
+        let posting =
+            |apid| commit(Record::New(Box::new(team(apid, State::Posted))), Some(apid), apid);
+        let end =
+            |apid| commit(Record::Update(Box::new(team(apid, State::Ended))), None, apid + 1_000);
+        let mut next = async || {
+            let outcome = tokio::time::timeout(Duration::from_secs(20), outcomes.recv()).await;
+            outcome.expect("an answer in time").expect("the thread lives")
+        };
+        commits.send(posting(1)).expect("sent");
+        assert!(matches!(next().await[..], [Outcome::Release(_)]));
+
+        let ballast = small.0.path().join("ballast");
+        let fill = std::process::Command::new("dd")
+            .arg("if=/dev/zero")
+            .arg(format!("of={}", ballast.display()))
+            .stderr(std::process::Stdio::null())
+            .status();
+        assert!(fill.is_ok());
+        // Postings are refused with the reason; the end of one that is there waits for room.
+        let mut number = 2;
+        loop {
+            commits.send(posting(number)).expect("sent");
+            match &next().await[..] {
+                [Outcome::Refused { apid, why, releases }] => {
+                    assert_eq!((apid.0, releases.len()), (number, 1));
+                    assert!(why.contains("full"), "{why}");
+                    break;
+                }
+                [Outcome::Release(_)] => number += 1,
+                _ => panic!("neither kept nor refused"),
+            }
+            assert!(number < 2_000, "the disk does not fill");
+        }
+        assert!(trouble.reason().is_some_and(|why| why.contains("full")));
+        commits.send(end(1)).expect("sent");
+        std::fs::remove_file(&ballast).expect("room again");
+        let released = loop {
+            let outcomes = next().await;
+            if !outcomes.is_empty() {
+                break outcomes;
+            }
+        };
+        assert!(matches!(released[..], [Outcome::Release(_)]));
+        assert!(trouble.reason().is_none());
+        drop(commits);
+        thread.join().expect("ends");
+        let reader = Reader::open(&path).expect("a reader");
+        let ended = reader.team(Apid(1)).expect("read").expect("there");
+        assert_eq!(ended.state, State::Ended);
+        assert!(reader.team(Apid(number)).expect("read").is_none());
+    });
+}

@@ -1,0 +1,102 @@
+//! Rows for apstat, made of the scheduler's state.
+
+use crate::apteam::record::{Apteam, State};
+use crate::rpc::pb;
+use crate::scheduler::{NodeView, Scheduler};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+
+/// An application that has not ended.
+pub fn application(scheduler: &Scheduler, team: &Apteam) -> pb::ApplicationRow {
+    let waiting = matches!(team.state, State::Posted | State::Lapsed);
+    let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
+    pb::ApplicationRow { waiting: why, ..row(team) }
+}
+
+/// One that has.
+pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
+    let end = team.end.clone().unwrap_or_default();
+    pb::ApplicationRow {
+        status: u32::from(end.status()),
+        usage: Some(end.usage.into()),
+        decisive: end.first.map(Into::into),
+        ..row(team)
+    }
+}
+
+fn row(team: &Apteam) -> pb::ApplicationRow {
+    let millis = |t: Option<std::time::Duration>| {
+        t.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+    };
+    pb::ApplicationRow {
+        key: Some(team.key().into()),
+        owner: Some(team.owner.clone().into()),
+        shape: Some(team.posting.shape.into()),
+        memory_per_pe: team.posting.memory_per_pe.unwrap_or(0),
+        command: team.posting.command.clone(),
+        state: team.state.name().into(),
+        places: team.places.clone().into(),
+        posted_at_ns: team.posted_at_ns,
+        launched_at_ns: team.running_at_ns,
+        ended_at_ns: team.ended_at_ns,
+        time_limit_ms: millis(team.posting.time_limit),
+        passed_over: team.passed_over,
+        ..pb::ApplicationRow::default()
+    }
+}
+
+/// A node.
+pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
+    let real = scheduler.cpus_of(view.node.nid);
+    let first = scheduler.machine().first_processor(view.node.nid);
+    let spec = crate::apteam::talk::node::NodeSpec {
+        nid: view.node.nid,
+        processors: view.node.processors,
+        cpus: view.node.cpus.clone(),
+        first_processor: first,
+        memory: view.node.memory,
+    };
+    pb::NodeRow {
+        nid: view.node.nid.0,
+        host: view.host,
+        state: view.state.into(),
+        flavors: view.node.flavors.iter().map(|f| f.name().to_owned()).collect(),
+        processors: view.node.processors,
+        used: view.used,
+        memory: view.node.memory,
+        apids: view.apids.iter().map(|a| a.0).collect(),
+        pes: view.pes,
+        notes: view.notes,
+        cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
+    }
+}
+
+/// A placement, for its front end.
+pub fn placement(team: &Apteam) -> pb::Placement {
+    let left = team.ticket_until_ns.saturating_sub(super::core::mono_ns());
+    pb::Placement {
+        key: Some(team.key().into()),
+        places: team.places.clone().into(),
+        hosts: team.hosts.iter().cloned().map(Into::into).collect(),
+        ticket: team.ticket.0.to_vec().into(),
+        ticket_left_ms: left / 1_000_000,
+    }
+}
+
+/// The name of a user for display, the number where he has none. Kept, for a look-up may go over
+/// the network; at most 10,000 of them.
+pub fn user_name(uid: u32) -> String {
+    static NAMES: OnceLock<Mutex<HashMap<u32, String>>> = OnceLock::new();
+    let names = NAMES.get_or_init(Mutex::default);
+    if let Some(name) = names.lock().unwrap_or_else(|e| e.into_inner()).get(&uid) {
+        return name.clone();
+    }
+    let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    let name = found.ok().flatten().map_or_else(|| uid.to_string(), |u| u.name);
+    let mut names = names.lock().unwrap_or_else(|e| e.into_inner());
+    if names.len() >= 10_000 {
+        names.clear();
+    }
+    names.insert(uid, name.clone());
+    name
+}

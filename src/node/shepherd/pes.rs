@@ -1,0 +1,222 @@
+//! The PEs of this host: their processes, pipes and PMI connections.
+
+use super::program::{self, Refusal};
+use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::machine::Nid;
+use crate::os::fork::{Failure, PeSetup, Program, fork_pe, high};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::{Pid, pipe2, read, write};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Pipes of output are enlarged as far as all of them together stay within this: they hold what a
+/// PE writes while its shepherd is busy elsewhere.
+const PIPES_BYTES: usize = 8 * 1024 * 1024;
+/// The largest that one pipe is made.
+const PIPE_MAX: usize = 256 * 1024;
+/// What a pipe has by itself.
+const PIPE_DEFAULT: usize = 64 * 1024;
+
+/// One PE, from its fork on.
+#[derive(Debug)]
+pub struct Pe {
+    /// Its rank.
+    pub rank: u32,
+    /// Its process, which is also its process group.
+    pub pid: Pid,
+    /// It stands after execve, or goes.
+    pub executed: bool,
+    /// It has been reaped.
+    pub ended: bool,
+    /// Signals that came before execve.
+    pub early_signals: Vec<i32>,
+    /// Reading ends of stdout and stderr.
+    pub output: [Option<OwnedFd>; 2],
+    /// Our end of its PMI connection.
+    pub pmi: Option<OwnedFd>,
+    /// Answers that it has not taken yet. Nothing more is read of it meanwhile.
+    pub answers: VecDeque<u8>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Pes {
+    /// In the order of the launch.
+    pub all: Vec<Pe>,
+    by_pid: BTreeMap<i32, usize>,
+    by_rank: BTreeMap<u32, usize>,
+    /// Where children say why they could not execute.
+    failures: Option<OwnedFd>,
+}
+
+/// What a fork of all PEs has come to.
+#[derive(Debug)]
+pub struct Forked {
+    /// Those that were made.
+    pub pes: Pes,
+    /// The writing end of PE 0's stdin.
+    pub stdin: Option<OwnedFd>,
+    /// The rank that could not be made, and why; those after it have not been tried.
+    pub failed: Option<(u32, Refusal)>,
+}
+
+/// Forks every PE of a launch.
+pub fn fork_all(launch: &HostLaunch, program: &Program, groups: &[(Nid, OwnedFd)]) -> Forked {
+    let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
+    let first = launch.pes.first().map_or(0, |pe| pe.rank);
+    let common = (|| -> io::Result<_> {
+        let (failures, to) = pipe()?;
+        nonblocking(&failures)?;
+        Ok((failures, to, high(File::open("/dev/null")?.into())?))
+    })();
+    let (failures, to_failures, null) = match common {
+        Ok(common) => common,
+        Err(e) => {
+            let text = format!("no files can be opened for the PEs: {e}");
+            forked.failed = Some((first, (e.raw_os_error().unwrap_or(0), text)));
+            return forked;
+        }
+    };
+    forked.pes.failures = Some(failures);
+    let room = (PIPES_BYTES / (2 * launch.pes.len().max(1))).min(PIPE_MAX);
+    for (index, local) in launch.pes.iter().enumerate() {
+        let made = (|| -> io::Result<(Pe, Option<OwnedFd>)> {
+            let group = groups.iter().find(|(nid, _)| *nid == local.nid);
+            let (from_stdout, stdout) = output_pipe(room)?;
+            let (from_stderr, stderr) = output_pipe(room)?;
+            let stdin = (launch.stdin && local.rank == 0).then(pipe).transpose()?;
+            let pmi = launch.launch.pmi.then(pmi_pair).transpose()?;
+            let reads = stdin.as_ref().map_or(&null, |(reads, _)| reads);
+            let setup = PeSetup {
+                index: index as u32,
+                environment: program::own_environment(launch, local),
+                cpus: &local.cpus,
+                stdio: [reads.as_fd(), stdout.as_fd(), stderr.as_fd()],
+                pmi: pmi.as_ref().map(|(_, theirs)| theirs.as_fd()),
+                group: group.map(|(_, fd)| fd.as_fd()),
+                failures: to_failures.as_fd(),
+            };
+            let pid = Pid::from_raw(fork_pe(program, &setup)?);
+            let pe = Pe {
+                rank: local.rank,
+                pid,
+                executed: false,
+                ended: false,
+                early_signals: Vec::new(),
+                output: [Some(from_stdout), Some(from_stderr)],
+                pmi: pmi.map(|(ours, _)| ours),
+                answers: VecDeque::new(),
+            };
+            Ok((pe, stdin.map(|(_, writes)| writes)))
+        })();
+        match made {
+            Ok((pe, stdin)) => {
+                forked.pes.by_pid.insert(pe.pid.as_raw(), index);
+                forked.pes.by_rank.insert(pe.rank, index);
+                forked.pes.all.push(pe);
+                if let Some(stdin) = stdin {
+                    let _ = nonblocking(&stdin);
+                    forked.stdin = Some(stdin);
+                }
+            }
+            Err(e) => {
+                forked.failed = Some((local.rank, program::explain_fork(local, &e)));
+                break;
+            }
+        }
+    }
+    forked
+}
+
+impl Pes {
+    /// The PE with this process.
+    pub fn of_pid(&self, pid: i32) -> Option<usize> {
+        self.by_pid.get(&pid).copied()
+    }
+
+    /// The PE of this rank.
+    pub fn of_rank(&mut self, rank: u32) -> Option<(usize, &mut Pe)> {
+        let index = *self.by_rank.get(&rank)?;
+        self.all.get_mut(index).map(|pe| (index, pe))
+    }
+
+    /// What children have said about their failures, with the PE concerned.
+    pub fn failures(&self, launch: &HostLaunch) -> Vec<(u32, Refusal)> {
+        let mut found = Vec::new();
+        let Some(pipe) = &self.failures else { return found };
+        let mut record = [0; Failure::SIZE];
+        // Records are written whole: they are shorter than PIPE_BUF.
+        while read(pipe, &mut record) == Ok(Failure::SIZE) {
+            let Some(Failure { index, step, errno }) = Failure::parse(&record) else { continue };
+            let pe: Option<&LocalPe> = launch.pes.get(index as usize);
+            if let Some(pe) = pe {
+                found.push((pe.rank, program::explain(launch, pe, step, errno)));
+            }
+        }
+        found
+    }
+}
+
+/// A pipe whose ends a child may be given.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reads, writes) = pipe2(OFlag::O_CLOEXEC)?;
+    Ok((high(reads)?, high(writes)?))
+}
+
+fn output_pipe(room: usize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reads, writes) = pipe()?;
+    nonblocking(&reads)?;
+    if room > PIPE_DEFAULT {
+        // Refused to a user with many pipes: then it stays as it is.
+        let _ = fcntl(&reads, FcntlArg::F_SETPIPE_SZ(room as i32));
+    }
+    Ok((reads, writes))
+}
+
+/// Our end, that never waits, and the PE's, that does.
+fn pmi_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
+    nonblocking(&ours)?;
+    Ok((ours, high(theirs)?))
+}
+
+fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// What a read that does not wait has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Got {
+    /// So many bytes.
+    Some(usize),
+    /// None now.
+    Nothing,
+    /// None ever again.
+    End,
+}
+
+/// Reads without waiting.
+pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Got {
+    match read(fd, buffer) {
+        Ok(0) => Got::End,
+        Ok(count) => Got::Some(count),
+        Err(Errno::EAGAIN | Errno::EINTR) => Got::Nothing,
+        Err(_) => Got::End,
+    }
+}
+
+/// Writes without waiting: how many bytes went, and whether the other side is still there.
+pub fn write_some(fd: BorrowedFd<'_>, data: &[u8]) -> Result<usize, Errno> {
+    match write(fd, data) {
+        Ok(count) => Ok(count),
+        Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+        Err(e) => Err(e),
+    }
+}

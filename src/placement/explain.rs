@@ -1,0 +1,161 @@
+//! The words: what stood in the way, who holds it, what would make it fit.
+//!
+//! They are the same on aprun's stderr, in `apstat --why` and in a log, because they are made here
+//! from the same data that placement decided by.
+
+use super::{Cure, Impossible, NoRoom};
+use crate::apteam::Apid;
+use crate::apteam::posting::{Explanation, Shape};
+use crate::machine::{Nid, format_nids};
+
+/// Applications that a sentence names before it counts the others.
+const NAMED_MAX: usize = 8;
+
+impl Impossible {
+    /// In words.
+    pub fn explain(&self) -> Explanation {
+        let obstacle = if self.largest_depth == 0 {
+            format!("{}; this machine has no application nodes", needs(&self.shape))
+        } else if self.largest_width == 0 {
+            format!(
+                "{}, those of a PE on one node; the largest application node of this machine has {}",
+                needs(&self.shape),
+                self.largest_depth,
+            )
+        } else {
+            format!(
+                "{}; the largest application of this shape that this machine can hold has {} ({})",
+                needs(&self.shape),
+                count(self.largest_width.into(), "PE"),
+                nids(&self.largest_nids),
+            )
+        };
+        let cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
+        let cure = match &cures[..] {
+            [] => "an administrator can give nodes the flavor ap".to_string(),
+            [one] => format!("ask for {one}"),
+            [first @ .., last] => format!("ask for {}, or {last}", first.join(", or ")),
+        };
+        Explanation { obstacle, holder: String::new(), cure }
+    }
+}
+
+impl std::fmt::Display for Cure {
+    /// What follows "ask for".
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cure::Width(width) => write!(f, "-n {width}{}", or_less(*width)),
+            Cure::Depth(depth) => write!(f, "-d {depth}{}", or_less(*depth)),
+            Cure::WithoutPerNode => f.write_str("the same without -N"),
+            Cure::Smaller { depth, width } => {
+                write!(f, "-d {depth} and -n {width}{} without -N", or_less(*width))
+            }
+        }
+    }
+}
+
+impl NoRoom {
+    /// In words; `name` tells who holds an application (`12 of alice`).
+    pub fn explain(&self, name: impl Fn(Apid) -> String) -> Explanation {
+        let place = if self.shape.width == 1 { "one node" } else { "contiguous nodes" };
+        let needs = format!("{} on {place}", needs(&self.shape));
+        if self.window.is_empty() {
+            return Explanation {
+                obstacle: format!("{needs}, and this machine could not hold that if it were empty"),
+                holder: String::new(),
+                cure: "ask for less".into(),
+            };
+        }
+        let obstacle = match self.largest_width_now {
+            0 => format!("{needs}, and not one such PE has room now"),
+            n => {
+                let verb = if n == 1 { "has" } else { "have" };
+                format!(
+                    "{needs}, and no more than {} of this shape {verb} room now",
+                    count(n.into(), "PE"),
+                )
+            }
+        };
+        let window = nids(&self.window);
+        let mut stand: Vec<String> = Vec::new();
+        let mut until: Vec<String> = Vec::new();
+        if !self.holders.is_empty() {
+            let names = named(&self.holders, name);
+            let of = if self.window.len() == 1 { "of" } else { "among" };
+            match self.holders.len() {
+                1 => {
+                    stand.push(format!("application {names} holds processors {of} {window}"));
+                    until.push(format!("application {names} has ended"));
+                }
+                n => {
+                    stand.push(format!("applications {names} hold processors {of} {window}"));
+                    // Names are said once; the second time they'd only be long.
+                    let who =
+                        if n == 2 { format!("applications {names}") } else { format!("these {n}") };
+                    until.push(format!("{who} have ended"));
+                }
+            }
+        }
+        if !self.closed.is_empty() {
+            let closed = nids(&self.closed);
+            let is = if self.closed.len() == 1 { "is" } else { "are" };
+            stand.push(format!("{closed} {is} offered by no apinit"));
+            until.push(format!("an apinit offers {closed} again"));
+        }
+        if !self.kept.is_empty() {
+            let kept = nids(&self.kept);
+            let is = if self.kept.len() == 1 { "is" } else { "are" };
+            stand.push(format!(
+                "{kept} {is} kept for an application that was passed over too often"
+            ));
+            until.push(format!("the application that {kept} {is} kept for has had its turn"));
+        }
+        let mut cure = format!("it fits on {window} when {}", until.join(" and "));
+        if self.largest_width_now > 0 {
+            let n = self.largest_width_now;
+            cure.push_str(&format!("; -n {n}{} fits now", or_less(n)));
+        }
+        Explanation { obstacle, holder: stand.join(", and "), cure }
+    }
+}
+
+/// `8 PEs of depth 1, 2 on each node, need 8 processors`.
+fn needs(shape: &Shape) -> String {
+    let verb = if shape.width == 1 { "needs" } else { "need" };
+    let each = shape.per_node.map_or_else(String::new, |n| format!(", {n} on each node,"));
+    format!(
+        "{} of depth {}{each} {verb} {}",
+        count(shape.width.into(), "PE"),
+        shape.depth,
+        count(shape.processors(), "processor"),
+    )
+}
+
+/// `1 PE`, `2 PEs`.
+fn count(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// `NID 3`, `NIDs 0-3`.
+fn nids(nids: &[Nid]) -> String {
+    let noun = if nids.len() == 1 { "NID" } else { "NIDs" };
+    format!("{noun} {}", format_nids(nids.iter().copied()))
+}
+
+/// What follows a number that may also be lower.
+fn or_less(n: u32) -> &'static str {
+    if n > 1 { " or less" } else { "" }
+}
+
+/// `12 of alice, 13 of bob and 4 others`.
+fn named(apids: &[Apid], name: impl Fn(Apid) -> String) -> String {
+    let shown = if apids.len() > NAMED_MAX { NAMED_MAX - 1 } else { apids.len() };
+    let mut names: Vec<String> = apids[..shown].iter().map(|a| name(*a)).collect();
+    if apids.len() > shown {
+        names.push(format!("{} others", apids.len() - shown));
+    }
+    match names.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
+    }
+}

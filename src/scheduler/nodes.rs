@@ -1,0 +1,320 @@
+//! Nodes: their links, their inventories, their reports.
+//!
+//! A node is *offered* while the link of an apinit stands and its inventory has been put together
+//! with the records; only then does it take new applications. A link that breaks frees nothing:
+//! what the node holds may still run. What is found when it comes back is treated by the table of
+//! the house:
+//!
+//! | the node's inventory against the records | what is done |
+//! | --- | --- |
+//! | node has X, the records do not | `Discard` |
+//! | node has an older incarnation of X | `Discard` that one |
+//! | records have X running, the node (same boot) lacks it | X lost: ends with 125, the NID named |
+//! | the same, other boot | X died with the host |
+//! | placed, and the node lacks it | the placement is sent again, its ticket's rest with it |
+//! | taken back | asked again |
+//! | exit report for an X that has ended | acknowledged |
+
+use super::{Effect, Link, LinkId, News, Now, Scheduler};
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
+use crate::apteam::{Apid, Key};
+use crate::machine::{Nid, format_nids};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+impl Scheduler {
+    pub(super) fn link_opened(&mut self, link: LinkId, hello: Hello, out: &mut Vec<Effect>) {
+        let refuse = |why: String| Effect::RefuseLink { link, why };
+        if hello.protocol != PROTOCOL {
+            out.push(refuse(format!(
+                "this psched speaks version {PROTOCOL} of the node protocol, the apinit version {}: install the same release",
+                hello.protocol
+            )));
+            return;
+        }
+        let unknown: Vec<Nid> =
+            hello.nids.iter().copied().filter(|n| !self.machine.nodes.contains_key(n)).collect();
+        if hello.nids.is_empty() || !unknown.is_empty() {
+            out.push(refuse(format!(
+                "psched.yaml has no NIDs {}: change --nids or the configuration",
+                format_nids(unknown)
+            )));
+            return;
+        }
+        // The newest connection speaks for a node: the older one is of an apinit that was killed,
+        // or of one on the far side of a broken connection.
+        let older: BTreeSet<LinkId> =
+            hello.nids.iter().filter_map(|n| self.offered.get(n).copied()).collect();
+        for older in older {
+            self.link_closed(older);
+            out.push(Effect::CloseLink { link: older });
+        }
+        for nid in &hello.nids {
+            self.offered.insert(*nid, link);
+        }
+        out.push(Effect::Welcome { link, nids: hello.nids.clone() });
+        self.links.insert(link, Link { hello, known: false });
+    }
+
+    pub(super) fn link_closed(&mut self, link: LinkId) {
+        if self.links.remove(&link).is_none() {
+            return;
+        }
+        let nids: Vec<Nid> =
+            self.offered.iter().filter(|(_, l)| **l == link).map(|(n, _)| *n).collect();
+        for nid in nids {
+            self.offered.remove(&nid);
+            self.occupancy.set_open(nid, false);
+        }
+    }
+
+    pub(super) fn inventory(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        items: &[(Key, Phase)],
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(entry) = self.links.get_mut(&link) else { return };
+        entry.known = true;
+        let (nids, boot) = (entry.hello.nids.clone(), entry.hello.boot_id.clone());
+        let mut held: BTreeMap<Key, Phase> = BTreeMap::new();
+        for (key, phase) in items {
+            let team = self.teams.get(&key.apid);
+            match team.filter(|t| t.key() == *key && t.state.holds_processors()) {
+                Some(_) => {
+                    held.insert(*key, *phase);
+                }
+                None => {
+                    out.push(Effect::Warn(format!(
+                        "NIDs {} hold application {key}, of which there is no record: it is ended",
+                        format_nids(nids.iter().copied())
+                    )));
+                    out.push(Effect::Command { link, command: Command::Discard(*key) });
+                }
+            }
+        }
+        let concerned: Vec<Apid> = self
+            .teams
+            .values()
+            .filter(|t| t.state.holds_processors() && t.places.nids().any(|n| nids.contains(&n)))
+            .map(|t| t.apid)
+            .collect();
+        for apid in concerned {
+            self.put_together(now, link, &nids, &boot, apid, &held, out);
+        }
+        if nids.iter().any(|n| self.boots.get(n) != Some(&boot)) {
+            out.push(Effect::SaveBoot { nids: nids.clone(), boot_id: boot.clone() });
+        }
+        for nid in nids {
+            self.boots.insert(nid, boot.clone());
+            self.occupancy.set_open(nid, true);
+        }
+        self.place_waiting(now, out);
+    }
+
+    /// One application that the records place on this link's nodes, against what the link has.
+    #[allow(clippy::too_many_arguments)]
+    fn put_together(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        nids: &[Nid],
+        boot: &str,
+        apid: Apid,
+        held: &BTreeMap<Key, Phase>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let key = team.key();
+        let phase = held.get(&key).copied();
+        match (team.state, phase) {
+            (State::Placed, None) => self.send_place(now, apid, Some(link), out),
+            (State::TakingBack, None | Some(Phase::Placed)) => {
+                out.push(Effect::Command { link, command: Command::TakeBack(key) });
+            }
+            (State::Placed | State::TakingBack, Some(Phase::Launched)) => {
+                self.launched(apid, out);
+            }
+            (State::Placed | State::TakingBack | State::Launching, Some(Phase::Running)) => {
+                self.running(now, apid, out);
+            }
+            (State::Launching | State::Running, None) => {
+                let ended = team.end.as_ref().is_some_and(|e| {
+                    team.places.nids().filter(|n| nids.contains(n)).all(|n| e.nids.contains(&n))
+                });
+                let rebooted = nids.iter().any(|n| self.boots.get(n).is_some_and(|b| b != boot));
+                if !ended {
+                    let why = if rebooted {
+                        "its host was restarted"
+                    } else {
+                        "its apinit does not know it any more"
+                    };
+                    self.lose_nodes(now, apid, Some(nids), why, out);
+                }
+            }
+            _ => {}
+        }
+        // A decision to end it that the node may not have heard.
+        if let Some(team) = self.teams.get(&apid)
+            && let Some(doom) = &team.doomed
+            && matches!(team.state, State::Launching | State::Running)
+            && phase.is_some_and(|p| p != Phase::Ended)
+        {
+            let kill_after = match doom.cause {
+                Cause::Kill { signal: 9, .. } => Duration::ZERO,
+                Cause::Kill { .. } => self.settings.apkill_grace,
+                _ => self.settings.kill_grace,
+            };
+            let command = Command::Terminate { key, cause: doom.cause.clone(), kill_after };
+            out.push(Effect::Command { link, command });
+        }
+    }
+
+    /// Counts some of an application's nodes (`None`: all) as empty because they have lost it.
+    pub(super) fn lose_nodes(
+        &mut self,
+        now: Now,
+        apid: Apid,
+        nids: Option<&[Nid]>,
+        why: &str,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let lost: Vec<Nid> =
+            team.places.nids().filter(|n| nids.is_none_or(|of| of.contains(n))).collect();
+        let Some(nid) = lost.first().copied() else { return };
+        let cause = Cause::NodeLost { nid, text: why.to_owned() };
+        out.push(Effect::Log { apid, name: "lost", detail: cause.to_string() });
+        let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
+        let key = team.key();
+        let others: Vec<LinkId> = self
+            .links_of(team)
+            .into_iter()
+            .filter(|l| !lost.iter().any(|n| self.offered.get(n) == Some(l)))
+            .collect();
+        let launched = team.running_at_ns != 0;
+        if let Some(team) = self.teams.get_mut(&apid) {
+            team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
+        }
+        for link in others {
+            let kill_after = self.settings.kill_grace;
+            let command = Command::Terminate { key, cause: cause.clone(), kill_after };
+            out.push(Effect::Command { link, command });
+        }
+        let end = HostEnd { key, nids: lost, launched, first: Some(doom), ..HostEnd::default() };
+        self.part_ended(now, end, out);
+    }
+
+    pub(super) fn report(&mut self, now: Now, link: LinkId, report: Report, out: &mut Vec<Effect>) {
+        match report {
+            Report::Launched(key) if self.current(key) => self.launched(key.apid, out),
+            Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
+            Report::TakenBack(key) if self.current(key) => {
+                self.part_taken_back(now, link, key, out)
+            }
+            Report::Ended(end) => {
+                let key = end.key;
+                if self.current(key) {
+                    self.part_ended(now, *end, out);
+                }
+                // Also for one that has long ended, or for an older incarnation: the node may
+                // forget it. This leaves psched after the record is durable, like every effect.
+                out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
+            }
+            // Of an older incarnation: no effect.
+            Report::Launched(_) | Report::Running(_) | Report::TakenBack(_) => {}
+        }
+    }
+
+    /// Whether this is the application's present incarnation.
+    fn current(&self, key: Key) -> bool {
+        self.teams.get(&key.apid).is_some_and(|t| t.key() == key)
+    }
+
+    fn launched(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+        if !self.become_state(apid, State::Launching) {
+            return;
+        }
+        self.save(apid, true, out);
+        out.push(Effect::Log { apid, name: "launched", detail: String::new() });
+        self.repeat_doom(apid, out);
+    }
+
+    fn running(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        if !self.become_state(apid, State::Running) {
+            return;
+        }
+        if let Some(team) = self.teams.get_mut(&apid) {
+            team.running_at_ns = now.wall_ns;
+        }
+        self.save(apid, true, out);
+        out.push(Effect::Log { apid, name: "running", detail: String::new() });
+        out.push(Effect::Tell { apid, news: News::Running });
+        self.repeat_doom(apid, out);
+    }
+
+    /// A launch that came while its place was being taken back, for an application that is to end.
+    fn repeat_doom(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let Some(doom) = &team.doomed else { return };
+        for link in self.links_of(team) {
+            let command = Command::Terminate {
+                key: team.key(),
+                cause: doom.cause.clone(),
+                kill_after: self.settings.kill_grace,
+            };
+            out.push(Effect::Command { link, command });
+        }
+    }
+
+    fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
+        let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
+        let Some(team) = self.teams.get(&key.apid) else { return };
+        match team.state {
+            State::TakingBack => {
+                let back = self.taken_back.entry(key).or_default();
+                back.extend(nids);
+                if team.places.nids().all(|n| back.contains(&n)) {
+                    self.all_taken_back(now, key.apid, out);
+                }
+            }
+            // Its head was launched in the same moment: this host's part is over before it began.
+            State::Launching | State::Running => {
+                let nids: Vec<Nid> = team.places.nids().filter(|n| nids.contains(n)).collect();
+                self.part_ended(now, HostEnd { key, nids, ..HostEnd::default() }, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// One host's part is empty.
+    fn part_ended(&mut self, now: Now, end: HostEnd, out: &mut Vec<Effect>) {
+        let apid = end.key.apid;
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        let told =
+            team.end.take().unwrap_or_else(|| HostEnd { key: end.key, ..HostEnd::default() });
+        let fresh = end.nids.iter().any(|n| !told.nids.contains(n));
+        let merged = if fresh { told.and(end) } else { told };
+        let whole = super::postings::covered(team, &merged);
+        team.end = Some(merged);
+        if whole {
+            self.finish(now, apid, out);
+        } else {
+            self.save(apid, false, out);
+        }
+    }
+
+    /// The links that stand now of an application's nodes, that of PE 0 first, each once.
+    pub(super) fn links_of(&self, team: &Apteam) -> Vec<LinkId> {
+        let mut links = Vec::new();
+        for link in team.places.nids().filter_map(|n| self.offered.get(&n)) {
+            if !links.contains(link) && self.links.get(link).is_some_and(|l| l.known) {
+                links.push(*link);
+            }
+        }
+        links
+    }
+}

@@ -1,0 +1,426 @@
+//! Examples with exact effects: what leaves, and that nothing else does.
+
+use super::*;
+use crate::apteam::ending::{Cause, Decisive, PeEnd};
+use crate::apteam::posting::Shape;
+use crate::machine::{Flavors, Node};
+
+const SECOND: u64 = 1_000_000_000;
+
+pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
+    let node = |nid| Node {
+        nid: Nid(nid),
+        processors,
+        cpus: Vec::new(),
+        memory: 1 << 30,
+        flavors: Flavors::all(),
+        host: String::new(),
+    };
+    Machine { nodes: (0..nodes).map(|n| (Nid(n), node(n))).collect() }
+}
+
+fn at(seconds: u64) -> Now {
+    Now { mono_ns: seconds * SECOND, wall_ns: seconds * SECOND + 7 }
+}
+
+fn posting(number: u8, width: u32) -> Posting {
+    Posting {
+        request_id: [number; 16],
+        shape: Shape { width, depth: 1, per_node: None },
+        memory_per_pe: None,
+        command: "a.out".into(),
+        cpu_limit: None,
+        time_limit: None,
+        immediate: false,
+        executable: Default::default(),
+    }
+}
+
+pub(super) fn posted(number: u8, width: u32) -> Event {
+    Event::Posted {
+        reply: ReplyId(u64::from(number)),
+        posting: Box::new(posting(number, width)),
+        owner: Owner { uid: 1000, gid: 1000, groups: Vec::new(), name: "alice".into() },
+        front: FrontProcess { pid: 4000 + i32::from(number), started: 1 },
+        secret: Ticket([number; 16]),
+    }
+}
+
+pub(super) fn hello(nids: &[u32]) -> Box<Hello> {
+    Box::new(Hello {
+        protocol: 1,
+        socket: "/run/psched/apinit-0.sock".into(),
+        hostname: "h".into(),
+        boot_id: "boot-1".into(),
+        nids: nids.iter().map(|n| Nid(*n)).collect(),
+        cpus: vec![0, 1],
+        ..Hello::default()
+    })
+}
+
+/// A machine whose nodes are all offered on link 1.
+fn ready(nodes: u32, processors: u32) -> Scheduler {
+    let mut s = Scheduler::new(machine(nodes, processors), Settings::default());
+    link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
+    s
+}
+
+fn link(s: &mut Scheduler, number: u64, nids: &[u32], items: &[(Key, Phase)]) -> Vec<Effect> {
+    let link = LinkId(number);
+    s.apply(at(0), Event::LinkOpened { link, hello: hello(nids) });
+    s.apply(at(0), Event::Inventory { link, items: items.to_vec() })
+}
+
+fn key(apid: u64, incarnation: u32) -> Key {
+    Key { apid: Apid(apid), incarnation: crate::apteam::Incarnation(incarnation) }
+}
+
+/// Effects in short, for comparison.
+fn brief(effects: &[Effect]) -> Vec<String> {
+    effects
+        .iter()
+        .map(|e| match e {
+            Effect::Save { team, lazy } => {
+                format!(
+                    "save {} {}{}",
+                    team.key(),
+                    team.state.name(),
+                    if *lazy { " lazy" } else { "" }
+                )
+            }
+            Effect::SavePassedOver { apid, passed_over } => format!("passed {apid} {passed_over}"),
+            Effect::Log { apid, name, .. } => format!("log {apid} {name}"),
+            Effect::SaveBoot { boot_id, .. } => format!("boot {boot_id}"),
+            Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),
+            Effect::Refuse { reply, refusal, .. } => format!("refuse {} {refusal:?}", reply.0),
+            Effect::Look { reply, looked } => match looked {
+                Looked::Placed(team) => format!("look {} placed {}", reply.0, team.key()),
+                Looked::Waiting(_) => format!("look {} waiting", reply.0),
+                Looked::Ended { status, .. } => format!("look {} ended {status}", reply.0),
+            },
+            Effect::Killed { problems, .. } => format!("killed {problems:?}"),
+            Effect::Command { link, command } => {
+                let what = match command {
+                    Command::Place(p) => format!("place {}", p.key),
+                    Command::TakeBack(k) => format!("take-back {k}"),
+                    Command::Signal { key, signal } => format!("signal {key} {signal}"),
+                    Command::Terminate { key, kill_after, .. } => {
+                        format!("terminate {key} {}", kill_after.as_secs())
+                    }
+                    Command::AcknowledgeEnd(k) => format!("acknowledge {k}"),
+                    Command::Discard(k) => format!("discard {k}"),
+                };
+                format!("-> {} {what}", link.0)
+            }
+            Effect::Welcome { link, .. } => format!("welcome {}", link.0),
+            Effect::RefuseLink { link, .. } => format!("refuse-link {}", link.0),
+            Effect::CloseLink { link } => format!("close-link {}", link.0),
+            Effect::SignalFront { apid, .. } => format!("usr1 {apid}"),
+            Effect::Tell { apid, news } => match news {
+                News::Placed => format!("tell {apid} placed"),
+                News::Running => format!("tell {apid} running"),
+                News::Ended { status, .. } => format!("tell {apid} ended {status}"),
+            },
+            Effect::Warn(_) => "warn".into(),
+        })
+        .collect()
+}
+
+fn report(s: &mut Scheduler, link: u64, report: Report) -> Vec<String> {
+    brief(&s.apply(at(1), Event::Report { link: LinkId(link), report: Box::new(report) }))
+}
+
+fn ended(k: Key, nids: &[u32], first: Option<Decisive>) -> Report {
+    Report::Ended(Box::new(HostEnd {
+        key: k,
+        nids: nids.iter().map(|n| Nid(*n)).collect(),
+        launched: true,
+        first,
+        ..HostEnd::default()
+    }))
+}
+
+#[test]
+fn a_posting_on_an_idle_machine_lives_and_ends() {
+    let mut s = ready(2, 2);
+    let effects = brief(&s.apply(at(1), posted(1, 3)));
+    assert_eq!(
+        effects,
+        [
+            "save 1.0 posted",
+            "log 1 posted",
+            "accept 1 1",
+            "save 1.1 placed",
+            "log 1 placed",
+            "-> 1 place 1.1",
+            "tell 1 placed",
+            "usr1 1",
+        ]
+    );
+    let looked = s.apply(at(1), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
+    assert_eq!(brief(&looked), ["look 9 placed 1.1"]);
+    assert_eq!(
+        report(&mut s, 1, Report::Launched(key(1, 1))),
+        ["save 1.1 launching lazy", "log 1 launched"]
+    );
+    assert_eq!(
+        report(&mut s, 1, Report::Running(key(1, 1))),
+        ["save 1.1 running lazy", "log 1 running", "tell 1 running"]
+    );
+    let bad = Decisive { at_ns: 5, cause: Cause::PeExit { rank: 2, nid: Nid(1), code: 3 } };
+    let end = ended(key(1, 1), &[0, 1], Some(bad));
+    assert_eq!(
+        report(&mut s, 1, end.clone()),
+        ["save 1.1 ended", "log 1 ended", "tell 1 ended 3", "-> 1 acknowledge 1.1"]
+    );
+    // Repeated because the acknowledgement was lost: acknowledged again, nothing else.
+    assert_eq!(report(&mut s, 1, end), ["-> 1 acknowledge 1.1"]);
+    assert_eq!(s.teams().count(), 0);
+}
+
+#[test]
+fn the_same_posting_twice_is_one_application() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 1));
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["accept 1 1"]);
+    assert_eq!(s.teams().count(), 1);
+}
+
+#[test]
+fn an_impossible_posting_is_refused_and_leaves_no_record() {
+    let mut s = ready(2, 2);
+    assert_eq!(brief(&s.apply(at(1), posted(1, 5))), ["refuse 1 Impossible"]);
+    assert_eq!(s.teams().count(), 0);
+}
+
+#[test]
+fn a_posting_waits_and_a_smaller_one_passes() {
+    let mut s = ready(2, 2);
+    s.apply(at(1), posted(1, 3));
+    assert_eq!(
+        brief(&s.apply(at(1), posted(2, 2))),
+        ["save 2.0 posted", "log 2 posted", "accept 2 2"]
+    );
+    let third = brief(&s.apply(at(1), posted(3, 1)));
+    assert!(third.contains(&"passed 2 1".into()), "{third:?}");
+    assert!(third.contains(&"-> 1 place 3.1".into()), "{third:?}");
+    let why = s.why(Apid(2)).expect("it waits").to_string();
+    assert!(why.contains("1 of alice"), "{why}");
+    let freed = report(&mut s, 1, ended(key(1, 1), &[0, 1], None));
+    assert!(freed.contains(&"-> 1 place 2.1".into()), "{freed:?}");
+}
+
+#[test]
+fn one_passed_over_too_often_is_waited_for() {
+    let settings = Settings { passed_over_max: 2, ..Settings::default() };
+    let mut s = Scheduler::new(machine(1, 2), settings);
+    link(&mut s, 1, &[0], &[]);
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), posted(2, 2));
+    let started = |e: Vec<Effect>| brief(&e).iter().any(|b| b.contains("place"));
+    assert!(started(s.apply(at(1), posted(3, 1))));
+    report(&mut s, 1, ended(key(3, 1), &[0], None));
+    assert!(started(s.apply(at(1), posted(4, 1))));
+    report(&mut s, 1, ended(key(4, 1), &[0], None));
+    // Twice passed: now a processor stays free for the wide one.
+    assert!(!started(s.apply(at(1), posted(5, 1))));
+    assert!(report(&mut s, 1, ended(key(1, 1), &[0], None)).contains(&"-> 1 place 2.1".into()));
+}
+
+#[test]
+fn a_silent_front_end_loses_its_place_and_waits_again() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    assert_eq!(s.deadline(), Some(61 * SECOND));
+    assert_eq!(brief(&s.apply(at(60), Event::Tick)), Vec::<String>::new());
+    let taken = brief(&s.apply(at(61), Event::Tick));
+    assert_eq!(taken, ["-> 1 take-back 1.1", "save 1.1 taking-back", "log 1 silent"]);
+    // Nothing is anybody else's before the node has said so.
+    assert!(!brief(&s.apply(at(62), posted(2, 2))).contains(&"-> 1 place 2.1".into()));
+    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    assert!(back.contains(&"save 1.1 lapsed".into()) && back.contains(&"-> 1 place 2.1".into()));
+    let looked = brief(&s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) }));
+    assert_eq!(looked, ["save 1.1 posted", "log 1 waiting", "look 9 waiting"]);
+    // It is again before those that came later, and gets a new incarnation.
+    s.apply(at(71), posted(3, 2));
+    let placed = report(&mut s, 1, ended(key(2, 1), &[0], None));
+    assert!(placed.contains(&"-> 1 place 1.2".into()), "{placed:?}");
+}
+
+#[test]
+fn a_launch_that_crosses_the_taking_back_stands() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(61), Event::Tick);
+    assert_eq!(
+        report(&mut s, 1, Report::Launched(key(1, 1))),
+        ["save 1.1 launching lazy", "log 1 launched"]
+    );
+    // The late acknowledgement of an older question changes nothing of it... it can't come from a
+    // node that launched; a stale incarnation has no effect either.
+    assert_eq!(report(&mut s, 1, Report::TakenBack(key(1, 9))), Vec::<String>::new());
+    assert_eq!(s.team(Apid(1)).expect("there").state, State::Launching);
+}
+
+#[test]
+fn a_report_of_an_older_incarnation_has_no_effect() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(61), Event::Tick);
+    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
+    s.apply(at(140), Event::Tick);
+    assert_eq!(s.team(Apid(1)).map(|t| (t.key(), t.state)), Some((key(1, 2), State::TakingBack)));
+    for stale in
+        [Report::TakenBack(key(1, 1)), Report::Launched(key(1, 1)), Report::Running(key(1, 1))]
+    {
+        assert_eq!(report(&mut s, 1, stale), Vec::<String>::new());
+    }
+    // An old end is acknowledged, so that the node forgets it; the present one is not ended by it.
+    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["-> 1 acknowledge 1.1"]);
+    assert_eq!(s.team(Apid(1)).map(|t| t.state), Some(State::TakingBack));
+}
+
+#[test]
+fn a_dead_front_end_takes_its_posting_with_it() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(1), posted(2, 1));
+    assert_eq!(
+        brief(&s.apply(at(2), Event::FrontGone { apid: Apid(2) })),
+        ["save 2.0 ended", "log 2 ended", "tell 2 ended 125"]
+    );
+    assert_eq!(
+        brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) })),
+        ["-> 1 take-back 1.1", "save 1.1 taking-back"]
+    );
+    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    assert_eq!(back, ["save 1.1 ended", "log 1 ended", "tell 1 ended 125"]);
+}
+
+#[test]
+fn killing_is_for_owners_and_administrators() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(1), posted(2, 2));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let mut kill = |apid, signal, uid, administrator| {
+        let apids = vec![Apid(apid)];
+        brief(&s.apply(at(2), Event::Kill { reply: ReplyId(7), apids, signal, uid, administrator }))
+    };
+    assert!(kill(1, 0, 1001, false)[0].contains("belongs to alice"));
+    assert!(kill(9, 0, 1000, false)[0].contains("there is no application 9"));
+    assert!(kill(2, 10, 1000, false)[0].contains("has not started"));
+    assert_eq!(
+        kill(1, 0, 0, true),
+        ["save 1.1 running", "-> 1 terminate 1.1 300", "log 1 signal", "killed [None]"]
+    );
+    assert_eq!(kill(1, 10, 1000, false), ["-> 1 signal 1.1 10", "log 1 signal", "killed [None]"]);
+    let waiting = kill(2, 0, 1000, false);
+    assert!(waiting.contains(&"tell 2 ended 143".into()), "{waiting:?}");
+}
+
+#[test]
+fn a_lost_link_frees_nothing() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), Event::LinkClosed { link: LinkId(1) });
+    assert_eq!(s.nodes().next().expect("a node").state, "suspect");
+    assert!(!brief(&s.apply(at(2), posted(2, 1))).iter().any(|e| e.contains("place")));
+    // The node comes back without it: the placement is sent again, and the other one placed.
+    let effects = brief(&link(&mut s, 2, &[0], &[]));
+    assert!(
+        effects.contains(&"-> 2 place 1.1".into()) && effects.contains(&"-> 2 place 2.1".into())
+    );
+}
+
+#[test]
+fn the_table_of_records_and_nodes() {
+    // A node that has something of which there is no record.
+    let mut s = ready(1, 2);
+    let effects = brief(&link(&mut s, 2, &[0], &[(key(77, 1), Phase::Running)]));
+    assert_eq!(effects, ["warn", "-> 2 discard 77.1"]);
+    // Running in the records, not there, same boot.
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 2, Report::Running(key(1, 1)));
+    let effects = brief(&link(&mut s, 3, &[0], &[]));
+    assert_eq!(effects, ["log 1 lost", "save 1.1 ended", "log 1 ended", "tell 1 ended 125"]);
+    // An older incarnation.
+    s.apply(at(1), posted(2, 2));
+    let effects =
+        brief(&link(&mut s, 4, &[0], &[(key(2, 0), Phase::Running), (key(2, 1), Phase::Running)]));
+    assert_eq!(
+        effects,
+        ["warn", "-> 4 discard 2.0", "save 2.1 running lazy", "log 2 running", "tell 2 running"]
+    );
+}
+
+#[test]
+fn two_hosts_end_one_after_the_other_and_the_earliest_cause_counts() {
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    let placed = brief(&s.apply(at(1), posted(1, 2)));
+    assert!(placed.contains(&"-> 1 place 1.1".into()) && placed.contains(&"-> 2 place 1.1".into()));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let cause =
+        |code, at_ns| Some(Decisive { at_ns, cause: Cause::PeExit { rank: 0, nid: Nid(0), code } });
+    let half = report(&mut s, 1, ended(key(1, 1), &[0], cause(5, 20)));
+    assert_eq!(half, ["save 1.1 running", "-> 1 acknowledge 1.1"]);
+    let whole = report(&mut s, 2, ended(key(1, 1), &[1], cause(6, 10)));
+    assert_eq!(whole[2], "tell 1 ended 6");
+}
+
+#[test]
+fn what_was_killed_goes_on_as_it_was() {
+    let mut s = ready(2, 2);
+    s.apply(at(1), posted(1, 3));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(1), posted(2, 2));
+    let records: Vec<Apteam> = s.teams().cloned().collect();
+    let (mut again, effects) =
+        Scheduler::restore(machine(2, 2), Settings::default(), records, BTreeMap::new(), 3, at(2));
+    assert_eq!(effects, []);
+    link(&mut again, 1, &[0, 1], &[(key(1, 1), Phase::Running)]);
+    link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)]);
+    let end = ended(key(1, 1), &[0, 1], None);
+    assert_eq!(report(&mut again, 1, end.clone()), {
+        let mut told = report(&mut s, 2, end);
+        told.iter_mut().for_each(|e| *e = e.replace("-> 2", "-> 1"));
+        told
+    });
+    assert_eq!(again.next_apid(), s.next_apid());
+}
+
+#[test]
+fn a_refused_store_leaves_nothing() {
+    let mut s = ready(1, 1);
+    s.apply(at(1), posted(1, 1));
+    let undone = s.apply(at(1), Event::StoreRefused { apid: Apid(1), why: "full".into() });
+    assert_eq!(brief(&undone), ["-> 1 discard 1.1", "warn"]);
+    assert!(brief(&s.apply(at(1), posted(1, 1))).contains(&"-> 1 place 2.1".into()));
+}
+
+#[test]
+fn one_user_only_where_there_is_no_privilege() {
+    let settings = Settings { only_uid: Some(61234), ..Settings::default() };
+    let mut s = Scheduler::new(machine(1, 1), settings);
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["refuse 1 NotAllowed"]);
+}
+
+#[test]
+fn ends_are_counted_by_kind() {
+    let mut ends = Vec::new();
+    let end = |code| crate::apteam::ending::EndCount {
+        end: PeEnd::Exit(code),
+        count: 1,
+        consequence: false,
+    };
+    for code in [1, 0, 1] {
+        crate::apteam::ending::count_end(&mut ends, end(code));
+    }
+    assert_eq!(
+        ends.iter().map(|e| (e.end, e.count)).collect::<Vec<_>>(),
+        [(PeEnd::Exit(0), 1), (PeEnd::Exit(1), 2)]
+    );
+}

@@ -1,0 +1,126 @@
+//! What apstat and its like are told: reading only.
+
+use super::Scheduler;
+use super::postings::shape_text;
+use crate::apteam::Apid;
+use crate::apteam::posting::Explanation;
+use crate::apteam::record::{Apteam, State};
+use crate::machine::{Nid, Node, format_nids};
+use crate::placement;
+
+/// One node, for a table.
+#[derive(Clone, Debug)]
+pub struct NodeView<'a> {
+    /// As configured.
+    pub node: &'a Node,
+    /// `free`, `busy`, `pending` (all its applications are placed, none launched) or `suspect` (no
+    /// apinit offers it).
+    pub state: &'static str,
+    /// Processors in use.
+    pub used: u32,
+    /// Applications on it.
+    pub apids: Vec<Apid>,
+    /// Their PEs on it.
+    pub pes: u32,
+    /// What its apinit says it can't do.
+    pub notes: Vec<String>,
+    /// The host's name.
+    pub host: String,
+}
+
+impl Scheduler {
+    /// Applications that have not ended, by number.
+    pub fn teams(&self) -> impl Iterator<Item = &Apteam> {
+        self.teams.values()
+    }
+
+    /// One of them.
+    pub fn team(&self, apid: Apid) -> Option<&Apteam> {
+        self.teams.get(&apid)
+    }
+
+    /// All nodes, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.machine.nodes.values().map(|node| {
+            let apids = self.occupancy.holders(node.nid);
+            let teams = || apids.iter().filter_map(|a| self.teams.get(a));
+            let link = self.offered.get(&node.nid).and_then(|l| self.links.get(l));
+            let state = if !link.is_some_and(|l| l.known) {
+                "suspect"
+            } else if apids.is_empty() {
+                "free"
+            } else if teams().all(|t| matches!(t.state, State::Placed | State::TakingBack)) {
+                "pending"
+            } else {
+                "busy"
+            };
+            let pes = teams()
+                .flat_map(|t| t.places.0.iter())
+                .filter(|p| p.nid == node.nid)
+                .map(|p| p.pes)
+                .sum();
+            NodeView {
+                node,
+                state,
+                used: self.occupancy.used(node.nid),
+                pes,
+                apids,
+                notes: link.map(|l| l.hello.notes.clone()).unwrap_or_default(),
+                host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
+            }
+        })
+    }
+
+    /// Why an application is where it is; the words that placement itself uses.
+    pub fn why(&self, apid: Apid) -> Option<Explanation> {
+        let team = self.teams.get(&apid)?;
+        let plain = |obstacle: String| Explanation { obstacle, ..Explanation::default() };
+        let nids = || format_nids(team.places.nids());
+        Some(match team.state {
+            State::Posted => self.why_waiting(team),
+            State::Lapsed => Explanation {
+                obstacle: format!(
+                    "application {apid} lost its place because its aprun did not answer"
+                ),
+                holder: team
+                    .front
+                    .map(|f| format!("aprun is process {}", f.pid))
+                    .unwrap_or_default(),
+                cure: "continue that aprun (kill -CONT), and it waits again".into(),
+            },
+            State::Placed => {
+                plain(format!("it is placed on NIDs {}; its aprun is to launch it", nids()))
+            }
+            State::TakingBack => Explanation {
+                obstacle: format!("its place on NIDs {} is being taken back", nids()),
+                ..Explanation::default()
+            },
+            State::Launching => plain(format!("it is being launched on NIDs {}", nids())),
+            State::Running => plain(format!("it runs on NIDs {}", nids())),
+            State::Ended => plain("it has ended".into()),
+        })
+    }
+
+    fn why_waiting(&self, team: &Apteam) -> Explanation {
+        let kept = self.kept_before(Some(team.apid));
+        match placement::place(&self.occupancy, &team.posting.shape, &kept) {
+            Err(no_room) => no_room.explain(|a| self.name_of(a)),
+            Ok(_) => Explanation {
+                obstacle: format!(
+                    "{} fits now and is placed next",
+                    shape_text(&team.posting.shape)
+                ),
+                ..Explanation::default()
+            },
+        }
+    }
+
+    /// The real processors that the apinit of a node may use, by number; empty while none calls.
+    pub fn cpus_of(&self, nid: Nid) -> &[u32] {
+        self.offered
+            .get(&nid)
+            .and_then(|l| self.links.get(l))
+            .map(|l| l.hello.cpus.as_slice())
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,641 @@
+//! PMI-1, the protocol by which the ranks of an MPI program find one another.
+//!
+//! Each PE has a socket to its shepherd (PMI_FD) and sends lines, `cmd=put kvsname=K key=k value=v`;
+//! nearly each has one line for an answer. Between them the PEs fill a space of keys and values:
+//! everybody puts how to reach him, all wait in a barrier, everybody gets what he wants to know.
+//!
+//! ```text
+//! PE                                      shepherd
+//! cmd=init pmi_version=1 pmi_subversion=1
+//!                                         cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0
+//! cmd=put kvsname=psched_12_1 key=P0 value=tcp#10.0.0.1
+//!                                         cmd=put_result rc=0 msg=success
+//! cmd=barrier_in                          (when all are there)
+//!                                         cmd=barrier_out rc=0
+//! cmd=get kvsname=psched_12_1 key=P1
+//!                                         cmd=get_result rc=0 msg=success value=tcp#10.0.0.2
+//! cmd=finalize
+//!                                         cmd=finalize_ack rc=0
+//! ```
+//!
+//! Across hosts it is the barrier that carries the keys: what the PEs of a host have put since the
+//! last one goes up with their arrival, and what all hosts have put comes down with the leave to go
+//! on. On a lone host the barrier ends here.
+//!
+//! What isn't PMI-1 is [`Effect::Garbage`], and ends that application and nothing else: a client
+//! that waits for an answer to something that nobody understands would wait for ever. Everything is
+//! bounded: lines, keys, values, and the whole space.
+
+use crate::apteam::talk::attach::PmiEntry;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The longest line that is read, in bytes. MPICH's own are at most 4,096.
+pub const LINE_MAX: usize = 16 * 1024;
+/// The longest name of a key-value space, as get_maxes tells it.
+pub const NAME_MAX: usize = 256;
+/// The longest key.
+pub const KEY_MAX: usize = 64;
+/// The longest value.
+pub const VALUE_MAX: usize = 1024;
+/// Bytes of keys and values that the PEs of one host may put between two barriers: they must fit in
+/// a frame.
+pub const FRESH_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of keys and values in all.
+pub const SPACE_MAX: usize = 64 * 1024 * 1024;
+/// Lines of one `mcmd` block: more is no spawn of anybody's.
+const BLOCK_LINES_MAX: u32 = 65_536;
+/// As much of a bad line as a message shows.
+const SHOWN_MAX: usize = 64;
+
+/// How far a PE is with MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Progress {
+    /// It has not said init.
+    #[default]
+    Outside,
+    /// After init: an exit now is one without finalize.
+    Inside,
+    /// After finalize.
+    Finalized,
+}
+
+/// What follows from a PE's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// To be sent to this PE.
+    Reply(u32, Bytes),
+    /// All PEs of this host are in the barrier, and the others are to be asked.
+    BarrierIn(Vec<PmiEntry>),
+    /// MPI_Abort.
+    Abort { rank: u32, code: i32 },
+    /// Not the protocol. Nothing more is read from this PE.
+    Garbage { rank: u32, text: String },
+    /// A line for the user.
+    Notice { rank: u32, text: String },
+}
+
+/// One PE's connection.
+#[derive(Debug, Default)]
+struct Client {
+    progress: Progress,
+    /// Bytes without their newline yet.
+    begun: Vec<u8>,
+    /// It waits in the barrier.
+    waits: bool,
+    /// It has sent garbage.
+    dead: bool,
+    block: Option<Block>,
+}
+
+/// An `mcmd` block under way: lines up to `endcmd`.
+#[derive(Debug, Default)]
+struct Block {
+    lines: u32,
+    /// Blocks of this request, and which one this is; a request is answered after its last.
+    total: u32,
+    so_far: u32,
+}
+
+/// The server of one host's part of an application.
+#[derive(Debug)]
+pub struct Pmi {
+    name: String,
+    width: u32,
+    mapping: String,
+    /// No other host has PEs.
+    alone: bool,
+    clients: BTreeMap<u32, Client>,
+    space: BTreeMap<Bytes, Bytes>,
+    space_bytes: usize,
+    /// Put since the last barrier.
+    fresh: BTreeMap<Bytes, Bytes>,
+    fresh_bytes: usize,
+    /// How many PEs wait in the barrier.
+    waiting: usize,
+}
+
+impl Pmi {
+    /// The server for PEs of these ranks, of `width` in the whole application. `name` is that of
+    /// its key-value space, `mapping` the value of PMI_process_mapping (empty: none).
+    pub fn new(
+        name: String,
+        width: u32,
+        mapping: String,
+        alone: bool,
+        ranks: impl IntoIterator<Item = u32>,
+    ) -> Pmi {
+        Pmi {
+            name,
+            width,
+            mapping,
+            alone,
+            clients: ranks.into_iter().map(|r| (r, Client::default())).collect(),
+            space: BTreeMap::new(),
+            space_bytes: 0,
+            fresh: BTreeMap::new(),
+            fresh_bytes: 0,
+            waiting: 0,
+        }
+    }
+
+    /// How far a PE is.
+    pub fn progress(&self, rank: u32) -> Progress {
+        self.clients.get(&rank).map_or(Progress::Outside, |c| c.progress)
+    }
+
+    /// What has to go up (again) for a barrier in which all PEs here wait.
+    pub fn barrier_under_way(&self) -> Option<Vec<PmiEntry>> {
+        let all = self.waiting > 0 && self.waiting == self.clients.len();
+        (all && !self.alone).then(|| self.fresh_entries())
+    }
+
+    /// Takes bytes of a PE, cut anywhere.
+    pub fn read(&mut self, rank: u32, mut bytes: &[u8]) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while let Some(client) = self.clients.get_mut(&rank) {
+            if client.dead {
+                break;
+            }
+            let end = bytes.iter().position(|b| *b == b'\n');
+            let more = end.unwrap_or(bytes.len());
+            if client.begun.len() + more > LINE_MAX {
+                self.garbage(rank, format!("a line of more than {LINE_MAX} bytes"), &mut effects);
+                break;
+            }
+            client.begun.extend_from_slice(&bytes[..more]);
+            let Some(end) = end else { break };
+            bytes = &bytes[end + 1..];
+            let line = std::mem::take(&mut client.begun);
+            if let Err(text) = self.line(rank, &line, &mut effects) {
+                self.garbage(rank, text, &mut effects);
+            }
+        }
+        effects
+    }
+
+    /// The barrier is complete on all hosts: these were put since the last one.
+    pub fn barrier_out(&mut self, entries: Vec<PmiEntry>) -> Vec<Effect> {
+        for PmiEntry { key, value } in entries {
+            // What does not fit is not found by the PEs, which say so by themselves.
+            let _ = self.insert(key, value);
+        }
+        self.let_out()
+    }
+
+    fn let_out(&mut self) -> Vec<Effect> {
+        self.fresh.clear();
+        self.fresh_bytes = 0;
+        self.waiting = 0;
+        let waiting = self.clients.iter_mut().filter(|(_, c)| c.waits);
+        waiting
+            .map(|(rank, client)| {
+                client.waits = false;
+                Effect::Reply(*rank, Bytes::from_static(b"cmd=barrier_out rc=0\n"))
+            })
+            .collect()
+    }
+
+    fn fresh_entries(&self) -> Vec<PmiEntry> {
+        let entry =
+            |(key, value): (&Bytes, &Bytes)| PmiEntry { key: key.clone(), value: value.clone() };
+        self.fresh.iter().map(entry).collect()
+    }
+
+    fn garbage(&mut self, rank: u32, text: String, effects: &mut Vec<Effect>) {
+        if let Some(client) = self.clients.get_mut(&rank) {
+            client.dead = true;
+            client.begun = Vec::new();
+        }
+        effects.push(Effect::Garbage { rank, text });
+    }
+
+    fn line(&mut self, rank: u32, line: &[u8], effects: &mut Vec<Effect>) -> Result<(), String> {
+        let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
+        if let Some(block) = &mut client.block {
+            if block_line(block, line)? {
+                let last = block.so_far >= block.total;
+                client.block = None;
+                if last {
+                    let answer = "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n";
+                    effects.push(Effect::Reply(rank, answer.into()));
+                    let text = "called MPI_Comm_spawn, which is refused: an application has the \
+                                PEs that its placement has; start the others with it (-n)";
+                    effects.push(Effect::Notice { rank, text: text.into() });
+                }
+            }
+            return Ok(());
+        }
+        let words = Words::parse(line)?;
+        match (words.first, words.command) {
+            (b"mcmd", b"spawn") => {
+                client.block = Some(Block { lines: 0, total: 1, so_far: 1 });
+                Ok(())
+            }
+            (b"cmd", command) => self.command(rank, command, &words, effects),
+            _ => Err(format!("{} is no command", shown(line))),
+        }
+    }
+
+    fn command(
+        &mut self,
+        rank: u32,
+        command: &[u8],
+        words: &Words<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
+        let answer: String = match command {
+            b"init" => {
+                client.progress = Progress::Inside;
+                // Version 1.1 is the only one there is; a client of another says so by rc.
+                let rc = if words.get(b"pmi_version") == Some(b"1") { 0 } else { -1 };
+                format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}\n")
+            }
+            b"get_maxes" => format!(
+                "cmd=maxes rc=0 kvsname_max={NAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX}\n"
+            ),
+            b"get_appnum" => "cmd=appnum rc=0 appnum=0\n".into(),
+            b"get_my_kvsname" => format!("cmd=my_kvsname rc=0 kvsname={}\n", self.name),
+            b"get_universe_size" => format!("cmd=universe_size rc=0 size={}\n", self.width),
+            b"put" => self.put(words)?,
+            b"get" => return self.get(rank, words, effects),
+            b"getbyidx" => "cmd=getbyidx_results rc=-1 reason=not_supported\n".into(),
+            b"create_kvs" => "cmd=newkvs rc=-1 msg=not_supported\n".into(),
+            b"destroy_kvs" => "cmd=kvs_destroyed rc=0\n".into(),
+            b"publish_name" => "cmd=publish_result rc=-1 msg=not_supported\n".into(),
+            b"lookup_name" => "cmd=lookup_result rc=-1 msg=not_supported\n".into(),
+            b"unpublish_name" => "cmd=unpublish_result rc=-1 msg=not_supported\n".into(),
+            b"barrier_in" => {
+                if client.waits {
+                    return Err("barrier_in twice without a barrier_out between".into());
+                }
+                client.waits = true;
+                self.waiting += 1;
+                if self.waiting == self.clients.len() {
+                    if self.alone {
+                        effects.extend(self.let_out());
+                    } else {
+                        effects.push(Effect::BarrierIn(self.fresh_entries()));
+                    }
+                }
+                return Ok(());
+            }
+            b"finalize" => {
+                client.progress = Progress::Finalized;
+                "cmd=finalize_ack rc=0\n".into()
+            }
+            b"abort" => {
+                let code = words.number(b"exitcode")?.unwrap_or(1);
+                effects.push(Effect::Abort { rank, code });
+                return Ok(());
+            }
+            other => return Err(format!("the unknown command {}", shown(other))),
+        };
+        effects.push(Effect::Reply(rank, answer.into()));
+        Ok(())
+    }
+
+    fn put(&mut self, words: &Words<'_>) -> Result<String, String> {
+        let key = words.get(b"key").ok_or("a put without a key")?;
+        let value = words.get(b"value").ok_or("a put without a value")?;
+        let size = key.len() + value.len();
+        let refusal = if !self.is_ours(words) {
+            "unknown_kvsname"
+        } else if key.len() > KEY_MAX {
+            "key_too_long"
+        } else if value.len() > VALUE_MAX {
+            "value_too_long"
+        } else if self.fresh_bytes + size > FRESH_MAX {
+            "kvs_full"
+        } else {
+            let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+            match self.insert(key.clone(), value.clone()) {
+                Err(Full) => "kvs_full",
+                Ok(()) => {
+                    // A key put twice is counted twice, which errs on the safe side.
+                    self.fresh_bytes += size;
+                    self.fresh.insert(key, value);
+                    return Ok("cmd=put_result rc=0 msg=success\n".into());
+                }
+            }
+        };
+        Ok(format!("cmd=put_result rc=-1 msg={refusal}\n"))
+    }
+
+    fn get(&self, rank: u32, words: &Words<'_>, effects: &mut Vec<Effect>) -> Result<(), String> {
+        let key = words.get(b"key").ok_or("a get without a key")?;
+        let mapping = self.mapping.as_bytes();
+        let found = if !self.is_ours(words) {
+            None
+        } else if key == b"PMI_process_mapping" {
+            // Without it, or when it is longer than a value may be, MPICH goes by host names.
+            Some(mapping).filter(|m| !m.is_empty() && m.len() <= VALUE_MAX)
+        } else {
+            self.space.get(key).map(|v| &v[..])
+        };
+        let answer = match found {
+            Some(value) => [b"cmd=get_result rc=0 msg=success value=", value, b"\n"].concat(),
+            None => b"cmd=get_result rc=-1 msg=key_not_found value=unknown\n".to_vec(),
+        };
+        effects.push(Effect::Reply(rank, answer.into()));
+        Ok(())
+    }
+
+    /// Whether a command means our key-value space: by its name, or by none.
+    fn is_ours(&self, words: &Words<'_>) -> bool {
+        words.get(b"kvsname").is_none_or(|name| name == self.name.as_bytes())
+    }
+
+    fn insert(&mut self, key: Bytes, value: Bytes) -> Result<(), Full> {
+        let old = self.space.get(&key).map_or(0, |v| key.len() + v.len());
+        let size = self.space_bytes - old + key.len() + value.len();
+        if size > SPACE_MAX {
+            return Err(Full);
+        }
+        self.space_bytes = size;
+        self.space.insert(key, value);
+        Ok(())
+    }
+}
+
+/// The key-value space holds [`SPACE_MAX`] bytes already.
+struct Full;
+
+/// Takes a line of an `mcmd` block; whether it was the last one.
+fn block_line(block: &mut Block, line: &[u8]) -> Result<bool, String> {
+    if line == b"endcmd" {
+        return Ok(true);
+    }
+    block.lines += 1;
+    if block.lines > BLOCK_LINES_MAX {
+        return Err(format!("a spawn of more than {BLOCK_LINES_MAX} lines"));
+    }
+    // Values here may hold blanks: argN=what the user gave.
+    let cut = line.iter().position(|b| *b == b'=');
+    let (key, value) = match cut {
+        Some(cut) => (&line[..cut], &line[cut + 1..]),
+        None => return Err(format!("{} within a spawn", shown(line))),
+    };
+    let number = || std::str::from_utf8(value).ok().and_then(|v| v.trim().parse().ok());
+    match key {
+        b"totspawns" => block.total = number().ok_or("totspawns is not a number")?,
+        b"spawnssofar" => block.so_far = number().ok_or("spawnssofar is not a number")?,
+        _ => {}
+    }
+    Ok(false)
+}
+
+/// A line, taken apart.
+struct Words<'a> {
+    /// `cmd` or `mcmd`.
+    first: &'a [u8],
+    /// What it is set to.
+    command: &'a [u8],
+    /// The others.
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    fn parse(line: &'a [u8]) -> Result<Words<'a>, String> {
+        let mut words = words(line);
+        let is_no_command = || format!("{} is no command", shown(line));
+        let (first, command) = words.next().and_then(cut).ok_or_else(is_no_command)?;
+        if first != b"cmd" && first != b"mcmd" {
+            return Err(is_no_command());
+        }
+        if let Some(bad) = words.find(|word| cut(word).is_none()) {
+            return Err(format!("{} in a command, where key=value belongs", shown(bad)));
+        }
+        Ok(Words { first, command, rest: line })
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
+        words(self.rest).filter_map(cut).find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    fn number(&self, key: &[u8]) -> Result<Option<i32>, String> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        number.map(Some).ok_or_else(|| format!("{} where a number belongs", shown(value)))
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|b| *b == b' ').filter(|word| !word.is_empty())
+}
+
+fn cut(word: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = word.iter().position(|b| *b == b'=')?;
+    Some((&word[..at], &word[at + 1..]))
+}
+
+/// Foreign bytes, fit for a message: short, and nothing that a terminal obeys.
+fn shown(bytes: &[u8]) -> String {
+    let text = bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii();
+    let more = if bytes.len() > SHOWN_MAX { "..." } else { "" };
+    format!("\"{text}{more}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn server(alone: bool) -> Pmi {
+        Pmi::new("psched_12_1".into(), 4, "(vector,(0,1,4))".into(), alone, [0, 1])
+    }
+
+    /// The text of the only answer.
+    fn ask(pmi: &mut Pmi, rank: u32, line: &str) -> String {
+        match &pmi.read(rank, format!("{line}\n").as_bytes())[..] {
+            [Effect::Reply(to, text)] if *to == rank => {
+                String::from_utf8(text.to_vec()).expect("ascii").trim_end().to_owned()
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_conversation_of_an_mpich_rank() {
+        let mut pmi = server(true);
+        for (line, answer) in [
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+            ),
+            ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
+            ("cmd=get_appnum", "cmd=appnum rc=0 appnum=0"),
+            ("cmd=get_universe_size", "cmd=universe_size rc=0 size=4"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=psched_12_1"),
+            (
+                "cmd=get kvsname=psched_12_1 key=PMI_process_mapping",
+                "cmd=get_result rc=0 msg=success value=(vector,(0,1,4))",
+            ),
+            ("cmd=put kvsname=psched_12_1 key=P0 value=a=b#c", "cmd=put_result rc=0 msg=success"),
+            ("cmd=get kvsname=psched_12_1 key=P0", "cmd=get_result rc=0 msg=success value=a=b#c"),
+            (
+                "cmd=get kvsname=other key=P0",
+                "cmd=get_result rc=-1 msg=key_not_found value=unknown",
+            ),
+            ("cmd=publish_name service=s port=p", "cmd=publish_result rc=-1 msg=not_supported"),
+            ("cmd=finalize", "cmd=finalize_ack rc=0"),
+        ] {
+            assert_eq!(ask(&mut pmi, 0, line), answer);
+        }
+        assert_eq!((pmi.progress(0), pmi.progress(1)), (Progress::Finalized, Progress::Outside));
+    }
+
+    #[test]
+    fn a_barrier_alone_ends_here() {
+        let mut pmi = server(true);
+        assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), []);
+        let out = Bytes::from_static(b"cmd=barrier_out rc=0\n");
+        assert_eq!(
+            pmi.read(0, b"cmd=barrier_in\n"),
+            [Effect::Reply(0, out.clone()), Effect::Reply(1, out)]
+        );
+    }
+
+    #[test]
+    fn a_barrier_across_hosts_carries_what_was_put() {
+        let mut pmi = server(false);
+        ask(&mut pmi, 0, "cmd=put kvsname=psched_12_1 key=P0 value=here");
+        assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), []);
+        assert_eq!(pmi.barrier_under_way(), None);
+        let entry = |k: &str, v: &str| PmiEntry {
+            key: Bytes::copy_from_slice(k.as_bytes()),
+            value: Bytes::copy_from_slice(v.as_bytes()),
+        };
+        let up = vec![entry("P0", "here")];
+        assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), [Effect::BarrierIn(up.clone())]);
+        assert_eq!(pmi.barrier_under_way(), Some(up.clone()));
+        let out = pmi.barrier_out(vec![entry("P0", "here"), entry("P2", "there")]);
+        assert_eq!(out.len(), 2);
+        assert_eq!(pmi.barrier_under_way(), None);
+        assert_eq!(
+            ask(&mut pmi, 1, "cmd=get kvsname=psched_12_1 key=P2"),
+            "cmd=get_result rc=0 msg=success value=there"
+        );
+        // The next barrier carries only what is new.
+        assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), []);
+        assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), [Effect::BarrierIn(vec![])]);
+    }
+
+    #[test]
+    fn spawn_is_refused_after_its_last_block() {
+        let mut pmi = server(true);
+        let block = "mcmd=spawn\nnprocs=1\nexecname=./a b\ntotspawns=2\nspawnssofar=1\nendcmd\n";
+        assert_eq!(pmi.read(0, block.as_bytes()), []);
+        let effects = pmi.read(0, block.replace("sofar=1", "sofar=2").as_bytes());
+        let [Effect::Reply(0, answer), Effect::Notice { rank: 0, .. }] = &effects[..] else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(&answer[..], b"cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n");
+    }
+
+    #[test]
+    fn abort_has_its_code() {
+        let mut pmi = server(true);
+        let abort = |code| [Effect::Abort { rank: 0, code }];
+        assert_eq!(pmi.read(0, b"cmd=abort exitcode=3\n"), abort(3));
+        assert_eq!(pmi.read(0, b"cmd=abort exitcode=-1\n"), abort(-1));
+        assert_eq!(pmi.read(0, b"cmd=abort\n"), abort(1));
+    }
+
+    #[test]
+    fn garbage_is_named_once_and_harms_nobody_else() {
+        for (bytes, text) in [
+            (&b"hello\n"[..], "\"hello\" is no command"),
+            (b"\n", "\"\" is no command"),
+            (b"cmd=dance\n", "the unknown command \"dance\""),
+            (b"cmd=put key=a\x1b value\n", "\"value\" in a command, where key=value belongs"),
+            (b"cmd=abort exitcode=x\n", "\"x\" where a number belongs"),
+            (b"cmd=\x1b[2J\n", "the unknown command \"\\x1b[2J\""),
+            (b"cmd=barrier_in\ncmd=barrier_in\n", "barrier_in twice without a barrier_out between"),
+        ] {
+            let mut pmi = server(true);
+            assert_eq!(pmi.read(0, bytes), [Effect::Garbage { rank: 0, text: text.into() }]);
+            assert_eq!(pmi.read(0, b"hello\n"), []);
+            assert_eq!(ask(&mut pmi, 1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() {
+        let mut pmi = server(true);
+        let long = "k".repeat(KEY_MAX + 1);
+        assert_eq!(
+            ask(&mut pmi, 0, &format!("cmd=put key={long} value=v")),
+            "cmd=put_result rc=-1 msg=key_too_long"
+        );
+        let long = "v".repeat(VALUE_MAX + 1);
+        assert_eq!(
+            ask(&mut pmi, 0, &format!("cmd=put key=k value={long}")),
+            "cmd=put_result rc=-1 msg=value_too_long"
+        );
+        let endless = vec![b'x'; LINE_MAX + 1];
+        assert!(matches!(&pmi.read(0, &endless)[..], [Effect::Garbage { rank: 0, .. }]));
+    }
+
+    #[test]
+    fn the_space_between_barriers_is_bounded() {
+        let mut pmi = server(true);
+        let value = "v".repeat(VALUE_MAX);
+        let put = |i: usize| format!("cmd=put key={i:04} value={value}");
+        let room = FRESH_MAX / (4 + VALUE_MAX);
+        for i in 0..room {
+            assert_eq!(ask(&mut pmi, 0, &put(i)), "cmd=put_result rc=0 msg=success");
+        }
+        assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=-1 msg=kvs_full");
+        pmi.read(0, b"cmd=barrier_in\n");
+        pmi.read(1, b"cmd=barrier_in\n");
+        assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=0 msg=success");
+    }
+
+    const LINES: [&str; 10] = [
+        "cmd=init pmi_version=1 pmi_subversion=1\n",
+        "cmd=get_maxes\n",
+        "cmd=put kvsname=psched_12_1 key=a value=b\n",
+        "cmd=get kvsname=psched_12_1 key=a\n",
+        "cmd=barrier_in\n",
+        "mcmd=spawn\nnprocs=2\nendcmd\n",
+        "cmd=finalize\n",
+        "cmd=abort exitcode=7\n",
+        "rubbish\n",
+        "cmd=put key=\n",
+    ];
+
+    proptest! {
+        #[test]
+        fn random_bytes_do_no_harm(chunks in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
+            let mut pmi = server(true);
+            for chunk in &chunks {
+                for effect in pmi.read(0, chunk) {
+                    prop_assert!(matches!(effect, Effect::Garbage { rank: 0, .. }), "{effect:?}");
+                }
+            }
+            prop_assert_eq!(ask(&mut pmi, 1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+        }
+
+        #[test]
+        fn where_reads_are_cut_does_not_matter(
+            lines in prop::collection::vec(0..LINES.len(), 0..12),
+            cuts in prop::collection::vec(1usize..20, 1..40),
+        ) {
+            let text: String = lines.iter().map(|i| LINES[*i]).collect();
+            let whole = server(true).read(0, text.as_bytes());
+            let mut pmi = server(true);
+            let (mut rest, mut pieces) = (text.as_bytes(), Vec::new());
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, after) = rest.split_at(rest.len().min(*cut));
+                pieces.extend(pmi.read(0, piece));
+                rest = after;
+            }
+            prop_assert_eq!(whole, pieces);
+        }
+    }
+}
