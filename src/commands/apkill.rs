@@ -80,7 +80,7 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<Vec<String>, String> {
         Ok(Ok(reply)) => {
             Ok(reply.into_inner().problems.into_iter().filter(|p| !p.is_empty()).collect())
         }
-        Ok(Err(status)) => Err(status_text(&status)),
+        Ok(Err(status)) => Err(status_text(status)),
         Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
     }
 }

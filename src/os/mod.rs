@@ -7,11 +7,8 @@
 #![allow(unsafe_code)]
 
 pub mod fork;
-<<<<<<< HEAD
 pub mod inherit;
-=======
 pub mod instance;
->>>>>>> start
 pub mod peer;
 pub mod spawn;
 pub mod watch;

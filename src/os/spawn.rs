@@ -87,8 +87,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: pipe2 has just made both; nobody else owns them.
-    let (failure, tell) =
-        unsafe { (OwnedFd::from_raw_fd(pipe[0]), OwnedFd::from_raw_fd(pipe[1])) };
+    let (failure, tell) = unsafe { (OwnedFd::from_raw_fd(pipe[0]), OwnedFd::from_raw_fd(pipe[1])) };
     let mut pidfd: c_int = -1;
     let mut args = CloneArgs {
         flags: CLONE_PIDFD,
@@ -111,9 +110,8 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     };
     // SAFETY: no memory is shared and there is no stack of its own: this is fork, and in the child
     // nothing but `become_program` runs, which never returns.
-    let pid = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut args, std::mem::size_of::<CloneArgs>())
-    };
+    let pid =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, std::mem::size_of::<CloneArgs>()) };
     if pid == 0 {
         // SAFETY: all pointers live in this frame, of which the child has a copy.
         unsafe {

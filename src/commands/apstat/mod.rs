@@ -169,7 +169,7 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
     ) -> Result<T, String> {
         match tokio::time::timeout(ANSWER_BOUND, call).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
-            Ok(Err(status)) => Err(status_text(&status)),
+            Ok(Err(status)) => Err(status_text(status)),
             Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
         }
     }
