@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn processors_beyond_1024_have_their_bit() {
-        assert_eq!(cpu_mask(&[]), Vec::<u64>::new());
+        assert!(cpu_mask(&[]).is_empty());
         assert_eq!(cpu_mask(&[0, 3]), [9]);
         let mask = cpu_mask(&[2050]);
         assert_eq!((mask.len(), mask[32]), (33, 4));
