@@ -1,1 +1,216 @@
-//! (empty)
+//! Calling psched, or an apinit, on its unix socket.
+//!
+//! [`connect`] opens the socket itself before tonic sees it, because tonic's own error for a socket
+//! that is not there is `transport error`; here it is a sentence that names the path and the cure.
+//! The channel connects anew by itself when a call finds the connection broken; that call fails, and
+//! what it says goes through [`status_text`].
+//!
+//! ```no_run
+//! use psched::rpc::{connect::{connect, socket_path, status_text}, pb};
+//! # async fn example() -> Result<(), String> {
+//! let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+//! let mut psched = pb::psched_client::PschedClient::new(channel);
+//! let list = psched.list(pb::ListRequest::default()).await.map_err(status_text)?;
+//! # Ok(())
+//! # }
+//! ```
+
+use super::listen::PATH_MAX;
+use hyper_util::rt::TokioIo;
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// The environment variable that names psched's socket.
+pub const SOCKET_VARIABLE: &str = "PSCHED_SOCKET";
+/// psched's socket where that variable is not set.
+pub const SOCKET_DEFAULT: &str = "/run/psched/psched.sock";
+
+/// HTTP/2's flow-control window for one stream, in bytes: output of an application is the only thing
+/// that is ever large. (HTTP/2's own 64 KiB is one small message of output at a time.)
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same for all streams of a connection together.
+const CONNECTION_WINDOW: u32 = 2 << 20;
+
+/// How often, and after how long each time, a listener with a full backlog is tried again.
+const BUSY_TRIES: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// psched's socket: `$PSCHED_SOCKET`, or the machine's.
+pub fn socket_path() -> PathBuf {
+    path_of(std::env::var_os(SOCKET_VARIABLE))
+}
+
+/// A variable that is set to nothing counts as not set.
+fn path_of(variable: Option<OsString>) -> PathBuf {
+    match variable {
+        Some(path) if !path.is_empty() => path.into(),
+        _ => SOCKET_DEFAULT.into(),
+    }
+}
+
+/// Why nobody was reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no socket, or it is nobody's any more.
+    #[error("no psched answers on {0}: start one with `psched start`, or set PSCHED_SOCKET")]
+    NobodyAnswers(PathBuf),
+    /// The socket, or a directory above it, is closed to the caller.
+    #[error(
+        "not allowed to connect to {0}: ask who runs psched to open it to you, or start your own \
+         with `psched start`"
+    )]
+    NotAllowed(PathBuf),
+    /// It does not accept, and its backlog is full.
+    #[error("psched does not take connections on {0} just now: it is stopped or overloaded")]
+    Busy(PathBuf),
+    /// The path does not fit a socket's address.
+    #[error(
+        "the path of the socket {0} is longer than the {PATH_MAX} bytes that Linux takes: set \
+         PSCHED_SOCKET to a shorter one"
+    )]
+    TooLong(PathBuf),
+    /// Anything else that the system says.
+    #[error("can't connect to {path}: {source}")]
+    System {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// HTTP/2 did not begin.
+    #[error("connected to {path}, but it does not speak psched's protocol: {reason}")]
+    Protocol {
+        /// Where.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl ConnectError {
+    /// Whether it may be otherwise in a moment: psched is being restarted, say.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            ConnectError::NobodyAnswers(_) | ConnectError::Busy(_) | ConnectError::Protocol { .. }
+        )
+    }
+}
+
+/// Connects to a unix socket.
+///
+/// # Errors
+/// See [`ConnectError`]: each says what to do.
+pub async fn connect(path: &Path) -> Result<Channel, ConnectError> {
+    let mut first = Some(open(path).await?);
+    let again = path.to_owned();
+    // h2 refuses a path as :authority, and servers in other languages want one, so it is a name.
+    let endpoint = Endpoint::from_static("http://localhost")
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    let connector = tower::service_fn(move |_| {
+        let ready = first.take();
+        let path = again.clone();
+        async move {
+            match ready {
+                Some(stream) => Ok::<_, ConnectError>(TokioIo::new(stream)),
+                None => Ok(TokioIo::new(open(&path).await?)),
+            }
+        }
+    });
+    endpoint.connect_with_connector(connector).await.map_err(|error| ConnectError::Protocol {
+        path: path.to_owned(),
+        reason: chain(error.source().unwrap_or(&error)),
+    })
+}
+
+/// The connection itself.
+async fn open(path: &Path) -> Result<UnixStream, ConnectError> {
+    if path.as_os_str().as_bytes().len() > PATH_MAX {
+        return Err(ConnectError::TooLong(path.to_owned()));
+    }
+    let mut tries = 0;
+    loop {
+        let error = match UnixStream::connect(path).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                return Err(ConnectError::NobodyAnswers(path));
+            }
+            io::ErrorKind::PermissionDenied => return Err(ConnectError::NotAllowed(path)),
+            io::ErrorKind::WouldBlock if tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            io::ErrorKind::WouldBlock => return Err(ConnectError::Busy(path)),
+            _ => return Err(ConnectError::System { path, source: error }),
+        }
+    }
+}
+
+/// A failed call in plain words: what the other side said, or what became of the connection.
+pub fn status_text(status: Status) -> String {
+    let Some(source) = status.source() else {
+        // From the other side, whose messages are sentences.
+        return match (status.message(), status.code()) {
+            ("", Code::Unimplemented) => {
+                "the other side does not know this request: it is of an older release".to_owned()
+            }
+            ("", code) => format!("refused without a reason ({})", code.description()),
+            (message, _) => message.to_owned(),
+        };
+    };
+    if let Some(error) = find::<ConnectError>(source) {
+        return error.to_string();
+    }
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded if status.message() == "Timeout expired" => {
+            "no answer in time".to_owned()
+        }
+        _ => format!("the connection broke: {}", chain(source)),
+    }
+}
+
+/// The error of this kind in a chain of sources.
+fn find<'a, E: std::error::Error + 'static>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a E> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// An error and what it came from, each thing said once. (Many an error's text already ends with
+/// that of its source, and some say nothing but that there is one.)
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    const EMPTY: [&str; 3] = ["transport error", "connection error", "Service was not ready"];
+    let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
+    let telling = texts.iter().filter(|text| !EMPTY.contains(&text.as_str()));
+    let said = telling.fold(String::new(), |said, more| match said.contains(more.as_str()) {
+        true => said,
+        false if said.is_empty() => more.clone(),
+        false => format!("{said}: {more}"),
+    });
+    if said.is_empty() { texts.concat() } else { said }
+}
+
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    // No chain is as long; a source that leads back to itself would be endless.
+    std::iter::successors(Some(error), |cause: &&'a (dyn std::error::Error + 'static)| {
+        (*cause).source()
+    })
+    .take(32)
+}
+
+#[cfg(test)]
+mod tests;

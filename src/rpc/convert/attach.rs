@@ -1,0 +1,257 @@
+//! A front end and an apinit: the launch, stdio, PMI.
+
+use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
+use crate::apteam::Ticket;
+use crate::apteam::launch::{Binding, FileIdentity, Launch, Limit};
+use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, PmiEntry, ToApinit};
+use crate::machine::Nid;
+use crate::rpc::pb;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// More limits than Linux has kinds of (16).
+const LIMITS_MAX: usize = 64;
+
+impl From<Limit> for pb::Limit {
+    fn from(limit: Limit) -> Self {
+        Self { resource: limit.resource, soft: limit.soft }
+    }
+}
+
+impl TryFrom<pb::Limit> for Limit {
+    type Error = Malformed;
+    fn try_from(limit: pb::Limit) -> Result<Self, Malformed> {
+        let resource = Field("Limit", "resource").between(limit.resource, 0, LIMITS_MAX as u32)?;
+        Ok(Limit { resource, soft: limit.soft })
+    }
+}
+
+impl From<FileIdentity> for pb::FileIdentity {
+    fn from(identity: FileIdentity) -> Self {
+        let FileIdentity { device, inode, size, mtime_ns } = identity;
+        Self { device, inode, size, mtime_ns }
+    }
+}
+
+impl TryFrom<pb::FileIdentity> for FileIdentity {
+    type Error = Malformed;
+    fn try_from(identity: pb::FileIdentity) -> Result<Self, Malformed> {
+        let pb::FileIdentity { device, inode, size, mtime_ns } = identity;
+        Ok(FileIdentity { device, inode, size, mtime_ns })
+    }
+}
+
+impl From<Launch> for pb::Launch {
+    fn from(launch: Launch) -> Self {
+        let binding = match launch.binding {
+            Binding::Cpu => pb::launch::Binding::Cpu,
+            Binding::None => pb::launch::Binding::None,
+        };
+        Self {
+            executable: launch.executable.into(),
+            arguments: all(launch.arguments),
+            environment: all(launch.environment),
+            directory: launch.directory.into(),
+            umask: launch.umask,
+            limits: all(launch.limits),
+            binding: binding.into(),
+            pmi: launch.pmi,
+            whole_lines: launch.whole_lines,
+            identity: launch.identity.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<pb::Launch> for Launch {
+    type Error = Malformed;
+    fn try_from(launch: pb::Launch) -> Result<Self, Malformed> {
+        let of = |field| Field("Launch", field);
+        let binding = match pb::launch::Binding::try_from(launch.binding) {
+            Ok(pb::launch::Binding::Cpu) => Binding::Cpu,
+            Ok(pb::launch::Binding::None) => Binding::None,
+            Err(_) => return of("binding").wrong(format_args!("{} is no kind", launch.binding)),
+        };
+        if launch.executable.is_empty() {
+            return of("executable").wrong("it is missing");
+        }
+        Ok(Launch {
+            executable: of("executable").c_string(launch.executable)?,
+            arguments: of("arguments").c_strings(launch.arguments)?,
+            environment: of("environment").c_strings(launch.environment)?,
+            directory: of("directory").c_string(launch.directory)?,
+            umask: of("umask").between(launch.umask, 0, 0o777)?,
+            limits: of("limits").list(launch.limits, LIMITS_MAX)?,
+            binding,
+            pmi: launch.pmi,
+            whole_lines: launch.whole_lines,
+            identity: of("identity").maybe(launch.identity)?,
+        })
+    }
+}
+
+impl From<OutputTaken> for pb::OutputTaken {
+    fn from(taken: OutputTaken) -> Self {
+        Self { source: taken.source, offset: taken.offset }
+    }
+}
+
+impl TryFrom<pb::OutputTaken> for OutputTaken {
+    type Error = Malformed;
+    fn try_from(taken: pb::OutputTaken) -> Result<Self, Malformed> {
+        Ok(OutputTaken { source: taken.source, offset: taken.offset })
+    }
+}
+
+impl From<PmiEntry> for pb::PmiEntry {
+    fn from(entry: PmiEntry) -> Self {
+        Self { key: entry.key, value: entry.value }
+    }
+}
+
+impl TryFrom<pb::PmiEntry> for PmiEntry {
+    type Error = Malformed;
+    fn try_from(entry: pb::PmiEntry) -> Result<Self, Malformed> {
+        let key = Field("PmiEntry", "key").data(entry.key)?;
+        Ok(PmiEntry { key, value: Field("PmiEntry", "value").data(entry.value)? })
+    }
+}
+
+impl From<Vec<PmiEntry>> for pb::PmiEntries {
+    fn from(entries: Vec<PmiEntry>) -> Self {
+        Self { entries: all(entries) }
+    }
+}
+
+impl TryFrom<pb::PmiEntries> for Vec<PmiEntry> {
+    type Error = Malformed;
+    fn try_from(entries: pb::PmiEntries) -> Result<Self, Malformed> {
+        Field("PmiEntries", "entries").list(entries.entries, LONG_LIST_MAX)
+    }
+}
+
+impl From<Output> for pb::Output {
+    fn from(output: Output) -> Self {
+        let Output { source, offset, rank, nid, stderr, data } = output;
+        Self { source, offset, rank, nid: nid.0, stderr, data }
+    }
+}
+
+impl TryFrom<pb::Output> for Output {
+    type Error = Malformed;
+    fn try_from(output: pb::Output) -> Result<Self, Malformed> {
+        let pb::Output { source, offset, rank, nid, stderr, data } = output;
+        let data = Field("Output", "data").data(data)?;
+        // What follows adds the two.
+        if offset.checked_add(data.len() as u64).is_none() {
+            return Field("Output", "offset").wrong("it is beyond any output");
+        }
+        Ok(Output { source, offset, rank, nid: Nid(nid), stderr, data })
+    }
+}
+
+impl From<ToApinit> for pb::ToApinit {
+    fn from(message: ToApinit) -> Self {
+        use pb::to_apinit::Message;
+        let message = match message {
+            ToApinit::Launch { key, ticket, launch } => Message::Launch(pb::LaunchRequest {
+                key: Some(key.into()),
+                ticket: Bytes::copy_from_slice(&ticket.0),
+                launch: Some((*launch).into()),
+            }),
+            ToApinit::Resume { key, ticket, taken, stdin_sent } => {
+                Message::Resume(pb::ResumeRequest {
+                    key: Some(key.into()),
+                    ticket: Bytes::copy_from_slice(&ticket.0),
+                    taken: all(taken),
+                    stdin_sent,
+                })
+            }
+            ToApinit::Stdin(data) => Message::Stdin(data),
+            ToApinit::StdinEnd => Message::StdinEnd(pb::StdinEnd {}),
+            ToApinit::OutputTaken(taken) => Message::OutputTaken(taken.into()),
+            ToApinit::Signal(signal) => Message::Signal(signal),
+            ToApinit::Terminate { cause, kill_after } => Message::Terminate(pb::Terminate {
+                cause: Some(cause.into()),
+                kill_after_ms: ms(kill_after),
+            }),
+            ToApinit::Go => Message::Go(pb::Go {}),
+            ToApinit::BarrierOut(entries) => Message::BarrierOut(entries.into()),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<pb::ToApinit> for ToApinit {
+    type Error = Malformed;
+    fn try_from(message: pb::ToApinit) -> Result<Self, Malformed> {
+        use pb::to_apinit::Message;
+        let of = |field| Field("ToApinit", field);
+        Ok(match of("message").variant(message.message)? {
+            Message::Launch(request) => ToApinit::Launch {
+                key: Field("LaunchRequest", "key").need(request.key)?,
+                ticket: Ticket(Field("LaunchRequest", "ticket").secret(request.ticket)?),
+                launch: Box::new(Field("LaunchRequest", "launch").need(request.launch)?),
+            },
+            Message::Resume(request) => ToApinit::Resume {
+                key: Field("ResumeRequest", "key").need(request.key)?,
+                ticket: Ticket(Field("ResumeRequest", "ticket").secret(request.ticket)?),
+                taken: Field("ResumeRequest", "taken").list(request.taken, LIST_MAX)?,
+                stdin_sent: request.stdin_sent,
+            },
+            Message::Stdin(data) => ToApinit::Stdin(of("stdin").data(data)?),
+            Message::StdinEnd(_) => ToApinit::StdinEnd,
+            Message::OutputTaken(taken) => ToApinit::OutputTaken(taken.try_into()?),
+            Message::Signal(signal) => ToApinit::Signal(of("signal").signal(signal)?),
+            Message::Terminate(terminate) => ToApinit::Terminate {
+                cause: Field("Terminate", "cause").need(terminate.cause)?,
+                kill_after: Duration::from_millis(terminate.kill_after_ms),
+            },
+            Message::Go(_) => ToApinit::Go,
+            Message::BarrierOut(entries) => ToApinit::BarrierOut(entries.try_into()?),
+        })
+    }
+}
+
+impl From<FromApinit> for pb::FromApinit {
+    fn from(message: FromApinit) -> Self {
+        use pb::from_apinit::Message;
+        let message = match message {
+            FromApinit::Accepted => Message::Accepted(pb::LaunchAccepted {}),
+            FromApinit::Refused { text, cause } => {
+                Message::Refused(pb::Refused { text, cause: cause.map(Into::into) })
+            }
+            FromApinit::Going => Message::Going(pb::Going {}),
+            FromApinit::Output(output) => Message::Output(output.into()),
+            FromApinit::StdinCredit(bytes) => Message::StdinCredit(bytes),
+            FromApinit::Notice(text) => Message::Notice(text),
+            FromApinit::Done => Message::Done(pb::Done {}),
+            FromApinit::Ready => Message::Ready(pb::Ready {}),
+            FromApinit::BarrierIn(entries) => Message::BarrierIn(entries.into()),
+            FromApinit::Decisive(decisive) => Message::Decisive(decisive.into()),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<pb::FromApinit> for FromApinit {
+    type Error = Malformed;
+    fn try_from(message: pb::FromApinit) -> Result<Self, Malformed> {
+        use pb::from_apinit::Message;
+        let of = |field| Field("FromApinit", field);
+        Ok(match of("message").variant(message.message)? {
+            Message::Accepted(_) => FromApinit::Accepted,
+            Message::Refused(refused) => FromApinit::Refused {
+                text: Field("Refused", "text").text(refused.text)?,
+                cause: Field("Refused", "cause").maybe(refused.cause)?,
+            },
+            Message::Going(_) => FromApinit::Going,
+            Message::Output(output) => FromApinit::Output(output.try_into()?),
+            Message::StdinCredit(bytes) => FromApinit::StdinCredit(bytes),
+            Message::Notice(text) => FromApinit::Notice(of("notice").text(text)?),
+            Message::Done(_) => FromApinit::Done,
+            Message::Ready(_) => FromApinit::Ready,
+            Message::BarrierIn(entries) => FromApinit::BarrierIn(entries.try_into()?),
+            Message::Decisive(decisive) => FromApinit::Decisive(decisive.try_into()?),
+        })
+    }
+}

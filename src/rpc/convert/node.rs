@@ -1,0 +1,264 @@
+//! psched and apinit.
+
+use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms};
+use crate::apteam::talk::node::{Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::{Key, Ticket};
+use crate::machine::Nid;
+use crate::rpc::pb;
+use bytes::Bytes;
+use std::time::Duration;
+
+impl From<Hello> for pb::NodeHello {
+    fn from(hello: Hello) -> Self {
+        Self {
+            protocol: hello.protocol,
+            socket: hello.socket,
+            hostname: hello.hostname,
+            boot_id: hello.boot_id,
+            nids: bare(hello.nids),
+            notes: hello.notes,
+            store_id: hello.store_id,
+            epoch: hello.epoch,
+            cpus: hello.cpus,
+            memory: hello.memory,
+        }
+    }
+}
+
+impl TryFrom<pb::NodeHello> for Hello {
+    type Error = Malformed;
+    fn try_from(hello: pb::NodeHello) -> Result<Self, Malformed> {
+        let of = |field| Field("NodeHello", field);
+        Ok(Hello {
+            protocol: hello.protocol,
+            socket: of("socket").text(hello.socket)?,
+            hostname: of("hostname").text(hello.hostname)?,
+            boot_id: of("boot_id").text(hello.boot_id)?,
+            nids: of("nids").nids(hello.nids)?,
+            notes: of("notes").texts(hello.notes)?,
+            store_id: of("store_id").text(hello.store_id)?,
+            epoch: hello.epoch,
+            cpus: of("cpus").numbers(hello.cpus)?,
+            memory: hello.memory,
+        })
+    }
+}
+
+impl From<NodeSpec> for pb::NodeSpec {
+    fn from(node: NodeSpec) -> Self {
+        let NodeSpec { nid, processors, cpus, first_processor, memory } = node;
+        Self { nid: nid.0, processors, cpus, first_processor, memory }
+    }
+}
+
+impl TryFrom<pb::NodeSpec> for NodeSpec {
+    type Error = Malformed;
+    fn try_from(node: pb::NodeSpec) -> Result<Self, Malformed> {
+        let pb::NodeSpec { nid, processors, cpus, first_processor, memory } = node;
+        let processors = Field("NodeSpec", "processors").between(processors, 1, LIST_MAX as u32)?;
+        let cpus = Field("NodeSpec", "cpus").numbers(cpus)?;
+        Ok(NodeSpec { nid: Nid(nid), processors, cpus, first_processor, memory })
+    }
+}
+
+impl From<Welcome> for pb::Welcome {
+    fn from(welcome: Welcome) -> Self {
+        Self {
+            store_id: welcome.store_id,
+            epoch: welcome.epoch,
+            nodes: all(welcome.nodes),
+            kill_grace_ms: ms(welcome.kill_grace),
+            mono_ns: welcome.mono_ns,
+            boot_id: welcome.boot_id,
+        }
+    }
+}
+
+impl TryFrom<pb::Welcome> for Welcome {
+    type Error = Malformed;
+    fn try_from(welcome: pb::Welcome) -> Result<Self, Malformed> {
+        Ok(Welcome {
+            store_id: Field("Welcome", "store_id").text(welcome.store_id)?,
+            epoch: welcome.epoch,
+            nodes: Field("Welcome", "nodes").list(welcome.nodes, LIST_MAX)?,
+            kill_grace: Duration::from_millis(welcome.kill_grace_ms),
+            mono_ns: welcome.mono_ns,
+            boot_id: Field("Welcome", "boot_id").text(welcome.boot_id)?,
+        })
+    }
+}
+
+impl From<Phase> for pb::inventory_item::Phase {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Placed => Self::Placed,
+            Phase::Launched => Self::Launched,
+            Phase::Running => Self::Running,
+            Phase::Ended => Self::Ended,
+        }
+    }
+}
+
+impl From<pb::inventory_item::Phase> for Phase {
+    fn from(phase: pb::inventory_item::Phase) -> Self {
+        match phase {
+            pb::inventory_item::Phase::Placed => Self::Placed,
+            pb::inventory_item::Phase::Launched => Self::Launched,
+            pb::inventory_item::Phase::Running => Self::Running,
+            pb::inventory_item::Phase::Ended => Self::Ended,
+        }
+    }
+}
+
+impl From<(Key, Phase)> for pb::InventoryItem {
+    fn from((key, phase): (Key, Phase)) -> Self {
+        Self { key: Some(key.into()), phase: pb::inventory_item::Phase::from(phase).into() }
+    }
+}
+
+impl TryFrom<pb::InventoryItem> for (Key, Phase) {
+    type Error = Malformed;
+    fn try_from(item: pb::InventoryItem) -> Result<Self, Malformed> {
+        let key = Field("InventoryItem", "key").need(item.key)?;
+        match pb::inventory_item::Phase::try_from(item.phase) {
+            Ok(phase) => Ok((key, phase.into())),
+            Err(_) => {
+                Field("InventoryItem", "phase").wrong(format_args!("{} is no kind", item.phase))
+            }
+        }
+    }
+}
+
+/// The items of an inventory; its `last_command` stands beside them.
+impl From<Vec<(Key, Phase)>> for pb::Inventory {
+    fn from(items: Vec<(Key, Phase)>) -> Self {
+        Self { items: all(items), last_command: 0 }
+    }
+}
+
+/// See above: take `last_command` first.
+impl TryFrom<pb::Inventory> for Vec<(Key, Phase)> {
+    type Error = Malformed;
+    fn try_from(inventory: pb::Inventory) -> Result<Self, Malformed> {
+        Field("Inventory", "items").list(inventory.items, LONG_LIST_MAX)
+    }
+}
+
+impl From<PlaceCommand> for pb::PlaceCommand {
+    fn from(place: PlaceCommand) -> Self {
+        Self {
+            key: Some(place.key.into()),
+            owner: Some(place.owner.into()),
+            shape: Some(place.shape.into()),
+            places: place.places.into(),
+            hosts: all(place.hosts),
+            ticket: Bytes::copy_from_slice(&place.ticket.0),
+            ticket_left_ms: ms(place.ticket_left),
+            cpu_limit_ms: limit_ms(place.cpu_limit),
+            time_limit_ms: limit_ms(place.time_limit),
+            kill_grace_ms: ms(place.kill_grace),
+            memory_per_pe: place.memory_per_pe.unwrap_or(0),
+        }
+    }
+}
+
+impl TryFrom<pb::PlaceCommand> for PlaceCommand {
+    type Error = Malformed;
+    fn try_from(place: pb::PlaceCommand) -> Result<Self, Malformed> {
+        let of = |field| Field("PlaceCommand", field);
+        let command = PlaceCommand {
+            key: of("key").need(place.key)?,
+            owner: of("owner").need(place.owner)?,
+            shape: of("shape").need(place.shape)?,
+            places: place.places.try_into()?,
+            hosts: of("hosts").list(place.hosts, LIST_MAX)?,
+            ticket: Ticket(of("ticket").secret(place.ticket)?),
+            ticket_left: Duration::from_millis(place.ticket_left_ms),
+            cpu_limit: limit(place.cpu_limit_ms),
+            time_limit: limit(place.time_limit_ms),
+            kill_grace: Duration::from_millis(place.kill_grace_ms),
+            memory_per_pe: given(place.memory_per_pe),
+        };
+        // Ranks are counted along the list, so a list of another shape would give wrong ones.
+        if !command.places.fits(&command.shape) {
+            return of("places").wrong("they do not add up to the shape");
+        }
+        if command.hosts.is_empty() {
+            return of("hosts").wrong("nobody holds PE 0");
+        }
+        Ok(command)
+    }
+}
+
+impl From<Command> for pb::to_node::Message {
+    fn from(command: Command) -> Self {
+        match command {
+            Command::Place(place) => Self::Place((*place).into()),
+            Command::TakeBack(key) => Self::TakeBack(key.into()),
+            Command::Signal { key, signal } => {
+                Self::Signal(pb::SignalCommand { key: Some(key.into()), signal })
+            }
+            Command::Terminate { key, cause, kill_after } => {
+                Self::Terminate(pb::TerminateCommand {
+                    key: Some(key.into()),
+                    cause: Some(cause.into()),
+                    kill_after_ms: ms(kill_after),
+                })
+            }
+            Command::AcknowledgeEnd(key) => Self::AcknowledgeEnd(key.into()),
+            Command::Discard(key) => Self::Discard(key.into()),
+        }
+    }
+}
+
+/// `welcome` and `refused` are no commands: they begin or end a link.
+impl TryFrom<pb::to_node::Message> for Command {
+    type Error = Malformed;
+    fn try_from(message: pb::to_node::Message) -> Result<Self, Malformed> {
+        use pb::to_node::Message;
+        Ok(match message {
+            Message::Place(place) => Command::Place(Box::new(place.try_into()?)),
+            Message::TakeBack(key) => Command::TakeBack(key.try_into()?),
+            Message::Signal(command) => Command::Signal {
+                key: Field("SignalCommand", "key").need(command.key)?,
+                signal: Field("SignalCommand", "signal").signal(command.signal)?,
+            },
+            Message::Terminate(command) => Command::Terminate {
+                key: Field("TerminateCommand", "key").need(command.key)?,
+                cause: Field("TerminateCommand", "cause").need(command.cause)?,
+                kill_after: Duration::from_millis(command.kill_after_ms),
+            },
+            Message::AcknowledgeEnd(key) => Command::AcknowledgeEnd(key.try_into()?),
+            Message::Discard(key) => Command::Discard(key.try_into()?),
+            Message::Welcome(_) | Message::Refused(_) => {
+                return Field("ToNode", "message").wrong("it is no command");
+            }
+        })
+    }
+}
+
+impl From<Report> for pb::NodeReport {
+    fn from(report: Report) -> Self {
+        use pb::node_report::Report as Wire;
+        let report = match report {
+            Report::Launched(key) => Wire::Launched(key.into()),
+            Report::Running(key) => Wire::Running(key.into()),
+            Report::TakenBack(key) => Wire::TakenBack(key.into()),
+            Report::Ended(end) => Wire::Ended((*end).into()),
+        };
+        Self { report: Some(report) }
+    }
+}
+
+impl TryFrom<pb::NodeReport> for Report {
+    type Error = Malformed;
+    fn try_from(report: pb::NodeReport) -> Result<Self, Malformed> {
+        use pb::node_report::Report as Wire;
+        Ok(match Field("NodeReport", "report").variant(report.report)? {
+            Wire::Launched(key) => Report::Launched(key.try_into()?),
+            Wire::Running(key) => Report::Running(key.try_into()?),
+            Wire::TakenBack(key) => Report::TakenBack(key.try_into()?),
+            Wire::Ended(end) => Report::Ended(Box::new(end.try_into()?)),
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! What aprun posts.
+
+use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
+use crate::apteam::posting::{Executable, Mpi, Posting};
+use crate::rpc::pb;
+use bytes::Bytes;
+
+impl From<Executable> for pb::Executable {
+    fn from(executable: Executable) -> Self {
+        use pb::executable::Mpi as Wire;
+        let mpi = match executable.mpi {
+            Mpi::None => Wire::None,
+            Mpi::Mpich => Wire::Mpich,
+            Mpi::OpenMpi => Wire::Openmpi,
+        };
+        Self {
+            path: executable.path,
+            machine: executable.machine.into(),
+            interpreter: executable.interpreter,
+            script: executable.script,
+            mpi: mpi.into(),
+        }
+    }
+}
+
+impl TryFrom<pb::Executable> for Executable {
+    type Error = Malformed;
+    fn try_from(executable: pb::Executable) -> Result<Self, Malformed> {
+        use pb::executable::Mpi as Wire;
+        let mpi = match Wire::try_from(executable.mpi) {
+            Ok(Wire::None) => Mpi::None,
+            Ok(Wire::Mpich) => Mpi::Mpich,
+            Ok(Wire::Openmpi) => Mpi::OpenMpi,
+            Err(_) => {
+                return Field("Executable", "mpi")
+                    .wrong(format_args!("{} is no kind", executable.mpi));
+            }
+        };
+        let machine =
+            Field("Executable", "machine").between(executable.machine, 0, u16::MAX.into())?;
+        Ok(Executable {
+            path: Field("Executable", "path").text(executable.path)?,
+            machine: machine as u16,
+            interpreter: Field("Executable", "interpreter").text(executable.interpreter)?,
+            script: executable.script,
+            mpi,
+        })
+    }
+}
+
+impl From<Posting> for pb::PostRequest {
+    fn from(posting: Posting) -> Self {
+        Self {
+            request_id: Bytes::copy_from_slice(&posting.request_id),
+            shape: Some(posting.shape.into()),
+            memory_per_pe: posting.memory_per_pe.unwrap_or(0),
+            command: shortened(posting.command),
+            cpu_limit_ms: limit_ms(posting.cpu_limit),
+            time_limit_ms: limit_ms(posting.time_limit),
+            immediate: posting.immediate,
+            executable: Some(posting.executable.into()),
+        }
+    }
+}
+
+impl TryFrom<pb::PostRequest> for Posting {
+    type Error = Malformed;
+    fn try_from(request: pb::PostRequest) -> Result<Self, Malformed> {
+        Ok(Posting {
+            request_id: Field("PostRequest", "request_id").secret(request.request_id)?,
+            shape: Field("PostRequest", "shape").need(request.shape)?,
+            memory_per_pe: given(request.memory_per_pe),
+            command: Field("PostRequest", "command").text(request.command)?,
+            cpu_limit: limit(request.cpu_limit_ms),
+            time_limit: limit(request.time_limit_ms),
+            immediate: request.immediate,
+            executable: Field("PostRequest", "executable").need(request.executable)?,
+        })
+    }
+}
+
+/// A command for display: one longer than a text may be is cut, rather than refused.
+fn shortened(mut command: String) -> String {
+    if command.len() > TEXT_MAX {
+        command.truncate(command.floor_char_boundary(TEXT_MAX - 3));
+        command.push_str("...");
+    }
+    command
+}

@@ -1,0 +1,165 @@
+//! apinit and apshepherd.
+
+use super::{Field, LONG_LIST_MAX, Malformed, all, limit, limit_ms, ms};
+use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::machine::Nid;
+use crate::rpc::pb;
+use std::time::Duration;
+
+impl From<LocalPe> for pb::LocalPe {
+    fn from(pe: LocalPe) -> Self {
+        Self { rank: pe.rank, nid: pe.nid.0, cpus: pe.cpus }
+    }
+}
+
+impl TryFrom<pb::LocalPe> for LocalPe {
+    type Error = Malformed;
+    fn try_from(pe: pb::LocalPe) -> Result<Self, Malformed> {
+        let cpus = Field("LocalPe", "cpus").numbers(pe.cpus)?;
+        Ok(LocalPe { rank: pe.rank, nid: Nid(pe.nid), cpus })
+    }
+}
+
+impl From<HostLaunch> for pb::ShepherdLaunch {
+    fn from(launch: HostLaunch) -> Self {
+        Self {
+            key: Some(launch.key.into()),
+            width: launch.width,
+            depth: launch.depth,
+            launch: Some(launch.launch.into()),
+            pes: all(launch.pes),
+            process_mapping: launch.process_mapping,
+            alone: launch.alone,
+            cpu_limit_ms: limit_ms(launch.cpu_limit),
+            stdin: launch.stdin,
+            kill_grace_ms: ms(launch.kill_grace),
+            marker: launch.marker,
+        }
+    }
+}
+
+impl TryFrom<pb::ShepherdLaunch> for HostLaunch {
+    type Error = Malformed;
+    fn try_from(launch: pb::ShepherdLaunch) -> Result<Self, Malformed> {
+        let of = |field| Field("ShepherdLaunch", field);
+        let host_launch = HostLaunch {
+            key: of("key").need(launch.key)?,
+            width: of("width").positive(launch.width)?,
+            depth: of("depth").positive(launch.depth)?,
+            launch: of("launch").need(launch.launch)?,
+            pes: of("pes").list(launch.pes, LONG_LIST_MAX)?,
+            process_mapping: of("process_mapping").text(launch.process_mapping)?,
+            alone: launch.alone,
+            cpu_limit: limit(launch.cpu_limit_ms),
+            stdin: launch.stdin,
+            kill_grace: Duration::from_millis(launch.kill_grace_ms),
+            marker: of("marker").text(launch.marker)?,
+        };
+        match host_launch.pes.iter().find(|pe| pe.rank >= host_launch.width) {
+            Some(pe) => of("pes")
+                .wrong(format_args!("rank {} of {} PEs, from 0", pe.rank, host_launch.width)),
+            None => Ok(host_launch),
+        }
+    }
+}
+
+impl From<Hello> for pb::ShepherdHello {
+    fn from(hello: Hello) -> Self {
+        let Hello { protocol, key, launched, going, ended, output_taken, stdin_taken } = hello;
+        let key = Some(key.into());
+        Self { protocol, key, launched, going, ended, output_taken, stdin_taken }
+    }
+}
+
+impl TryFrom<pb::ShepherdHello> for Hello {
+    type Error = Malformed;
+    fn try_from(hello: pb::ShepherdHello) -> Result<Self, Malformed> {
+        let pb::ShepherdHello { protocol, key, launched, going, ended, output_taken, stdin_taken } =
+            hello;
+        let key = Field("ShepherdHello", "key").need(key)?;
+        Ok(Hello { protocol, key, launched, going, ended, output_taken, stdin_taken })
+    }
+}
+
+impl From<ToShepherd> for pb::ToShepherd {
+    fn from(message: ToShepherd) -> Self {
+        use pb::to_shepherd::Message;
+        let message = match message {
+            ToShepherd::Hello(hello) => Message::Hello(hello.into()),
+            ToShepherd::Launch(launch) => Message::Launch((*launch).into()),
+            ToShepherd::Go => Message::Go(pb::Go {}),
+            ToShepherd::Terminate { cause, kill_after } => Message::Terminate(pb::Terminate {
+                cause: Some(cause.into()),
+                kill_after_ms: ms(kill_after),
+            }),
+            ToShepherd::Signal(signal) => Message::Signal(signal),
+            ToShepherd::Stdin(data) => Message::Stdin(data),
+            ToShepherd::StdinEnd => Message::StdinEnd(pb::StdinEnd {}),
+            ToShepherd::OutputTaken(bytes) => Message::OutputTaken(bytes),
+            ToShepherd::BarrierOut(entries) => Message::BarrierOut(entries.into()),
+            ToShepherd::Release => Message::Release(pb::Release {}),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<pb::ToShepherd> for ToShepherd {
+    type Error = Malformed;
+    fn try_from(message: pb::ToShepherd) -> Result<Self, Malformed> {
+        use pb::to_shepherd::Message;
+        let of = |field| Field("ToShepherd", field);
+        Ok(match of("message").variant(message.message)? {
+            Message::Hello(hello) => ToShepherd::Hello(hello.try_into()?),
+            Message::Launch(launch) => ToShepherd::Launch(Box::new(launch.try_into()?)),
+            Message::Go(_) => ToShepherd::Go,
+            Message::Terminate(terminate) => ToShepherd::Terminate {
+                cause: Field("Terminate", "cause").need(terminate.cause)?,
+                kill_after: Duration::from_millis(terminate.kill_after_ms),
+            },
+            Message::Signal(signal) => ToShepherd::Signal(of("signal").signal(signal)?),
+            Message::Stdin(data) => ToShepherd::Stdin(of("stdin").data(data)?),
+            Message::StdinEnd(_) => ToShepherd::StdinEnd,
+            Message::OutputTaken(bytes) => ToShepherd::OutputTaken(bytes),
+            Message::BarrierOut(entries) => ToShepherd::BarrierOut(entries.try_into()?),
+            Message::Release(_) => ToShepherd::Release,
+        })
+    }
+}
+
+impl From<FromShepherd> for pb::FromShepherd {
+    fn from(message: FromShepherd) -> Self {
+        use pb::from_shepherd::Message;
+        let message = match message {
+            FromShepherd::Hello(hello) => Message::Hello(hello.into()),
+            FromShepherd::Ready => Message::Ready(pb::Ready {}),
+            FromShepherd::Failed(decisive) => Message::Failed(decisive.into()),
+            FromShepherd::Output(output) => Message::Output(output.into()),
+            FromShepherd::StdinCredit(bytes) => Message::StdinCredit(bytes),
+            FromShepherd::BarrierIn(entries) => Message::BarrierIn(entries.into()),
+            FromShepherd::Decisive(decisive) => Message::Decisive(decisive.into()),
+            FromShepherd::Notice(text) => Message::Notice(text),
+            FromShepherd::Ended(end) => Message::Ended((*end).into()),
+        };
+        Self { message: Some(message) }
+    }
+}
+
+impl TryFrom<pb::FromShepherd> for FromShepherd {
+    type Error = Malformed;
+    fn try_from(message: pb::FromShepherd) -> Result<Self, Malformed> {
+        use pb::from_shepherd::Message;
+        let of = |field| Field("FromShepherd", field);
+        Ok(match of("message").variant(message.message)? {
+            Message::Hello(hello) => FromShepherd::Hello(hello.try_into()?),
+            Message::Ready(_) => FromShepherd::Ready,
+            Message::Failed(decisive) => FromShepherd::Failed(decisive.try_into()?),
+            Message::Output(output) => FromShepherd::Output(output.try_into()?),
+            Message::StdinCredit(bytes) => FromShepherd::StdinCredit(bytes),
+            Message::BarrierIn(entries) => FromShepherd::BarrierIn(entries.try_into()?),
+            Message::Decisive(decisive) => FromShepherd::Decisive(decisive.try_into()?),
+            Message::Notice(text) => FromShepherd::Notice(of("notice").text(text)?),
+            Message::Ended(end) => FromShepherd::Ended(Box::new(end.try_into()?)),
+        })
+    }
+}

@@ -1,0 +1,590 @@
+//! Whatever is said arrives as it was said, through the bytes of the wire; what can't have been
+//! meant is refused by name.
+
+use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
+use crate::apteam::launch::{Binding, FileIdentity, HostLaunch, Launch, Limit, LocalPe};
+use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::posting::{Executable, Explanation, Mpi, Owner, Posting, Shape};
+use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, PmiEntry, ToApinit};
+use crate::apteam::talk::node::{self, Command, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::{Apid, Incarnation, Key, Ticket};
+use crate::machine::Nid;
+use crate::rpc::{Malformed, pb};
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use prost::Message;
+use std::time::Duration;
+
+/// Converts, encodes, decodes and converts back.
+fn there_and_back<T, W>(said: &T) -> Result<T, Malformed>
+where
+    T: Clone + TryFrom<W, Error = Malformed>,
+    W: From<T> + Message + Default,
+{
+    let wire = Bytes::from(W::from(said.clone()).encode_to_vec());
+    W::decode(wire).expect("what prost encodes it decodes").try_into()
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    any::<(u64, u32)>()
+        .prop_map(|(apid, inc)| Key { apid: Apid(apid), incarnation: Incarnation(inc) })
+}
+
+fn nid() -> impl Strategy<Value = Nid> {
+    any::<u32>().prop_map(Nid)
+}
+
+fn nids() -> impl Strategy<Value = Vec<Nid>> {
+    vec(nid(), 0..5)
+}
+
+fn ticket() -> impl Strategy<Value = Ticket> {
+    any::<[u8; 16]>().prop_map(Ticket)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "[^\\x00]{0,12}"
+}
+
+fn data() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+/// Whole milliseconds, any length.
+fn millis() -> impl Strategy<Value = Duration> {
+    any::<u64>().prop_map(Duration::from_millis)
+}
+
+fn limit() -> impl Strategy<Value = Option<Duration>> {
+    option::of((1..u64::MAX).prop_map(Duration::from_millis))
+}
+
+fn owner() -> impl Strategy<Value = Owner> {
+    (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..5), text())
+        .prop_map(|(uid, gid, groups, name)| Owner { uid, gid, groups, name })
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    (1..=u32::MAX, 1..=u32::MAX, option::of(1..=u32::MAX))
+        .prop_map(|(width, depth, per_node)| Shape { width, depth, per_node })
+}
+
+/// A list, and the shape that it is for.
+fn placement() -> impl Strategy<Value = (Shape, PlacementList)> {
+    (1..4u32, vec((nid(), 1..5u32, any::<u32>()), 1..5)).prop_map(|(depth, nodes)| {
+        let places = nodes.into_iter().map(|(nid, pes, first)| Place {
+            nid,
+            processors: (0..pes * depth).map(|p| p.wrapping_add(first)).collect(),
+            pes,
+        });
+        let list = PlacementList(places.collect());
+        let width = list.0.iter().map(|p| p.pes).sum();
+        (Shape { width, depth, per_node: None }, list)
+    })
+}
+
+fn host_part() -> impl Strategy<Value = HostPart> {
+    (nids(), text(), text()).prop_map(|(nids, socket, host_id)| HostPart { nids, socket, host_id })
+}
+
+fn usage() -> impl Strategy<Value = Usage> {
+    let sum = 0..1u64 << 44;
+    (sum.clone(), sum.clone(), any::<u64>(), sum.clone(), sum).prop_map(|(u, s, rss, i, o)| Usage {
+        utime: Duration::from_micros(u),
+        stime: Duration::from_micros(s),
+        max_rss_kib: rss,
+        inblocks: i,
+        outblocks: o,
+    })
+}
+
+fn cause() -> impl Strategy<Value = Cause> {
+    let pe = || (any::<u32>(), nid());
+    let signal = || 1..=64i32;
+    prop_oneof![
+        (pe(), any::<u8>()).prop_map(|((rank, nid), code)| Cause::PeExit { rank, nid, code }),
+        (pe(), signal()).prop_map(|((rank, nid), signal)| Cause::PeSignal { rank, nid, signal }),
+        (pe(), any::<i32>()).prop_map(|((rank, nid), code)| Cause::Abort { rank, nid, code }),
+        (pe(), any::<u8>()).prop_map(|((rank, nid), code)| Cause::NoFinalize { rank, nid, code }),
+        (pe(), text()).prop_map(|((rank, nid), text)| Cause::Garbage { rank, nid, text }),
+        (signal(), any::<u32>()).prop_map(|(signal, uid)| Cause::Kill { signal, uid }),
+        millis().prop_map(|limit| Cause::TimeLimit { limit }),
+        Just(Cause::FrontGone),
+        Just(Cause::StdoutClosed),
+        (pe(), any::<i32>(), text()).prop_map(|((rank, nid), errno, text)| {
+            Cause::LaunchFailed { rank, nid, errno, text }
+        }),
+        (nid(), text()).prop_map(|(nid, text)| Cause::ShepherdLost { nid, text }),
+        (nid(), text()).prop_map(|(nid, text)| Cause::NodeLost { nid, text }),
+        Just(Cause::NoRecord),
+    ]
+}
+
+fn decisive() -> impl Strategy<Value = Decisive> {
+    (any::<u64>(), cause()).prop_map(|(at_ns, cause)| Decisive { at_ns, cause })
+}
+
+fn end_count() -> impl Strategy<Value = EndCount> {
+    let end = prop_oneof![any::<u8>().prop_map(PeEnd::Exit), (1..=64i32).prop_map(PeEnd::Signal)];
+    (end, 0..=super::COUNT_MAX, any::<bool>()).prop_map(|(end, count, consequence)| EndCount {
+        end,
+        count,
+        consequence,
+    })
+}
+
+fn host_end() -> impl Strategy<Value = HostEnd> {
+    let start = (key(), nids(), any::<bool>(), option::of(decisive()));
+    (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, millis()).prop_map(
+        |((key, nids, launched, first), ends, usage, leftovers, run)| HostEnd {
+            key,
+            nids,
+            launched,
+            first,
+            ends,
+            usage,
+            leftovers,
+            run,
+        },
+    )
+}
+
+fn explanation() -> impl Strategy<Value = Explanation> {
+    (text(), text(), text()).prop_map(|(obstacle, holder, cure)| Explanation {
+        obstacle,
+        holder,
+        cure,
+    })
+}
+
+fn executable() -> impl Strategy<Value = Executable> {
+    let mpi = prop_oneof![Just(Mpi::None), Just(Mpi::Mpich), Just(Mpi::OpenMpi)];
+    (text(), any::<u16>(), text(), any::<bool>(), mpi).prop_map(
+        |(path, machine, interpreter, script, mpi)| Executable {
+            path,
+            machine,
+            interpreter,
+            script,
+            mpi,
+        },
+    )
+}
+
+fn posting() -> impl Strategy<Value = Posting> {
+    let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), text());
+    (who, limit(), limit(), any::<bool>(), executable()).prop_map(
+        |((request_id, shape, memory, command), cpu_limit, time_limit, immediate, executable)| {
+            Posting {
+                request_id,
+                shape,
+                memory_per_pe: memory,
+                command,
+                cpu_limit,
+                time_limit,
+                immediate,
+                executable,
+            }
+        },
+    )
+}
+
+fn launch() -> impl Strategy<Value = Launch> {
+    let word = || vec(1..=u8::MAX, 1..20);
+    let words = move || vec(word(), 0..4);
+    let limit = (0..16u32, any::<u64>()).prop_map(|(resource, soft)| Limit { resource, soft });
+    let identity = any::<(u64, u64, u64, i64)>()
+        .prop_map(|(device, inode, size, mtime_ns)| FileIdentity { device, inode, size, mtime_ns });
+    let binding = prop_oneof![Just(Binding::Cpu), Just(Binding::None)];
+    let rest = (binding, any::<bool>(), any::<bool>(), option::of(identity));
+    (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
+        |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
+            executable,
+            arguments,
+            environment,
+            directory,
+            umask,
+            limits,
+            binding: rest.0,
+            pmi: rest.1,
+            whole_lines: rest.2,
+            identity: rest.3,
+        },
+    )
+}
+
+fn host_launch() -> impl Strategy<Value = HostLaunch> {
+    let pe = (0..9u32, nid(), vec(any::<u32>(), 0..4)).prop_map(|(rank, nid, cpus)| LocalPe {
+        rank,
+        nid,
+        cpus,
+    });
+    let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
+    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text());
+    (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
+        |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
+            key,
+            width,
+            depth,
+            launch,
+            pes,
+            process_mapping,
+            alone: rest.0,
+            cpu_limit: rest.1,
+            stdin: rest.2,
+            kill_grace: rest.3,
+            marker: rest.4,
+        },
+    )
+}
+
+fn node_hello() -> impl Strategy<Value = node::Hello> {
+    let texts = (text(), text(), text(), text());
+    let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4));
+    (any::<u32>(), texts, lists, any::<u64>(), any::<u64>()).prop_map(
+        |(protocol, texts, (nids, notes, cpus), epoch, memory)| node::Hello {
+            protocol,
+            socket: texts.0,
+            hostname: texts.1,
+            boot_id: texts.2,
+            nids,
+            notes,
+            store_id: texts.3,
+            epoch,
+            cpus,
+            memory,
+        },
+    )
+}
+
+fn welcome() -> impl Strategy<Value = Welcome> {
+    let spec = (nid(), 1..5000u32, vec(any::<u32>(), 0..4), any::<u32>(), any::<u64>()).prop_map(
+        |(nid, processors, cpus, first_processor, memory)| NodeSpec {
+            nid,
+            processors,
+            cpus,
+            first_processor,
+            memory,
+        },
+    );
+    (text(), any::<u64>(), vec(spec, 0..4), millis(), any::<u64>(), text()).prop_map(
+        |(store_id, epoch, nodes, kill_grace, mono_ns, boot_id)| Welcome {
+            store_id,
+            epoch,
+            nodes,
+            kill_grace,
+            mono_ns,
+            boot_id,
+        },
+    )
+}
+
+fn place_command() -> impl Strategy<Value = PlaceCommand> {
+    let who = (key(), owner(), placement(), vec(host_part(), 1..3), ticket());
+    (who, millis(), limit(), limit(), millis(), option::of(1..=u64::MAX)).prop_map(
+        |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, memory)| {
+            PlaceCommand {
+                key,
+                owner,
+                shape,
+                places,
+                hosts,
+                ticket,
+                ticket_left: left,
+                cpu_limit: cpu,
+                time_limit: time,
+                kill_grace: grace,
+                memory_per_pe: memory,
+            }
+        },
+    )
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        place_command().prop_map(|place| Command::Place(Box::new(place))),
+        key().prop_map(Command::TakeBack),
+        (key(), 1..=64i32).prop_map(|(key, signal)| Command::Signal { key, signal }),
+        (key(), cause(), millis()).prop_map(|(key, cause, kill_after)| Command::Terminate {
+            key,
+            cause,
+            kill_after
+        }),
+        key().prop_map(Command::AcknowledgeEnd),
+        key().prop_map(Command::Discard),
+    ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    prop_oneof![
+        key().prop_map(Report::Launched),
+        key().prop_map(Report::Running),
+        key().prop_map(Report::TakenBack),
+        host_end().prop_map(|end| Report::Ended(Box::new(end))),
+    ]
+}
+
+fn output() -> impl Strategy<Value = Output> {
+    (any::<u32>(), 0..u64::MAX / 2, any::<u32>(), nid(), any::<bool>(), data()).prop_map(
+        |(source, offset, rank, nid, stderr, data)| Output {
+            source,
+            offset,
+            rank,
+            nid,
+            stderr,
+            data,
+        },
+    )
+}
+
+fn taken() -> impl Strategy<Value = OutputTaken> {
+    any::<(u32, u64)>().prop_map(|(source, offset)| OutputTaken { source, offset })
+}
+
+fn entries() -> impl Strategy<Value = Vec<PmiEntry>> {
+    vec((data(), data()).prop_map(|(key, value)| PmiEntry { key, value }), 0..4)
+}
+
+fn to_apinit() -> impl Strategy<Value = ToApinit> {
+    prop_oneof![
+        (key(), ticket(), launch()).prop_map(|(key, ticket, launch)| ToApinit::Launch {
+            key,
+            ticket,
+            launch: Box::new(launch)
+        }),
+        (key(), ticket(), vec(taken(), 0..3), any::<u64>()).prop_map(
+            |(key, ticket, taken, stdin_sent)| ToApinit::Resume { key, ticket, taken, stdin_sent }
+        ),
+        data().prop_map(ToApinit::Stdin),
+        Just(ToApinit::StdinEnd),
+        taken().prop_map(ToApinit::OutputTaken),
+        (1..=64i32).prop_map(ToApinit::Signal),
+        (cause(), millis())
+            .prop_map(|(cause, kill_after)| ToApinit::Terminate { cause, kill_after }),
+        Just(ToApinit::Go),
+        entries().prop_map(ToApinit::BarrierOut),
+    ]
+}
+
+fn from_apinit() -> impl Strategy<Value = FromApinit> {
+    prop_oneof![
+        Just(FromApinit::Accepted),
+        (text(), option::of(cause())).prop_map(|(text, cause)| FromApinit::Refused { text, cause }),
+        Just(FromApinit::Going),
+        output().prop_map(FromApinit::Output),
+        any::<u64>().prop_map(FromApinit::StdinCredit),
+        text().prop_map(FromApinit::Notice),
+        Just(FromApinit::Done),
+        Just(FromApinit::Ready),
+        entries().prop_map(FromApinit::BarrierIn),
+        decisive().prop_map(FromApinit::Decisive),
+    ]
+}
+
+fn shepherd_hello() -> impl Strategy<Value = shepherd::Hello> {
+    (any::<u32>(), key(), any::<(bool, bool, bool)>(), any::<(u64, u64)>()).prop_map(
+        |(protocol, key, how_far, (output_taken, stdin_taken))| shepherd::Hello {
+            protocol,
+            key,
+            launched: how_far.0,
+            going: how_far.1,
+            ended: how_far.2,
+            output_taken,
+            stdin_taken,
+        },
+    )
+}
+
+fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
+    prop_oneof![
+        shepherd_hello().prop_map(ToShepherd::Hello),
+        host_launch().prop_map(|launch| ToShepherd::Launch(Box::new(launch))),
+        Just(ToShepherd::Go),
+        (cause(), millis())
+            .prop_map(|(cause, kill_after)| ToShepherd::Terminate { cause, kill_after }),
+        (1..=64i32).prop_map(ToShepherd::Signal),
+        data().prop_map(ToShepherd::Stdin),
+        Just(ToShepherd::StdinEnd),
+        any::<u64>().prop_map(ToShepherd::OutputTaken),
+        entries().prop_map(ToShepherd::BarrierOut),
+        Just(ToShepherd::Release),
+    ]
+}
+
+fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
+    prop_oneof![
+        shepherd_hello().prop_map(FromShepherd::Hello),
+        Just(FromShepherd::Ready),
+        decisive().prop_map(FromShepherd::Failed),
+        output().prop_map(FromShepherd::Output),
+        any::<u64>().prop_map(FromShepherd::StdinCredit),
+        entries().prop_map(FromShepherd::BarrierIn),
+        decisive().prop_map(FromShepherd::Decisive),
+        text().prop_map(FromShepherd::Notice),
+        host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_psched_and_its_clients_say(posting in posting(), why in explanation(), owner in owner(),
+                                       (_, places) in placement(), host in host_part()) {
+        prop_assert_eq!(there_and_back::<_, pb::PostRequest>(&posting), Ok(posting));
+        prop_assert_eq!(there_and_back::<_, pb::Explanation>(&why), Ok(why));
+        prop_assert_eq!(there_and_back::<_, pb::Owner>(&owner), Ok(owner));
+        prop_assert_eq!(there_and_back::<_, pb::HostPart>(&host), Ok(host));
+        let wire: Vec<pb::Place> = places.clone().into();
+        prop_assert_eq!(PlacementList::try_from(wire), Ok(places));
+    }
+
+    #[test]
+    fn what_psched_and_apinit_say(hello in node_hello(), welcome in welcome(),
+                                  command in command(), report in report(), key in key()) {
+        prop_assert_eq!(there_and_back::<_, pb::NodeHello>(&hello), Ok(hello));
+        prop_assert_eq!(there_and_back::<_, pb::Welcome>(&welcome), Ok(welcome));
+        prop_assert_eq!(there_and_back::<_, pb::NodeReport>(&report), Ok(report));
+        let frame = pb::ToNode { seq: 1, message: Some(command.clone().into()) };
+        let frame = pb::ToNode::decode(&frame.encode_to_vec()[..]).expect("whole");
+        let back = frame.message.expect("there").try_into();
+        prop_assert_eq!(back, Ok::<Command, Malformed>(command));
+        let items = vec![(key, Phase::Placed), (key, Phase::Launched), (key, Phase::Running),
+            (key, Phase::Ended)];
+        prop_assert_eq!(there_and_back::<_, pb::Inventory>(&items), Ok(items));
+    }
+
+    #[test]
+    fn what_aprun_and_apinit_say(to in to_apinit(), from in from_apinit()) {
+        prop_assert_eq!(there_and_back::<_, pb::ToApinit>(&to), Ok(to));
+        prop_assert_eq!(there_and_back::<_, pb::FromApinit>(&from), Ok(from));
+    }
+
+    #[test]
+    fn what_apinit_and_apshepherd_say(to in to_shepherd(), from in from_shepherd()) {
+        prop_assert_eq!(there_and_back::<_, pb::ToShepherd>(&to), Ok(to));
+        prop_assert_eq!(there_and_back::<_, pb::FromShepherd>(&from), Ok(from));
+    }
+
+    /// A frame of any bytes that happens to be protobuf is judged without a panic.
+    #[test]
+    fn garbage_is_judged(bytes in vec(any::<u8>(), 0..200)) {
+        let bytes = Bytes::from(bytes);
+        if let Ok(wire) = pb::ToShepherd::decode(bytes.clone()) {
+            let _ = ToShepherd::try_from(wire);
+        }
+        if let Ok(wire) = pb::ToApinit::decode(bytes.clone()) {
+            let _ = ToApinit::try_from(wire);
+        }
+        if let Ok(wire) = pb::HostEnd::decode(bytes) {
+            let _ = HostEnd::try_from(wire);
+        }
+    }
+}
+
+/// The refusal of a message, in words.
+#[track_caller]
+fn refusal<T: TryFrom<W, Error = Malformed>, W>(wire: W) -> String {
+    match T::try_from(wire) {
+        Ok(_) => panic!("it was taken"),
+        Err(malformed) => malformed.to_string(),
+    }
+}
+
+#[test]
+fn refusals_name_the_message_and_the_field() {
+    let posting = pb::PostRequest { request_id: vec![1; 15].into(), ..Default::default() };
+    assert_eq!(refusal::<Posting, _>(posting), "PostRequest.request_id: 15 bytes, it has to be 16");
+    let posting = pb::PostRequest { request_id: vec![1; 16].into(), ..Default::default() };
+    assert_eq!(refusal::<Posting, _>(posting), "PostRequest.shape: it is missing");
+    let shape = pb::Shape { width: 1, depth: 0, per_node: 0 };
+    assert_eq!(refusal::<Shape, _>(shape), "Shape.depth: 0 is too small, at least 1 is needed");
+    assert_eq!(refusal::<Cause, _>(pb::Cause::default()), "Cause.kind: it is missing");
+    let cause = pb::Cause { kind: 77, ..Default::default() };
+    assert_eq!(refusal::<Cause, _>(cause), "Cause.kind: 77 is no kind");
+    let cause =
+        pb::Cause { kind: pb::cause::Kind::PeSignal.into(), signal: 65, ..Default::default() };
+    assert_eq!(refusal::<Cause, _>(cause), "Cause.signal: 65 is too large, 64 is the most");
+    let place = pb::Place { nid: 0, processors: vec![1, 2, 3], pes: 2 };
+    assert_eq!(refusal::<Place, _>(place), "Place.processors: 3 for 2 PEs, not as many for each");
+    assert_eq!(
+        refusal::<ToShepherd, _>(pb::ToShepherd { message: None }),
+        "ToShepherd.message: it is empty, or of a kind that this release does not know"
+    );
+    let launch = pb::Launch {
+        executable: Bytes::from_static(b"/bin/true"),
+        arguments: vec![Bytes::from_static(b"a\0b")],
+        ..Default::default()
+    };
+    assert_eq!(refusal::<Launch, _>(launch), "Launch.arguments: it holds a NUL byte");
+    let owner = pb::Owner { groups: vec![0; super::LIST_MAX + 1], ..Default::default() };
+    assert_eq!(refusal::<Owner, _>(owner), "Owner.groups: 65537 entries, more than 65536");
+    assert_eq!(
+        refusal::<Command, _>(pb::to_node::Message::Welcome(pb::Welcome::default())),
+        "ToNode.message: it is no command"
+    );
+}
+
+#[test]
+fn a_place_that_is_not_of_the_shape_is_refused() {
+    let good = pb::PlaceCommand {
+        key: Some(pb::ApplicationKey { apid: 1, incarnation: 1 }),
+        owner: Some(pb::Owner::default()),
+        shape: Some(pb::Shape { width: 2, depth: 1, per_node: 0 }),
+        places: vec![pb::Place { nid: 0, processors: vec![0, 1], pes: 2 }],
+        hosts: vec![pb::HostPart::default()],
+        ticket: vec![0; 16].into(),
+        ..Default::default()
+    };
+    assert!(PlaceCommand::try_from(good.clone()).is_ok());
+    let narrow = pb::PlaceCommand {
+        shape: Some(pb::Shape { width: 1, depth: 1, per_node: 0 }),
+        ..good.clone()
+    };
+    assert_eq!(
+        refusal::<PlaceCommand, _>(narrow),
+        "PlaceCommand.places: they do not add up to the shape"
+    );
+    let nowhere = pb::PlaceCommand { hosts: vec![], ..good };
+    assert_eq!(refusal::<PlaceCommand, _>(nowhere), "PlaceCommand.hosts: nobody holds PE 0");
+}
+
+#[test]
+fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
+    let posting = Posting {
+        request_id: [7; 16],
+        shape: Shape { width: 1, depth: 1, per_node: None },
+        memory_per_pe: None,
+        command: "ä".repeat(super::TEXT_MAX),
+        cpu_limit: Some(Duration::from_micros(1)),
+        time_limit: None,
+        immediate: false,
+        executable: Executable::default(),
+    };
+    let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");
+    assert!(back.command.ends_with("ä...") && back.command.len() <= super::TEXT_MAX);
+    assert_eq!(back.cpu_limit, Some(Duration::from_millis(1)));
+    assert_eq!(back.time_limit, None);
+}
+
+/// Output is passed on, not copied: the bytes lie where they lay in the frame.
+#[test]
+fn output_is_not_copied() {
+    let output = Output {
+        source: 0,
+        offset: 0,
+        rank: 0,
+        nid: Nid(0),
+        stderr: false,
+        data: Bytes::from(vec![b'x'; 100_000]),
+    };
+    let frame = Bytes::from(pb::FromShepherd::from(FromShepherd::Output(output)).encode_to_vec());
+    let bounds = frame.as_ptr_range();
+    let wire = pb::FromShepherd::decode(frame.clone()).expect("whole");
+    let Ok(FromShepherd::Output(output)) = FromShepherd::try_from(wire) else {
+        panic!("it is output");
+    };
+    assert!(bounds.contains(&output.data.as_ptr()));
+}

@@ -1,0 +1,175 @@
+//! Making the socket itself.
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{Mode, fchmod};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+use tokio::net::UnixListener;
+
+/// The longest path of a unix socket in bytes: sun_path has 108, of which one is a NUL.
+pub const PATH_MAX: usize = 107;
+
+/// Connections that wait for accept; the kernel lowers it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// How long to wait for another process that is listening in the same directory just now.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Why there is no listening on a path.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// It does not fit sun_path.
+    #[error(
+        "the path of the socket {path} has {length} bytes, and Linux takes at most {PATH_MAX}: \
+         choose a shorter one"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// A psched (or an apinit) is there already.
+    #[error("another psched answers on {0}: stop it, or choose another socket")]
+    Answered(PathBuf),
+    /// The path is something else, which is not touched.
+    #[error("{0} is there and is not a socket: remove it, or choose another path")]
+    NotASocket(PathBuf),
+    /// Its directory does not exist.
+    #[error("the directory {0} does not exist: create it, or choose another path")]
+    NoDirectory(PathBuf),
+    /// Not allowed.
+    #[error("not allowed to {doing} {path}: choose a directory of your own")]
+    NotAllowed {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+    },
+    /// Another process holds the lock on the directory for longer than it takes to listen.
+    #[error("another process keeps {0} locked (flock): see who with `lslocks`")]
+    Locked(PathBuf),
+    /// Anything else that the system says.
+    #[error("can't {doing} {path}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect).
+///
+/// To be called within a tokio runtime with I/O enabled.
+///
+/// # Errors
+/// See [`ListenError`]; nothing has been changed then, except that a stale socket may be gone.
+pub fn listen(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > PATH_MAX {
+        return Err(ListenError::TooLong { path: path.to_owned(), length });
+    }
+    let system = |doing| move |error: io::Error| wrong(doing, path, error);
+    // Two that find the same stale socket must not each unlink the other's new one.
+    let _lock = lock_directory(path)?;
+    remove_stale(path)?;
+
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)
+        .map_err(|errno| system("create a socket for")(errno.into()))?;
+    // The file gets the mode of the socket less the umask, so that it never has more than `mode`;
+    // what the umask took is given afterwards, before anyone can connect.
+    fchmod(&socket, Mode::from_bits_truncate(mode & 0o777))
+        .map_err(|errno| system("set the mode of")(errno.into()))?;
+    bind(&socket, path).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => ListenError::Answered(path.to_owned()),
+        _ => wrong("create the socket", path, error),
+    })?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777))
+        .map_err(system("set the mode of"))?;
+    let listening = socket::Backlog::new(BACKLOG).and_then(|most| socket::listen(&socket, most));
+    listening.map_err(|errno| system("listen on")(errno.into()))?;
+    UnixListener::from_std(socket.into()).map_err(system("listen on"))
+}
+
+fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(())
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(wrong("look at", path, error)),
+    };
+    if !kind.is_socket() {
+        return Err(ListenError::NotASocket(path.to_owned()));
+    }
+    match try_connect(path) {
+        Ok(()) => Err(ListenError::Answered(path.to_owned())),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(|error| wrong("remove the stale socket", path, error))
+            }
+            io::ErrorKind::NotFound => Ok(()),
+            // Somebody listens, and has more callers than the backlog takes.
+            io::ErrorKind::WouldBlock => Err(ListenError::Answered(path.to_owned())),
+            _ => Err(wrong("see who listens on", path, error)),
+        },
+    }
+}
+
+/// Without waiting, for one who does not accept either.
+fn try_connect(path: &Path) -> io::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+        // A socket of another type: datagrams, say.
+        Err(nix::Error::EPROTOTYPE) => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// A lock on the socket's directory, for as long as it is looked at and changed.
+fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut file = fs::File::open(directory).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ListenError::NoDirectory(directory.to_owned()),
+        _ => wrong("open", directory, error),
+    })?;
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, nix::Error::EWOULDBLOCK)) if Instant::now() < until => {
+                file = again;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err((_, nix::Error::EWOULDBLOCK)) => {
+                return Err(ListenError::Locked(directory.to_owned()));
+            }
+            Err((_, errno)) => return Err(wrong("lock", directory, errno.into())),
+        }
+    }
+}
+
+fn wrong(doing: &'static str, path: &Path, source: io::Error) -> ListenError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ListenError::NotAllowed { doing, path },
+        _ => ListenError::System { doing, path, source },
+    }
+}

@@ -1,0 +1,212 @@
+use super::*;
+use nix::sys::stat::{Mode, umask};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_stream::StreamExt;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Each await of a test has this bound.
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(10), future).await.expect("within 10 s")
+}
+
+async fn connect(path: &Path) -> UnixStream {
+    UnixStream::connect(path).await.expect("somebody listens")
+}
+
+#[tokio::test]
+async fn the_mode_is_as_asked_whatever_the_umask() {
+    let folder = folder();
+    let runtime = tokio::runtime::Handle::current();
+    let modes = [0o666, 0o600, 0o660];
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            // From here on this thread's umask is its own.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("always allowed");
+            umask(Mode::from_bits_truncate(0o077));
+            let _runtime = runtime.enter();
+            for mode in modes {
+                listen(&folder.path().join(format!("{mode:o}")), mode).expect("a free path");
+            }
+        });
+    });
+    for mode in modes {
+        let metadata = fs::metadata(folder.path().join(format!("{mode:o}")));
+        assert_eq!(metadata.expect("it is there").permissions().mode() & 0o7777, mode);
+    }
+}
+
+#[tokio::test]
+async fn a_socket_that_somebody_answers_on_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let _first = listen(&path, 0o600).expect("a free path");
+    let inode = fs::metadata(&path).expect("it is there").ino();
+    let error = listen(&path, 0o600).expect_err("it is taken");
+    let said =
+        format!("another psched answers on {}: stop it, or choose another socket", path.display());
+    assert_eq!(error.to_string(), said);
+    assert_eq!(fs::metadata(&path).expect("still there").ino(), inode);
+    connect(&path).await;
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced_and_nothing_else_is() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    drop(listen(&path, 0o600).expect("a free path"));
+    assert!(path.exists(), "dropping it leaves the file: it is stale now");
+    let _again = listen(&path, 0o600).expect("a stale socket is no obstacle");
+    connect(&path).await;
+
+    let file = folder.path().join("file");
+    fs::write(&file, "precious").expect("written");
+    assert!(matches!(listen(&file, 0o600), Err(ListenError::NotASocket(_))));
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("file", &link).expect("linked");
+    assert!(matches!(listen(&link, 0o600), Err(ListenError::NotASocket(_))));
+    assert_eq!(fs::read_to_string(&file).expect("still there"), "precious");
+
+    let datagrams = folder.path().join("d");
+    let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).expect("bound");
+    assert!(matches!(listen(&datagrams, 0o600), Err(ListenError::Answered(_))));
+}
+
+#[tokio::test]
+async fn a_path_too_long_is_refused_with_its_length_and_the_cure() {
+    let folder = folder();
+    let room = PATH_MAX - folder.path().as_os_str().len() - 1;
+    listen(&folder.path().join("x".repeat(room)), 0o600).expect("just fits");
+    let error = listen(&folder.path().join("x".repeat(room + 1)), 0o600).expect_err("too long");
+    let said = error.to_string();
+    assert!(
+        said.contains("has 108 bytes, and Linux takes at most 107: choose a shorter"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_named() {
+    let folder = folder();
+    let error = listen(&folder.path().join("no/s"), 0o600).expect_err("no such directory");
+    let no = folder.path().join("no");
+    let said =
+        format!("the directory {} does not exist: create it, or choose another path", no.display());
+    assert_eq!(error.to_string(), said);
+}
+
+/// Of many that start at once on one stale socket, one gets it.
+#[tokio::test]
+async fn of_two_at_once_one_listens() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    drop(listen(&path, 0o600).expect("a free path"));
+    let tries = (0..8).map(|_| {
+        let path = path.clone();
+        tokio::task::spawn_blocking(move || listen(&path, 0o600))
+    });
+    let mut listening = Vec::new();
+    for outcome in tries.collect::<Vec<_>>() {
+        match soon(outcome).await.expect("no panic") {
+            Ok(listener) => listening.push(listener),
+            Err(error) => assert!(matches!(error, ListenError::Answered(_)), "{error}"),
+        }
+    }
+    assert_eq!(listening.len(), 1);
+}
+
+#[tokio::test]
+async fn the_peer_is_known() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let mut connections = incoming(listen(&path, 0o600).expect("free"), Bounds::default());
+    let _client = connect(&path).await;
+    let stream = soon(connections.next()).await.expect("endless").expect("no error");
+    let peer = stream.connect_info();
+    assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
+    assert_eq!(peer.gid, nix::unistd::getegid().as_raw());
+    assert_eq!(peer.pid, nix::unistd::getpid().as_raw());
+    assert_eq!(peer.started, peer::process_started(peer.pid).expect("we run"));
+    assert!(peer.pidfd.is_some());
+    let expected = (peer.uid == OVERFLOW_UID).then_some(Doubt::UnmappedUid);
+    assert_eq!(peer.doubt, expected);
+}
+
+/// Its connection may still be open when a process has ended: a child of its has it, say.
+#[tokio::test]
+async fn a_peer_that_has_ended_is_doubtful() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let listener = listen(&path, 0o600).expect("free");
+    // Connects, and ends before anybody accepts.
+    let script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
+    let mut python = std::process::Command::new("python3");
+    let Ok(status) = python.args(["-c", script]).arg(&path).status() else {
+        eprintln!("skipped: a_peer_that_has_ended_is_doubtful needs python3");
+        return;
+    };
+    assert!(status.success());
+    let mut connections = incoming(listener, Bounds::default());
+    let stream = soon(connections.next()).await.expect("endless").expect("no error");
+    assert_eq!(stream.connect_info().doubt, Some(Doubt::NoProcess));
+    assert_eq!(stream.connect_info().started, 0);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_at_once_and_places_come_back() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let bounds = Bounds { connections: 2, reserved: 0, per_uid: 2, ..Bounds::default() };
+    let mut connections = incoming(listen(&path, 0o600).expect("free"), bounds);
+    let _one = connect(&path).await;
+    let _two = connect(&path).await;
+    let first = soon(connections.next()).await.expect("endless").expect("no error");
+    let _second = soon(connections.next()).await.expect("endless").expect("no error");
+    let mut three = connect(&path).await;
+    let mut byte = [0];
+    tokio::select! {
+        _ = connections.next() => panic!("a third one was taken"),
+        read = soon(three.read(&mut byte)) => assert_eq!(read.expect("closed in order"), 0),
+    }
+    drop(first);
+    let _four = connect(&path).await;
+    soon(connections.next()).await.expect("endless").expect("there is a place again");
+}
+
+#[test]
+fn one_user_locks_nobody_out() {
+    let bounds = Bounds { connections: 10, reserved: 2, per_uid: 5, ..Bounds::default() };
+    assert!(bounds.admit(false, 4, 4));
+    assert!(!bounds.admit(false, 5, 5), "a user's own bound");
+    assert!(bounds.admit(false, 7, 0));
+    assert!(!bounds.admit(false, 8, 0), "the rest is reserved");
+    assert!(bounds.admit(true, 9, 9));
+    assert!(!bounds.admit(true, 10, 0), "nobody gets more than all");
+}
+
+#[tokio::test]
+async fn who_never_speaks_loses_the_connection() {
+    let bounds = Bounds { preface_wait: Duration::from_millis(20), ..Bounds::default() };
+    let folder = folder();
+    let path = folder.path().join("s");
+    let mut connections = incoming(listen(&path, 0o600).expect("free"), bounds);
+    let mut halfway = connect(&path).await;
+    let mut stream = soon(connections.next()).await.expect("endless").expect("no error");
+    halfway.write_all(b"PRI * HTTP/2.0\r\n").await.expect("taken");
+    let mut read = vec![];
+    let error = soon(stream.read_to_end(&mut read)).await.expect_err("it never comes");
+    assert_eq!((error.kind(), &read[..]), (io::ErrorKind::TimedOut, &b"PRI * HTTP/2.0\r\n"[..]));
+
+    let mut whole = connect(&path).await;
+    let mut stream = soon(connections.next()).await.expect("endless").expect("no error");
+    whole.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("taken");
+    let mut preface = [0; PREFACE_BYTES];
+    soon(stream.read_exact(&mut preface)).await.expect("it came");
+    let silence = tokio::time::timeout(bounds.preface_wait * 10, stream.read(&mut preface)).await;
+    assert!(silence.is_err(), "one that has spoken may be silent");
+}
