@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code)]
 
+pub mod dispositions;
 pub mod fork;
 pub mod peer;
 pub mod spawn;
+pub mod standard;

@@ -40,7 +40,7 @@ pub const RETRY_MIN_NS: u64 = 50_000_000;
 pub const RETRY_MAX_NS: u64 = SECOND_NS;
 /// How long a wait or a silence lasts before a line on stderr tells of it.
 pub const SILENCE_NS: u64 = 2 * SECOND_NS;
-/// How long a psched that is being restarted is waited for when it has never answered.
+/// How long a psched that is being restarted is waited for before it has taken the posting.
 pub const FIRST_PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// How long a silent apinit is waited for after the end.
 pub const DONE_PATIENCE_NS: u64 = 10 * SECOND_NS;
@@ -155,7 +155,7 @@ pub struct Front {
     apid: Option<Apid>,
     placement: Option<Box<Placement>>,
     psched: Peer,
-    /// When psched was tried first; until it has answered once.
+    /// When psched was tried first; until it has taken the posting.
     first_try_at: Option<u64>,
     /// psched's pids so far, the last few: it may have been restarted.
     psched_pids: Vec<i32>,
@@ -235,6 +235,7 @@ impl Front {
         match happening {
             Happening::Start => {
                 self.first_try_at = Some(now_ns);
+                self.wait_say_at = Some(now_ns + SILENCE_NS);
                 self.act(Action::Psched(Ask::Post));
             }
             Happening::PschedUp { pid } => self.psched_up(pid),
@@ -249,7 +250,7 @@ impl Front {
                     self.exit(by_signal(withdrawal.signal));
                 }
             }
-            Happening::Files(Ok(())) if self.step == Step::Opening => self.launch(),
+            Happening::Files(Ok(())) if self.step == Step::Opening => self.launch(now_ns),
             Happening::Files(Ok(())) => {}
             Happening::Files(Err(text)) => self.fail(&text),
             Happening::ApinitDown { text, connected } => self.apinit_down(now_ns, text, connected),
@@ -265,6 +266,7 @@ impl Front {
                 self.stdin_over = true;
                 self.send_stdin();
             }
+            Happening::Trouble(text) => self.say(format!("aprun: {text}")),
             Happening::Written { source, end } => {
                 self.quiet_since = now_ns;
                 if let Some(taken) = self.received.written(source, end)
@@ -340,7 +342,6 @@ impl Front {
         if self.psched.answers() {
             self.say("aprun: psched answers again".to_owned());
         }
-        self.first_try_at = None;
         if !self.psched_pids.contains(&pid) {
             const PIDS_MAX: usize = 8;
             if self.psched_pids.len() == PIDS_MAX {
@@ -393,6 +394,7 @@ impl Front {
     fn event(&mut self, now_ns: u64, event: Event) {
         match event {
             Event::Accepted(apid) => {
+                self.first_try_at = None;
                 if self.apid.is_none() {
                     self.apid = Some(apid);
                     self.step = Step::Waiting;
@@ -459,12 +461,11 @@ impl Front {
             }
             Looked::Placement(placement) => {
                 self.placement = Some(placement.clone());
-                self.wait_say_at = None;
                 if self.setup.files {
                     self.step = Step::Opening;
                     self.act(Action::OpenFiles(placement));
                 } else {
-                    self.launch();
+                    self.launch(now_ns);
                 }
             }
             Looked::Waiting(why) => {
@@ -485,7 +486,7 @@ impl Front {
 
     // apinit
 
-    fn launch(&mut self) {
+    fn launch(&mut self, now_ns: u64) {
         let Some(placement) = &self.placement else { return };
         let first = ToApinit::Launch {
             key: placement.key,
@@ -493,6 +494,7 @@ impl Front {
             launch: Box::new(self.setup.launch.clone()),
         };
         self.step = Step::Attaching;
+        self.wait_say_at = Some(now_ns + SILENCE_NS);
         self.resuming = false;
         self.attach(first);
     }
@@ -544,6 +546,7 @@ impl Front {
             FromApinit::Going => {
                 self.accepted();
                 self.step = Step::Going;
+                self.wait_say_at = None;
                 self.pass_on();
             }
             FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
@@ -593,7 +596,7 @@ impl Front {
         self.apinit.up = false;
         match (self.step, self.resuming, cause) {
             // The launch never came there.
-            (Step::Attaching, true, None) => self.launch(),
+            (Step::Attaching, true, None) => self.launch(now_ns),
             (Step::Attaching, _, Some(cause)) => {
                 self.step = Step::Refused;
                 let until = now_ns + DONE_PATIENCE_NS;
@@ -751,7 +754,7 @@ impl Front {
             self.act(Action::Psched(self.apid.map_or(Ask::Post, Ask::Watch)));
         }
         if due(self.apinit.retry_at, now_ns) {
-            if self.is_launched() || self.resuming { self.resume() } else { self.launch() }
+            if self.is_launched() || self.resuming { self.resume() } else { self.launch(now_ns) }
         }
         if due(self.look_at, now_ns) {
             self.look_at = None;
@@ -781,9 +784,8 @@ impl Front {
         }
         if due(self.wait_say_at, now_ns) {
             self.wait_say_at = None;
-            let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
-            if !self.setup.quiet && self.withdrawal.is_none() && self.step < Step::Attaching {
-                self.say(format!("aprun: {} waits for a place{why}", self.named()));
+            if !self.setup.quiet && self.withdrawal.is_none() {
+                self.say_what_is_waited_for();
             }
         }
         if self.kept.iter().any(|k| due(k.until, now_ns)) {
@@ -797,6 +799,28 @@ impl Front {
             self.say(format!("aprun: {} was not launched: {}", self.named(), refused.text));
             self.exit(refused.status);
         }
+    }
+
+    /// A line about a silence of psched's, of an apinit's, or of a full machine.
+    fn say_what_is_waited_for(&mut self) {
+        let named = self.named();
+        let line = match self.step {
+            // These have lines of their own.
+            _ if self.psched.down_since.is_some() || self.apinit.down_since.is_some() => return,
+            Step::Posting => "psched has not taken the posting yet; waiting for it".to_owned(),
+            Step::Waiting | Step::Looking => {
+                let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+                format!("{named} waits for a place{why}")
+            }
+            Step::Attaching => {
+                format!("{named} has a place, but its apinit has not taken the launch yet; waiting")
+            }
+            Step::Launched => {
+                format!("{named} is launched, but its PEs are not all ready; waiting")
+            }
+            Step::Opening | Step::Refused | Step::Going => return,
+        };
+        self.say(format!("aprun: {line}"));
     }
 
     /// Leaves when there is nothing to wait for any more.

@@ -371,6 +371,31 @@ fn psched_is_away_while_the_application_runs_and_ends() {
 }
 
 #[test]
+fn every_silence_has_its_line() {
+    let mut course = Course::new();
+    course
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .at(2_000, &[say("psched has not taken the posting yet; waiting for it")]);
+    Course::attaching()
+        .at(1_999, &[])
+        .at(
+            2_000,
+            &[say(
+                "application 12 has a place, but its apinit has not taken the launch yet; waiting",
+            )],
+        )
+        .at(9_000, &[])
+        .gives(apinit(FromApinit::Accepted), &[]);
+    Course::attaching()
+        .gives(apinit(FromApinit::Accepted), &[])
+        .at(2_000, &[say("application 12 is launched, but its PEs are not all ready; waiting")]);
+    let mut course = Course::going();
+    assert_eq!(course.front.deadline(), None);
+    course.gives(Happening::Trouble("x".to_owned()), &[say("x")]);
+}
+
+#[test]
 fn an_unanswered_posting_is_posted_again() {
     Course::new()
         .gives(Happening::Start, &[Action::Psched(Ask::Post)])

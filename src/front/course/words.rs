@@ -107,6 +107,8 @@ pub enum Happening {
     Stdin(Bytes),
     /// stdin is at its end.
     StdinEnd,
+    /// Something that the user should know.
+    Trouble(String),
     /// A piece of output has been written out, or thrown away because nobody wants it.
     Written {
         /// Of this source.
