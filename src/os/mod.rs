@@ -12,5 +12,5 @@ pub mod inherit;
 pub mod instance;
 pub mod peer;
 pub mod spawn;
-pub mod watch;
 pub mod standard;
+pub mod watch;
