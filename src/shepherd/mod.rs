@@ -212,7 +212,9 @@ pub struct Shepherd {
     first: Option<Decisive>,
     /// Ends from here on are consequences.
     ending: bool,
-    failed: bool,
+    /// Failures and decisive ends that were seen here, for an apinit that comes later: at most a
+    /// plain bad exit and one thing that ends the application.
+    told: Vec<FromShepherd>,
     ends: Vec<EndCount>,
     usage: Usage,
     leftovers: u32,
@@ -252,7 +254,7 @@ impl Shepherd {
             notices_left: NOTICES_MAX,
             first: None,
             ending: false,
-            failed: false,
+            told: Vec::new(),
             ends: Vec::new(),
             usage: Usage::default(),
             leftovers: 0,
@@ -440,12 +442,7 @@ impl Shepherd {
         if self.stage == Stage::Ready && !self.ending {
             missed.push(FromShepherd::Ready);
         }
-        if let Some(first) = &self.first {
-            missed.push(match self.failed {
-                true => FromShepherd::Failed(first.clone()),
-                false => FromShepherd::Decisive(first.clone()),
-            });
-        }
+        missed.extend(self.told.iter().cloned());
         if self.stdin.wanted {
             missed.push(FromShepherd::StdinCredit(self.stdin.credit));
         }
@@ -541,9 +538,8 @@ impl Shepherd {
             Decisive { at_ns: now_ns, cause: Cause::LaunchFailed { rank, nid, errno, text } };
         self.first = Decisive::earlier(self.first.take(), Some(first));
         self.ending = true;
-        self.failed = true;
         if let Some(first) = self.first.clone() {
-            self.send(|_| FromShepherd::Failed(first));
+            self.tell(FromShepherd::Failed(first));
         }
         if self.empty_at.is_none() {
             self.kill_everything(now_ns);
@@ -590,8 +586,7 @@ impl Shepherd {
         let decisive = Decisive { at_ns: now_ns, cause };
         let ends = decisive.cause.ends_application();
         if ends || self.first.is_none() {
-            let told = decisive.clone();
-            self.send(|_| FromShepherd::Decisive(told));
+            self.tell(FromShepherd::Decisive(decisive.clone()));
         }
         if ends {
             if let Some((nid, text)) = ending_notice(&decisive.cause) {
@@ -715,6 +710,12 @@ impl Shepherd {
             let message = message(self);
             self.actions.push(Action::Send(message));
         }
+    }
+
+    /// Says it now, and again to every apinit that comes.
+    fn tell(&mut self, message: FromShepherd) {
+        self.told.push(message.clone());
+        self.send(|_| message);
     }
 
     fn notice(&mut self, nid: Nid, text: String) {

@@ -170,6 +170,8 @@ impl Shell {
     fn new(options: Options) -> std::io::Result<Shell> {
         nix::sys::prctl::set_dumpable(false)?;
         nix::sys::prctl::set_child_subreaper(true)?;
+        // No file system is kept busy by a process that needs none.
+        std::env::set_current_dir("/")?;
         let listen = inherited(options.listen)?;
         let lifeline = options.lifeline.map(inherited).transpose()?;
         let groups = options.groups.iter().map(|(nid, fd)| Ok((*nid, inherited(*fd)?)));

@@ -193,6 +193,18 @@ mod limits {
 }
 
 #[test]
+fn a_launch_may_be_larger_than_a_packet() {
+    let mut rig = Rig::new();
+    let mut launch = sh(2, "echo ${#BIG0} ${#BIG4}");
+    for i in 0..5 {
+        let value = "x".repeat(100_000);
+        launch.launch.environment.push(format!("BIG{i}={value}").into_bytes());
+    }
+    assert_eq!(rig.run(launch).status(), 0);
+    assert_eq!(rig.stdout(1), "100000 100000\n");
+}
+
+#[test]
 fn cpu_time_has_its_limit() {
     let mut rig = Rig::new();
     let mut launch = sh(1, "while :; do :; done");
