@@ -14,8 +14,8 @@
 //!  5. is traced by its parent, so that it stops when execve has succeeded, before its first
 //!     instruction.
 //!
-//! The parent blocks nothing and no signal is blocked in the child: one that comes before execve
-//! stops the child (it is traced), and the parent keeps it for later.
+//! Signals that the parent blocks are unblocked right before execve. One that comes there stops the
+//! child, which is traced, and the parent keeps it for later.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn processors_beyond_1024_have_their_bit() {
-        assert_eq!(cpu_mask(&[]), []);
+        assert!(cpu_mask(&[]).is_empty());
         assert_eq!(cpu_mask(&[0, 3]), [9]);
         let mask = cpu_mask(&[2050]);
         assert_eq!((mask.len(), mask[32]), (33, 4));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::talk::attach::{Output, PmiEntry};
 use proptest::prelude::*;
