@@ -1,4 +1,5 @@
 use super::*;
+use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::talk::attach::{Output, PmiEntry};
 use proptest::prelude::*;
@@ -384,14 +385,17 @@ fn a_new_apinit_is_told_what_it_missed() {
     let data = Bytes::from_static(b"cmd=barrier_out rc=0\n");
     assert_eq!(barrier.apply(4, out), [Action::PmiSend { rank: 0, data }]);
 
-    let mut dying = going(launch(2));
+    let mut dying = going(launch(3));
+    let exit = decisive(0, Cause::PeExit { rank: 2, nid: Nid(9), code: 1 });
+    dying.apply(0, ended(2, PeEnd::Exit(1)));
     dying.apply(1, Happening::Disconnected);
     assert_eq!(dying.apply(2, ended(0, PeEnd::Signal(6)))[0], Action::Signal(15));
     dying.apply(3, Happening::Connected);
     let first = decisive(2, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 6 });
     let told = dying.apply(3, hello());
-    assert_eq!(told[0], Action::Send(FromShepherd::Decisive(first)));
-    assert!(matches!(told[1], Action::Notice { .. }));
+    assert_eq!(told[0], Action::Send(FromShepherd::Decisive(exit)));
+    assert_eq!(told[1], Action::Send(FromShepherd::Decisive(first)));
+    assert!(matches!(told[2], Action::Notice { .. }));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
 /// Names that the shepherd gives to PEs, and those by which an outer PMI server would be found.
-const OWN_NAMES: [&str; 11] = [
+const OWN_NAMES: [&str; 10] = [
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
@@ -30,7 +30,6 @@ const OWN_NAMES: [&str; 11] = [
     "PMI_ID",
     "PMI_SPAWNED",
     "PSCHED_APPLICATION",
-    "PMIX_NAMESPACE",
 ];
 
 /// Why a program can't be executed: an errno and the text that names the file and the cure.

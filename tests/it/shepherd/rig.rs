@@ -48,6 +48,11 @@ pub struct Rig {
 impl Rig {
     /// A shepherd that waits for its launch, connected, greeted.
     pub fn new() -> Rig {
+        Rig::with_groups(&[])
+    }
+
+    /// The same; PEs of each of these nodes are born in the control group with this folder.
+    pub fn with_groups(groups: &[(Nid, &Path)]) -> Rig {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("shepherd.sock");
         let socket = seqpacket();
@@ -57,9 +62,15 @@ impl Rig {
         // The descriptors come as stdin and stdout and are moved from there, so that no other
         // test's child inherits them.
         let mut command = Command::new("sh");
-        command.args(["-c", "exec 8<&0 9<&1 0</dev/null 1>&2; exec \"$0\" \"$@\""]);
-        command.arg(env!("CARGO_BIN_EXE_apshepherd"));
+        assert!(groups.len() <= 4, "sh has one digit for a descriptor");
+        let opened: String =
+            groups.iter().zip(3..).map(|((_, path), fd)| format!("exec {fd}<{path:?}; ")).collect();
+        let listed: Vec<String> =
+            groups.iter().zip(3..).map(|((nid, _), fd)| format!("{nid}:{fd}")).collect();
+        let script = "exec 8<&0 9<&1 0</dev/null 1>&2; exec \"$0\" \"$@\"";
+        command.arg("-c").arg(opened + script).arg(env!("CARGO_BIN_EXE_apshepherd"));
         command.args([&key().to_string(), "--listen", "8", "--lifeline", "9"]);
+        command.arg("--groups").arg(listed.join(","));
         let process = command
             .stdin(Stdio::from(socket))
             .stdout(Stdio::from(theirs))
@@ -230,7 +241,7 @@ impl Drop for Rig {
     }
 }
 
-fn seqpacket() -> OwnedFd {
+pub fn seqpacket() -> OwnedFd {
     socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("socket")
 }
 
