@@ -1,1 +1,1 @@
-
+mod aprun_cli;
