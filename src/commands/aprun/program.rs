@@ -250,4 +250,20 @@ mod tests {
         assert_eq!((own.executable.machine, own.executable.mpi), (own_machine(), Mpi::None));
         assert!(own.executable.interpreter.contains("ld-linux"), "{own:?}");
     }
+
+    #[test]
+    fn a_program_of_mpich() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let source = directory.path().join("a.c");
+        let text = "#include <mpi.h>\nint main(int n, char **a) { return MPI_Init(&n, &a); }\n";
+        std::fs::write(&source, text).expect("our directory");
+        let program = directory.path().join("a.out");
+        let mut compiler = std::process::Command::new("mpicc.mpich");
+        match compiler.arg("-o").arg(&program).arg(&source).status() {
+            Ok(status) => assert!(status.success(), "mpicc.mpich failed"),
+            Err(e) => return eprintln!("skipped a_program_of_mpich: no mpicc.mpich ({e})"),
+        }
+        let found = open(program.as_os_str().as_bytes(), None, true).expect("executable");
+        assert_eq!(found.executable.mpi, Mpi::Mpich);
+    }
 }

@@ -36,7 +36,7 @@ impl Received {
         }
         let source = self.0.entry(output.source).or_default();
         let end = output.offset.saturating_add(output.data.len() as u64);
-        if end <= source.received {
+        if end <= source.received || output.data.is_empty() {
             return None;
         }
         let lost = output.offset.saturating_sub(source.received);

@@ -1,3 +1,5 @@
+use super::apinit::REFUSALS_MAX;
+use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;
 use crate::apteam::ending::{Decisive, HostEnd};
 use crate::apteam::launch::Launch;
@@ -5,6 +7,7 @@ use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::talk::attach::{Output, OutputTaken};
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
+use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 const PSCHED: i32 = 77;
@@ -25,12 +28,13 @@ fn placement(incarnation: u32) -> Box<Placement> {
 }
 
 fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
-    Box::new(Ended::of(HostEnd {
+    let end = HostEnd {
         key: placement(1).key,
         launched,
         first: cause.map(|cause| Decisive { at_ns: 1, cause }),
         ..HostEnd::default()
-    }))
+    };
+    Box::new(Ended { status: end.status(), end })
 }
 
 fn launch_of(incarnation: u32) -> Action {
@@ -668,4 +672,100 @@ fn ended_before_its_launch() {
         Happening::Looked(Looked::Ended(end.clone())),
         &[Action::Close(end), Action::Exit(125)],
     );
+}
+
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let text = || "[a-z]{0,3}";
+    let apinit = prop_oneof![
+        Just(FromApinit::Accepted),
+        Just(FromApinit::Going),
+        Just(FromApinit::Done),
+        Just(FromApinit::Refused { text: "no".to_owned(), cause: None }),
+        Just(FromApinit::Refused { text: "no".to_owned(), cause: Some(Cause::NoRecord) }),
+        (0u64..300_000).prop_map(FromApinit::StdinCredit),
+        (0u64..40, text()).prop_map(|(offset, text)| FromApinit::Output(output(offset, &text))),
+        text().prop_map(FromApinit::Notice),
+    ];
+    prop_oneof![
+        2 => Just(Happening::PschedUp { pid: PSCHED }),
+        1 => any::<bool>()
+            .prop_map(|absent| Happening::PschedDown { text: "down".to_owned(), absent }),
+        1 => Just(Happening::PschedRefused("no".to_owned())),
+        3 => Just(event(Event::Accepted(APID))),
+        3 => (1u32..4).prop_map(|i| event(Event::Placed(i))),
+        1 => Just(event(Event::Waiting(Explanation::default()))),
+        1 => any::<bool>().prop_map(|launched| event(Event::Ended(ended(None, launched)))),
+        3 => (1u32..4).prop_map(|i| Happening::Looked(Looked::Placement(placement(i)))),
+        1 => Just(Happening::Looked(Looked::Waiting(Explanation::default()))),
+        1 => Just(Happening::Looked(Looked::Failed("no".to_owned()))),
+        1 => Just(Happening::Killed),
+        1 => any::<bool>()
+            .prop_map(|connected| Happening::ApinitDown { text: "no".to_owned(), connected }),
+        8 => apinit.prop_map(Happening::Apinit),
+        2 => (1i32..30, proptest::option::of(76i32..79))
+            .prop_map(|(signal, sender)| Happening::Signal { signal, sender }),
+        1 => Just(Happening::StdinEnd),
+        1 => text().prop_map(|t| Happening::Stdin(Bytes::from(t))),
+        3 => (0u32..2, 0u64..50).prop_map(|(source, end)| Happening::Written { source, end }),
+        1 => Just(Happening::OutputLost(Loss::StdoutClosed)),
+        1 => Just(Happening::OutputLost(Loss::Failed("full".to_owned()))),
+        4 => Just(Happening::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens(
+        happenings in proptest::collection::vec((0u64..3_000, any_happening()), 0..60))
+    {
+        let mut front = Front::new(setup());
+        let mut now = 0;
+        let (mut over, mut attached, mut reading) = (false, false, false);
+        let mut written = Vec::new();
+        let all = std::iter::once((0, Happening::Start)).chain(happenings);
+        for (ms, happening) in all {
+            now += ms * MS;
+            let psched_s = matches!(&happening,
+                Happening::Signal { signal: SIGUSR1, sender: Some(PSCHED) });
+            let may_read = match &happening {
+                // Only one read is asked for at a time, so that only one is answered.
+                Happening::Stdin(_) | Happening::StdinEnd => std::mem::take(&mut reading),
+                _ => true,
+            };
+            if !may_read {
+                continue;
+            }
+            let actions = front.apply(now, happening);
+            prop_assert!(!over || actions.is_empty(), "after the exit: {actions:?}");
+            for (at, action) in actions.iter().enumerate() {
+                match action {
+                    Action::Exit(_) => {
+                        prop_assert_eq!(at + 1, actions.len(), "the exit is the last");
+                        over = true;
+                    }
+                    Action::Attach { .. } => attached = true,
+                    Action::Send(message) => {
+                        prop_assert!(attached, "nobody to say {message:?} to");
+                        prop_assert!(!psched_s, "psched's USR1 has gone down");
+                    }
+                    Action::ReadStdin(most) => {
+                        prop_assert!(!std::mem::replace(&mut reading, true));
+                        prop_assert!((1..=STDIN_PIECE as usize).contains(most));
+                    }
+                    Action::Write(output) => {
+                        // In order, and no byte twice.
+                        let end: u64 = written.last().copied().unwrap_or(0);
+                        prop_assert!(output.offset >= end && !output.data.is_empty());
+                        written.push(output.offset + output.data.len() as u64);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(!over || front.deadline().is_none());
+            // What is due has been done.
+            if let Some(deadline) = front.deadline() {
+                prop_assert!(deadline > now, "{deadline} has come at {now}");
+            }
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! What comes in and what goes out: happenings, actions and the data in them.
 
-use crate::apteam::ending::HostEnd;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
@@ -179,12 +178,4 @@ pub struct Setup {
     pub quiet: bool,
     /// There are files to open (--output, --error).
     pub files: bool,
-}
-
-/// How one application ended whose end only this process knows (for tests and for a lost psched).
-impl Ended {
-    /// That end with the status that it gives.
-    pub fn of(end: HostEnd) -> Ended {
-        Ended { status: end.status(), end }
-    }
 }
