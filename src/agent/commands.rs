@@ -15,7 +15,7 @@ impl Agent {
         match command {
             Command::Place(place) => self.place(now, *place, out),
             Command::TakeBack(key) => self.take_back(now, key, out),
-            Command::Signal { key, signal } => self.signal(key, signal, false, out),
+            Command::Signal { key, signal } => self.signal(key, signal, out),
             Command::Terminate { key, cause, kill_after } => {
                 self.tell_head(now, key, &cause, out);
                 self.end_all(now, key, cause, kill_after, None, out);
@@ -101,16 +101,14 @@ impl Agent {
         }
     }
 
-    /// A signal for the PEs here, and for those of the other hosts if it comes from the front end.
-    /// (psched tells every host itself.)
-    pub(super) fn signal(&mut self, key: Key, signal: i32, relay: bool, out: &mut Out) {
+    /// A signal for the PEs here and, at the head, for those of the other hosts: psched and the
+    /// front end tell the head only.
+    pub(super) fn signal(&mut self, key: Key, signal: i32, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
         if app.sent && app.running() {
             out.push(Action::SendShepherd(key, ToShepherd::Signal(signal)));
         }
-        if relay {
-            self.tell_peers(key, None, &ToApinit::Signal(signal), out);
-        }
+        self.tell_peers(key, None, &ToApinit::Signal(signal), out);
     }
 
     fn acknowledge(&mut self, now: u64, key: Key, out: &mut Out) {

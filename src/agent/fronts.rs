@@ -309,11 +309,12 @@ impl Agent {
         self.settle(now, key, out);
     }
 
-    /// After a restart the head does not know how much of another host's output has been written:
-    /// the front end does.
+    /// After a restart apinit does not know how much output has been written: the front end does.
     fn own_taken_floor(&mut self, key: Key, taken: OutputTaken) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
+        if taken.source == app.index {
+            app.output.skip(taken.offset);
+        } else if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
             peer.forwarded = peer.forwarded.max(taken.offset);
         }
     }
@@ -342,7 +343,7 @@ impl Agent {
             }
             ToApinit::StdinEnd if app.index == 0 => tell(ToShepherd::StdinEnd),
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
-            ToApinit::Signal(signal) => self.signal(key, signal, true, out),
+            ToApinit::Signal(signal) => self.signal(key, signal, out),
             ToApinit::Terminate { cause, kill_after } => {
                 // A front end can speak for itself only; the head speaks for everybody.
                 let cause = if app.head() {

@@ -47,6 +47,14 @@ impl Kept {
         Ok(Some(output))
     }
 
+    /// Output is written up to there, of which nothing has come to this life of apinit yet: the
+    /// shepherd is about to repeat it.
+    pub fn skip(&mut self, offset: u64) {
+        if offset > self.end && offset - self.taken <= OUTPUT_WINDOW {
+            self.end = offset;
+        }
+    }
+
     /// Output is written up to there; says whether that is news.
     fn take(&mut self, offset: u64) -> bool {
         let offset = offset.min(self.end);

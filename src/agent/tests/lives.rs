@@ -316,14 +316,25 @@ fn a_former_life_is_taken_up() {
     );
     go_through(&mut agent, 12 * S, [opened(FRONT, OWNER)]);
     assert_eq!(
-        act(&mut agent, 12 * S, resume(FRONT, key, &[(0, 100)])),
+        act(&mut agent, 12 * S, resume(FRONT, key, &[(0, 101)])),
         [
             Action::CloseFront(Conn(77)),
             Action::KeepFront(key, FRONT),
+            Action::SendShepherd(key, ToShepherd::OutputTaken(101)),
             to_front(FromApinit::Accepted),
             to_front(FromApinit::Going),
             to_front(FromApinit::Output(output(100, "on\n"))),
         ]
+    );
+    // The front end may have more than the new life has seen: the repetition is not for it.
+    let back = Conn(78);
+    go_through(&mut agent, 13 * S, [Happening::AttachClosed(FRONT), opened(back, OWNER)]);
+    let actions = act(&mut agent, 13 * S, resume(back, key, &[(0, 106)]));
+    assert!(actions.contains(&Action::SendShepherd(key, ToShepherd::OutputTaken(106))));
+    let again = FromShepherd::Output(output(100, "on\nxyzmore"));
+    assert_eq!(
+        act(&mut agent, 13 * S, from_shepherd(key, again)),
+        [Action::SendFront(back, FromApinit::Output(output(106, "more")))]
     );
     // The time limit counts from the go, not from the restart.
     let limit = Duration::from_secs(30);
