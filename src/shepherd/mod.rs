@@ -304,7 +304,8 @@ impl Shepherd {
                 }
             }
             Happening::StdinWritten(count) => {
-                self.stdin.written = self.stdin.written.saturating_add(count);
+                let written = self.stdin.written.saturating_add(count);
+                self.stdin.written = written.min(self.stdin.received);
                 self.grant_stdin();
             }
             Happening::StdinClosed => {
@@ -329,7 +330,7 @@ impl Shepherd {
             while let Some((nid, text)) = self.notices.pop_front() {
                 self.actions.push(Action::Notice { nid, text });
             }
-            while let Some(output) = self.output.next() {
+            while let Some(output) = self.output.next_piece() {
                 self.actions.push(Action::Send(FromShepherd::Output(output)));
             }
         }

@@ -409,7 +409,8 @@ impl Shell {
                     self.link_waits = !all;
                 }
             }
-            // Its end is read as well, and dealt with there.
+            // apinit has gone: that is read as well, and dealt with there.
+            Err(LinkError::Socket(Errno::EPIPE | Errno::ECONNRESET)) => {}
             Err(e) => self.log(e),
         }
     }

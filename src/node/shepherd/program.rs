@@ -179,10 +179,10 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             (Errno::ENOENT, Some(interpreter)) if path.exists() => {
                 format!("{shown}: its interpreter {interpreter} was not found")
             }
-            (Errno::EACCES, Some(interpreter)) if path.exists() => {
-                format!("{shown}: {why}: it, or its interpreter {interpreter}, may not be executed")
+            (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
+            (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {
+                format!("{shown}: {why}; may its interpreter {interpreter} be executed?")
             }
-            (Errno::EACCES, None) if path.is_dir() => format!("{shown} is a directory"),
             (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
             (Errno::ENOEXEC, _) => format!(
                 "{shown}: {why}; it is no program of this machine, or a script without #! in its \
@@ -199,6 +199,10 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
 pub fn explain_fork(pe: &LocalPe, error: &std::io::Error) -> Refusal {
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
     (errno, format!("the process for PE {} could not be made: {error}", pe.rank))
+}
+
+fn is_executable(path: &Path) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
 /// Up to the first 4 KiB of a file.
