@@ -1,3 +1,12 @@
 //! What a user or an administrator would see, on real processes.
 
+mod bad;
+mod ends;
+mod launch;
+mod manuals;
+mod mpi;
+mod recovery;
 mod shepherd;
+mod start;
+mod support;
+mod waiting;
