@@ -290,7 +290,7 @@ impl Core {
                     commit.records.push(Record::PassedOver(apid, passed_over));
                 }
                 Effect::Log { apid, name, detail } => {
-                    tracing::info!(apid = apid.0, "{name} {detail}");
+                    self.span(apid).in_scope(|| tracing::info!(event = name, "{detail}"));
                     commit.records.push(Record::Log { apid, at_ns, name, detail });
                 }
                 Effect::SaveBoot { nids, boot_id } => {
@@ -305,6 +305,12 @@ impl Core {
         } else {
             self.commit(commit);
         }
+    }
+
+    /// The span of an application, as every process of psched's has it.
+    fn span(&self, apid: Apid) -> tracing::Span {
+        let uid = self.scheduler.team(apid).map(|t| t.owner.uid);
+        tracing::info_span!("application", apid = apid.0, uid)
     }
 
     fn commit(&mut self, commit: Commit) {
@@ -530,6 +536,5 @@ pub fn refused(refusal: Refusal, text: &str) -> Status {
         Refusal::NoRoom | Refusal::TooMany => Status::resource_exhausted(text),
         Refusal::NotAllowed => Status::permission_denied(text),
         Refusal::NotFound => Status::not_found(text),
-        Refusal::Store => Status::unavailable(text),
     }
 }

@@ -202,9 +202,6 @@ impl pb::psched_server::Psched for Service {
                         pb::look_reply::Answer::Placement(views::placement(&team))
                     }
                     Looked::Waiting(why) => pb::look_reply::Answer::Waiting(why.into()),
-                    Looked::Ended { end, status } => {
-                        pb::look_reply::Answer::Ended(ended(&end, status))
-                    }
                 }
             }
             None => {

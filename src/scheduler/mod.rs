@@ -153,8 +153,6 @@ pub enum Refusal {
     NotAllowed,
     /// There is no such application.
     NotFound,
-    /// The store can't take it.
-    Store,
 }
 
 /// What a front end's look finds.
@@ -164,8 +162,6 @@ pub enum Looked {
     Placed(Box<Apteam>),
     /// None yet.
     Waiting(Explanation),
-    /// It is over.
-    Ended { end: Box<HostEnd>, status: u8 },
 }
 
 /// What is to be done.

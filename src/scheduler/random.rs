@@ -281,10 +281,11 @@ impl World {
                     node.reports.push_back(Report::Ended(Box::new(end.clone())));
                 }
             },
-            Command::Terminate { key, .. } => match node.held.get(&key) {
-                Some(Held::Placed(_) | Held::Running(_)) => end_on(node, number, key),
-                _ => {}
-            },
+            Command::Terminate { key, .. } => {
+                if matches!(node.held.get(&key), Some(Held::Placed(_) | Held::Running(_))) {
+                    end_on(node, number, key);
+                }
+            }
             Command::AcknowledgeEnd(key) => {
                 if matches!(node.held.get(&key), Some(Held::Ended(_))) {
                     node.held.remove(&key);

@@ -96,7 +96,6 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::Look { reply, looked } => match looked {
                 Looked::Placed(team) => format!("look {} placed {}", reply.0, team.key()),
                 Looked::Waiting(_) => format!("look {} waiting", reply.0),
-                Looked::Ended { status, .. } => format!("look {} ended {status}", reply.0),
             },
             Effect::Killed { problems, .. } => format!("killed {problems:?}"),
             Effect::Command { link, command } => {

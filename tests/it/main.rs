@@ -1,6 +1,7 @@
 //! What a user or an administrator would see, on real processes.
 
 mod bad;
+mod daemon;
 mod ends;
 mod launch;
 mod manuals;

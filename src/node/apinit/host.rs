@@ -1,0 +1,69 @@
+//! What this host is and has.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Numbers as the kernel writes them: `0-3,8`.
+fn numbers(text: &str) -> BTreeSet<u32> {
+    // More than any kernel has.
+    const MOST: u32 = 1 << 16;
+    let range = |part: &str| -> Option<(u32, u32)> {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        Some((a.trim().parse().ok()?, b.trim().parse::<u32>().ok()?.min(MOST)))
+    };
+    text.split(',').filter_map(range).flat_map(|(a, b)| a..=b).collect()
+}
+
+/// Of each core the processor with the lowest number, of those allowed: the siblings of a core
+/// never go to two gangs. `siblings` gives the processors of a processor's core.
+fn one_of_each_core(allowed: &BTreeSet<u32>, siblings: impl Fn(u32) -> BTreeSet<u32>) -> Vec<u32> {
+    let first = |cpu: u32| siblings(cpu).into_iter().find(|s| allowed.contains(s)).unwrap_or(cpu);
+    allowed.iter().copied().filter(|cpu| first(*cpu) == *cpu).collect()
+}
+
+/// The real processors that this process may use, one of each core.
+pub(super) fn cpus() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    let allowed = numbers(line.unwrap_or("0"));
+    one_of_each_core(&allowed, |cpu| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        fs::read_to_string(path).map(|text| numbers(&text)).unwrap_or_default()
+    })
+}
+
+/// Bytes of memory.
+pub(super) fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).unwrap_or_default();
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
+    kib.saturating_mul(1024)
+}
+
+pub(super) fn hostname() -> String {
+    nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_else(|_| "localhost".into())
+}
+
+pub(super) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_counts_once() {
+        assert_eq!(numbers("0-3,8\n"), [0, 1, 2, 3, 8].into());
+        assert_eq!(numbers(""), [].into());
+        // Two threads a core, numbered 0-3 and 4-7.
+        let core = |cpu: u32| [cpu % 4, cpu % 4 + 4].into();
+        assert_eq!(one_of_each_core(&(0..8).collect(), core), [0, 1, 2, 3]);
+        assert_eq!(one_of_each_core(&[1, 5, 6].into(), core), [1, 6]);
+        // Nothing known of cores: each is one.
+        assert_eq!(one_of_each_core(&[1, 5].into(), |_| [].into()), [1, 5]);
+        assert!(!cpus().is_empty() && memory() > 0);
+    }
+}

@@ -1,0 +1,196 @@
+//! apinit for real: sockets, groups and processes around the pure [`crate::agent`].
+//!
+//! One task owns the agent and everything that it decides about ([`shell`]); it takes one event
+//! after the other, applies it, and does what comes of it, without waiting for anybody. What has to
+//! wait is in tasks of its own: the link to psched ([`link`]), attached front ends ([`attach`]),
+//! shepherds ([`shepherds`]), other hosts' apinits ([`peers`]). They tell the one task through one
+//! bounded channel, so that whoever talks faster than it is applied is held back.
+//!
+//! The other way nothing may hold the one task back: a front end that does not read must not delay
+//! the others. What waits for a front end is bounded by the output window of its application
+//! ([`crate::apteam::talk::shepherd::OUTPUT_WINDOW`] for each host), not by a queue. A shepherd or a
+//! psched that lets its bounded queue fill is hung up on.
+//!
+//! Files, next to psched's socket:
+//!
+//! ```text
+//!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
+//!   apps-0/welcome           the store that is obeyed, and the nodes
+//!   apps-0/12.1/             one application:
+//!       shepherd.sock        where its shepherd listens
+//!       place                its placement, as psched sent it
+//!       shepherd groups front going      pids with start times, path, time of go
+//! ```
+//!
+//! By these an apinit that is started again takes up what the one before has left running.
+
+mod attach;
+mod host;
+mod link;
+mod marker;
+mod peers;
+mod runtime;
+mod shell;
+mod shepherds;
+
+use crate::machine::{Nid, parse_nids};
+use crate::rpc::listen::{Bounds, PATH_MAX, incoming, listen, raise_descriptor_limit};
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The command line.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(
+    name = "apinit",
+    version,
+    about = "Offers nodes of this host to psched and runs applications on them"
+)]
+pub struct Options {
+    /// psched's unix socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// The nodes that this host offers: 0-3,8
+    #[arg(long, value_name = "LIST", value_parser = nids)]
+    pub nids: Nids,
+    /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
+    #[arg(long, value_name = "FD")]
+    pub lifeline: Option<RawFd>,
+    /// Look like another host (for tests)
+    #[arg(long, value_name = "TEXT", hide = true)]
+    pub host_id: Option<String>,
+}
+
+/// A list of NIDs on the command line.
+#[derive(Clone, Debug)]
+pub struct Nids(pub BTreeSet<Nid>);
+
+fn nids(text: &str) -> Result<Nids, String> {
+    parse_nids(text).map(Nids).map_err(|e| e.to_string())
+}
+
+/// Where an apinit has its things.
+#[derive(Clone, Debug)]
+struct Paths {
+    /// psched's socket.
+    psched: PathBuf,
+    /// Its own.
+    own: PathBuf,
+    /// The runtime directory.
+    apps: PathBuf,
+}
+
+impl Paths {
+    fn new(psched: &Path, lowest: Nid) -> anyhow::Result<Paths> {
+        let psched = std::path::absolute(psched)?;
+        let Some(directory) = psched.parent() else {
+            bail!("{} is not the path of a socket", psched.display());
+        };
+        let own = directory.join(format!("apinit-{lowest}.sock"));
+        let apps = directory.join(format!("apps-{lowest}"));
+        // The longest names there can be: 20 digits, a point, 10 digits.
+        let longest = apps.join("18446744073709551615.4294967295").join("shepherd.sock");
+        let length = longest.as_os_str().len();
+        if length > PATH_MAX {
+            bail!(
+                "the path {} is too long for apinit's sockets by {} bytes: use a shorter directory \
+                 for psched's socket",
+                psched.display(),
+                length - PATH_MAX
+            );
+        }
+        if !directory.is_dir() {
+            bail!(
+                "{} is not a directory: start psched first, or name its socket with --socket",
+                directory.display()
+            );
+        }
+        Ok(Paths { psched, own, apps })
+    }
+}
+
+/// What `main` of apinit does, after the command line.
+pub fn main(options: &Options) -> ExitCode {
+    crate::logging::init("apinit");
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("apinit: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Takes the descriptor that the command line names.
+fn lifeline(fd: Option<RawFd>) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(fd) = fd.filter(|fd| *fd >= 0) else { return Ok(None) };
+    crate::os::inherit::take(fd)
+        .map(Some)
+        .with_context(|| format!("--lifeline {fd} is not an open descriptor"))
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
+    let lifeline = lifeline(options.lifeline)?;
+    let Some(lowest) = options.nids.0.first().copied() else { bail!("--nids names no node") };
+    let paths = Paths::new(&options.socket, lowest)?;
+    let apshepherd = shepherds::find_program()?;
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+    // What a shepherd leaves behind when it dies comes to us.
+    nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("apinit")
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(serve(options, paths, apshepherd, lifeline));
+    // Streams that are still open wait for peers that may never answer.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    outcome
+}
+
+async fn serve(
+    options: &Options,
+    paths: Paths,
+    apshepherd: PathBuf,
+    lifeline: Option<OwnedFd>,
+) -> anyhow::Result<()> {
+    // A socket in a directory of root's is for everybody: who calls is known by the kernel.
+    let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
+    let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let runtime = runtime::Runtime::open(paths.apps.clone())?;
+    let (shell, events) = shell::Shell::new(options, &paths, runtime, apshepherd, lifeline)?;
+    let mut shell = shell;
+    shell.take_up().await;
+    let service = attach::service(events);
+    let server = tonic::transport::Server::builder()
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(2 << 20)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .max_concurrent_streams(64)
+        .add_service(service)
+        .serve_with_incoming(incoming(listener, Bounds::default()));
+    let server = tokio::spawn(server);
+    let outcome = shell.run().await;
+    server.abort();
+    let _ = std::fs::remove_file(&paths.own);
+    match outcome {
+        shell::Ending::Everything => shell.end_everything().await,
+        shell::Ending::Alone => shell.finish().await,
+    }
+    Ok(())
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+fn now_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |t| {
+        let seconds = u64::try_from(t.tv_sec()).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec().unsigned_abs())
+    })
+}

@@ -1,0 +1,78 @@
+//! Other hosts' apinits, to which this one is the head.
+
+use super::shell::{Event, Events};
+use crate::apteam::Key;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::rpc::connect::{connect, status_text};
+use crate::rpc::pb;
+use crate::rpc::pb::apinit_client::ApinitClient;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+/// How long one may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A stream to another apinit. Dropping it closes the stream.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// What is said on an older stream to the same one is not heard.
+    pub generation: u64,
+    /// Bounded by what there is to say: stdin does not go to other hosts, and their output is
+    /// acknowledged within its window.
+    sender: mpsc::UnboundedSender<pb::ToApinit>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Peer {
+    pub fn open(key: Key, index: u32, generation: u64, socket: PathBuf, events: Events) -> Peer {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let text = match talk(key, index, generation, socket, receiver, &events).await {
+                Ok(()) => "it has closed the stream".to_string(),
+                Err(text) => text,
+            };
+            let _ = events.send(Event::PeerLost { key, index, generation, text }).await;
+        });
+        Peer { generation, sender, task }
+    }
+
+    pub fn send(&self, message: ToApinit) {
+        // An Err: the stream has ended, which is told as an event.
+        let _ = self.sender.send(message.into());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn talk(
+    key: Key,
+    index: u32,
+    generation: u64,
+    socket: PathBuf,
+    receiver: mpsc::UnboundedReceiver<pb::ToApinit>,
+    events: &Events,
+) -> Result<(), String> {
+    let late = |_| format!("{} does not answer", socket.display());
+    let channel = tokio::time::timeout(ANSWER, connect(&socket)).await.map_err(late)?;
+    let mut client = ApinitClient::new(channel.map_err(|e| e.to_string())?)
+        .max_encoding_message_size(16 * 1024 * 1024);
+    let attach = client.attach(UnboundedReceiverStream::new(receiver));
+    let answer = tokio::time::timeout(ANSWER, attach).await.map_err(late)?;
+    let mut stream = answer.map_err(status_text)?.into_inner();
+    while let Some(message) = stream.message().await.map_err(status_text)? {
+        if message.message.is_none() {
+            continue;
+        }
+        let message = FromApinit::try_from(message).map_err(|e| e.to_string())?;
+        if events.send(Event::PeerSaid { key, index, generation, message }).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

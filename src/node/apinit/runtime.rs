@@ -1,0 +1,212 @@
+//! The runtime directory: what an apinit that is started again has to know.
+
+use crate::apteam::Key;
+use crate::apteam::talk::node::{PlaceCommand, Welcome};
+use crate::os::peer::process_started;
+use crate::rpc::pb;
+use anyhow::Context;
+use prost::Message;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The directory of all applications of this apinit. It is closed to everybody else.
+#[derive(Debug)]
+pub(super) struct Runtime {
+    path: PathBuf,
+}
+
+/// A process by pid and start time: together they name it for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub pid: i32,
+    pub started: u64,
+}
+
+impl Process {
+    /// The process that has this pid now.
+    pub fn now(pid: i32) -> Process {
+        Process { pid, started: process_started(pid).unwrap_or(0) }
+    }
+
+    /// A descriptor of it, if it is still there.
+    pub fn open(self) -> Option<OwnedFd> {
+        let pid = rustix::process::Pid::from_raw(self.pid)?;
+        let flags = rustix::process::PidfdFlags::empty();
+        let pidfd = rustix::process::pidfd_open(pid, flags).ok()?;
+        (process_started(self.pid).ok()? == self.started).then_some(pidfd)
+    }
+}
+
+/// The directory of one application.
+#[derive(Clone, Debug)]
+pub(super) struct AppDirectory {
+    path: PathBuf,
+}
+
+/// Replaces a file as a whole.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, bytes)?;
+    fs::rename(&new, path)
+}
+
+impl Runtime {
+    /// Opens it, or makes it.
+    pub fn open(path: PathBuf) -> anyhow::Result<Runtime> {
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        if let Err(error) = made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error)
+                .with_context(|| format!("can't make the directory {}", path.display()));
+        }
+        // What is in there is believed, so it must be ours alone.
+        let found = fs::symlink_metadata(&path)?;
+        let own = nix::unistd::geteuid().as_raw();
+        anyhow::ensure!(
+            found.is_dir() && found.uid() == own,
+            "{} is not a directory of user {own}: remove it, or use another one for psched's socket",
+            path.display()
+        );
+        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        Ok(Runtime { path })
+    }
+
+    pub fn remember(&self, welcome: Welcome) {
+        let bytes = pb::Welcome::from(welcome).encode_to_vec();
+        if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
+            tracing::warn!(%error, "can't keep what psched said of itself");
+        }
+    }
+
+    pub fn remembered(&self) -> Option<Welcome> {
+        let bytes = fs::read(self.path.join("welcome")).ok()?;
+        Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()
+    }
+
+    /// The applications that have a directory.
+    pub fn applications(&self) -> Vec<(Key, AppDirectory)> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut found: Vec<(Key, AppDirectory)> = entries
+            .filter_map(|e| Some((Key::parse(e.file_name().to_str()?)?, e.path())))
+            .map(|(key, path)| (key, AppDirectory { path }))
+            .collect();
+        found.sort_by_key(|(key, _)| *key);
+        found
+    }
+
+    /// An application's directory, new.
+    pub fn make(&self, key: Key) -> io::Result<AppDirectory> {
+        let path = self.path.join(key.to_string());
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_dir_all(&path)?;
+                DirBuilder::new().mode(0o700).create(&path)?;
+            }
+            other => other?,
+        }
+        Ok(AppDirectory { path })
+    }
+
+    /// Removes all of it.
+    pub fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl AppDirectory {
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("shepherd.sock")
+    }
+
+    fn keep(&self, name: &str, bytes: &[u8]) {
+        if let Err(error) = fs::write(self.path.join(name), bytes) {
+            // Only a restart of apinit would miss it.
+            tracing::warn!(%error, path = %self.path.display(), name, "can't keep a file");
+        }
+    }
+
+    fn kept(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(name)).ok()
+    }
+
+    pub fn keep_place(&self, place: PlaceCommand) {
+        self.keep("place", &pb::PlaceCommand::from(place).encode_to_vec());
+    }
+
+    pub fn place(&self) -> Option<PlaceCommand> {
+        let bytes = fs::read(self.path.join("place")).ok()?;
+        PlaceCommand::try_from(pb::PlaceCommand::decode(&*bytes).ok()?).ok()
+    }
+
+    /// Without its placement it is no application any more.
+    pub fn drop_place(&self) {
+        let _ = fs::remove_file(self.path.join("place"));
+    }
+
+    pub fn keep_groups(&self, path: &Path) {
+        use std::os::unix::ffi::OsStrExt;
+        self.keep("groups", path.as_os_str().as_bytes());
+    }
+
+    pub fn groups(&self) -> Option<PathBuf> {
+        self.kept("groups").map(PathBuf::from)
+    }
+
+    pub fn keep_going(&self, at_ns: u64) {
+        self.keep("going", at_ns.to_string().as_bytes());
+    }
+
+    pub fn going(&self) -> Option<u64> {
+        self.kept("going")?.parse().ok()
+    }
+
+    /// `name` is `front` or `shepherd`.
+    pub fn keep_process(&self, name: &str, process: Process) {
+        self.keep(name, format!("{} {}", process.pid, process.started).as_bytes());
+    }
+
+    pub fn process(&self, name: &str) -> Option<Process> {
+        let text = self.kept(name)?;
+        let (pid, started) = text.split_once(' ')?;
+        Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    }
+
+    pub fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let runtime = Runtime::open(directory.path().join("apps-0")).expect("it is made");
+        let runtime_again = Runtime::open(directory.path().join("apps-0"));
+        assert!(runtime_again.is_ok(), "and taken up again");
+        assert_eq!(runtime.remembered(), None);
+        let welcome = Welcome { store_id: "ab".into(), epoch: 3, ..Welcome::default() };
+        runtime.remember(welcome.clone());
+        assert_eq!(runtime.remembered(), Some(welcome));
+        let key = Key::parse("12.1").expect("a key");
+        let app = runtime.make(key).expect("it is made");
+        assert_eq!((app.going(), app.groups(), app.process("front")), (None, None, None));
+        app.keep_going(5);
+        app.keep_groups(Path::new("/sys/fs/cgroup/x"));
+        let own = Process::now(std::process::id() as i32);
+        app.keep_process("front", own);
+        assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
+        assert_eq!(app.process("front"), Some(own));
+        assert!(own.open().is_some());
+        assert!(Process { started: own.started + 1, ..own }.open().is_none(), "another one's pid");
+        assert_eq!(runtime.applications().len(), 1);
+        app.remove();
+        assert_eq!(runtime.applications().len(), 0);
+    }
+}

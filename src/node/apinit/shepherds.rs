@@ -1,0 +1,290 @@
+//! Shepherds: making one, finding one again, talking with one.
+
+use super::attach::wait_for_end;
+use super::runtime::{AppDirectory, Process};
+use super::shell::{Event, Events};
+use crate::apteam::Key;
+use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use crate::node::frames::{Joiner, PACKET_MAX, pieces};
+use crate::node::groups::AppGroups;
+use crate::os::spawn::{Ids, Spawn, spawn};
+use crate::os::watch::watch;
+use crate::rpc::pb;
+use anyhow::Context;
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen, recv,
+    sendmsg, setsockopt, socket, sockopt,
+};
+use prost::Message;
+use std::ffi::CString;
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+/// The program.
+const PROGRAM: &str = "apshepherd";
+/// Messages that may wait for a shepherd. One that does not take them is lost.
+const QUEUE: usize = 8192;
+/// Asked of the kernel for each socket.
+const SEND_BUFFER: usize = 1024 * 1024;
+/// How long a found one may take for its hello.
+const HELLO: Duration = Duration::from_secs(2);
+
+/// Where apshepherd is: next to this program, else in PATH.
+pub(super) fn find_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("can't tell where apinit is")?;
+    let beside = own.parent().map(|folder| folder.join(PROGRAM));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
+    beside.into_iter().chain(in_path).find(|p| p.is_file()).with_context(|| {
+        format!("{PROGRAM} is neither next to {} nor in PATH: install it there", own.display())
+    })
+}
+
+/// A shepherd that is being talked with.
+#[derive(Debug)]
+pub(super) struct Shepherd {
+    pub process: Process,
+    pub pidfd: Option<Arc<OwnedFd>>,
+    sender: mpsc::Sender<ToShepherd>,
+    /// Brings the errno if it could not be executed.
+    failure: Option<OwnedFd>,
+}
+
+impl Shepherd {
+    /// Tells it; false: it does not take what is sent.
+    pub fn send(&self, message: ToShepherd) -> bool {
+        !matches!(self.sender.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
+    }
+
+    /// Why it could not be executed, if so.
+    pub fn failure(&mut self) -> Option<String> {
+        let mut errno = [0; 4];
+        let mut pipe = std::fs::File::from(self.failure.take()?);
+        // It is dead, so the pipe is at its end.
+        pipe.read_exact(&mut errno).ok()?;
+        let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+        Some(format!("{PROGRAM} could not be executed: {error}"))
+    }
+
+    pub fn kill(&self) {
+        if let Some(pidfd) = &self.pidfd {
+            let kill = rustix::process::Signal::KILL;
+            let _ = rustix::process::pidfd_send_signal(pidfd, kill);
+        }
+    }
+}
+
+/// What a new shepherd is made of.
+pub(super) struct Making<'a> {
+    pub program: &'a Path,
+    pub place: &'a PlaceCommand,
+    pub directory: &'a AppDirectory,
+    pub groups: Option<&'a AppGroups>,
+    pub lifeline: Option<&'a OwnedFd>,
+}
+
+/// Variables of apinit's own that its shepherds get.
+const HANDED_ON: [&str; 4] =
+    ["PSCHED_LOG", "PSCHED_LOG_FORMAT", "JOURNAL_STREAM", "RUST_BACKTRACE"];
+
+impl Making<'_> {
+    /// Makes the socket, starts the shepherd and connects to it: it need not be there yet, the
+    /// socket is.
+    pub fn make(&self, key: Key, events: &Events) -> anyhow::Result<Shepherd> {
+        let listener = listener(&self.directory.socket())?;
+        let opened = self.groups.map(AppGroups::open).transpose().context("its groups")?;
+        let nids = opened.as_ref().map_or(&[][..], |(_, nids)| nids);
+        let groups: Vec<String> =
+            nids.iter().map(|(nid, fd)| format!("{nid}:{}", fd.as_raw_fd())).collect();
+        let lifeline = self.lifeline.map_or(-1, AsRawFd::as_raw_fd);
+        let text = |t: String| CString::new(t).context("a zero byte");
+        let mut environment = Vec::new();
+        for name in HANDED_ON {
+            if let Ok(value) = std::env::var(name) {
+                environment.push(text(format!("{name}={value}"))?);
+            }
+        }
+        let owner = &self.place.owner;
+        let ids = nix::unistd::geteuid().is_root().then(|| Ids {
+            uid: owner.uid,
+            gid: owner.gid,
+            groups: owner.groups.clone(),
+        });
+        let keep = [listener.as_fd()]
+            .into_iter()
+            .chain(self.lifeline.map(AsFd::as_fd))
+            .chain(nids.iter().map(|(_, fd)| fd.as_fd()));
+        let spawned = spawn(&Spawn {
+            program: CString::new(self.program.as_os_str().as_bytes())?,
+            arguments: vec![
+                text(PROGRAM.into())?,
+                text(key.to_string())?,
+                text("--listen".into())?,
+                text(listener.as_raw_fd().to_string())?,
+                text("--lifeline".into())?,
+                text(lifeline.to_string())?,
+                text("--groups".into())?,
+                text(groups.join(","))?,
+            ],
+            environment,
+            keep: keep.collect(),
+            group: opened.as_ref().map(|(shepherd, _)| shepherd.as_fd()),
+            ids,
+        })
+        .with_context(|| format!("can't start {}", self.program.display()))?;
+        let process = Process::now(spawned.pid);
+        let pidfd = Arc::new(spawned.pidfd);
+        let connection = dial(&self.directory.socket()).context("can't connect to it")?;
+        let wire = Arc::new(wire(connection)?);
+        let sender = begin(key, &wire);
+        tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
+        let failure = Some(spawned.failure);
+        Ok(Shepherd { process, pidfd: Some(pidfd), sender, failure })
+    }
+}
+
+fn seqpacket() -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}
+
+/// The socket on which a shepherd listens. It is apinit's own: no user can connect.
+fn listener(path: &Path) -> anyhow::Result<OwnedFd> {
+    let fd = seqpacket()?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)
+        .with_context(|| format!("can't make the socket {}", path.display()))?;
+    listen(&fd, Backlog::new(8)?)?;
+    Ok(fd)
+}
+
+fn dial(path: &Path) -> io::Result<OwnedFd> {
+    let fd = seqpacket()?;
+    // Refused: then there are more wake-ups.
+    let _ = setsockopt(&fd, sockopt::SndBuf, &SEND_BUFFER);
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd)
+}
+
+/// A connection in tokio's event loop.
+type Wire = AsyncFd<Arc<OwnedFd>>;
+
+fn wire(connection: OwnedFd) -> io::Result<Wire> {
+    watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
+}
+
+/// Starts the side that sends, with a hello.
+fn begin(key: Key, wire: &Arc<Wire>) -> mpsc::Sender<ToShepherd> {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let hello = Hello { protocol: PROTOCOL, key, ..Hello::default() };
+    // It is empty.
+    let _ = sender.try_send(ToShepherd::Hello(hello));
+    tokio::spawn(say(Arc::clone(wire), receiver));
+    sender
+}
+
+/// Connects to the shepherd of a former life and hears its hello.
+pub(super) async fn find(
+    key: Key,
+    directory: &AppDirectory,
+    events: &Events,
+) -> Option<(Shepherd, Hello)> {
+    let process = directory.process("shepherd")?;
+    let pidfd = process.open().map(Arc::new);
+    let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
+    let sender = begin(key, &wire);
+    let mut reader = Reader::new(wire);
+    let hello = match tokio::time::timeout(HELLO, reader.next()).await {
+        Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
+        other => {
+            tracing::warn!(%key, ?other, "its shepherd does not answer");
+            return None;
+        }
+    };
+    tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
+    Some((Shepherd { process, pidfd, sender, failure: None }, hello))
+}
+
+/// Sends until there is nothing more to send.
+async fn say(wire: Arc<Wire>, mut receiver: mpsc::Receiver<ToShepherd>) {
+    while let Some(message) = receiver.recv().await {
+        let bytes = pb::ToShepherd::from(message).encode_to_vec();
+        for (header, payload) in pieces(&bytes) {
+            let header = [header];
+            let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            let sent = wire.async_io(Interest::WRITABLE, |fd| {
+                sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None).map_err(io::Error::from)
+            });
+            if sent.await.is_err() {
+                // The side that hears notices it too.
+                return;
+            }
+        }
+    }
+}
+
+/// The side that hears.
+struct Reader {
+    wire: Arc<Wire>,
+    joiner: Joiner,
+    buffer: Vec<u8>,
+}
+
+impl Reader {
+    fn new(wire: Arc<Wire>) -> Reader {
+        Reader { wire, joiner: Joiner::default(), buffer: vec![0; PACKET_MAX + 1] }
+    }
+
+    /// The next message; `None`: the shepherd has hung up.
+    async fn next(&mut self) -> Result<Option<FromShepherd>, String> {
+        loop {
+            let buffer = &mut self.buffer;
+            let read = self.wire.async_io(Interest::READABLE, |fd| {
+                recv(fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from)
+            });
+            let count = match read.await {
+                Ok(0) => return Ok(None),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error.to_string()),
+            };
+            // Copied once, at its true length: a few bytes must not hold a whole buffer.
+            let whole = self.joiner.push(&self.buffer[..count]).map_err(|e| e.to_string())?;
+            let Some(whole) = whole else { continue };
+            let message = pb::FromShepherd::decode(whole).map_err(|e| e.to_string())?;
+            if message.message.is_none() {
+                // Something that a newer shepherd says.
+                continue;
+            }
+            return FromShepherd::try_from(message).map(Some).map_err(|e| e.to_string());
+        }
+    }
+}
+
+/// Hears until the shepherd hangs up; then waits a moment for its death, so that it can be told how
+/// it died.
+async fn hear(key: Key, mut reader: Reader, pidfd: Option<Arc<OwnedFd>>, events: Events) {
+    let text = loop {
+        match reader.next().await {
+            Ok(Some(message)) => {
+                if events.send(Event::ShepherdSaid(key, message)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break String::new(),
+            Err(text) => break format!("it sent what is not understood: {text}"),
+        }
+    };
+    if let Some(pidfd) = pidfd.filter(|_| text.is_empty()) {
+        let _ = tokio::time::timeout(Duration::from_secs(1), wait_for_end(pidfd)).await;
+    }
+    let _ = events.send(Event::ShepherdSilent(key, text)).await;
+}
