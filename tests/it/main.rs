@@ -2,5 +2,14 @@
 
 mod apinit;
 mod aprun_cli;
+mod bad;
 mod daemon;
+mod ends;
+mod launch;
+mod manuals;
+mod mpi;
+mod recovery;
 mod shepherd;
+mod start;
+mod support;
+mod waiting;

@@ -70,13 +70,13 @@ const STATUS_FAILED: u8 = 125;
 )]
 pub struct StartArgs {
     /// So many nodes, NIDs from 0 [default: one for each NUMA domain of this machine]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    #[arg(long, value_name = "N", value_parser = count::<{ layout::NODES_MAX }>)]
     pub nodes: Option<u32>,
     /// Processors of each node [default: the larger of 2 and real cores / N]
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=layout::PROCESSORS_MAX as i64))]
+    #[arg(long, value_name = "P", value_parser = count::<{ layout::PROCESSORS_MAX }>)]
     pub processors: Option<u32>,
     /// So many apinit processes, between which the nodes are split
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count::<{ layout::NODES_MAX }>)]
     pub apinits: u32,
     /// A psched.yaml of your own instead; its listening and state are not used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors"])]
@@ -87,6 +87,14 @@ pub struct StartArgs {
     /// What to run, with its arguments
     #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+/// A number of something there is at least one of.
+fn count<const MAX: u32>(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
+        _ => Err(format!("give a number from 1 to {MAX}")),
+    }
 }
 
 /// Why no instance could be had, or why it had to end.
@@ -271,6 +279,7 @@ async fn with_folder(
                 // Without it only what apinit itself removes goes; the instance works all the same.
                 let _ = member.record_group(&group.join(format!("psched.{store}")));
             }
+            daemons.set_ready();
             serve(args, plan, folder, &mut daemons, signals).await
         }
         Ok(None) => Ok(0),
