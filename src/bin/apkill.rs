@@ -1,1 +1,5 @@
-fn main() {}
+//! apkill: ends applications.
+
+fn main() -> std::process::ExitCode {
+    psched::commands::apkill::run()
+}

@@ -1,1 +1,5 @@
-fn main() {}
+//! apstat: shows applications and nodes.
+
+fn main() -> std::process::ExitCode {
+    psched::commands::apstat::run()
+}

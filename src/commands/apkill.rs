@@ -1,1 +1,183 @@
-//! (empty)
+//! `apkill`: sends a signal to applications, or ends them.
+//!
+//! As kill(1): `apkill -9 12`, `apkill -SIGUSR1 12 13`. Without a signal an application is asked to
+//! end (TERM) and, five minutes later, made to (KILL). clap knows no options that are signals, so a
+//! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
+
+use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::pb;
+use crate::rpc::pb::psched_client::PschedClient;
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long psched may take to answer.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// The largest signal on Linux.
+const SIGNAL_MAX: i32 = 64;
+
+/// Ends applications, or sends them a signal.
+#[derive(Parser, Debug)]
+#[command(
+    name = "apkill",
+    version,
+    override_usage = "apkill [-SIGNAL] APID...\n       apkill -l",
+    long_about = "Ends applications, or sends them a signal.\n\n\
+    Without a signal every PE gets TERM, and KILL five minutes later if it is still there. A signal \
+    is a name, with or without SIG, or a number: -9, -KILL, -SIGKILL. One's own applications only; \
+    administrators: all. The exit status is 0 if all was done, else 1."
+)]
+struct Cli {
+    /// The signal: -SIGNAL is the same
+    #[arg(short = 's', long, value_name = "SIGNAL", value_parser = parse_signal)]
+    signal: Option<i32>,
+    /// List the names of signals
+    #[arg(short = 'l', long, conflicts_with_all = ["signal", "apids"])]
+    list: bool,
+    /// Numbers of applications, as apstat shows them
+    #[arg(value_name = "APID", required_unless_present = "list", value_parser = parse_apid)]
+    apids: Vec<u64>,
+}
+
+/// Runs it, and gives the status to exit with.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse_from(with_signal_named(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    if cli.list {
+        let _ = io::stdout().write_all(signal_list().as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&[error.to_string()]),
+    };
+    match runtime.block_on(kill(cli.apids, cli.signal.unwrap_or(0))) {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => fail(&problems),
+        Err(text) => fail(&[text]),
+    }
+}
+
+fn fail(lines: &[String]) -> ExitCode {
+    for line in lines {
+        let _ = writeln!(io::stderr(), "apkill: {line}");
+    }
+    ExitCode::FAILURE
+}
+
+async fn kill(apids: Vec<u64>, signal: i32) -> Result<Vec<String>, String> {
+    let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+    let mut client = PschedClient::new(channel);
+    let call = client.kill(pb::KillRequest { apids, signal });
+    match tokio::time::timeout(ANSWER_BOUND, call).await {
+        Ok(Ok(reply)) => {
+            Ok(reply.into_inner().problems.into_iter().filter(|p| !p.is_empty()).collect())
+        }
+        Ok(Err(status)) => Err(status_text(status)),
+        Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
+    }
+}
+
+/// A first argument that is a signal, as the option that clap knows.
+fn with_signal_named(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let signal = arguments.get(1).and_then(|a| a.to_str()).and_then(|a| a.strip_prefix('-'));
+    // All but options: -l, -s, -h, -V and the long ones; no signal's name is one letter.
+    if let Some(signal) = signal
+        && !signal.starts_with('-')
+        && (signal.len() > 1 || signal.bytes().all(|b| b.is_ascii_digit()))
+        && !(signal.starts_with('s') && parse_signal(signal).is_err())
+        && !signal.is_empty()
+    {
+        arguments[1] = format!("--signal={signal}").into();
+    }
+    arguments
+}
+
+fn parse_apid(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| "not the number of an application; apstat shows them".to_string())
+}
+
+/// Names of the signals from 1 on.
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+fn parse_signal(text: &str) -> Result<i32, String> {
+    let wrong = || "not a signal; apkill -l lists their names".to_string();
+    if let Ok(number) = text.parse::<i32>() {
+        return (1..=SIGNAL_MAX).contains(&number).then_some(number).ok_or_else(wrong);
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    (1..).zip(NAMES).find(|(_, n)| *n == name).map(|(number, _)| number).ok_or_else(wrong)
+}
+
+fn signal_list() -> String {
+    (1..).zip(NAMES).map(|(number, name)| format!("{number:>2} {name}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<(Option<i32>, Vec<u64>), clap::Error> {
+        let arguments = with_signal_named(words.split(' ').map(OsString::from));
+        Cli::try_parse_from(arguments).map(|cli| (cli.signal, cli.apids))
+    }
+
+    #[test]
+    fn signals_as_kill_takes_them() {
+        for (words, signal) in [
+            ("apkill 12", None),
+            ("apkill -9 12", Some(9)),
+            ("apkill -KILL 12", Some(9)),
+            ("apkill -SIGKILL 12", Some(9)),
+            ("apkill -sigterm 12", Some(15)),
+            ("apkill -s USR1 12", Some(10)),
+            ("apkill -sUSR1 12", Some(10)),
+            ("apkill --signal 64 12", Some(64)),
+            ("apkill -stop 12", Some(19)),
+        ] {
+            assert_eq!(parse(words).expect(words), (signal, vec![12]), "{words}");
+        }
+        assert_eq!(parse("apkill 1 2 3").expect("three").1, [1, 2, 3]);
+        let bad = [
+            "apkill",
+            "apkill -9",
+            "apkill -0 1",
+            "apkill -65 1",
+            "apkill -NONE 1",
+            "apkill x",
+            "apkill 0",
+            "apkill -l 1",
+            "apkill 12 -9",
+            "apkill 1.1",
+        ];
+        for words in bad {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        assert!(signal_list().contains("\n15 TERM\n"));
+    }
+
+    #[test]
+    fn names_are_the_kernels() {
+        for (number, name) in (1..).zip(NAMES) {
+            let known: nix::sys::signal::Signal =
+                format!("SIG{name}").parse().expect("a name that nix knows");
+            assert_eq!(known as i32, number);
+        }
+    }
+}

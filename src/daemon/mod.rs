@@ -22,12 +22,13 @@ mod views;
 mod tests;
 
 use crate::config::Config;
+use crate::os::instance::{self, Member};
 use crate::rpc::{listen, pb};
 use crate::scheduler::{Scheduler, Settings};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +39,8 @@ use tokio_util::sync::CancellationToken;
 const INPUTS_MAX: usize = 8_192;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How long apinits are waited for before the runtime folder is removed.
-const LEAVE_TIME: Duration = Duration::from_secs(8);
+/// How long the last one of a private instance may take to clear its folder.
+const LEAVE_TIME: Duration = Duration::from_secs(5);
 
 /// The command line of the daemon.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,7 @@ pub struct Arguments {
     pub state: Option<PathBuf>,
     /// A pipe at whose end of file everything ends: the private instance is over.
     pub lifeline: Option<RawFd>,
-    /// A folder to be removed at that end.
+    /// The folder of a private instance: whoever leaves it last removes it.
     pub runtime: Option<PathBuf>,
 }
 
@@ -116,7 +117,13 @@ async fn serve(
     scheduler: Scheduler,
     effects: Vec<crate::scheduler::Effect>,
 ) -> anyhow::Result<()> {
-    let socket = socket_path(config);
+    let socket = match &arguments.runtime {
+        // A private instance's is its own, whatever the file says.
+        Some(folder) => folder.join(instance::SOCKET_FILE),
+        None => socket_path(config),
+    };
+    // Held until the end: while it is, nobody takes the folder for a dead instance's.
+    let member = arguments.runtime.as_deref().map(Member::join).transpose()?;
     // Signals are caught before the socket is there: whoever sees it may send one.
     let ended = ends(arguments.lifeline)?;
     let listener = listen::listen(&socket, 0o666)?;
@@ -176,9 +183,10 @@ async fn serve(
     let written = tokio::task::spawn_blocking(move || store_thread.join());
     let _ = tokio::time::timeout(Duration::from_secs(3), written).await;
     if why == Why::Lifeline
-        && let Some(folder) = &arguments.runtime
+        && let Some(member) = member
     {
-        clear(folder).await;
+        // Blocks, and nothing else is left to be done.
+        member.leave(LEAVE_TIME);
     }
     Ok(())
 }
@@ -228,29 +236,6 @@ fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<Owned
     let pipe = crate::os::inherit::take(fd)
         .map_err(|e| anyhow::anyhow!("--lifeline {fd} can't be used: {e}"))?;
     Ok(crate::os::watch::watch(Arc::new(pipe), tokio::io::Interest::READABLE)?)
-}
-
-/// Waits until the apinits of a private instance have removed their sockets, then removes its
-/// folder.
-async fn clear(folder: &Path) {
-    let end = tokio::time::Instant::now() + LEAVE_TIME;
-    while tokio::time::Instant::now() < end {
-        let sockets = std::fs::read_dir(folder).map_or(0, |entries| {
-            entries
-                .flatten()
-                .filter(|e| e.file_name().to_string_lossy().starts_with("apinit-"))
-                .count()
-        });
-        if sockets == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    if let Err(error) = std::fs::remove_dir_all(folder)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, folder = %folder.display(), "the runtime folder was not removed");
-    }
 }
 
 fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {

@@ -14,8 +14,8 @@
 //!  5. is traced by its parent, so that it stops when execve has succeeded, before its first
 //!     instruction.
 //!
-//! The parent blocks nothing and no signal is blocked in the child: one that comes before execve
-//! stops the child (it is traced), and the parent keeps it for later.
+//! Signals that the parent blocks are unblocked right before execve. One that comes there stops the
+//! child, which is traced, and the parent keeps it for later.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
@@ -224,10 +224,15 @@ pub fn fork_pe(program: &Program, pe: &PeSetup<'_>) -> io::Result<i32> {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = group.as_raw_fd() as u64;
     }
+    let clone3_missing = || io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
     // SAFETY: no shared memory and no stack of its own: this is fork, and in the child (the only
     // thread, as in the parent) nothing but `become_pe` runs, which never returns.
-    let pid =
-        unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, std::mem::size_of::<CloneArgs>()) };
+    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    if pid == -1 && pe.group.is_none() && clone3_missing() {
+        // Some containers filter it out.
+        // SAFETY: as above.
+        pid = unsafe { libc::fork() }.into();
+    }
     match pid {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: all pointers live in this frame, of which the child has a copy.
@@ -417,7 +422,7 @@ mod tests {
 
     #[test]
     fn processors_beyond_1024_have_their_bit() {
-        assert_eq!(cpu_mask(&[]), Vec::<u64>::new());
+        assert!(cpu_mask(&[]).is_empty());
         assert_eq!(cpu_mask(&[0, 3]), [9]);
         let mask = cpu_mask(&[2050]);
         assert_eq!((mask.len(), mask[32]), (33, 4));

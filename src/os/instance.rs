@@ -58,8 +58,8 @@ const UNFINISHED: &str = ".new";
 /// An unfinished folder that is older was left by a process killed in the middle.
 const UNFINISHED_MAX: Duration = Duration::from_secs(60);
 /// The longest path of a base directory in bytes. A socket's path holds 107 bytes, and below the
-/// base comes `psched-4294967295-XXXXXX/apps-4294967295/1234567890.1/shepherd.sock`.
-const BASE_LENGTH_MAX: usize = 107 - 67;
+/// base comes `psched-4294967295-XXXXXX/apps-4095/1234567890.1/shepherd.sock`.
+const BASE_LENGTH_MAX: usize = 107 - 62;
 /// What a process's environment may be long: ARG_MAX is the kernel's bound.
 const ENVIRONMENT_MAX: u64 = 4 * 1024 * 1024;
 
@@ -477,7 +477,30 @@ mod tests {
         assert!(folder.exists(), "the second is there");
         assert_eq!(clear_stale(&bases, Duration::from_secs(1)), 0);
         second.leave(Duration::from_secs(1));
+        // Another test's thread may be forking, and its child hold the lock until it executes.
+        let until = Instant::now() + Duration::from_secs(10);
+        while folder.exists() && Instant::now() < until {
+            clear_stale(&bases, Duration::from_secs(1));
+        }
         assert!(!folder.exists());
+    }
+
+    /// A process that ends with the test, however that ends.
+    struct Sleep(std::process::Child);
+
+    impl Sleep {
+        fn marked(name: &str, value: PathBuf) -> Sleep {
+            let mut command = Command::new("sleep");
+            command.arg("1000").env(name, value).stdin(Stdio::null()).stdout(Stdio::null());
+            Sleep(command.stderr(Stdio::null()).spawn().expect("sleep starts"))
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     #[test]
@@ -486,22 +509,22 @@ mod tests {
         let bases = [base.path().to_owned()];
         let member = Member::found(&bases).expect("a folder");
         let folder = member.folder().to_owned();
-        let sleep = |name: &str, value: PathBuf| {
-            let mut command = Command::new("sleep");
-            command.arg("1000").env(name, value).stdin(Stdio::null());
-            command.spawn().expect("sleep starts")
-        };
-        let mut mine = [sleep(RUNTIME, folder.clone()), sleep(SOCKET, folder.join(SOCKET_FILE))];
-        let mut other = sleep(SOCKET, folder.with_extension("x").join(SOCKET_FILE));
+        let mut mine = [
+            Sleep::marked(RUNTIME, folder.clone()),
+            Sleep::marked(SOCKET, folder.join(SOCKET_FILE)),
+        ];
+        let mut other = Sleep::marked(SOCKET, folder.with_extension("x").join(SOCKET_FILE));
         drop(member);
-        assert_eq!(clear_stale(&bases, Duration::from_secs(5)), 1);
+        // Another test's thread may be forking, and its child hold the lock until it executes.
+        let until = Instant::now() + Duration::from_secs(10);
+        while clear_stale(&bases, Duration::from_secs(5)) == 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
         assert!(!folder.exists());
         for child in &mut mine {
-            assert!(!child.wait().expect("it ended").success());
+            assert!(!child.0.wait().expect("it ended").success());
         }
-        assert!(other.try_wait().expect("asked").is_none(), "another's process was ended");
-        other.kill().expect("killed");
-        other.wait().expect("gone");
+        assert!(other.0.try_wait().expect("asked").is_none(), "another's process was ended");
     }
 
     #[test]
@@ -523,7 +546,7 @@ mod tests {
             assert!(unfit(Path::new(bad), uid).is_some(), "{bad}");
         }
         // The longest socket below the longest base fits sun_path with its final zero.
-        let below = "psched-4294967295-XXXXXX/apps-4294967295/1234567890.1/shepherd.sock";
+        let below = "psched-4294967295-XXXXXX/apps-4095/1234567890.1/shepherd.sock";
         assert!(BASE_LENGTH_MAX + 1 + below.len() < 108);
     }
 

@@ -6,9 +6,11 @@
 
 #![allow(unsafe_code)]
 
+pub mod dispositions;
 pub mod fork;
 pub mod inherit;
 pub mod instance;
 pub mod peer;
 pub mod spawn;
+pub mod standard;
 pub mod watch;

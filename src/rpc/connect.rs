@@ -109,7 +109,24 @@ impl ConnectError {
 /// # Errors
 /// See [`ConnectError`]: each says what to do.
 pub async fn connect(path: &Path) -> Result<Channel, ConnectError> {
-    let mut first = Some(open(path).await?);
+    let first = open(path).await?;
+    begin(path, first).await
+}
+
+/// Like [`connect`]; says also which process listens there, as the kernel has it (0: it does not
+/// say, or the process is in another pid namespace).
+///
+/// # Errors
+/// See [`ConnectError`]: each says what to do.
+pub async fn connect_to_process(path: &Path) -> Result<(Channel, i32), ConnectError> {
+    let first = open(path).await?;
+    let pid = first.peer_cred().ok().and_then(|c| c.pid()).unwrap_or(0);
+    Ok((begin(path, first).await?, pid))
+}
+
+/// HTTP/2 on a connection that is there.
+async fn begin(path: &Path, first: UnixStream) -> Result<Channel, ConnectError> {
+    let mut first = Some(first);
     let again = path.to_owned();
     // h2 refuses a path as :authority, and servers in other languages want one, so it is a name.
     let endpoint = Endpoint::from_static("http://localhost")

@@ -34,24 +34,27 @@
 //! assert_eq!(shepherd.apply(2, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
 //! ```
 
+mod ends;
 pub mod mapping;
 pub mod output;
 pub mod pmi;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::apteam::Key;
-use crate::apteam::ending::{
-    Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end, signal_name,
-};
+use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
+use ends::EINVAL;
 use output::{OutputLog, Source};
-use pmi::{Effect, Pmi, Progress};
+use pmi::{Effect, Pmi};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+pub use words::{Action, Happening};
 
 /// How long a shepherd without a launch waits for an apinit to connect.
 pub const ABSENT: Duration = Duration::from_secs(120);
@@ -76,79 +79,6 @@ const HELD_SIGNALS_MAX: usize = 64;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-const EINVAL: i32 = 22;
-
-/// What has happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
-    /// apinit is there.
-    Connected,
-    /// It is gone.
-    Disconnected,
-    /// It says this.
-    Frame(ToShepherd),
-    /// This PE has been executed and stands still before user code.
-    Stopped { rank: u32 },
-    /// This one can't be: `text` names the file and the cure. Also when it could not be forked.
-    ExecFailed { rank: u32, errno: i32, text: String },
-    /// A PE has been reaped. Everything that it said over PMI has been reported before.
-    PeEnded { rank: u32, end: PeEnd, usage: Usage },
-    /// There is no child, and PEs have been forked.
-    NoChildLeft,
-    /// So many processes were alive when [`Action::SignalLeft`] was done.
-    LeftFound(u32),
-    /// Bytes on a PE's PMI connection.
-    Pmi { rank: u32, data: Bytes },
-    /// A PE wrote this.
-    Output { rank: u32, stderr: bool, data: Bytes },
-    /// Nothing more comes from there.
-    OutputEof { rank: u32, stderr: bool },
-    /// PE 0's stdin has taken so many more bytes.
-    StdinWritten(u64),
-    /// PE 0 has closed its stdin.
-    StdinClosed,
-    /// The time that was asked for has come.
-    Tick,
-    /// Whoever keeps this instance alive is gone, or the shepherd was told to end (SIGTERM).
-    LifelineGone,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Fork and execute the PEs, each to stop before user code.
-    Fork(Box<HostLaunch>),
-    /// Let all PEs go.
-    Go,
-    /// Send a signal to the process group of each PE that has not ended.
-    Signal(i32),
-    /// Send a signal to every process that descends from the shepherd; answered by
-    /// [`Happening::LeftFound`].
-    SignalLeft(i32),
-    /// KILL every process that descends from the shepherd.
-    KillEverything,
-    /// Tell apinit.
-    Send(FromShepherd),
-    /// Tell apinit, as a [`FromShepherd::Notice`]: `[NID 00002] DATE Apid 12: text`, the date being
-    /// the shell's to fill in.
-    Notice { nid: Nid, text: String },
-    /// End the connection: what came on it is not to be made sense of.
-    Hangup,
-    /// Answer a PE on its PMI connection.
-    PmiSend { rank: u32, data: Bytes },
-    /// Close a PE's PMI connection.
-    PmiClose { rank: u32 },
-    /// Read the PEs' output, or let it wait in their pipes.
-    ReadOutput(bool),
-    /// For PE 0's stdin, in order.
-    WriteStdin(Bytes),
-    /// Close PE 0's stdin once all of that is written.
-    CloseStdin,
-    /// Report [`Happening::Tick`] at this time; `None`: not at all. Replaces the one before.
-    SetTimer(Option<u64>),
-    /// It is over.
-    Exit,
-}
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,7 +142,9 @@ pub struct Shepherd {
     first: Option<Decisive>,
     /// Ends from here on are consequences.
     ending: bool,
-    failed: bool,
+    /// Failures and decisive ends that were seen here, for an apinit that comes later: at most a
+    /// plain bad exit and one thing that ends the application.
+    told: Vec<FromShepherd>,
     ends: Vec<EndCount>,
     usage: Usage,
     leftovers: u32,
@@ -252,7 +184,7 @@ impl Shepherd {
             notices_left: NOTICES_MAX,
             first: None,
             ending: false,
-            failed: false,
+            told: Vec::new(),
             ends: Vec::new(),
             usage: Usage::default(),
             leftovers: 0,
@@ -304,7 +236,8 @@ impl Shepherd {
                 }
             }
             Happening::StdinWritten(count) => {
-                self.stdin.written = self.stdin.written.saturating_add(count);
+                let written = self.stdin.written.saturating_add(count);
+                self.stdin.written = written.min(self.stdin.received);
                 self.grant_stdin();
             }
             Happening::StdinClosed => {
@@ -329,7 +262,7 @@ impl Shepherd {
             while let Some((nid, text)) = self.notices.pop_front() {
                 self.actions.push(Action::Notice { nid, text });
             }
-            while let Some(output) = self.output.next() {
+            while let Some(output) = self.output.next_piece() {
                 self.actions.push(Action::Send(FromShepherd::Output(output)));
             }
         }
@@ -439,12 +372,7 @@ impl Shepherd {
         if self.stage == Stage::Ready && !self.ending {
             missed.push(FromShepherd::Ready);
         }
-        if let Some(first) = &self.first {
-            missed.push(match self.failed {
-                true => FromShepherd::Failed(first.clone()),
-                false => FromShepherd::Decisive(first.clone()),
-            });
-        }
+        missed.extend(self.told.iter().cloned());
         if self.stdin.wanted {
             missed.push(FromShepherd::StdinCredit(self.stdin.credit));
         }
@@ -516,166 +444,6 @@ impl Shepherd {
         }
     }
 
-    // ---- PEs ----
-
-    fn stopped(&mut self, rank: u32) {
-        let Some(pe) = self.pes.get_mut(&rank) else { return };
-        if pe.stopped || pe.ended || self.stage != Stage::Starting {
-            return;
-        }
-        pe.stopped = true;
-        self.starting -= 1;
-        if self.starting == 0 && !self.ending {
-            self.stage = Stage::Ready;
-            self.send(|_| FromShepherd::Ready);
-        }
-    }
-
-    fn exec_failed(&mut self, now_ns: u64, rank: u32, errno: i32, text: String) {
-        if self.stage == Stage::Going || self.ending {
-            return;
-        }
-        let nid = self.nid(rank);
-        let first =
-            Decisive { at_ns: now_ns, cause: Cause::LaunchFailed { rank, nid, errno, text } };
-        self.first = Decisive::earlier(self.first.take(), Some(first));
-        self.ending = true;
-        self.failed = true;
-        if let Some(first) = self.first.clone() {
-            self.send(|_| FromShepherd::Failed(first));
-        }
-        if self.empty_at.is_none() {
-            self.kill_everything(now_ns);
-        }
-    }
-
-    fn pe_ended(&mut self, now_ns: u64, rank: u32, end: PeEnd, usage: Usage) {
-        let Some(pe) = self.pes.get_mut(&rank).filter(|pe| !pe.ended) else { return };
-        pe.ended = true;
-        let nid = pe.nid;
-        if !pe.stopped {
-            self.starting -= 1;
-        }
-        self.alive -= 1;
-        let went = self.stage == Stage::Going;
-        if went {
-            self.usage = self.usage.and(usage);
-            let consequence = self.ending;
-            count_end(&mut self.ends, EndCount { end, count: 1, consequence });
-        }
-        if self.ending {
-            return;
-        }
-        let progress = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
-        match end {
-            PeEnd::Signal(signal) => self.bad(now_ns, Cause::PeSignal { rank, nid, signal }),
-            PeEnd::Exit(code) if progress == Progress::Inside => {
-                self.bad(now_ns, Cause::NoFinalize { rank, nid, code })
-            }
-            PeEnd::Exit(_) if !went => {
-                let text = "its process ended before it was executed".to_owned();
-                self.exec_failed(now_ns, rank, EINVAL, text);
-            }
-            PeEnd::Exit(0) => {}
-            PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),
-        }
-    }
-
-    /// A PE has done this.
-    fn bad(&mut self, now_ns: u64, cause: Cause) {
-        if self.ending {
-            return;
-        }
-        let decisive = Decisive { at_ns: now_ns, cause };
-        let ends = decisive.cause.ends_application();
-        if ends || self.first.is_none() {
-            let told = decisive.clone();
-            self.send(|_| FromShepherd::Decisive(told));
-        }
-        if ends {
-            if let Some((nid, text)) = ending_notice(&decisive.cause) {
-                self.notice(nid, text);
-            }
-            self.end(now_ns, decisive.cause, self.kill_grace);
-        } else {
-            self.first = Decisive::earlier(self.first.take(), Some(decisive));
-        }
-    }
-
-    /// Ends the application's part here: TERM (or the cause's own signal), KILL after `kill_after`.
-    fn end(&mut self, now_ns: u64, cause: Cause, kill_after: Duration) {
-        if self.empty_at.is_some() {
-            // It has ended by itself, and its status stands.
-            return;
-        }
-        let signal = match cause {
-            Cause::Kill { signal, .. } => Some(signal),
-            _ if self.ending => None,
-            _ => Some(SIGTERM),
-        };
-        self.first = Decisive::earlier(self.first.take(), Some(Decisive { at_ns: now_ns, cause }));
-        self.ending = true;
-        if self.stage == Stage::Waiting {
-            // There is nothing to end, and there won't be.
-            self.empty_at = Some(now_ns);
-            self.absent_until = None;
-        } else if self.stage != Stage::Going || kill_after.is_zero() || signal == Some(SIGKILL) {
-            self.kill_everything(now_ns);
-        } else {
-            self.kill_by(after(now_ns, kill_after));
-            if let Some(signal) = signal {
-                self.actions.push(Action::Signal(signal));
-            }
-        }
-    }
-
-    fn kill_by(&mut self, at: u64) {
-        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
-    }
-
-    fn kill_everything(&mut self, now_ns: u64) {
-        self.actions.push(Action::KillEverything);
-        self.kill_at = Some(after(now_ns, KILL_AGAIN));
-    }
-
-    /// When the last PE has ended and others are left, they are given a moment to go by themselves.
-    fn wait_for_leavings(&mut self, now_ns: u64) {
-        let left = self.stage == Stage::Going && self.alive == 0 && self.empty_at.is_none();
-        if left && !self.swept && self.linger_until.is_none() {
-            self.linger_until = Some(after(now_ns, LINGER));
-        }
-    }
-
-    fn no_child_left(&mut self, now_ns: u64) {
-        if self.stage == Stage::Waiting || self.empty_at.is_some() {
-            return;
-        }
-        self.empty_at = Some(now_ns);
-        self.kill_at = None;
-        self.linger_until = None;
-    }
-
-    fn host_end(&self) -> HostEnd {
-        let mut nids: Vec<Nid> = self.pes.values().map(|pe| pe.nid).collect();
-        nids.sort_unstable();
-        nids.dedup();
-        let launched = self.stage == Stage::Going;
-        let run = match (launched, self.empty_at) {
-            (true, Some(at)) => Duration::from_nanos(at.saturating_sub(self.went_at)),
-            _ => Duration::ZERO,
-        };
-        HostEnd {
-            key: self.key,
-            nids,
-            launched,
-            first: self.first.clone(),
-            ends: self.ends.clone(),
-            usage: self.usage,
-            leftovers: self.leftovers,
-            run,
-        }
-    }
-
     // ---- PMI ----
 
     fn pmi_bytes(&mut self, now_ns: u64, rank: u32, data: &[u8]) {
@@ -716,6 +484,12 @@ impl Shepherd {
         }
     }
 
+    /// Says it now, and again to every apinit that comes.
+    fn tell(&mut self, message: FromShepherd) {
+        self.told.push(message.clone());
+        self.send(|_| message);
+    }
+
     fn notice(&mut self, nid: Nid, text: String) {
         if let Some(left) = self.notices_left.checked_sub(1) {
             self.notices_left = left;
@@ -740,25 +514,6 @@ impl Shepherd {
     fn source(&self, rank: u32, stderr: bool) -> Option<Source> {
         self.pes.get(&rank).map(|pe| Source { rank, nid: pe.nid, stderr })
     }
-}
-
-/// The line that tells the user why his other PEs die, worded as ALPS does.
-fn ending_notice(cause: &Cause) -> Option<(Nid, String)> {
-    let (nid, why) = match cause {
-        Cause::PeSignal { rank, nid, signal } => {
-            let name = signal_name(*signal).unwrap_or("signal");
-            (nid, format!("PE {rank}: {name} (signal {signal})"))
-        }
-        Cause::Abort { rank, nid, code } => (nid, format!("PE {rank} called MPI_Abort({code})")),
-        Cause::NoFinalize { rank, nid, code } => {
-            (nid, format!("PE {rank} exited with code {code} without calling MPI_Finalize"))
-        }
-        Cause::Garbage { rank, nid, text } => {
-            (nid, format!("PE {rank} sent what is not PMI-1 on its PMI connection: {text}"))
-        }
-        _ => return None,
-    };
-    Some((*nid, format!("{why}; initiated application termination")))
 }
 
 fn after(now_ns: u64, time: Duration) -> u64 {

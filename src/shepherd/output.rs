@@ -130,7 +130,7 @@ impl OutputLog {
     }
 
     /// The next piece to send, if the window has room for it.
-    pub fn next(&mut self) -> Option<Output> {
+    pub fn next_piece(&mut self) -> Option<Output> {
         let next = self.kept.get(self.sent)?;
         let end = next.offset + next.data.len() as u64;
         if end - self.taken > OUTPUT_WINDOW {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn sent(log: &mut OutputLog) -> Vec<(u64, u32, String)> {
-        std::iter::from_fn(|| log.next())
+        std::iter::from_fn(|| log.next_piece())
             .map(|o| (o.offset, o.rank, String::from_utf8_lossy(&o.data).into_owned()))
             .collect()
     }
@@ -201,9 +201,9 @@ mod tests {
     fn an_overlong_line_goes_as_it_comes() {
         let mut log = OutputLog::new(true);
         log.push(source(0), vec![b'x'; LINE_MAX].into());
-        assert_eq!(log.next(), None);
+        assert_eq!(log.next_piece(), None);
         log.push(source(0), "y".into());
-        assert_eq!(log.next().map(|o| o.data.len()), Some(LINE_MAX + 1));
+        assert_eq!(log.next_piece().map(|o| o.data.len()), Some(LINE_MAX + 1));
     }
 
     #[test]
@@ -227,10 +227,10 @@ mod tests {
         }
         assert_eq!(pushed, OUTPUT_WINDOW);
         log.push(source(0), "one more".into());
-        let count = std::iter::from_fn(|| log.next()).count() as u64;
+        let count = std::iter::from_fn(|| log.next_piece()).count() as u64;
         assert_eq!(count * piece as u64, OUTPUT_WINDOW);
         log.take(piece as u64);
-        assert_eq!(log.next().map(|o| (o.offset, o.data)), Some((pushed, "one more".into())));
+        assert_eq!(log.next_piece().map(|o| (o.offset, o.data)), Some((pushed, "one more".into())));
         assert!(log.wants_more());
     }
 
@@ -275,7 +275,7 @@ mod tests {
             let mut got = BTreeMap::<u32, String>::new();
             let mut have = 0;
             let mut receive = |log: &mut OutputLog, have: &mut u64| {
-                while let Some(o) = log.next() {
+                while let Some(o) = log.next_piece() {
                     assert!(o.offset <= *have, "a gap");
                     let skip = (*have - o.offset).min(o.data.len() as u64) as usize;
                     let new = String::from_utf8_lossy(&o.data[skip..]);

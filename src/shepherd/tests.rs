@@ -1,1 +1,537 @@
+use super::*;
+use crate::apteam::ending::{HostEnd, PeEnd};
+use crate::apteam::launch::{Launch, LocalPe};
+use crate::apteam::talk::attach::{Output, PmiEntry};
+use proptest::prelude::*;
 
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+
+fn key() -> Key {
+    Key::parse("12.1").expect("a key")
+}
+
+fn launch(width: u32) -> HostLaunch {
+    HostLaunch {
+        key: key(),
+        width,
+        depth: 1,
+        launch: Launch { pmi: true, ..Launch::default() },
+        pes: (0..width).map(|rank| LocalPe { rank, nid: Nid(rank + 7), cpus: vec![] }).collect(),
+        process_mapping: String::new(),
+        alone: true,
+        cpu_limit: None,
+        stdin: false,
+        kill_grace: Duration::from_secs(5),
+        marker: String::new(),
+    }
+}
+
+fn hello() -> Happening {
+    Happening::Frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() }))
+}
+
+fn greeting(launched: bool, going: bool, ended: bool) -> Action {
+    let hello =
+        Hello { protocol: PROTOCOL, key: key(), launched, going, ended, ..Hello::default() };
+    Action::Send(FromShepherd::Hello(hello))
+}
+
+/// Connected and launched.
+fn starting(launch: HostLaunch) -> Shepherd {
+    let mut shepherd = Shepherd::new(0, key());
+    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, hello());
+    let launch = Box::new(launch);
+    let actions = shepherd.apply(0, Happening::Frame(ToShepherd::Launch(launch.clone())));
+    assert_eq!(actions[0], Action::Fork(launch));
+    shepherd
+}
+
+/// All PEs go, since time 0.
+fn going(launch: HostLaunch) -> Shepherd {
+    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
+    let mut shepherd = starting(launch);
+    for rank in &ranks {
+        shepherd.apply(0, Happening::Stopped { rank: *rank });
+    }
+    assert_eq!(shepherd.apply(0, Happening::Frame(ToShepherd::Go)), [Action::Go]);
+    shepherd
+}
+
+fn ended(rank: u32, end: PeEnd) -> Happening {
+    Happening::PeEnded { rank, end, usage: Usage::default() }
+}
+
+fn pmi(rank: u32, text: &'static str) -> Happening {
+    Happening::Pmi { rank, data: Bytes::from_static(text.as_bytes()) }
+}
+
+fn decisive(at_ns: u64, cause: Cause) -> Decisive {
+    Decisive { at_ns, cause }
+}
+
+/// Closes all output and gives the end, if it is told now.
+fn close(shepherd: &mut Shepherd, now: u64, width: u32) -> Option<HostEnd> {
+    let mut all = Vec::new();
+    for rank in 0..width {
+        for stderr in [false, true] {
+            all.extend(shepherd.apply(now, Happening::OutputEof { rank, stderr }));
+        }
+    }
+    all.into_iter().find_map(|action| match action {
+        Action::Send(FromShepherd::Ended(end)) => Some(*end),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_gate_opens_when_all_stand() {
+    let mut shepherd = starting(launch(2));
+    assert_eq!(shepherd.apply(1, Happening::Frame(ToShepherd::Go)), []);
+    let early = Happening::Frame(ToShepherd::Signal(10));
+    assert_eq!(shepherd.apply(1, early.clone()), []);
+    assert_eq!(shepherd.apply(1, early), []);
+    assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 1 }), []);
+    assert_eq!(
+        shepherd.apply(3, Happening::Stopped { rank: 0 }),
+        [Action::Send(FromShepherd::Ready)]
+    );
+    assert_eq!(
+        shepherd.apply(4, Happening::Frame(ToShepherd::Go)),
+        [Action::Go, Action::Signal(10)]
+    );
+    assert_eq!(shepherd.apply(5, Happening::Frame(ToShepherd::Go)), []);
+}
+
+#[test]
+fn one_that_cannot_be_executed_stops_all() {
+    let mut shepherd = starting(launch(2));
+    shepherd.apply(1, Happening::Stopped { rank: 0 });
+    let text = "a.out: No such file".to_owned();
+    let failed = Happening::ExecFailed { rank: 1, errno: 2, text: text.clone() };
+    let first = decisive(2, Cause::LaunchFailed { rank: 1, nid: Nid(8), errno: 2, text });
+    assert_eq!(
+        shepherd.apply(2, failed.clone()),
+        [
+            Action::Send(FromShepherd::Failed(first.clone())),
+            Action::KillEverything,
+            Action::SetTimer(Some(2 + 100 * MS)),
+        ]
+    );
+    assert_eq!(shepherd.apply(3, failed), []);
+    assert_eq!(shepherd.apply(3, ended(0, PeEnd::Signal(9))), []);
+    assert_eq!(shepherd.apply(3, ended(1, PeEnd::Exit(127))), []);
+    assert_eq!(shepherd.apply(4, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    let end = close(&mut shepherd, 5, 2).expect("the end");
+    let nids = vec![Nid(7), Nid(8)];
+    assert_eq!(end, HostEnd { key: key(), nids, first: Some(first), ..HostEnd::default() });
+}
+
+#[test]
+fn a_plain_bad_exit_is_told_once_and_ends_nobody() {
+    let mut shepherd = going(launch(3));
+    let first = decisive(1, Cause::PeExit { rank: 1, nid: Nid(8), code: 4 });
+    assert_eq!(
+        shepherd.apply(1, ended(1, PeEnd::Exit(4))),
+        [Action::Send(FromShepherd::Decisive(first.clone()))]
+    );
+    assert_eq!(shepherd.apply(2, ended(2, PeEnd::Exit(5))), []);
+    assert_eq!(shepherd.apply(3, ended(0, PeEnd::Exit(0))), [Action::SetTimer(Some(3 + 100 * MS))]);
+    shepherd.apply(4, Happening::NoChildLeft);
+    let end = close(&mut shepherd, 5, 3).expect("the end");
+    assert_eq!((end.first, end.run, end.launched), (Some(first), Duration::from_nanos(4), true));
+    let counts: Vec<_> = end.ends.iter().map(|e| (e.end, e.count, e.consequence)).collect();
+    let exit = |code| (PeEnd::Exit(code), 1, false);
+    assert_eq!(counts, [exit(0), exit(4), exit(5)]);
+}
+
+#[test]
+fn a_death_ends_the_others_by_term_then_kill() {
+    let mut shepherd = going(launch(2));
+    let first = decisive(SECOND, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 11 });
+    let text = "PE 0: Segmentation fault (signal 11); initiated application termination";
+    assert_eq!(
+        shepherd.apply(SECOND, ended(0, PeEnd::Signal(11))),
+        [
+            Action::Send(FromShepherd::Decisive(first.clone())),
+            Action::Signal(15),
+            Action::Notice { nid: Nid(7), text: text.into() },
+            Action::SetTimer(Some(6 * SECOND)),
+        ]
+    );
+    // The same, told from above: no second TERM, but an earlier KILL.
+    let terminate = |kill_after| {
+        let cause = first.cause.clone();
+        Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+    };
+    let at = 2 * SECOND;
+    assert_eq!(shepherd.apply(at, terminate(Duration::from_secs(60))), []);
+    assert_eq!(
+        shepherd.apply(at, terminate(Duration::from_secs(2))),
+        [Action::SetTimer(Some(4 * SECOND))]
+    );
+    assert_eq!(
+        shepherd.apply(4 * SECOND, Happening::Tick),
+        [Action::KillEverything, Action::SetTimer(Some(4 * SECOND + 100 * MS))]
+    );
+    shepherd.apply(4 * SECOND, ended(1, PeEnd::Signal(9)));
+    shepherd.apply(4 * SECOND, Happening::NoChildLeft);
+    let end = close(&mut shepherd, 5 * SECOND, 2).expect("the end");
+    assert_eq!(end.first, Some(first));
+    let signal =
+        |signal, consequence| EndCount { end: PeEnd::Signal(signal), count: 1, consequence };
+    assert_eq!(end.ends, [signal(9, true), signal(11, false)]);
+}
+
+#[test]
+fn kill_has_its_own_signal() {
+    let mut shepherd = going(launch(1));
+    let kill = |signal, seconds| {
+        let cause = Cause::Kill { signal, uid: 1000 };
+        let kill_after = Duration::from_secs(seconds);
+        Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+    };
+    assert_eq!(
+        shepherd.apply(0, kill(2, 300)),
+        [Action::Signal(2), Action::SetTimer(Some(300 * SECOND))]
+    );
+    assert_eq!(
+        shepherd.apply(SECOND, kill(9, 300)),
+        [Action::KillEverything, Action::SetTimer(Some(SECOND + 100 * MS))]
+    );
+    shepherd.apply(SECOND, ended(0, PeEnd::Signal(9)));
+    shepherd.apply(SECOND, Happening::NoChildLeft);
+    assert_eq!(close(&mut shepherd, SECOND, 1).map(|end| end.status()), Some(130));
+}
+
+#[test]
+fn ended_before_it_went_it_is_killed_at_once() {
+    let mut shepherd = starting(launch(1));
+    let terminate =
+        ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::from_secs(2) };
+    assert_eq!(shepherd.apply(1, Happening::Frame(terminate))[0], Action::KillEverything);
+    assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 0 }), []);
+    shepherd.apply(3, ended(0, PeEnd::Signal(9)));
+    shepherd.apply(3, Happening::NoChildLeft);
+    let end = close(&mut shepherd, 4, 1).expect("the end");
+    assert_eq!((end.launched, end.ends.len(), end.status()), (false, 0, 125));
+}
+
+#[test]
+fn ended_before_its_launch_it_is_over() {
+    let mut shepherd = Shepherd::new(0, key());
+    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, hello());
+    let terminate = ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO };
+    let actions = shepherd.apply(1, Happening::Frame(terminate));
+    assert!(matches!(&actions[..], [Action::Send(FromShepherd::Ended(end))] if !end.launched));
+    let late = Happening::Frame(ToShepherd::Launch(Box::new(launch(1))));
+    assert_eq!(shepherd.apply(2, late), []);
+}
+
+#[test]
+fn a_list_of_pes_out_of_order_is_refused() {
+    for wrong in [
+        HostLaunch { pes: vec![], ..launch(1) },
+        HostLaunch { width: 1, ..launch(2) },
+        HostLaunch { pes: [launch(1).pes, launch(1).pes].concat(), ..launch(2) },
+    ] {
+        let mut shepherd = Shepherd::new(0, key());
+        shepherd.apply(0, Happening::Connected);
+        shepherd.apply(0, hello());
+        let actions = shepherd.apply(1, Happening::Frame(ToShepherd::Launch(Box::new(wrong))));
+        assert!(
+            matches!(
+                &actions[..],
+                [Action::Send(FromShepherd::Failed(_)), Action::Send(FromShepherd::Ended(_)),]
+            ),
+            "{actions:?}"
+        );
+    }
+}
+
+#[test]
+fn mpi_ends_as_the_status_rules_say() {
+    for (said, end, status) in [
+        ("cmd=init pmi_version=1\n", PeEnd::Exit(0), 1),
+        ("cmd=init pmi_version=1\n", PeEnd::Exit(7), 7),
+        ("cmd=init pmi_version=1\ncmd=finalize\n", PeEnd::Exit(0), 0),
+        ("cmd=init pmi_version=1\ncmd=finalize\n", PeEnd::Exit(7), 7),
+        ("cmd=init pmi_version=1\ncmd=abort exitcode=3\n", PeEnd::Exit(9), 3),
+        ("cmd=init pmi_version=1\ncmd=abort exitcode=256\n", PeEnd::Exit(9), 1),
+        ("rubbish\n", PeEnd::Exit(0), 1),
+    ] {
+        let mut shepherd = going(launch(1));
+        shepherd.apply(1, pmi(0, said));
+        shepherd.apply(2, ended(0, end));
+        shepherd.apply(2, Happening::NoChildLeft);
+        let end = close(&mut shepherd, 3, 1).expect("the end");
+        assert_eq!(end.status(), status, "{said} {:?}", end.first);
+    }
+}
+
+#[test]
+fn garbage_closes_the_connection_and_ends_the_application() {
+    let mut shepherd = going(launch(2));
+    let actions = shepherd.apply(1, pmi(1, "rubbish\n"));
+    let cause = Cause::Garbage { rank: 1, nid: Nid(8), text: "\"rubbish\" is no command".into() };
+    assert_eq!(
+        actions[..3],
+        [
+            Action::PmiClose { rank: 1 },
+            Action::Send(FromShepherd::Decisive(decisive(1, cause))),
+            Action::Signal(15),
+        ]
+    );
+}
+
+#[test]
+fn leavings_get_a_moment_then_term_then_kill() {
+    let mut shepherd = going(launch(1));
+    assert_eq!(
+        shepherd.apply(SECOND, ended(0, PeEnd::Exit(0))),
+        [Action::SetTimer(Some(SECOND + 100 * MS))]
+    );
+    assert_eq!(
+        shepherd.apply(SECOND + 100 * MS, Happening::Tick),
+        [Action::SignalLeft(15), Action::SetTimer(Some(6 * SECOND + 100 * MS))]
+    );
+    assert_eq!(shepherd.apply(2 * SECOND, Happening::LeftFound(2)), []);
+    assert_eq!(
+        shepherd.apply(6 * SECOND + 100 * MS, Happening::Tick),
+        [Action::KillEverything, Action::SetTimer(Some(6 * SECOND + 200 * MS))]
+    );
+    assert_eq!(shepherd.apply(7 * SECOND, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    let end = close(&mut shepherd, 7 * SECOND, 1).expect("the end");
+    assert_eq!((end.leftovers, end.first, end.run), (2, None, Duration::from_secs(7)));
+}
+
+#[test]
+fn leavings_of_an_ended_application_get_their_term_too() {
+    let mut shepherd = going(launch(1));
+    shepherd.apply(SECOND, ended(0, PeEnd::Signal(11)));
+    assert_eq!(
+        shepherd.apply(SECOND + 100 * MS, Happening::Tick),
+        // KILL stays where it was.
+        [Action::SignalLeft(15), Action::SetTimer(Some(6 * SECOND))]
+    );
+}
+
+#[test]
+fn the_end_waits_for_the_output_to_be_taken() {
+    let mut shepherd = going(launch(1));
+    let data = Bytes::from_static(b"hello");
+    let out = Happening::Output { rank: 0, stderr: false, data: data.clone() };
+    let sent = Action::Send(FromShepherd::Output(Output {
+        source: 0,
+        offset: 0,
+        rank: 0,
+        nid: Nid(7),
+        stderr: false,
+        data,
+    }));
+    let sent = [sent];
+    assert_eq!(shepherd.apply(1, out), sent);
+    shepherd.apply(2, ended(0, PeEnd::Exit(0)));
+    shepherd.apply(2, Happening::NoChildLeft);
+    assert_eq!(close(&mut shepherd, 3, 1), None);
+    // A lost connection: the output is sent again, then taken.
+    assert_eq!(shepherd.apply(4, Happening::Disconnected), []);
+    assert_eq!(shepherd.apply(5, Happening::Connected), [greeting(true, true, false)]);
+    assert_eq!(shepherd.apply(6, hello()), sent);
+    let taken = Happening::Frame(ToShepherd::OutputTaken(5));
+    let told = shepherd.apply(7, taken);
+    assert!(matches!(&told[..], [Action::Send(FromShepherd::Ended(_))]), "{told:?}");
+    // The end is told on each connection, until it is released.
+    shepherd.apply(8, Happening::Disconnected);
+    let actions = shepherd.apply(9, Happening::Connected);
+    assert!(matches!(&actions[..], [Action::Send(FromShepherd::Hello(hello))] if hello.ended));
+    assert_eq!(shepherd.apply(10, hello()), told);
+    assert_eq!(shepherd.apply(11, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
+}
+
+#[test]
+fn a_full_window_stops_reading() {
+    let mut shepherd = going(launch(1));
+    let piece = Bytes::from(vec![b'x'; 1024 * 1024]);
+    let out = Happening::Output { rank: 0, stderr: false, data: piece };
+    assert_eq!(shepherd.apply(1, out.clone()).len(), 1);
+    assert_eq!(shepherd.apply(2, out)[1..], [Action::ReadOutput(false)]);
+    let taken = Happening::Frame(ToShepherd::OutputTaken(1));
+    assert_eq!(shepherd.apply(3, taken), [Action::ReadOutput(true)]);
+}
+
+#[test]
+fn a_new_apinit_is_told_what_it_missed() {
+    let mut ready = starting(launch(1));
+    ready.apply(1, Happening::Disconnected);
+    assert_eq!(ready.apply(2, Happening::Stopped { rank: 0 }), []);
+    assert_eq!(ready.apply(3, Happening::Connected), [greeting(true, false, false)]);
+    assert_eq!(ready.apply(3, hello()), [Action::Send(FromShepherd::Ready)]);
+
+    let mut barrier = going(HostLaunch { alone: false, ..launch(1) });
+    let entry = |value: &'static str| PmiEntry {
+        key: Bytes::from_static(b"k"),
+        value: Bytes::from_static(value.as_bytes()),
+    };
+    let inside = [Action::Send(FromShepherd::BarrierIn(vec![entry("v")]))];
+    barrier.apply(1, pmi(0, "cmd=put key=k value=v\n"));
+    assert_eq!(barrier.apply(2, pmi(0, "cmd=barrier_in\n")), inside);
+    barrier.apply(3, Happening::Disconnected);
+    barrier.apply(3, Happening::Connected);
+    assert_eq!(barrier.apply(3, hello()), inside);
+    let out = Happening::Frame(ToShepherd::BarrierOut(vec![entry("v")]));
+    let data = Bytes::from_static(b"cmd=barrier_out rc=0\n");
+    assert_eq!(barrier.apply(4, out), [Action::PmiSend { rank: 0, data }]);
+
+    let mut dying = going(launch(3));
+    let exit = decisive(0, Cause::PeExit { rank: 2, nid: Nid(9), code: 1 });
+    dying.apply(0, ended(2, PeEnd::Exit(1)));
+    dying.apply(1, Happening::Disconnected);
+    assert_eq!(dying.apply(2, ended(0, PeEnd::Signal(6)))[0], Action::Signal(15));
+    dying.apply(3, Happening::Connected);
+    let first = decisive(2, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 6 });
+    let told = dying.apply(3, hello());
+    assert_eq!(told[0], Action::Send(FromShepherd::Decisive(exit)));
+    assert_eq!(told[1], Action::Send(FromShepherd::Decisive(first)));
+    assert!(matches!(told[2], Action::Notice { .. }));
+}
+
+#[test]
+fn stdin_has_its_credit() {
+    let mut shepherd = starting(HostLaunch { stdin: true, ..launch(1) });
+    let some = |count: u64| Bytes::from(vec![b'x'; count as usize]);
+    let stdin = |count| Happening::Frame(ToShepherd::Stdin(some(count)));
+    let step = STDIN_WINDOW / 4;
+    assert_eq!(shepherd.apply(1, stdin(step)), [Action::WriteStdin(some(step))]);
+    let rest = STDIN_WINDOW - step;
+    assert_eq!(shepherd.apply(1, stdin(rest)), [Action::WriteStdin(some(rest))]);
+    // No word for every few bytes, but one for every step.
+    assert_eq!(shepherd.apply(2, Happening::StdinWritten(step - 1)), []);
+    let credit = |credit| Action::Send(FromShepherd::StdinCredit(credit));
+    assert_eq!(shepherd.apply(3, Happening::StdinWritten(1)), [credit(STDIN_WINDOW + step)]);
+    assert_eq!(shepherd.apply(4, stdin(step + 1)), [Action::Hangup]);
+    let end = Happening::Frame(ToShepherd::StdinEnd);
+    assert_eq!(shepherd.apply(5, end.clone()), [Action::CloseStdin]);
+    // What comes after PE 0 has closed it goes nowhere, and stops nobody.
+    assert_eq!(shepherd.apply(6, Happening::StdinClosed), [credit(2 * STDIN_WINDOW)]);
+    assert_eq!(shepherd.apply(7, stdin(step)), [credit(2 * STDIN_WINDOW + step)]);
+    assert_eq!(shepherd.apply(8, end), []);
+}
+
+#[test]
+fn without_a_launch_nobody_is_waited_for_for_ever() {
+    let mut shepherd = Shepherd::new(0, key());
+    assert_eq!(shepherd.apply(0, Happening::Tick), [Action::SetTimer(Some(120 * SECOND))]);
+    shepherd.apply(SECOND, Happening::Connected);
+    assert_eq!(shepherd.apply(SECOND, hello()), [Action::SetTimer(None)]);
+    assert_eq!(
+        shepherd.apply(2 * SECOND, Happening::Disconnected),
+        [Action::SetTimer(Some(122 * SECOND))]
+    );
+    assert_eq!(shepherd.apply(122 * SECOND, Happening::Tick), [Action::Exit]);
+}
+
+#[test]
+fn without_the_lifeline_it_kills_and_goes() {
+    let mut shepherd = going(launch(1));
+    assert_eq!(
+        shepherd.apply(0, Happening::LifelineGone),
+        [Action::KillEverything, Action::SetTimer(Some(100 * MS))]
+    );
+    assert_eq!(shepherd.apply(100 * MS, Happening::Tick)[0], Action::KillEverything);
+    // A process that can't be killed keeps it no longer than this.
+    assert_eq!(shepherd.apply(3 * SECOND, Happening::Tick)[0], Action::Exit);
+    assert_eq!(shepherd.apply(3 * SECOND, Happening::NoChildLeft), [Action::Exit]);
+}
+
+#[test]
+fn a_stranger_to_this_application_is_hung_up_on() {
+    let mut shepherd = Shepherd::new(0, key());
+    shepherd.apply(0, Happening::Connected);
+    let wrong = Hello { key: Key::parse("13.1").expect("a key"), ..Hello::default() };
+    assert_eq!(shepherd.apply(0, Happening::Frame(ToShepherd::Hello(wrong))), [Action::Hangup]);
+}
+
+/// Anything, in any order.
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let rank = 0u32..3;
+    let data = prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
+    let cause = prop_oneof![
+        Just(Cause::FrontGone),
+        (1..32i32).prop_map(|signal| Cause::Kill { signal, uid: 0 })
+    ];
+    let end = prop_oneof![any::<u8>().prop_map(PeEnd::Exit), (1..32i32).prop_map(PeEnd::Signal)];
+    let text = prop_oneof![
+        Just("cmd=init pmi_version=1\n"),
+        Just("cmd=barrier_in\n"),
+        Just("cmd=finalize\n"),
+        Just("cmd=abort exitcode=2\n"),
+        Just("rubbish\n")
+    ];
+    prop_oneof![
+        Just(Happening::Connected),
+        Just(Happening::Disconnected),
+        Just(hello()),
+        (0..4u32, any::<bool>()).prop_map(|(n, stdin)| {
+            let launch = HostLaunch { stdin, ..launch(n) };
+            Happening::Frame(ToShepherd::Launch(Box::new(launch)))
+        }),
+        Just(Happening::Frame(ToShepherd::Go)),
+        (cause, 0..3u64).prop_map(|(cause, s)| {
+            let kill_after = Duration::from_secs(s);
+            Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+        }),
+        data.clone().prop_map(|data| Happening::Frame(ToShepherd::Stdin(data))),
+        any::<u64>().prop_map(|n| Happening::Frame(ToShepherd::OutputTaken(n))),
+        Just(Happening::Frame(ToShepherd::BarrierOut(vec![]))),
+        rank.clone().prop_map(|rank| Happening::Stopped { rank }),
+        rank.clone()
+            .prop_map(|rank| { Happening::ExecFailed { rank, errno: 2, text: String::new() } }),
+        (rank.clone(), end).prop_map(|(rank, end)| ended(rank, end)),
+        (rank.clone(), text).prop_map(|(rank, text)| pmi(rank, text)),
+        (rank.clone(), any::<bool>(), data).prop_map(|(rank, stderr, data)| Happening::Output {
+            rank,
+            stderr,
+            data
+        }),
+        (rank, any::<bool>()).prop_map(|(rank, stderr)| Happening::OutputEof { rank, stderr }),
+        any::<u64>().prop_map(Happening::StdinWritten),
+        Just(Happening::StdinClosed),
+        Just(Happening::NoChildLeft),
+        Just(Happening::Tick),
+        Just(Happening::LifelineGone),
+    ]
+}
+
+proptest! {
+    /// No order of things brings it down, nor makes it fork twice, go unready or run after an end.
+    #[test]
+    fn any_order_is_survived(happenings in prop::collection::vec(any_happening(), 0..60)) {
+        let mut shepherd = Shepherd::new(0, key());
+        let (mut forks, mut stopped, mut killed) = (0, std::collections::BTreeSet::new(), false);
+        let mut width = 0;
+        for (now, happening) in (0..).step_by(50 * MS as usize).zip(happenings) {
+            match &happening {
+                Happening::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
+                _ => {}
+            }
+            for action in shepherd.apply(now, happening) {
+                match action {
+                    Action::Fork(launch) => {
+                        forks += 1;
+                        width = launch.pes.len();
+                    }
+                    Action::KillEverything => killed = true,
+                    Action::Go => {
+                        prop_assert!(!killed, "goes after it was killed");
+                        prop_assert!(stopped.len() >= width, "goes before all stand");
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(forks <= 1);
+        }
+    }
+}

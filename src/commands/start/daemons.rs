@@ -81,7 +81,7 @@ impl Daemon {
 
 /// What a daemon's task tells.
 enum News {
-    /// It ended before it had been well once, by its own decision: it will not do better next time.
+    /// It ended before the instance was there, by its own decision: it would do so again.
     FailedStart(String),
     /// It won't be started again.
     GivenUp(String),
@@ -91,6 +91,7 @@ enum News {
 pub struct Daemons {
     folder: PathBuf,
     lifeline: Arc<OwnedFd>,
+    ready: CancellationToken,
     finish: CancellationToken,
     kill: CancellationToken,
     news: (mpsc::UnboundedSender<News>, mpsc::UnboundedReceiver<News>),
@@ -119,6 +120,7 @@ impl Daemons {
         Daemons {
             folder,
             lifeline: Arc::new(lifeline),
+            ready: CancellationToken::new(),
             finish,
             kill: CancellationToken::new(),
             news: mpsc::unbounded_channel(),
@@ -132,11 +134,17 @@ impl Daemons {
             daemon,
             folder: self.folder.clone(),
             lifeline: self.lifeline.clone(),
+            ready: self.ready.clone(),
             finish: self.finish.clone(),
             kill: self.kill.clone(),
             news: self.news.0.clone(),
         };
         self.tasks.push(tokio::spawn(keeper.keep()));
+    }
+
+    /// The instance is there: from now on whatever ends is started again.
+    pub fn set_ready(&self) {
+        self.ready.cancel();
     }
 
     /// Whether one has failed to start; why.
@@ -187,6 +195,7 @@ struct Keeper {
     daemon: Daemon,
     folder: PathBuf,
     lifeline: Arc<OwnedFd>,
+    ready: CancellationToken,
     finish: CancellationToken,
     kill: CancellationToken,
     news: mpsc::UnboundedSender<News>,
@@ -195,7 +204,7 @@ struct Keeper {
 impl Keeper {
     async fn keep(self) {
         let name = &self.daemon.name;
-        let (mut failures, mut well_once) = (0, false);
+        let mut failures = 0;
         while !self.finish.is_cancelled() {
             let began = Instant::now();
             let how = match self.spawn() {
@@ -204,15 +213,16 @@ impl Keeper {
                 }
                 Ok(child) => {
                     let Some(status) = self.wait(child).await else { return };
-                    if !well_once && began.elapsed() < WELL && status.code().is_some() {
+                    if !self.ready.is_cancelled() && status.code().is_some() {
                         let text = format!("{name} could not start ({})", describe(status));
                         let _ = self.news.send(News::FailedStart(text));
+                        return;
                     }
                     format!("ended ({})", describe(status))
                 }
             };
             if began.elapsed() >= WELL {
-                (failures, well_once) = (0, true);
+                failures = 0;
             }
             failures += 1;
             if failures >= FAILURES_MAX {

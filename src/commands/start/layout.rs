@@ -15,8 +15,6 @@ use std::fmt::Write;
 pub const NODES_MAX: u32 = 4096;
 /// The most processors of one of its nodes.
 pub const PROCESSORS_MAX: u32 = 4096;
-/// The most memory-less a node may be: a config with 0 would be refused.
-const MEMORY_MIN: u64 = 1 << 20;
 
 /// The nodes for `--nodes` and `--processors` on this machine.
 pub fn machine(topology: &Topology, nodes: Option<u32>, processors: Option<u32>) -> Machine {
@@ -24,7 +22,6 @@ pub fn machine(topology: &Topology, nodes: Option<u32>, processors: Option<u32>)
         if nid == 0 { Flavors::all() } else { Flavors::default().with(Flavor::Ap) }
     };
     let node = |nid: u32, processors: u32, cpus: Vec<u32>, memory: u64| {
-        let memory = memory.max(MEMORY_MIN);
         let flavors = flavors(nid);
         (Nid(nid), Node { nid: Nid(nid), processors, cpus, memory, flavors, host: String::new() })
     };
@@ -82,7 +79,7 @@ pub fn split(nids: &[Nid], apinits: usize) -> Vec<Vec<Nid>> {
 }
 
 /// psched.yaml for these nodes.
-pub fn yaml(machine: &Machine, socket: &str) -> String {
+pub fn yaml(machine: &Machine) -> String {
     let mut text = String::from("# Written by psched start for a private instance.\nnodes:\n");
     for node in machine.nodes.values() {
         let flavors: Vec<&str> = node.flavors.iter().map(Flavor::name).collect();
@@ -96,12 +93,9 @@ pub fn yaml(machine: &Machine, socket: &str) -> String {
         );
         if !node.cpus.is_empty() {
             let cpus: Vec<String> = node.cpus.iter().map(u32::to_string).collect();
-            let _ = writeln!(text, "    cpus: [{}]", cpus.join(", "));
+            let _ = writeln!(text, "    cpus: \"{}\"", cpus.join(","));
         }
     }
-    // JSON's strings are YAML's too.
-    let socket = serde_json::Value::from(socket);
-    let _ = write!(text, "listening:\n  socket: {socket}\n");
     text
 }
 
@@ -149,6 +143,15 @@ mod tests {
             picture(&machine(&topology, None, Some(1))),
             ["0 (su os ap) 1 []", "1 (ap) 1 []"]
         );
+    }
+
+    #[test]
+    fn psched_reads_what_is_written() {
+        for (nodes, processors) in [(None, None), (Some(4), None), (Some(1), Some(7))] {
+            let machine = machine(&two_domains(), nodes, processors);
+            let read = crate::config::read(&yaml(&machine)).expect("a good psched.yaml");
+            assert_eq!(read.machine, machine);
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod daemons;
 mod layout;
 mod topology;
 
+use crate::config;
 use crate::machine::{Nid, format_nids};
 use crate::os::instance::{self, Member};
 use crate::rpc::{self, pb};
@@ -69,13 +70,13 @@ const STATUS_FAILED: u8 = 125;
 )]
 pub struct StartArgs {
     /// So many nodes, NIDs from 0 [default: one for each NUMA domain of this machine]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    #[arg(long, value_name = "N", value_parser = count::<{ layout::NODES_MAX }>)]
     pub nodes: Option<u32>,
     /// Processors of each node [default: the larger of 2 and real cores / N]
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=layout::PROCESSORS_MAX as i64))]
+    #[arg(long, value_name = "P", value_parser = count::<{ layout::PROCESSORS_MAX }>)]
     pub processors: Option<u32>,
     /// So many apinit processes, between which the nodes are split
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=layout::NODES_MAX as i64))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count::<{ layout::NODES_MAX }>)]
     pub apinits: u32,
     /// A psched.yaml of your own instead; its listening and state are not used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors"])]
@@ -86,6 +87,14 @@ pub struct StartArgs {
     /// What to run, with its arguments
     #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+/// A number of something there is at least one of.
+fn count<const MAX: u32>(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
+        _ => Err(format!("give a number from 1 to {MAX}")),
+    }
 }
 
 /// Why no instance could be had, or why it had to end.
@@ -140,10 +149,17 @@ pub fn run(args: StartArgs) -> ExitCode {
 /// What the instance is to be: decided before anything is made.
 struct Plan {
     nids: Vec<Nid>,
-    /// psched.yaml, for a socket.
-    yaml: Box<dyn Fn(&str) -> String>,
+    config: Configuration,
     oversubscribed: Option<String>,
     description: String,
+}
+
+/// psched.yaml.
+enum Configuration {
+    /// To be written into the folder.
+    Text(String),
+    /// The caller's own.
+    File(PathBuf),
 }
 
 fn plan(args: &StartArgs) -> Result<Plan, StartError> {
@@ -156,7 +172,7 @@ fn plan(args: &StartArgs) -> Result<Plan, StartError> {
                 nids: machine.nodes.keys().copied().collect(),
                 oversubscribed: layout::oversubscribed(&machine, &topology),
                 description: layout::describe(&machine),
-                yaml: Box::new(move |socket| layout::yaml(&machine, socket)),
+                config: Configuration::Text(layout::yaml(&machine)),
             }
         }
     };
@@ -172,10 +188,33 @@ fn plan(args: &StartArgs) -> Result<Plan, StartError> {
     Ok(plan)
 }
 
-/// The caller's own psched.yaml: its nodes, and the file with our socket in it.
+/// What the caller's own psched.yaml says of this host.
 fn configured(file: &Path) -> Result<Plan, StartError> {
-    let _ = file;
-    Err(StartError::Config("--config is not yet there".into()))
+    let refuse = |what: String| StartError::Config(format!("{}: {what}", file.display()));
+    let path = std::path::absolute(file).map_err(|e| refuse(e.to_string()))?;
+    let text = fs::read_to_string(&path).map_err(|e| {
+        refuse(format!("can't be read ({e}); give --config the path of a psched.yaml"))
+    })?;
+    let mut config = config::read(&text).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(|p| format!("\n  {p}")).collect();
+        refuse(format!("is no good:{}", lines.concat()))
+    })?;
+    let own = nix::unistd::gethostname().unwrap_or_default();
+    config.machine.nodes.retain(|_, node| node.host.is_empty() || *node.host == *own);
+    let machine = config.machine;
+    if machine.nodes.is_empty() {
+        let own = own.to_string_lossy();
+        return Err(refuse(format!(
+            "has no nodes on this host; name \"{own}\" as host of some, or none"
+        )));
+    }
+    let topology = Topology::read(Path::new("/"));
+    Ok(Plan {
+        nids: machine.nodes.keys().copied().collect(),
+        oversubscribed: layout::oversubscribed(&machine, &topology),
+        description: layout::describe(&machine),
+        config: Configuration::File(path),
+    })
 }
 
 async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
@@ -202,14 +241,20 @@ async fn with_folder(
 ) -> Result<u8, StartError> {
     let folder = member.folder();
     let socket = folder.join(instance::SOCKET_FILE);
-    let config = folder.join("psched.yaml");
-    fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&config)
-        .and_then(|mut f| f.write_all((plan.yaml)(&socket.display().to_string()).as_bytes()))
-        .map_err(io(format!("write {}", config.display())))?;
+    let config = match &plan.config {
+        Configuration::File(file) => file.clone(),
+        Configuration::Text(text) => {
+            let file = folder.join("psched.yaml");
+            fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&file)
+                .and_then(|mut f| f.write_all(text.as_bytes()))
+                .map_err(io(format!("write {}", file.display())))?;
+            file
+        }
+    };
     let state = match &args.state {
         Some(state) => std::path::absolute(state).map_err(io("find --state"))?,
         None => folder.join("state"),
@@ -234,6 +279,7 @@ async fn with_folder(
                 // Without it only what apinit itself removes goes; the instance works all the same.
                 let _ = member.record_group(&group.join(format!("psched.{store}")));
             }
+            daemons.set_ready();
             serve(args, plan, folder, &mut daemons, signals).await
         }
         Ok(None) => Ok(0),

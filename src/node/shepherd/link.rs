@@ -42,6 +42,8 @@ pub struct Link {
     /// Encoded messages that wait, and how many packets of the first have gone.
     waiting: VecDeque<Vec<u8>>,
     gone: usize,
+    /// It was said that the other side has gone.
+    reset: bool,
 }
 
 impl Link {
@@ -59,7 +61,7 @@ impl Link {
         }
         // Refused: then there are more wake-ups.
         let _ = setsockopt(&fd, sockopt::SndBuf, &SEND_BUFFER);
-        Ok(Link { fd, joiner: Joiner::default(), waiting: VecDeque::new(), gone: 0 })
+        Ok(Link { fd, joiner: Joiner::default(), waiting: VecDeque::new(), gone: 0, reset: false })
     }
 
     /// Queues a message; [`Link::flush`] sends it.
@@ -98,7 +100,12 @@ impl Link {
         debug_assert!(buffer.len() > PACKET_MAX);
         loop {
             let count = match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(Errno::ECONNRESET) => return Err(LinkError::Closed),
+                Ok(0) => return Err(LinkError::Closed),
+                // It went without reading all of ours. What it said before is still to be read.
+                Err(Errno::ECONNRESET) if !self.reset => {
+                    self.reset = true;
+                    continue;
+                }
                 Ok(count) => count,
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => continue,

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
 /// Names that the shepherd gives to PEs, and those by which an outer PMI server would be found.
-const OWN_NAMES: [&str; 11] = [
+const OWN_NAMES: [&str; 10] = [
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
@@ -30,7 +30,6 @@ const OWN_NAMES: [&str; 11] = [
     "PMI_ID",
     "PMI_SPAWNED",
     "PSCHED_APPLICATION",
-    "PMIX_NAMESPACE",
 ];
 
 /// Why a program can't be executed: an errno and the text that names the file and the cure.
@@ -179,10 +178,10 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             (Errno::ENOENT, Some(interpreter)) if path.exists() => {
                 format!("{shown}: its interpreter {interpreter} was not found")
             }
-            (Errno::EACCES, Some(interpreter)) if path.exists() => {
-                format!("{shown}: {why}: it, or its interpreter {interpreter}, may not be executed")
+            (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
+            (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {
+                format!("{shown}: {why}; may its interpreter {interpreter} be executed?")
             }
-            (Errno::EACCES, None) if path.is_dir() => format!("{shown} is a directory"),
             (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
             (Errno::ENOEXEC, _) => format!(
                 "{shown}: {why}; it is no program of this machine, or a script without #! in its \
@@ -199,6 +198,10 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
 pub fn explain_fork(pe: &LocalPe, error: &std::io::Error) -> Refusal {
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
     (errno, format!("the process for PE {} could not be made: {error}", pe.rank))
+}
+
+fn is_executable(path: &Path) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
 /// Up to the first 4 KiB of a file.

@@ -1,0 +1,52 @@
+//! The conversation with the apinit of PE 0.
+
+use super::drive::Note;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::front::course::Happening;
+use crate::rpc::connect::{connect, status_text};
+use crate::rpc::pb;
+use pb::apinit_client::ApinitClient;
+use std::path::PathBuf;
+use tokio::sync::mpsc::{Sender, UnboundedReceiver};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+/// Connects, says what comes from the loop (the first message is there already), and passes on what
+/// the apinit says, until the stream ends.
+///
+/// What is to be said is not bounded by the queue but by the conversation: stdin by its credit,
+/// reports of output by the output.
+pub async fn converse(
+    link: u32,
+    socket: PathBuf,
+    says: UnboundedReceiver<ToApinit>,
+    notes: Sender<Note>,
+) {
+    let tell = async |happening| {
+        let _ = notes.send(Note::Apinit { link, happening }).await;
+    };
+    let down = |text: String, connected| Happening::ApinitDown { text, connected };
+    let channel = match connect(&socket).await {
+        Ok(channel) => channel,
+        Err(error) => return tell(down(error.to_string(), false)).await,
+    };
+    let says = UnboundedReceiverStream::new(says).map(pb::ToApinit::from);
+    let mut stream = match ApinitClient::new(channel).attach(says).await {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return tell(down(status_text(status), true)).await,
+    };
+    loop {
+        let happening = match stream.message().await {
+            Ok(Some(message)) => match FromApinit::try_from(message) {
+                Ok(message) => Happening::Apinit(message),
+                Err(error) => {
+                    let text = format!("apinit sent what aprun does not understand: {error}");
+                    return tell(down(text, true)).await;
+                }
+            },
+            Ok(None) => return tell(down("apinit closed the connection".to_owned(), true)).await,
+            Err(status) => return tell(down(status_text(status), true)).await,
+        };
+        tell(happening).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! What a PE is given of its caller: environment, directory, mask, limits.
+
+use super::Failure;
+use crate::apteam::launch::Limit;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::{Mode, umask};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What another application, in which this aprun runs, has left in the environment: it is not this
+/// application's.
+const NOT_OURS: &[&str] = &[
+    "PMI_FD",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_SPAWNED",
+    "ALPS_APP_PE",
+    "ALPS_APP_DEPTH",
+    "ALPS_APP_ID",
+    "PSCHED_APPLICATION",
+];
+
+/// The environment as NAME=VALUE, with what `-e` sets.
+pub fn environment(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    set: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
+    let name_of = |entry: &[u8]| entry.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
+    let mut all: Vec<Vec<u8>> = own
+        .filter(|(name, _)| !NOT_OURS.iter().any(|n| name == n))
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect();
+    for entry in set {
+        let name = name_of(entry);
+        all.retain(|e| name_of(e) != name);
+        all.push(entry.clone());
+    }
+    all
+}
+
+/// The working directory.
+pub fn directory() -> Result<Vec<u8>, Failure> {
+    match std::env::current_dir() {
+        Ok(path) => Ok(path.into_os_string().into_vec()),
+        Err(e) => Err(Failure::failed(format!(
+            "the working directory has no path any more ({}): change to another one",
+            super::program::plain(&e)
+        ))),
+    }
+}
+
+/// The file mode creation mask, which can only be read by setting it.
+pub fn mask() -> u32 {
+    let mask = umask(Mode::empty());
+    umask(mask);
+    mask.bits()
+}
+
+/// The soft limits that travel: of core size and CPU time, or all.
+pub fn limits(all: bool) -> Vec<Limit> {
+    use Resource::*;
+    let few = [RLIMIT_CORE, RLIMIT_CPU];
+    let many = [
+        RLIMIT_AS,
+        RLIMIT_DATA,
+        RLIMIT_FSIZE,
+        RLIMIT_LOCKS,
+        RLIMIT_MEMLOCK,
+        RLIMIT_MSGQUEUE,
+        RLIMIT_NICE,
+        RLIMIT_NOFILE,
+        RLIMIT_NPROC,
+        RLIMIT_RSS,
+        RLIMIT_RTPRIO,
+        RLIMIT_RTTIME,
+        RLIMIT_SIGPENDING,
+        RLIMIT_STACK,
+    ];
+    few.into_iter()
+        .chain(many.into_iter().filter(|_| all))
+        .filter_map(|which| {
+            let (soft, _) = getrlimit(which).ok()?;
+            Some(Limit { resource: which as u32, soft })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_set_once_and_not_inherited_from_an_outer_application() {
+        let own = [("A", "1"), ("PMI_RANK", "3"), ("B", "x=y")];
+        let own = own.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let set = [b"A=2".to_vec(), b"C=".to_vec(), b"A=3".to_vec()];
+        let all = environment(own.into_iter(), &set);
+        assert_eq!(all, [b"B=x=y".to_vec(), b"C=".to_vec(), b"A=3".to_vec()]);
+    }
+
+    #[test]
+    fn limits_travel() {
+        let few: Vec<u32> = limits(false).iter().map(|l| l.resource).collect();
+        assert_eq!(few, [libc::RLIMIT_CORE, libc::RLIMIT_CPU]);
+        let all = limits(true);
+        assert_eq!(all.len(), 16);
+        let files = all.iter().find(|l| l.resource == libc::RLIMIT_NOFILE).expect("there");
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).expect("readable");
+        assert_eq!(files.soft, soft);
+    }
+
+    #[test]
+    fn the_mask_is_left_as_it_is() {
+        assert_eq!(mask(), mask());
+    }
+}

@@ -1,0 +1,265 @@
+//! The loop: what happens goes to the pure [`Front`], and what it wants is done.
+
+use super::lanes::Lanes;
+use super::stdin::Stdin;
+use super::{Failure, attach, psched, signals};
+use crate::apteam::ending::STATUS_FAILED;
+use crate::apteam::talk::attach::ToApinit;
+use crate::front::closing;
+use crate::front::course::{Action, Ended, Front, Happening, Looked, Setup};
+use crate::front::options::Options;
+use crate::rpc::pb;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+
+/// What may wait for the loop: more makes the tasks and threads wait.
+const NOTES_MAX: usize = 256;
+/// HUP, INT, QUIT, TERM: what ends this process while it does nothing but write its last lines.
+const ENDING: [i32; 4] = [1, 2, 3, 15];
+
+/// What the tasks and threads tell the loop.
+#[derive(Debug)]
+pub enum Note {
+    /// Of threads.
+    Happening(Happening),
+    /// Connected with psched: for looks and kills.
+    Channel {
+        /// Of this connection.
+        link: u32,
+        /// The channel.
+        channel: Channel,
+    },
+    /// From psched.
+    Psched {
+        /// On this connection.
+        link: u32,
+        /// What.
+        happening: Happening,
+    },
+    /// From the apinit.
+    Apinit {
+        /// On this connection.
+        link: u32,
+        /// What.
+        happening: Happening,
+    },
+}
+
+/// A conversation: its number, and how to stop it. Those of older numbers are not heard.
+#[derive(Default)]
+struct Link {
+    number: u32,
+    task: Option<AbortHandle>,
+}
+
+impl Link {
+    /// A new one in place of the old one.
+    fn next(&mut self) -> u32 {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        self.number += 1;
+        self.number
+    }
+}
+
+struct Shell {
+    begun: Instant,
+    socket: PathBuf,
+    request: pb::PostRequest,
+    quiet: bool,
+    notes: mpsc::Sender<Note>,
+    psched: Link,
+    channel: Option<Channel>,
+    apinit: Link,
+    says: Option<mpsc::UnboundedSender<ToApinit>>,
+    lanes: Lanes,
+    stdin: Stdin,
+    /// What has happened while something was done.
+    pending: Vec<Happening>,
+}
+
+/// Posts, launches, and stays until the end. Gives the exit status.
+pub async fn run(
+    setup: Setup,
+    options: &Options,
+    socket: PathBuf,
+    request: pb::PostRequest,
+) -> Result<u8, Failure> {
+    let mut signals = signals::catch().map_err(|e| {
+        Failure::new(
+            STATUS_FAILED,
+            format!("signals can't be caught: {}", super::program::plain(&e)),
+        )
+    })?;
+    let (notes, mut inbox) = mpsc::channel(NOTES_MAX);
+    let mut shell = Shell {
+        begun: Instant::now(),
+        socket,
+        request,
+        quiet: options.quiet,
+        psched: Link::default(),
+        channel: None,
+        apinit: Link::default(),
+        says: None,
+        lanes: Lanes::new(options, notes.clone()),
+        stdin: Stdin::new(notes.clone()),
+        notes,
+        pending: vec![Happening::Start],
+    };
+    let mut front = Front::new(setup);
+    let status = 'loop_: loop {
+        // What is done at once may make more happen at once.
+        while !shell.pending.is_empty() {
+            for happening in std::mem::take(&mut shell.pending) {
+                tracing::trace!("{}", cut(&happening));
+                for action in front.apply(shell.now_ns(), happening) {
+                    tracing::debug!("{}", cut(&action));
+                    if let Some(status) = shell.act(action) {
+                        break 'loop_ status;
+                    }
+                }
+            }
+        }
+        let deadline = front.deadline().map(|ns| shell.begun + Duration::from_nanos(ns));
+        let timer = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(origin) = signals.next() => {
+                let sender = origin.process.map(|p| p.pid);
+                shell.pending.push(Happening::Signal { signal: origin.signal, sender });
+            }
+            Some(note) = inbox.recv() => shell.noted(note),
+            () = timer => shell.pending.push(Happening::Time),
+        }
+    };
+    // The last lines; whoever stops their reader may still end this process.
+    let mut flushed = shell.lanes.flush();
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut flushed => return Ok(status),
+            Some(origin) = signals.next() => {
+                if ENDING.contains(&origin.signal) {
+                    return Ok(128 + origin.signal as u8);
+                }
+            }
+            // So that the threads, which tell of what they have written, do not wait for the loop.
+            Some(_) = inbox.recv() => {}
+        }
+    }
+}
+
+/// For the log: no launch with its whole environment, no output.
+fn cut(what: &impl std::fmt::Debug) -> String {
+    const SHOWN: usize = 160;
+    let text = format!("{what:?}");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+impl Shell {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn noted(&mut self, note: Note) {
+        match note {
+            Note::Happening(happening) => self.pending.push(happening),
+            Note::Channel { link, channel } if link == self.psched.number => {
+                self.channel = Some(channel);
+            }
+            Note::Psched { link, happening } if link == self.psched.number => {
+                self.pending.push(happening);
+            }
+            Note::Apinit { link, happening } if link == self.apinit.number => {
+                self.pending.push(happening);
+            }
+            // Of a connection that has been given up.
+            Note::Channel { .. } | Note::Psched { .. } | Note::Apinit { .. } => {}
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Option<u8> {
+        match action {
+            Action::Psched(ask) => {
+                let link = self.psched.next();
+                self.channel = None;
+                let (socket, request) = (self.socket.clone(), self.request.clone());
+                let events = psched::events(link, socket, ask, request, self.notes.clone());
+                self.psched.task = Some(tokio::spawn(events).abort_handle());
+            }
+            Action::Look(apid) => match self.channel.clone() {
+                Some(channel) => {
+                    let notes = self.notes.clone();
+                    tokio::spawn(psched::look(self.psched.number, channel, apid, notes));
+                }
+                None => {
+                    let failed = Looked::Failed("not connected with psched".to_owned());
+                    self.pending.push(Happening::Looked(failed));
+                }
+            },
+            Action::Kill { apid, signal } => match self.channel.clone() {
+                Some(channel) => {
+                    let notes = self.notes.clone();
+                    tokio::spawn(psched::kill(self.psched.number, channel, apid, signal, notes));
+                }
+                None => self.pending.push(Happening::Killed),
+            },
+            Action::OpenFiles(placement) => {
+                let made = self.lanes.make_files(placement.key.apid, &placement.places);
+                self.pending.push(Happening::Files(made));
+            }
+            Action::Attach { socket, first } => {
+                let link = self.apinit.next();
+                let (says, hears) = mpsc::unbounded_channel();
+                let _ = says.send(*first);
+                self.says = Some(says);
+                let talk = attach::converse(link, socket.into(), hears, self.notes.clone());
+                self.apinit.task = Some(tokio::spawn(talk).abort_handle());
+            }
+            Action::Send(message) => {
+                if let Some(says) = &self.says {
+                    // A conversation that has broken tells so itself.
+                    let _ = says.send(message);
+                }
+            }
+            Action::ReadStdin(most) => self.stdin.read(most, &mut self.pending),
+            Action::Write(output) => self.lanes.write(output, &mut self.pending),
+            Action::Say(line) => self.lanes.say(line, &mut self.pending),
+            Action::Close(ended) => {
+                for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
+                    self.lanes.say(line, &mut self.pending);
+                }
+            }
+            Action::Exit(status) => return Some(status),
+        }
+        None
+    }
+}
+
+/// The local time of what decided the end; of now, where that is not told by this host's clock.
+fn stamp(ended: &Ended) -> String {
+    // Finding out the time zone takes longer than all else here.
+    let Some(first) = &ended.end.first else { return String::new() };
+    let now = jiff::Zoned::now();
+    let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map(|t| Duration::from(t).as_nanos() as u64)
+        .unwrap_or(0);
+    let ago = Duration::from_nanos(monotonic.saturating_sub(first.at_ns));
+    // Another host's clock may have begun at any time.
+    const PLAUSIBLE: Duration = Duration::from_secs(24 * 3600);
+    let then = if ago < PLAUSIBLE { now.checked_sub(ago).unwrap_or(now) } else { now };
+    then.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}

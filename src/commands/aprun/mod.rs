@@ -1,0 +1,180 @@
+//! aprun and mpirun: the shell around [`crate::front`].
+//!
+//! [`run`] reads the command line, checks what can be checked alone (before psched is asked for
+//! anything), and enters the [`drive`] loop. There is one thread, until output or stdin has to wait
+//! for somebody: starting an application should cost no more than it must.
+
+mod attach;
+mod caller;
+mod drive;
+mod dry;
+mod files;
+mod lanes;
+mod program;
+mod psched;
+mod signals;
+mod stdin;
+
+use crate::apteam::ending::STATUS_FAILED;
+use crate::apteam::launch::Launch;
+use crate::apteam::posting::Posting;
+use crate::front::course::{Looked, Setup};
+use crate::front::options::{Environment, Options, Parsed, Program, parse};
+use crate::rpc::connect::socket_path;
+use crate::rpc::pb;
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// The most of a command that goes with its posting, for display.
+const COMMAND_MAX: usize = 1024;
+
+/// Why there is nothing to run: a status and a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status.
+    pub status: u8,
+    /// What to say, without the program's name.
+    pub text: String,
+}
+
+impl Failure {
+    /// With a status of its own.
+    pub fn new(status: u8, text: impl Into<String>) -> Failure {
+        Failure { status, text: text.into() }
+    }
+
+    /// aprun itself has failed.
+    pub fn failed(text: impl Into<String>) -> Failure {
+        Failure::new(STATUS_FAILED, text)
+    }
+}
+
+/// aprun, or mpirun, whole: command line in, exit status out.
+pub fn run(program: Program) -> u8 {
+    match attempt(program) {
+        Ok(status) => status,
+        Err(failure) => {
+            // Where stderr is closed there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "{}: {}", program.name(), failure.text);
+            failure.status
+        }
+    }
+}
+
+fn attempt(program: Program) -> Result<u8, Failure> {
+    let arguments: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
+    let options = match parse(program, &arguments, &variables()).map_err(Failure::failed)? {
+        Parsed::Run(options) => options,
+        Parsed::Help(text) => return print(&text),
+        Parsed::Version => {
+            return print(&format!("{} (psched) {}\n", program.name(), env!("CARGO_PKG_VERSION")));
+        }
+    };
+    start_log();
+    let found = program::open(&options.command[0], std::env::var_os("PATH"), options.pmi)?;
+    let posting = Posting {
+        request_id: random()?,
+        shape: options.shape,
+        memory_per_pe: options.memory_per_pe,
+        command: shown(&options.command),
+        cpu_limit: options.cpu_limit,
+        time_limit: options.time_limit,
+        immediate: options.immediate,
+        executable: found.executable.clone(),
+    };
+    let request = pb::PostRequest::from(posting);
+    let socket = socket_path();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))?;
+    if options.dry_run {
+        return runtime.block_on(dry_run(&socket, request, options.shape.depth));
+    }
+    let setup = Setup {
+        launch: launch(&options, &found)?,
+        uid: nix::unistd::getuid().as_raw(),
+        quiet: options.quiet,
+        files: options.output.is_some() || options.error.is_some(),
+    };
+    let status = runtime.block_on(drive::run(setup, &options, socket, request));
+    // A thread that waits for a reader is not waited for.
+    runtime.shutdown_background();
+    status
+}
+
+/// The variables that the command line's meaning depends on.
+fn variables() -> Environment {
+    let of = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    Environment {
+        transfer_limits: of("APRUN_XFER_LIMITS"),
+        default_memory: of("APRUN_DEFAULT_MEMORY"),
+        sync_tty: of("APRUN_SYNC_TTY"),
+        label: of("APRUN_LABEL"),
+        reservation: of("BATCH_PARTITION_ID"),
+    }
+}
+
+fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure> {
+    Ok(Launch {
+        executable: found.path.as_os_str().as_bytes().to_vec(),
+        arguments: options.command.clone(),
+        environment: caller::environment(std::env::vars_os(), &options.environment),
+        directory: caller::directory()?,
+        umask: caller::mask(),
+        limits: caller::limits(options.all_limits),
+        binding: options.binding,
+        pmi: options.pmi,
+        // A label belongs to a line, so lines have to be whole.
+        whole_lines: options.whole_lines || options.label,
+        identity: Some(found.identity),
+    })
+}
+
+async fn dry_run(socket: &Path, request: pb::PostRequest, depth: u32) -> Result<u8, Failure> {
+    match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
+        Looked::Placement(placement) => print(&dry::table(&placement, depth)),
+        Looked::Waiting(why) => Err(Failure::failed(format!("it would wait: {why}"))),
+        Looked::Ended(_) | Looked::Failed(_) => {
+            Err(Failure::failed("psched's answer is not one to a dry run".to_owned()))
+        }
+    }
+}
+
+/// Prints on stdout what was asked for.
+fn print(text: &str) -> Result<u8, Failure> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(0),
+        Err(e) => Err(Failure::failed(format!("standard output: {}", program::plain(&e)))),
+    }
+}
+
+/// The command as typed, for display, in one line.
+fn shown(command: &[Vec<u8>]) -> String {
+    let words: Vec<_> = command.iter().map(|w| String::from_utf8_lossy(w)).collect();
+    let mut text: String =
+        words.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if let Some((end, _)) = text.char_indices().nth(COMMAND_MAX) {
+        text.truncate(end);
+    }
+    text
+}
+
+fn random() -> Result<[u8; 16], Failure> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| Failure::failed(format!("/dev/urandom: {}", program::plain(&e))))?;
+    Ok(bytes)
+}
+
+/// aprun's own log, for those who ask for it.
+fn start_log() {
+    let Ok(filter) = std::env::var("PSCHED_LOG") else { return };
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It can only fail where there is one already.
+    let _ = log.try_init();
+}

@@ -1,0 +1,173 @@
+//! The conversation with psched: the posting and its events, looks and kills.
+//!
+//! Everything runs in tasks, whose outcome goes to the loop as a [`Note`]; what an older connection
+//! still has to say is told apart by its number.
+
+use super::drive::Note;
+use crate::apteam::Apid;
+use crate::front::closing::Ended;
+use crate::front::course::{Ask, Event, Happening, Looked, Placement};
+use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
+use crate::rpc::{Malformed, pb};
+use pb::psched_client::PschedClient;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc::Sender;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// Connects, asks for events, and passes them on until the stream ends.
+pub async fn events(
+    link: u32,
+    socket: PathBuf,
+    ask: Ask,
+    request: pb::PostRequest,
+    notes: Sender<Note>,
+) {
+    let tell = async |happening| {
+        let _ = notes.send(Note::Psched { link, happening }).await;
+    };
+    let (channel, pid) = match connect_to_process(&socket).await {
+        Ok(connected) => connected,
+        Err(error) => return tell(down(&socket, &error)).await,
+    };
+    let mut client = PschedClient::new(channel.clone());
+    let _ = notes.send(Note::Channel { link, channel }).await;
+    tell(Happening::PschedUp { pid }).await;
+    let stream = match ask {
+        Ask::Post => client.post(request).await,
+        Ask::Watch(apid) => client.watch(pb::WatchRequest { apid: apid.0 }).await,
+    };
+    let mut stream = match stream {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return tell(refused(status)).await,
+    };
+    loop {
+        let happening = match stream.message().await {
+            Ok(Some(message)) => match event(message) {
+                Ok(Some(event)) => Happening::Event(event),
+                Ok(None) => continue,
+                Err(error) => lost(format!("psched sent what aprun does not understand: {error}")),
+            },
+            Ok(None) => lost("psched closed the connection".to_owned()),
+            Err(status) => refused(status),
+        };
+        let last = !matches!(happening, Happening::Event(_));
+        tell(happening).await;
+        if last {
+            return;
+        }
+    }
+}
+
+fn lost(text: String) -> Happening {
+    Happening::PschedDown { text, absent: false }
+}
+
+fn down(socket: &Path, error: &ConnectError) -> Happening {
+    // A socket that is there and that nobody listens on is one of a psched that is being
+    // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
+    let absent =
+        !error.may_pass() || matches!(error, ConnectError::NobodyAnswers(_) if !socket.exists());
+    Happening::PschedDown { text: error.to_string(), absent }
+}
+
+/// Whether psched itself has said no for good, or is only away.
+fn refused(status: Status) -> Happening {
+    let from_psched = status.source().is_none();
+    let code = status.code();
+    let text = status_text(status);
+    let for_good = !matches!(
+        code,
+        Code::Unavailable
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Aborted
+            | Code::DeadlineExceeded
+    );
+    if from_psched && for_good { Happening::PschedRefused(text) } else { lost(text) }
+}
+
+/// Asks for the placement.
+pub async fn look(link: u32, channel: Channel, apid: Apid, notes: Sender<Note>) {
+    let reply = PschedClient::new(channel).look(pb::LookRequest { apid: apid.0 }).await;
+    let looked = match reply {
+        Ok(reply) => answer(reply.into_inner()).unwrap_or_else(|e| Looked::Failed(e.to_string())),
+        Err(status) => Looked::Failed(status_text(status)),
+    };
+    let _ = notes.send(Note::Psched { link, happening: Happening::Looked(looked) }).await;
+}
+
+/// Asks to withdraw. Whatever the answer, there is nothing else to be done about it.
+pub async fn kill(link: u32, channel: Channel, apid: Apid, signal: i32, notes: Sender<Note>) {
+    let request = pb::KillRequest { apids: vec![apid.0], signal };
+    if let Err(status) = PschedClient::new(channel).kill(request).await {
+        tracing::debug!(%apid, "psched did not take the kill: {}", status_text(status));
+    }
+    let _ = notes.send(Note::Psched { link, happening: Happening::Killed }).await;
+}
+
+/// Asks where it would go.
+pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, String> {
+    let (channel, _) = connect_to_process(socket).await.map_err(|e| e.to_string())?;
+    let reply = PschedClient::new(channel).dry_run(request).await.map_err(status_text)?;
+    answer(reply.into_inner()).map_err(|e| e.to_string())
+}
+
+/// An event; `None`: of a kind that this release does not know.
+fn event(message: pb::ApplicationEvent) -> Result<Option<Event>, Malformed> {
+    use pb::application_event::Event as Wire;
+    let Some(event) = message.event else { return Ok(None) };
+    Ok(Some(match event {
+        Wire::Accepted(accepted) => Event::Accepted(Apid(accepted.apid)),
+        Wire::Placed(placed) => Event::Placed(placed.incarnation),
+        Wire::Launched(_) => Event::Launched,
+        Wire::Ended(end) => Event::Ended(Box::new(ended(end)?)),
+        Wire::Waiting(why) => Event::Waiting(why.try_into()?),
+    }))
+}
+
+fn answer(reply: pb::LookReply) -> Result<Looked, Malformed> {
+    use pb::look_reply::Answer;
+    Ok(match reply.answer {
+        Some(Answer::Placement(placement)) => {
+            Looked::Placement(Box::new(self::placement(placement)?))
+        }
+        Some(Answer::Waiting(why)) => Looked::Waiting(why.try_into()?),
+        Some(Answer::Ended(end)) => Looked::Ended(Box::new(ended(end)?)),
+        None => return Err(Malformed::new("LookReply", "answer", "it is missing")),
+    })
+}
+
+fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
+    let hosts = wire.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, Malformed>>()?;
+    // A dry run has neither key nor ticket.
+    let ticket = match wire.ticket.len() {
+        0 => [0; 16],
+        _ => wire.ticket[..]
+            .try_into()
+            .map_err(|_| Malformed::new("Placement", "ticket", "it has to be 16 bytes"))?,
+    };
+    Ok(Placement {
+        key: wire.key.map(TryInto::try_into).transpose()?.unwrap_or_default(),
+        places: wire.places.try_into()?,
+        hosts,
+        ticket: crate::apteam::Ticket(ticket),
+    })
+}
+
+fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
+    let status = u8::try_from(wire.status)
+        .map_err(|_| Malformed::new("Ended", "status", "it is more than 255"))?;
+    let end = pb::HostEnd {
+        key: wire.key,
+        nids: Vec::new(),
+        launched: wire.launched,
+        first: wire.decisive,
+        ends: wire.ends,
+        usage: wire.usage,
+        leftovers: wire.leftovers,
+        run_ms: 0,
+    };
+    Ok(Ended { status, end: end.try_into()? })
+}

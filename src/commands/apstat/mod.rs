@@ -1,0 +1,230 @@
+//! `apstat`: what is there, and why it is as it is.
+//!
+//! One question to psched, then pure functions: [`views`] makes titled tables of typed cells from
+//! its answer, and [`table`] writes those as text or as JSON. Both forms come from the same rows,
+//! so neither can say what the other does not.
+
+mod table;
+mod views;
+
+use crate::apteam::Apid;
+use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::pb;
+use crate::rpc::pb::psched_client::PschedClient;
+use clap::{ArgGroup, Parser};
+use jiff::tz::TimeZone;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+use table::Report;
+use tonic::transport::Channel;
+
+/// How long psched may take to answer.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// How often -w asks.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Shows applications, nodes, and why something waits.
+#[derive(Parser, Debug)]
+#[command(
+    name = "apstat",
+    version,
+    group = ArgGroup::new("one").args(["application", "why", "events", "history"]),
+    long_about = "Shows applications, nodes, and why something waits.\n\n\
+    Without options: the applications (-a). -a, -p and -n can be given together. The exit status \
+    is 0, or 1 if psched could not be asked or knows no such application."
+)]
+pub struct Cli {
+    /// Applications, in order of their numbers (the default)
+    #[arg(short = 'a', long = "applications", conflicts_with = "one")]
+    applications: bool,
+    /// Applications that wait for a place, and why
+    #[arg(short = 'p', long = "pending", conflicts_with = "one")]
+    pending: bool,
+    /// Nodes, and a summary of them
+    #[arg(short = 'n', long = "nodes", conflicts_with = "one")]
+    nodes: bool,
+    /// All about one application
+    #[arg(short = 'A', long = "application", value_name = "APID")]
+    application: Option<u64>,
+    /// Why an application is not running: what stands in the way, who holds it, what would help
+    #[arg(long, value_name = "APID")]
+    why: Option<u64>,
+    /// What has happened to an application
+    #[arg(long, value_name = "APID")]
+    events: Option<u64>,
+    /// The last N applications that have ended, newest first
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    history: Option<u32>,
+    /// The same as JSON
+    #[arg(long)]
+    json: bool,
+    /// Again each second, until ^C
+    #[arg(short = 'w', long = "watch")]
+    watch: bool,
+}
+
+impl Cli {
+    fn list_request(&self) -> pb::ListRequest {
+        // One that has ended is looked for in the history, by its number.
+        let apid = self.application.or(self.why).unwrap_or(0);
+        pb::ListRequest { history: self.history.unwrap_or(u32::from(apid != 0)), apid }
+    }
+}
+
+/// Runs it, and gives the status to exit with.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.to_string()),
+    };
+    match runtime.block_on(show(&cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => fail(&text),
+    }
+}
+
+fn fail(text: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "apstat: {text}");
+    ExitCode::FAILURE
+}
+
+async fn show(cli: &Cli) -> Result<(), String> {
+    if !cli.watch {
+        let mut client = client().await?;
+        let report = report(cli, &mut client).await?;
+        return written(io::stdout().write_all(text_of(cli, &report).as_bytes()));
+    }
+    tokio::select! {
+        end = watch(cli) => end,
+        // ^C is how one leaves: all is well.
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn client() -> Result<PschedClient<Channel>, String> {
+    let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+    Ok(PschedClient::new(channel).max_decoding_message_size(64 * 1024 * 1024))
+}
+
+fn text_of(cli: &Cli, report: &Report) -> String {
+    if cli.json { report.json() } else { report.text() }
+}
+
+/// A reader that has gone away (`apstat | head`) is no failure.
+fn written(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
+        _ => Ok(()),
+    }
+}
+
+async fn watch(cli: &Cli) -> Result<(), String> {
+    let mut psched: Option<PschedClient<Channel>> = None;
+    loop {
+        // psched may be away for a moment; what it says comes back with it.
+        let asked = async {
+            if psched.is_none() {
+                psched = Some(client().await?);
+            }
+            let client = psched.as_mut().ok_or("no connection")?;
+            report(cli, client).await
+        };
+        let text = match asked.await {
+            Ok(report) => text_of(cli, &report),
+            Err(text) => {
+                psched = None;
+                format!("apstat: {text}\n")
+            }
+        };
+        let mut out = io::stdout();
+        let shown = match rustix::termios::tcgetwinsize(&out) {
+            Ok(size) if out.is_terminal() => {
+                let clipped = table::clip(&text, size.ws_col.into(), size.ws_row.into());
+                // Home, the lines each cleared to their end, the rest cleared: no flicker.
+                format!("\x1b[H{}\x1b[J", clipped.replace('\n', "\x1b[K\n"))
+            }
+            _ => text,
+        };
+        match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            result => written(result)?,
+        }
+        tokio::time::sleep(REFRESH).await;
+    }
+}
+
+/// Asks psched, and puts its answer into tables.
+async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report, String> {
+    async fn bounded<T>(
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, String> {
+        match tokio::time::timeout(ANSWER_BOUND, call).await {
+            Ok(Ok(reply)) => Ok(reply.into_inner()),
+            Ok(Err(status)) => Err(status_text(status)),
+            Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
+        }
+    }
+    let zone = TimeZone::system();
+    if let Some(apid) = cli.events {
+        let reply = bounded(client.events(pb::EventsRequest { apid })).await?;
+        return Ok(views::events(&reply, &zone));
+    }
+    let reply = bounded(client.list(cli.list_request())).await?;
+    if let Some(apid) = cli.why {
+        return views::why(&reply, Apid(apid)).ok_or_else(|| unknown(apid));
+    }
+    if let Some(apid) = cli.application {
+        return views::application(&reply, Apid(apid), &zone).ok_or_else(|| unknown(apid));
+    }
+    if cli.history.is_some() {
+        return Ok(views::history(&reply, &zone));
+    }
+    let mut report = Report::default();
+    if cli.applications || !(cli.nodes || cli.pending) {
+        report.tables.push(views::applications(&reply));
+    }
+    if cli.pending {
+        report.tables.push(views::pending(&reply));
+    }
+    if cli.nodes {
+        report.tables.extend(views::nodes(&reply));
+    }
+    report.notices.extend(views::notices(&reply, cli.nodes));
+    Ok(report)
+}
+
+fn unknown(apid: u64) -> String {
+    format!("there is no application {apid}; apstat --history shows those that have ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_go_together_and_not() {
+        let parse = |words: &str| Cli::try_parse_from(words.split(' '));
+        assert!(parse("apstat -a -n -p --json").is_ok());
+        assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
+        assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
+        assert_eq!(parse("apstat -A 7").expect("one").list_request().apid, 7);
+        for bad in [
+            "apstat -A x",
+            "apstat -A 1 --why 2",
+            "apstat -a --why 1",
+            "apstat --history 0",
+            "apstat 5",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

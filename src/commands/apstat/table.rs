@@ -1,0 +1,255 @@
+//! Tables of typed cells, written as text or as JSON.
+
+use serde_json::{Map, Value};
+use std::fmt::Write;
+
+/// One thing in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Words, to the left.
+    Text(String),
+    /// A number, to the right.
+    Number(u64),
+    /// Words to the right: a time, an amount.
+    Amount(String),
+    /// Numbers, written `1,2,3`.
+    List(Vec<u64>),
+    /// Nothing: `-`, and null.
+    None,
+}
+
+impl Cell {
+    /// Text, or nothing where it is empty.
+    pub fn text(text: impl Into<String>) -> Cell {
+        let text = text.into();
+        if text.is_empty() { Cell::None } else { Cell::Text(text) }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            // What a user typed must not steer another's terminal.
+            Cell::Text(text) | Cell::Amount(text) => {
+                text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+            }
+            Cell::Number(n) => n.to_string(),
+            Cell::List(list) if list.is_empty() => "-".into(),
+            Cell::List(list) => list.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+            Cell::None => "-".into(),
+        }
+    }
+
+    fn value(&self) -> Value {
+        match self {
+            Cell::Text(text) | Cell::Amount(text) => text.clone().into(),
+            Cell::Number(n) => (*n).into(),
+            Cell::List(list) => list.clone().into(),
+            Cell::None => Value::Null,
+        }
+    }
+}
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A titled table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// The line above it; empty: none.
+    pub title: String,
+    /// Headings.
+    pub columns: Vec<(&'static str, Align)>,
+    /// Rows, each with a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// `columns` as `>Apid <User`: the sign says how each stands.
+    pub fn new(name: &'static str, title: impl Into<String>, columns: &'static str) -> Table {
+        let columns = columns
+            .split(' ')
+            .map(|c| match c.strip_prefix('>') {
+                Some(heading) => (heading, Align::Right),
+                None => (c.trim_start_matches('<'), Align::Left),
+            })
+            .collect();
+        Table { name, title: title.into(), columns, rows: Vec::new() }
+    }
+
+    fn text(&self, out: &mut String) {
+        if !self.title.is_empty() {
+            let _ = writeln!(out, "{}", self.title);
+        }
+        let shown: Vec<Vec<String>> =
+            self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
+        let width = |i: usize, heading: &str| {
+            let cells = shown.iter().filter_map(|row| row.get(i)).map(|c| c.chars().count());
+            cells.max().unwrap_or(0).max(heading.chars().count())
+        };
+        let widths: Vec<usize> =
+            self.columns.iter().enumerate().map(|(i, (heading, _))| width(i, heading)).collect();
+        let mut line = |cells: &[&str]| {
+            let mut text = String::new();
+            for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
+                let separator = if text.is_empty() { "" } else { " " };
+                let _ = match align {
+                    Align::Left => write!(text, "{separator}{cell:<width$}"),
+                    Align::Right => write!(text, "{separator}{cell:>width$}"),
+                };
+            }
+            let _ = writeln!(out, "{}", text.trim_end());
+        };
+        line(&self.columns.iter().map(|(heading, _)| *heading).collect::<Vec<_>>());
+        for row in &shown {
+            line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+
+    fn value(&self) -> Value {
+        let row = |cells: &Vec<Cell>| {
+            let fields = self.columns.iter().zip(cells);
+            Value::Object(fields.map(|((h, _), c)| (key(h), c.value())).collect())
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// A heading as a name in JSON.
+fn key(heading: &str) -> String {
+    heading.to_lowercase().replace([':', '-'], "_")
+}
+
+/// What is shown: tables, or things of one application, and notices below them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Named values, one a line, above the tables.
+    pub facts: Vec<(&'static str, Cell)>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Lines below.
+    pub notices: Vec<String>,
+}
+
+impl Report {
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.facts.is_empty() {
+            let width = self.facts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or(0);
+            let line = |(name, cell): &(&str, Cell)| {
+                format!("{:<width$} {}\n", format!("{name}:"), cell.shown())
+            };
+            parts.push(self.facts.iter().map(line).collect::<String>());
+        }
+        for table in &self.tables {
+            let mut text = String::new();
+            table.text(&mut text);
+            parts.push(text);
+        }
+        if !self.notices.is_empty() {
+            parts.push(self.notices.iter().map(|n| format!("{n}\n")).collect());
+        }
+        parts.join("\n")
+    }
+
+    /// For programs: an object with each fact, each table as a list of objects, and the notices.
+    pub fn json(&self) -> String {
+        let mut object = Map::new();
+        for (name, cell) in &self.facts {
+            object.insert(key(name), cell.value());
+        }
+        for table in &self.tables {
+            object.insert(table.name.into(), table.value());
+        }
+        object.insert("notices".into(), self.notices.clone().into());
+        // Maps of strings are always written.
+        serde_json::to_string_pretty(&Value::Object(object)).unwrap_or_default() + "\n"
+    }
+}
+
+/// As much of a text as a terminal of this size shows: lines cut, not wrapped; the last line free
+/// for the cursor. A size of 0 is unknown: all of it.
+pub fn clip(text: &str, columns: usize, rows: usize) -> String {
+    if columns == 0 || rows == 0 {
+        return text.into();
+    }
+    let lines: Vec<String> = text.lines().map(|l| l.chars().take(columns).collect()).collect();
+    let room = rows - 1;
+    if lines.len() <= room {
+        return lines.iter().map(|l| format!("{l}\n")).collect();
+    }
+    let shown = room.saturating_sub(1);
+    let more: String =
+        format!("({} more lines)", lines.len() - shown).chars().take(columns).collect();
+    lines.iter().take(shown).chain([&more]).map(|l| format!("{l}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_json_say_the_same() {
+        let mut table = Table::new("things", "Things: 2", ">Apid <User >Age <Apids w:d:N");
+        let text = |t: &str| Cell::Text(t.into());
+        table.rows.push(vec![
+            Cell::Number(7),
+            text("alice"),
+            Cell::Amount("0h02m".into()),
+            Cell::List(vec![1, 2]),
+            text("x\x1b[2J"),
+        ]);
+        table.rows.push(vec![
+            Cell::Number(1234567),
+            Cell::None,
+            Cell::Amount("120h00m".into()),
+            Cell::List(vec![]),
+            text("y"),
+        ]);
+        let report = Report {
+            facts: vec![("Application", Cell::Number(7)), ("State", text("running"))],
+            tables: vec![table],
+            notices: vec!["psched: a word".into()],
+        };
+        assert_eq!(
+            report.text(),
+            "Application: 7\n\
+             State:       running\n\
+             \n\
+             Things: 2\n   \
+             Apid User      Age Apids w:d:N\n      \
+             7 alice   0h02m 1,2   x?[2J\n\
+             1234567 -     120h00m -     y\n\
+             \n\
+             psched: a word\n"
+        );
+        let value: Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!(
+            value,
+            serde_json::json!({
+                "application": 7, "state": "running", "notices": ["psched: a word"],
+                "things": [
+                    {"apid": 7, "user": "alice", "age": "0h02m", "apids": [1, 2], "w_d_n": "x\x1b[2J"},
+                    {"apid": 1234567, "user": null, "age": "120h00m", "apids": [], "w_d_n": "y"},
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn a_small_terminal_shows_what_it_can() {
+        let text = "abcdef\nghi\njkl\n";
+        assert_eq!(clip(text, 4, 10), "abcd\nghi\njkl\n");
+        assert_eq!(clip(text, 80, 3), "abcdef\n(2 more lines)\n");
+        assert_eq!(clip(text, 80, 4), text);
+        assert_eq!(clip(text, 0, 0), text);
+        assert_eq!(clip(text, 3, 1), "(3 \n");
+    }
+}

@@ -1,0 +1,502 @@
+//! psched's answers as tables: one function a view. Pure: the time is in the answer.
+
+use super::table::{Cell, Report, Table};
+use crate::apteam::Apid;
+use crate::apteam::ending::Decisive;
+use crate::machine::{Nid, format_nids};
+use crate::rpc::pb;
+use jiff::tz::TimeZone;
+use std::collections::BTreeMap;
+
+/// Pages, in which ALPS counts memory.
+const PAGE: u64 = 4096;
+
+/// An age as ALPS writes it: `0h02m`.
+fn age(from_ns: u64, now_ns: u64) -> Cell {
+    if from_ns == 0 {
+        return Cell::None;
+    }
+    let minutes = now_ns.saturating_sub(from_ns) / 60_000_000_000;
+    Cell::Amount(format!("{}h{:02}m", minutes / 60, minutes % 60))
+}
+
+/// A moment, to the millisecond.
+fn moment(at_ns: u64, zone: &TimeZone) -> Cell {
+    let time = i128::from(at_ns);
+    match jiff::Timestamp::from_nanosecond(time) {
+        Ok(t) if at_ns != 0 => {
+            Cell::Text(t.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f").to_string())
+        }
+        _ => Cell::None,
+    }
+}
+
+/// A length of time in seconds.
+fn seconds(from_ns: u64, to_ns: u64) -> Cell {
+    if from_ns == 0 || to_ns == 0 {
+        return Cell::None;
+    }
+    Cell::Amount(format!("{:.3}s", to_ns.saturating_sub(from_ns) as f64 / 1e9))
+}
+
+fn apid(row: &pb::ApplicationRow) -> u64 {
+    row.key.map_or(0, |k| k.apid)
+}
+
+fn user(row: &pb::ApplicationRow) -> Cell {
+    match &row.owner {
+        Some(owner) if owner.name.is_empty() => Cell::Text(owner.uid.to_string()),
+        Some(owner) => Cell::text(owner.name.clone()),
+        None => Cell::None,
+    }
+}
+
+/// `width:depth:per node`, `-` where that is free.
+fn shape(row: &pb::ApplicationRow) -> String {
+    let s = row.shape.unwrap_or_default();
+    let per_node = if s.per_node == 0 { "-".into() } else { s.per_node.to_string() };
+    format!("{}:{}:{per_node}", s.width, s.depth)
+}
+
+fn nids(row: &pb::ApplicationRow) -> String {
+    format_nids(row.places.iter().map(|p| Nid(p.nid)))
+}
+
+fn waits(row: &pb::ApplicationRow) -> bool {
+    row.places.is_empty() && row.state != "ended"
+}
+
+/// The words of a wait, as one line.
+fn words(waiting: &pb::Explanation) -> String {
+    let parts = [&waiting.obstacle, &waiting.holder, &waiting.cure];
+    parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("; ")
+}
+
+fn decision(row: &pb::ApplicationRow) -> String {
+    match &row.decisive {
+        None => String::new(),
+        // A kind that this apstat does not know yet.
+        Some(d) => Decisive::try_from(d.clone()).map_or_else(
+            |_| d.cause.as_ref().map_or_else(String::new, |c| c.text.clone()),
+            |d| d.cause.to_string(),
+        ),
+    }
+}
+
+/// `-a`.
+pub fn applications(reply: &pb::ListReply) -> Table {
+    let waiting = reply.applications.iter().filter(|a| waits(a)).count();
+    let placed = reply.applications.len() - waiting;
+    let mut title = format!("Total placed applications: {placed}");
+    if waiting > 0 {
+        title += &format!(", waiting: {waiting}");
+    }
+    let columns = ">Apid >ResId <User >PEs >Nodes >Age <State <Command";
+    let mut table = Table::new("applications", title, columns);
+    table.rows = reply.applications.iter().map(|row| application_row(row, reply.now_ns)).collect();
+    table
+}
+
+fn application_row(row: &pb::ApplicationRow, now_ns: u64) -> Vec<Cell> {
+    let nodes = row.places.len() as u64;
+    vec![
+        Cell::Number(apid(row)),
+        // Reservations are a batch system's; there are none yet.
+        Cell::None,
+        user(row),
+        Cell::Number(row.shape.unwrap_or_default().width.into()),
+        if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
+        age(row.posted_at_ns, now_ns),
+        Cell::text(row.state.clone()),
+        Cell::text(row.command.clone()),
+    ]
+}
+
+/// `-p`.
+pub fn pending(reply: &pb::ListReply) -> Table {
+    let rows: Vec<_> = reply.applications.iter().filter(|a| waits(a)).collect();
+    let title = format!("Pending applications: {}", rows.len());
+    let columns = ">Apid <User <w:d:N >Age >Passed <Command <Why";
+    let mut table = Table::new("pending", title, columns);
+    for row in rows {
+        let why = row.waiting.as_ref().map(words).unwrap_or_default();
+        table.rows.push(vec![
+            Cell::Number(apid(row)),
+            user(row),
+            Cell::Text(shape(row)),
+            age(row.posted_at_ns, reply.now_ns),
+            Cell::Number(row.passed_over.into()),
+            Cell::text(row.command.clone()),
+            Cell::text(why),
+        ]);
+    }
+    table
+}
+
+/// `-n`: the nodes, and their summary.
+pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
+    let arch = std::env::consts::ARCH;
+    let columns = ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Apids";
+    let mut table = Table::new("nodes", "", columns);
+    for node in &reply.nodes {
+        // Of each application on this node: its PEs here times what each may have.
+        let placed: u64 = reply
+            .applications
+            .iter()
+            .flat_map(|a| a.places.iter().map(move |p| (p, a.memory_per_pe)))
+            .filter(|(p, _)| p.nid == node.nid)
+            .map(|(p, each)| u64::from(p.pes).saturating_mul(each))
+            .fold(0, u64::saturating_add)
+            / PAGE;
+        table.rows.push(vec![
+            Cell::Number(node.nid.into()),
+            Cell::text(arch),
+            Cell::text(node.state.clone()),
+            Cell::Number(node.processors.into()),
+            Cell::Number(node.used.into()),
+            Cell::Number(node.used.into()),
+            Cell::Amount("4K".into()),
+            Cell::Number(node.memory / PAGE),
+            // Confirmed reservations: none yet.
+            Cell::Number(0),
+            Cell::Number(placed),
+            Cell::Number(node.pes.into()),
+            Cell::List(node.apids.clone()),
+        ]);
+    }
+    let count = |state: &str| reply.nodes.iter().filter(|n| n.state == state).count() as u64;
+    let (all, down) = (reply.nodes.len() as u64, count("suspect"));
+    let columns = "<arch >config >up >resv >use >avail >down";
+    let mut summary = Table::new("summary", "Compute node summary", columns);
+    summary.rows.push(vec![
+        Cell::text(arch),
+        Cell::Number(all),
+        Cell::Number(all - down),
+        Cell::Number(count("pending")),
+        Cell::Number(count("busy")),
+        Cell::Number(count("free")),
+        Cell::Number(down),
+    ]);
+    [table, summary]
+}
+
+/// What psched has to say, and with `nodes` what its nodes can't do, each thing once.
+pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
+    let mut lines: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
+    let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
+    for node in reply.nodes.iter().filter(|_| nodes) {
+        for note in &node.notes {
+            noted.entry(note).or_default().push(Nid(node.nid));
+        }
+    }
+    lines
+        .extend(noted.into_iter().map(|(note, nids)| format!("NID {}: {note}", format_nids(nids))));
+    lines
+}
+
+/// The row of an application, alive or in the history.
+fn find(reply: &pb::ListReply, wanted: Apid) -> Option<&pb::ApplicationRow> {
+    reply.applications.iter().chain(&reply.history).find(|row| apid(row) == wanted.0)
+}
+
+/// `-A`: all about one; `None`: there is no such application.
+pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Option<Report> {
+    let row = find(reply, wanted)?;
+    let mut facts = vec![
+        ("Application", Cell::Number(wanted.0)),
+        ("User", user(row)),
+        ("Command", Cell::text(row.command.clone())),
+        ("State", Cell::text(row.state.clone())),
+        ("w:d:N", Cell::Text(shape(row))),
+        ("NIDs", Cell::text(nids(row))),
+        ("Posted", moment(row.posted_at_ns, zone)),
+        ("Launched", moment(row.launched_at_ns, zone)),
+    ];
+    if row.memory_per_pe > 0 {
+        facts.push(("Memory per PE", Cell::Text(format!("{} KiB", row.memory_per_pe / 1024))));
+    }
+    if row.time_limit_ms > 0 {
+        let limit = format!("{} s", row.time_limit_ms as f64 / 1e3);
+        facts.push(("Time limit", Cell::Text(limit)));
+    }
+    if let Some(waiting) = row.waiting.as_ref().filter(|_| waits(row)) {
+        facts.push(("Waits", Cell::text(words(waiting))));
+    }
+    if row.state == "ended" {
+        facts.push(("Ended", moment(row.ended_at_ns, zone)));
+        facts.push(("Status", Cell::Number(row.status.into())));
+    }
+    facts.push(("Cause", Cell::text(decision(row))));
+    facts.retain(|(name, cell)| *name != "Cause" || *cell != Cell::None);
+    let mut places = Table::new("placement", "Placement", ">NID >PEs <Processors");
+    for place in &row.places {
+        let processors = place.processors.iter().map(|p| u64::from(*p)).collect();
+        let pes = Cell::Number(place.pes.into());
+        places.rows.push(vec![Cell::Number(place.nid.into()), pes, Cell::List(processors)]);
+    }
+    let tables = if places.rows.is_empty() { vec![] } else { vec![places] };
+    Some(Report { facts, tables, notices: notices(reply, false) })
+}
+
+/// `--why`: `None`: there is no such application.
+pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
+    let row = find(reply, wanted)?;
+    let waiting = row.waiting.clone().unwrap_or_default();
+    let mut facts = vec![("Application", Cell::Number(wanted.0))];
+    facts.push(("State", Cell::text(row.state.clone())));
+    if waits(row) {
+        facts.push(("Wants", Cell::Text(format!("{} (w:d:N)", shape(row)))));
+        facts.push(("Obstacle", Cell::text(waiting.obstacle)));
+        facts.push(("Held by", Cell::text(waiting.holder)));
+        facts.push(("Cure", Cell::text(waiting.cure)));
+        facts.push(("Passed over", Cell::Number(row.passed_over.into())));
+    } else if row.state == "ended" {
+        facts.push(("Status", Cell::Number(row.status.into())));
+        facts.push(("Cause", Cell::text(decision(row))));
+    } else {
+        // It has a place: nothing stands in its way.
+        facts.push(("NIDs", Cell::text(nids(row))));
+        facts.push(("Cause", Cell::text(decision(row))));
+        facts.retain(|(name, cell)| *name != "Cause" || *cell != Cell::None);
+    }
+    Some(Report { facts, ..Report::default() })
+}
+
+/// `--events`.
+pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
+    let mut table = Table::new("events", "", "<Time <Event <Detail");
+    for event in &reply.events {
+        let name = Cell::text(event.name.clone());
+        table.rows.push(vec![moment(event.at_ns, zone), name, Cell::text(event.detail.clone())]);
+    }
+    Report { tables: vec![table], ..Report::default() }
+}
+
+/// `--history`.
+pub fn history(reply: &pb::ListReply, zone: &TimeZone) -> Report {
+    let columns = ">Apid <User >PEs >Nodes <Ended >Waited >Ran >Status <Command <Cause";
+    let mut table = Table::new("history", "", columns);
+    for row in &reply.history {
+        let nodes = row.places.len() as u64;
+        table.rows.push(vec![
+            Cell::Number(apid(row)),
+            user(row),
+            Cell::Number(row.shape.unwrap_or_default().width.into()),
+            if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
+            moment(row.ended_at_ns, zone),
+            seconds(row.posted_at_ns, row.launched_at_ns),
+            seconds(row.launched_at_ns, row.ended_at_ns),
+            Cell::Number(row.status.into()),
+            Cell::text(row.command.clone()),
+            Cell::text(decision(row)),
+        ]);
+    }
+    Report { tables: vec![table], notices: notices(reply, false), facts: vec![] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-20 12:00:00 UTC.
+    const NOW: u64 = 1_795_176_000_000_000_000;
+    const MINUTE: u64 = 60_000_000_000;
+
+    fn row(apid: u64, name: &str, width: u32, state: &str, command: &str) -> pb::ApplicationRow {
+        pb::ApplicationRow {
+            key: Some(pb::ApplicationKey { apid, incarnation: 1 }),
+            owner: Some(pb::Owner { uid: 61234, name: name.into(), ..Default::default() }),
+            shape: Some(pb::Shape { width, depth: 1, per_node: 0 }),
+            command: command.into(),
+            state: state.into(),
+            posted_at_ns: NOW - 2 * MINUTE,
+            ..Default::default()
+        }
+    }
+
+    fn place(nid: u32, processors: &[u32], pes: u32) -> pb::Place {
+        pb::Place { nid, processors: processors.to_vec(), pes }
+    }
+
+    fn node(nid: u32, state: &str, used: u32, apids: &[u64]) -> pb::NodeRow {
+        pb::NodeRow {
+            nid,
+            state: state.into(),
+            processors: 2,
+            used,
+            memory: 4 << 20,
+            apids: apids.to_vec(),
+            pes: used,
+            notes: vec!["no cgroups: the tree is not ours".into()],
+            ..Default::default()
+        }
+    }
+
+    /// Two run, one waits, one has ended; three nodes.
+    fn reply() -> pb::ListReply {
+        let mut running = row(7, "alice", 3, "running", "./a.out -x");
+        running.places = vec![place(0, &[0, 1], 2), place(1, &[0], 1)];
+        running.memory_per_pe = 1 << 20;
+        running.launched_at_ns = NOW - MINUTE;
+        running.time_limit_ms = 90_000;
+        let mut old = row(12, "", 1, "placed", "hostname");
+        old.places = vec![place(1, &[1], 1)];
+        old.posted_at_ns = NOW - 125 * 60 * MINUTE;
+        let mut waiting = row(13, "bob", 8, "posted", "big");
+        waiting.shape = Some(pb::Shape { width: 8, depth: 1, per_node: 2 });
+        waiting.passed_over = 3;
+        waiting.waiting = Some(pb::Explanation {
+            obstacle: "needs 8 processors".into(),
+            holder: "7 of alice".into(),
+            cure: "-n 1 fits now".into(),
+        });
+        let mut ended = row(5, "alice", 2, "ended", "./bad");
+        ended.places = vec![place(2, &[0, 1], 2)];
+        ended.launched_at_ns = NOW - MINUTE;
+        ended.ended_at_ns = NOW - MINUTE + 1_500_000_000;
+        ended.status = 139;
+        let kind = pb::cause::Kind::PeSignal.into();
+        let cause = pb::Cause { kind, rank: 1, nid: 2, signal: 11, ..Default::default() };
+        ended.decisive = Some(pb::Decisive { at_mono_ns: 1, cause: Some(cause) });
+        pb::ListReply {
+            now_ns: NOW,
+            applications: vec![running, old, waiting],
+            nodes: vec![
+                node(0, "busy", 2, &[7]),
+                node(1, "busy", 2, &[7, 12]),
+                node(2, "suspect", 0, &[]),
+            ],
+            history: vec![ended],
+            notices: vec!["the store is nearly full".into()],
+            ..Default::default()
+        }
+    }
+
+    fn text(tables: impl IntoIterator<Item = Table>) -> String {
+        Report { tables: tables.into_iter().collect(), ..Report::default() }.text()
+    }
+
+    #[test]
+    fn applications_as_alps_shows_them() {
+        let golden = "\
+Total placed applications: 2, waiting: 1
+Apid ResId User  PEs Nodes     Age State   Command
+   7     - alice   3     2   0h02m running ./a.out -x
+  12     - 61234   1     1 125h00m placed  hostname
+  13     - bob     8     -   0h02m posted  big
+";
+        assert_eq!(text([applications(&reply())]), golden);
+        let empty = "Total placed applications: 0\nApid ResId User PEs Nodes Age State Command\n";
+        assert_eq!(text([applications(&pb::ListReply::default())]), empty);
+    }
+
+    #[test]
+    fn pending_ones_say_why() {
+        let golden = "\
+Pending applications: 1
+Apid User w:d:N   Age Passed Command Why
+  13 bob  8:1:2 0h02m      3 big     needs 8 processors; 7 of alice; -n 1 fits now
+";
+        assert_eq!(text([pending(&reply())]), golden);
+    }
+
+    #[test]
+    fn nodes_and_their_summary() {
+        let golden = "\
+NID Arch   State   HW Rv Pl PgSz  Avl Conf Placed PEs Apids
+  0 x86_64 busy     2  2  2   4K 1024    0    512   2 7
+  1 x86_64 busy     2  2  2   4K 1024    0    256   2 7,12
+  2 x86_64 suspect  2  0  0   4K 1024    0      0   0 -
+
+Compute node summary
+arch   config up resv use avail down
+x86_64      3  2    0   2     0    1
+";
+        let golden = if cfg!(target_arch = "x86_64") {
+            golden.to_string()
+        } else {
+            // The column is as wide as the name.
+            return;
+        };
+        assert_eq!(text(nodes(&reply())), golden);
+        assert_eq!(
+            notices(&reply(), true),
+            ["psched: the store is nearly full", "NID 0-2: no cgroups: the tree is not ours"]
+        );
+        assert_eq!(notices(&reply(), false).len(), 1);
+    }
+
+    #[test]
+    fn one_application_whole() {
+        let golden = "\
+Application:   7
+User:          alice
+Command:       ./a.out -x
+State:         running
+w:d:N:         3:1:-
+NIDs:          0-1
+Posted:        2026-11-20 11:58:00.000
+Launched:      2026-11-20 11:59:00.000
+Memory per PE: 1024 KiB
+Time limit:    90 s
+
+Placement
+NID PEs Processors
+  0   2 0,1
+  1   1 0
+
+psched: the store is nearly full
+";
+        let report = application(&reply(), Apid(7), &TimeZone::UTC).expect("it is there");
+        assert_eq!(report.text(), golden);
+        assert_eq!(application(&reply(), Apid(8), &TimeZone::UTC), None);
+    }
+
+    #[test]
+    fn why_it_waits_or_ended() {
+        let golden = "\
+Application: 13
+State:       posted
+Wants:       8:1:2 (w:d:N)
+Obstacle:    needs 8 processors
+Held by:     7 of alice
+Cure:        -n 1 fits now
+Passed over: 3
+";
+        assert_eq!(why(&reply(), Apid(13)).expect("there").text(), golden);
+        let golden = "\
+Application: 5
+State:       ended
+Status:      139
+Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
+";
+        assert_eq!(why(&reply(), Apid(5)).expect("there").text(), golden);
+        let golden = "Application: 12\nState:       placed\nNIDs:        1\n";
+        assert_eq!(why(&reply(), Apid(12)).expect("there").text(), golden);
+    }
+
+    #[test]
+    fn events_and_history() {
+        let event = |at_ns, name: &str, detail: &str| pb::EventRow {
+            at_ns,
+            name: name.into(),
+            detail: detail.into(),
+        };
+        let reply_events = pb::EventsReply {
+            events: vec![event(NOW, "posted", "-n 3"), event(NOW + 1_500_000, "placed", "")],
+        };
+        let golden = "\
+Time                    Event  Detail
+2026-11-20 12:00:00.000 posted -n 3
+2026-11-20 12:00:00.001 placed -
+";
+        assert_eq!(events(&reply_events, &TimeZone::UTC).text(), golden);
+        let golden = "\
+Apid User  PEs Nodes Ended                    Waited    Ran Status Command Cause
+   5 alice   2     1 2026-11-20 11:59:01.500 60.000s 1.500s    139 ./bad   PE 1 on NID 2 died: Segmentation fault (signal 11)
+
+psched: the store is nearly full
+";
+        assert_eq!(history(&reply(), &TimeZone::UTC).text(), golden);
+    }
+}

@@ -1,0 +1,261 @@
+//! The lines with which aprun tells how an application ended, worded as ALPS words them.
+//!
+//! ```text
+//! [NID 00002] 2026-11-21 22:21:27 Apid 12: PE 5 died: Segmentation fault (signal 11); initiated application termination
+//! Application 12 exit signals: Segmentation fault
+//! Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks ~11665, outblocks ~19014
+//! ```
+//!
+//! What psched ended in consequence of something else is not counted among the ends, unless there
+//! is nothing else to tell (apkill, say).
+
+use crate::apteam::Apid;
+use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, Usage, signal_name, signal_text};
+use crate::machine::Nid;
+
+/// How an application ended, as psched says it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// aprun's exit status.
+    pub status: u8,
+    /// The rest, of all hosts.
+    pub end: HostEnd,
+}
+
+/// All closing lines, for stderr. `stamp` is the local time of the decisive end; `quiet` (-q) leaves
+/// out all but what ended the application before its time.
+pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
+    let apid = ended.end.key.apid;
+    let cause = ended.end.first.as_ref().map(|d| &d.cause);
+    let mut lines: Vec<String> = Vec::new();
+    if let Some(cause) = cause
+        && (cause.ends_application() || !quiet)
+        // An aprun that can say so has not died: it has told already why it gave up.
+        && *cause != Cause::FrontGone
+    {
+        lines.push(cause_line(apid, cause, stamp));
+    }
+    if quiet || !ended.end.launched {
+        return lines;
+    }
+    if ended.end.leftovers > 0 {
+        lines.push(leftovers_line(apid, ended.end.leftovers));
+    }
+    lines.extend(exit_lines(apid, &ended.end.ends));
+    lines.push(resources_line(apid, &ended.end.usage));
+    lines
+}
+
+/// The line about what decided the end.
+pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
+    let on = |nid: Nid, text: String| format!("[NID {:05}] {stamp} Apid {apid}: {text}", nid.0);
+    let ended = "; initiated application termination";
+    match cause {
+        Cause::PeExit { rank, nid, code } => on(*nid, format!("PE {rank} exited with code {code}")),
+        Cause::PeSignal { rank, nid, signal } => {
+            on(*nid, format!("PE {rank} died: {}{ended}", signal_text(*signal)))
+        }
+        Cause::Abort { rank, nid, code } => {
+            on(*nid, format!("PE {rank} called MPI_Abort({code}){ended}"))
+        }
+        Cause::NoFinalize { rank, nid, code } => on(
+            *nid,
+            format!("PE {rank} exited with code {code} without calling MPI_Finalize{ended}"),
+        ),
+        Cause::Garbage { rank, nid, text } => on(
+            *nid,
+            format!(
+                "PE {rank} sent something on its PMI connection that is not PMI-1: {text}{ended}"
+            ),
+        ),
+        Cause::LaunchFailed { rank, nid, text, .. } => {
+            on(*nid, format!("PE {rank} could not be started, so none was: {text}"))
+        }
+        Cause::ShepherdLost { nid, text } => {
+            on(*nid, format!("its apshepherd was lost: {text}{ended}"))
+        }
+        Cause::NodeLost { nid, text } => {
+            on(*nid, format!("the node lost the application: {text}{ended}"))
+        }
+        Cause::Kill { .. }
+        | Cause::TimeLimit { .. }
+        | Cause::FrontGone
+        | Cause::StdoutClosed
+        | Cause::NoRecord => format!("aprun: Apid {apid}: {cause}{ended}"),
+    }
+}
+
+/// `Application N exit codes: ...` and `Application N exit signals: ...`, where there are any.
+pub fn exit_lines(apid: Apid, ends: &[EndCount]) -> Vec<String> {
+    let bad = |consequence: bool| {
+        let bad: Vec<PeEnd> = ends
+            .iter()
+            .filter(|e| e.consequence == consequence && e.count > 0 && e.end != PeEnd::Exit(0))
+            .map(|e| e.end)
+            .collect();
+        Some(bad).filter(|b| !b.is_empty())
+    };
+    let ends = bad(false).or_else(|| bad(true)).unwrap_or_default();
+    let codes: Vec<String> = ends
+        .iter()
+        .filter_map(|e| match e {
+            PeEnd::Exit(code) => Some(code.to_string()),
+            PeEnd::Signal(_) => None,
+        })
+        .collect();
+    let signals: Vec<String> = ends
+        .iter()
+        .filter_map(|e| match e {
+            PeEnd::Signal(n) => Some(signal_name(*n).map_or(format!("signal {n}"), str::to_owned)),
+            PeEnd::Exit(_) => None,
+        })
+        .collect();
+    let line = |what: &str, ends: Vec<String>| {
+        (!ends.is_empty()).then(|| format!("Application {apid} exit {what}: {}", ends.join(", ")))
+    };
+    line("codes", codes).into_iter().chain(line("signals", signals)).collect()
+}
+
+/// `Application N resources: ...`.
+pub fn resources_line(apid: Apid, usage: &Usage) -> String {
+    // ALPS gives whole seconds, rounded.
+    let seconds =
+        |time: std::time::Duration| (time + std::time::Duration::from_millis(500)).as_secs();
+    format!(
+        "Application {apid} resources: utime ~{}s, stime ~{}s, Rss ~{}, inblocks ~{}, outblocks ~{}",
+        seconds(usage.utime),
+        seconds(usage.stime),
+        usage.max_rss_kib,
+        usage.inblocks,
+        usage.outblocks
+    )
+}
+
+/// The line about processes that the PEs left behind.
+pub fn leftovers_line(apid: Apid, leftovers: u32) -> String {
+    let (what, were) = if leftovers == 1 { ("process", "was") } else { ("processes", "were") };
+    format!("Application {apid} left {leftovers} {what} behind, which {were} ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::Key;
+    use crate::apteam::ending::Decisive;
+    use std::time::Duration;
+
+    fn ended(cause: Option<Cause>, ends: &[(PeEnd, u32, bool)]) -> Ended {
+        let end = HostEnd {
+            key: Key { apid: Apid(12), ..Key::default() },
+            launched: true,
+            first: cause.map(|cause| Decisive { at_ns: 5, cause }),
+            ends: ends
+                .iter()
+                .map(|(end, count, consequence)| EndCount {
+                    end: *end,
+                    count: *count,
+                    consequence: *consequence,
+                })
+                .collect(),
+            usage: Usage {
+                utime: Duration::from_millis(400),
+                stime: Duration::from_millis(1_300),
+                max_rss_kib: 9496,
+                inblocks: 11665,
+                outblocks: 19014,
+            },
+            ..HostEnd::default()
+        };
+        Ended { status: end.status(), end }
+    }
+
+    const RESOURCES: &str = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks \
+                             ~11665, outblocks ~19014";
+    const STAMP: &str = "2026-11-21 22:21:27";
+
+    #[test]
+    fn a_good_end() {
+        let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
+        assert_eq!(lines(&good, STAMP, false), [RESOURCES]);
+        assert!(lines(&good, STAMP, true).is_empty());
+    }
+
+    #[test]
+    fn an_exit_code_does_not_end_the_others() {
+        let cause = Cause::PeExit { rank: 1, nid: Nid(4), code: 127 };
+        let bad = ended(Some(cause), &[(PeEnd::Exit(0), 3, false), (PeEnd::Exit(127), 1, false)]);
+        assert_eq!(
+            lines(&bad, STAMP, false),
+            [
+                "[NID 00004] 2026-11-21 22:21:27 Apid 12: PE 1 exited with code 127",
+                "Application 12 exit codes: 127",
+                RESOURCES
+            ]
+        );
+        assert!(lines(&bad, STAMP, true).is_empty());
+    }
+
+    #[test]
+    fn a_death_and_its_consequences() {
+        let cause = Cause::PeSignal { rank: 5, nid: Nid(2), signal: 11 };
+        let bad =
+            ended(Some(cause), &[(PeEnd::Signal(11), 1, false), (PeEnd::Signal(15), 7, true)]);
+        let died = "[NID 00002] 2026-11-21 22:21:27 Apid 12: PE 5 died: Segmentation fault \
+                    (signal 11); initiated application termination";
+        assert_eq!(
+            lines(&bad, STAMP, false),
+            [died, "Application 12 exit signals: Segmentation fault", RESOURCES]
+        );
+        assert_eq!(lines(&bad, STAMP, true), [died]);
+    }
+
+    #[test]
+    fn apkill_and_leftovers() {
+        let cause = Cause::Kill { signal: 9, uid: 1000 };
+        let mut bad = ended(Some(cause), &[(PeEnd::Signal(9), 2, true)]);
+        bad.end.leftovers = 3;
+        assert_eq!(
+            lines(&bad, STAMP, false),
+            [
+                "aprun: Apid 12: killed by user 1000 (Killed (signal 9)); initiated application \
+                 termination",
+                "Application 12 left 3 processes behind, which were ended",
+                "Application 12 exit signals: Killed",
+                RESOURCES
+            ]
+        );
+    }
+
+    #[test]
+    fn several_codes_and_signals() {
+        let counts = [
+            (PeEnd::Exit(2), 1, false),
+            (PeEnd::Exit(7), 2, false),
+            (PeEnd::Signal(9), 1, false),
+            (PeEnd::Signal(40), 1, false),
+        ];
+        let all = ended(None, &counts);
+        assert_eq!(
+            exit_lines(Apid(3), &all.end.ends),
+            ["Application 3 exit codes: 2, 7", "Application 3 exit signals: Killed, signal 40"]
+        );
+    }
+
+    #[test]
+    fn what_never_ran_used_nothing() {
+        let cause = Cause::LaunchFailed {
+            rank: 0,
+            nid: Nid(1),
+            errno: 2,
+            text: "./a.out: no such file".to_owned(),
+        };
+        let mut never = ended(Some(cause), &[]);
+        never.end.launched = false;
+        assert_eq!(
+            lines(&never, STAMP, false),
+            ["[NID 00001] 2026-11-21 22:21:27 Apid 12: PE 0 could not be started, so none was: \
+              ./a.out: no such file"]
+        );
+        assert_eq!(never.status, 127);
+    }
+}

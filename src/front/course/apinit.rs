@@ -1,0 +1,188 @@
+//! The launch, what the apinit says, and what goes there.
+
+use super::*;
+
+/// Refusals of a launch before it is given up.
+pub(super) const REFUSALS_MAX: u32 = 5;
+
+impl Front {
+    pub(super) fn launch(&mut self, now_ns: u64) {
+        let Some(placement) = &self.placement else { return };
+        let first = ToApinit::Launch {
+            key: placement.key,
+            ticket: placement.ticket,
+            launch: Box::new(self.setup.launch.clone()),
+        };
+        self.step = Step::Attaching;
+        self.wait_say_at = Some(now_ns + SILENCE_NS);
+        self.resuming = false;
+        self.attach(first);
+    }
+
+    pub(super) fn resume(&mut self) {
+        let Some(placement) = &self.placement else { return };
+        let first = ToApinit::Resume {
+            key: placement.key,
+            ticket: placement.ticket,
+            taken: self.received.taken(),
+            stdin_sent: self.stdin_sent,
+        };
+        self.resuming = true;
+        self.attach(first);
+    }
+
+    pub(super) fn attach(&mut self, first: ToApinit) {
+        self.apinit.retry_at = None;
+        let head = self.placement.as_ref().and_then(|p| p.hosts.first());
+        let Some(socket) = head.map(|h| h.socket.clone()) else { return };
+        self.act(Action::Attach { socket, first: Box::new(first) });
+    }
+
+    /// Says it if the apinit is there. What must not be lost is said again after a resumption.
+    pub(super) fn send(&mut self, message: ToApinit) {
+        if self.apinit.up {
+            self.act(Action::Send(message));
+        }
+    }
+
+    pub(super) fn apinit_down(&mut self, now_ns: u64, text: String, connected: bool) {
+        if self.done || self.step < Step::Attaching || self.step == Step::Refused {
+            return;
+        }
+        self.apinit.down(now_ns, text);
+        // Whether the launch has come there is not known: a resumption tells.
+        self.resuming |= connected;
+    }
+
+    pub(super) fn apinit_says(&mut self, now_ns: u64, message: FromApinit) {
+        if self.step < Step::Attaching {
+            return;
+        }
+        if !matches!(message, FromApinit::Refused { .. }) {
+            self.quiet_since = now_ns;
+        }
+        match message {
+            FromApinit::Accepted => self.accepted(),
+            FromApinit::Going => {
+                self.accepted();
+                self.step = Step::Going;
+                self.wait_say_at = None;
+                self.pass_on();
+            }
+            FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
+            FromApinit::Output(output) => {
+                if let Some((new, lost)) = self.received.take(output) {
+                    if lost > 0 {
+                        self.say(format!("aprun: {lost} bytes of output were lost"));
+                    }
+                    self.act(Action::Write(new));
+                }
+            }
+            FromApinit::StdinCredit(credit) => {
+                self.stdin_credit = self.stdin_credit.max(credit);
+                self.read_stdin();
+            }
+            FromApinit::Notice(text) => self.say(format!("aprun: {text}")),
+            FromApinit::Done => self.done = true,
+            // For a head's apinit only.
+            FromApinit::Ready | FromApinit::BarrierIn(_) | FromApinit::Decisive(_) => {}
+        }
+    }
+
+    pub(super) fn accepted(&mut self) {
+        if self.apinit.up {
+            return;
+        }
+        if self.apinit.answers() {
+            self.say("aprun: apinit answers again".to_owned());
+        }
+        self.step = self.step.max(Step::Launched);
+        if let Some(withdrawal) = self.withdrawal
+            && self.step < Step::Going
+        {
+            let cause = Cause::Kill { signal: withdrawal.signal, uid: self.setup.uid };
+            self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+        }
+        if let Some(cause) = self.terminate.clone() {
+            self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+        }
+        if self.step == Step::Going {
+            self.pass_on();
+        }
+        self.send_stdin();
+    }
+
+    pub(super) fn apinit_refused(&mut self, now_ns: u64, text: String, cause: Option<Cause>) {
+        self.apinit.up = false;
+        match (self.step, self.resuming, cause) {
+            // The launch never came there.
+            (Step::Attaching, true, None) => self.launch(now_ns),
+            (Step::Attaching, _, Some(cause)) => {
+                self.step = Step::Refused;
+                let until = now_ns + DONE_PATIENCE_NS;
+                self.refused = Some(Refused { text, status: cause.status(), until });
+                self.apinit = Peer::default();
+            }
+            (Step::Attaching, false, None) => {
+                self.refusals += 1;
+                if self.refusals > REFUSALS_MAX {
+                    let named = self.named();
+                    return self.fail(&format!("{named} was not launched: {text}"));
+                }
+                // Its place may have been taken back: psched knows.
+                self.step = Step::Waiting;
+                self.apinit = Peer::default();
+                self.look_at = Some(now_ns + u64::from(self.refusals) * 2 * RETRY_MIN_NS);
+            }
+            // An apinit that has just been restarted may not have found its application yet.
+            _ => {
+                self.apinit.down(now_ns, text);
+                self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);
+            }
+        }
+    }
+
+    /// Sends what was read, and reads on where there is credit.
+    pub(super) fn send_stdin(&mut self) {
+        if !self.apinit.up {
+            return;
+        }
+        if let Some(bytes) = self.stdin_held.take() {
+            self.stdin_sent += bytes.len() as u64;
+            self.send(ToApinit::Stdin(bytes));
+        }
+        if self.stdin_over {
+            self.send(ToApinit::StdinEnd);
+        }
+        self.read_stdin();
+    }
+
+    pub(super) fn read_stdin(&mut self) {
+        let credit = self.stdin_credit.saturating_sub(self.stdin_sent);
+        if credit > 0 && !self.stdin_busy && !self.stdin_over && self.apinit.up && !self.done {
+            self.stdin_busy = true;
+            self.act(Action::ReadStdin(credit.min(STDIN_PIECE) as usize));
+        }
+    }
+
+    pub(super) fn output_lost(&mut self, loss: Loss) {
+        if self.output_status.is_some() {
+            return;
+        }
+        let cause = match loss {
+            Loss::StdoutClosed => {
+                self.output_status = Some(STATUS_STDOUT_CLOSED);
+                Cause::StdoutClosed
+            }
+            Loss::Failed(text) => {
+                self.say(format!("aprun: {text}; {} is ended", self.named()));
+                self.output_status = Some(STATUS_FAILED);
+                Cause::FrontGone
+            }
+        };
+        if !self.done {
+            self.send(ToApinit::Terminate { cause: cause.clone(), kill_after: KILL_AFTER });
+            self.terminate = Some(cause);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! The course of an application as its front end sees it: from the posting to the exit status.
+//!
+//! ```text
+//!   Posting --accepted--> Waiting --look--> Looking --placement--> (Opening) --> Attaching
+//!                            ^                 |                                    |
+//!                            +---- not yet ----+             accepted by the apinit v
+//!                            |                                                   Launched
+//!                            +---- refused: place taken back -------+              | going
+//!                                                                                  v
+//!     exit <-- Ended by psched, Done by the apinit, all output written <--------- Going
+//! ```
+//!
+//! Three rules carry it:
+//!
+//! - *A signal only says "look".* SIGUSR1 from psched and the event `placed` mean the same, so that
+//!   losing one is no hang; the placement is only what psched answers to a look. psched is known by
+//!   the pid that the kernel names for its connection: its USR1 is never passed on. Any other that
+//!   comes before the PEs go is kept and passed on when they do.
+//! - *The status is psched's.* It comes with `Ended`, and is waited for while psched is away.
+//!   Output is complete when the apinit has said `Done` and all is written; an apinit that can't be
+//!   reached is waited for [`DONE_PATIENCE_NS`].
+//! - *Output is counted.* The apshepherd keeps what has not been reported as taken, so a piece is
+//!   reported only when it is written, and what comes twice after a break is known by its offset.
+
+mod apinit;
+mod output;
+mod psched;
+mod signals;
+mod words;
+
+use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::{Apid, posting::Explanation};
+use bytes::Bytes;
+use output::Received;
+use signals::{Kept, Withdrawal};
+use std::time::Duration;
+pub use words::{Action, Ask, Ended, Event, Happening, Looked, Loss, Placement, Setup};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// The first pause before a connection is tried again; it doubles up to [`RETRY_MAX_NS`].
+pub const RETRY_MIN_NS: u64 = 50_000_000;
+/// The longest pause.
+pub const RETRY_MAX_NS: u64 = SECOND_NS;
+/// How long a wait or a silence lasts before a line on stderr tells of it.
+pub const SILENCE_NS: u64 = 2 * SECOND_NS;
+/// How long a psched that is being restarted is waited for before it has taken the posting.
+pub const FIRST_PATIENCE_NS: u64 = 5 * SECOND_NS;
+/// How long a silent apinit is waited for after the end.
+pub const DONE_PATIENCE_NS: u64 = 10 * SECOND_NS;
+/// How long psched may take to confirm that a posting is withdrawn.
+pub const WITHDRAW_PATIENCE_NS: u64 = 2 * SECOND_NS;
+/// How long a USR1 of unknown origin is held while psched is away.
+pub const HELD_NS: u64 = SECOND_NS;
+/// From TERM to KILL when this process ends the application.
+pub const KILL_AFTER: Duration = Duration::from_secs(5);
+/// The most that is read from stdin at once, in bytes.
+pub const STDIN_PIECE: u64 = 64 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// The posting is on its way.
+    Posting,
+    /// It is on record.
+    Waiting,
+    /// A look is on its way.
+    Looking,
+    /// The files for its output are being opened.
+    Opening,
+    /// The launch is on its way.
+    Attaching,
+    /// The apinit has refused it, having tried; psched will tell of its end.
+    Refused,
+    /// The apinit has it.
+    Launched,
+    /// Its PEs run.
+    Going,
+}
+
+/// How an attempt to reach a peer goes.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    up: bool,
+    /// When to try again.
+    retry_at: Option<u64>,
+    pause_ns: u64,
+    /// Since when it is silent.
+    down_since: Option<u64>,
+    /// stderr was told.
+    said: bool,
+    text: String,
+}
+
+impl Peer {
+    fn down(&mut self, now_ns: u64, text: String) {
+        self.up = false;
+        self.text = text;
+        self.down_since.get_or_insert(now_ns);
+        self.pause_ns = (self.pause_ns * 2).clamp(RETRY_MIN_NS, RETRY_MAX_NS);
+        self.retry_at = Some(now_ns + self.pause_ns);
+    }
+
+    /// It answers; whether stderr was told that it does not.
+    fn answers(&mut self) -> bool {
+        let said = self.said;
+        *self = Peer { up: true, ..Peer::default() };
+        said
+    }
+
+    fn say_at(&self) -> Option<u64> {
+        self.down_since.filter(|_| !self.said).map(|since| since + SILENCE_NS)
+    }
+}
+
+/// Whether a moment has come.
+fn due(at: Option<u64>, now_ns: u64) -> bool {
+    at.is_some_and(|at| at <= now_ns)
+}
+
+/// A launch that was tried and failed: psched's word of it is waited for until then.
+#[derive(Clone, Debug)]
+struct Refused {
+    text: String,
+    status: u8,
+    until: u64,
+}
+
+/// The state machine of aprun.
+#[derive(Debug)]
+pub struct Front {
+    setup: Setup,
+    step: Step,
+    apid: Option<Apid>,
+    placement: Option<Box<Placement>>,
+    psched: Peer,
+    /// When psched was tried first; until it has taken the posting.
+    first_try_at: Option<u64>,
+    /// psched's pids so far, the last few: it may have been restarted.
+    psched_pids: Vec<i32>,
+    /// A look was asked for while one was on its way.
+    look_again: bool,
+    look_at: Option<u64>,
+    apinit: Peer,
+    /// The last connection began with a resumption.
+    resuming: bool,
+    refusals: u32,
+    refused: Option<Refused>,
+    kept: Vec<Kept>,
+    received: Received,
+    stdin_sent: u64,
+    stdin_credit: u64,
+    stdin_busy: bool,
+    /// Read while the apinit was away.
+    stdin_held: Option<Bytes>,
+    stdin_over: bool,
+    /// To be said to the apinit, once it can be reached.
+    terminate: Option<Cause>,
+    /// Status of an output that failed, if the application has none of its own.
+    output_status: Option<u8>,
+    waiting: Option<Explanation>,
+    wait_say_at: Option<u64>,
+    withdrawal: Option<Withdrawal>,
+    ended: Option<Box<Ended>>,
+    done: bool,
+    /// Since when nothing has come after the end.
+    quiet_since: u64,
+    over: bool,
+    actions: Vec<Action>,
+}
+
+impl Front {
+    /// Before anything has happened.
+    pub fn new(setup: Setup) -> Front {
+        Front {
+            setup,
+            step: Step::Posting,
+            apid: None,
+            placement: None,
+            psched: Peer::default(),
+            first_try_at: None,
+            psched_pids: Vec::new(),
+            look_again: false,
+            look_at: None,
+            apinit: Peer::default(),
+            resuming: false,
+            refusals: 0,
+            refused: None,
+            kept: Vec::new(),
+            received: Received::default(),
+            stdin_sent: 0,
+            stdin_credit: 0,
+            stdin_busy: false,
+            stdin_held: None,
+            stdin_over: false,
+            terminate: None,
+            output_status: None,
+            waiting: None,
+            wait_say_at: None,
+            withdrawal: None,
+            ended: None,
+            done: false,
+            quiet_since: 0,
+            over: false,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes what has happened and says what is to be done, in this order. `now_ns` never falls.
+    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+        if self.over {
+            return Vec::new();
+        }
+        match happening {
+            Happening::Start => {
+                self.first_try_at = Some(now_ns);
+                self.wait_say_at = Some(now_ns + SILENCE_NS);
+                self.act(Action::Psched(Ask::Post));
+            }
+            Happening::PschedUp { pid } => self.psched_up(pid),
+            Happening::PschedDown { text, absent } => self.psched_down(now_ns, text, absent),
+            Happening::PschedRefused(text) => self.psched_refused(&text),
+            Happening::Event(event) => self.event(now_ns, event),
+            Happening::Looked(looked) => self.looked(now_ns, looked),
+            Happening::Killed => {
+                if let Some(withdrawal) = self.withdrawal
+                    && self.step < Step::Attaching
+                {
+                    self.exit(by_signal(withdrawal.signal));
+                }
+            }
+            Happening::Files(Ok(())) if self.step == Step::Opening => self.launch(now_ns),
+            Happening::Files(Ok(())) => {}
+            Happening::Files(Err(text)) => self.fail(&text),
+            Happening::ApinitDown { text, connected } => self.apinit_down(now_ns, text, connected),
+            Happening::Apinit(message) => self.apinit_says(now_ns, message),
+            Happening::Signal { signal, sender } => self.signal(now_ns, signal, sender),
+            Happening::Stdin(bytes) => {
+                self.stdin_busy = false;
+                self.stdin_held = Some(bytes);
+                self.send_stdin();
+            }
+            Happening::StdinEnd => {
+                self.stdin_busy = false;
+                self.stdin_over = true;
+                self.send_stdin();
+            }
+            Happening::Trouble(text) => self.say(format!("aprun: {text}")),
+            Happening::Written { source, end } => {
+                self.quiet_since = now_ns;
+                if let Some(taken) = self.received.written(source, end)
+                    && self.apinit.up
+                {
+                    self.act(Action::Send(ToApinit::OutputTaken(taken)));
+                }
+            }
+            Happening::OutputLost(loss) => self.output_lost(loss),
+            Happening::Time => {}
+        }
+        self.timers(now_ns);
+        self.finish(now_ns);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Happening::Time`] is wanted next.
+    pub fn deadline(&self) -> Option<u64> {
+        if self.over {
+            return None;
+        }
+        let quiet = self.ended.as_ref().filter(|_| self.received.is_written());
+        [
+            self.psched.retry_at,
+            self.psched.say_at(),
+            self.apinit.retry_at,
+            self.apinit.say_at(),
+            self.look_at,
+            self.wait_say_at,
+            self.withdrawal.map(|w| w.until),
+            self.refused.as_ref().map(|r| r.until),
+            self.kept.iter().filter_map(|k| k.until).min(),
+            quiet.map(|_| self.quiet_since + DONE_PATIENCE_NS),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn act(&mut self, action: Action) {
+        if !self.over {
+            self.actions.push(action);
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        self.act(Action::Say(text));
+    }
+
+    fn exit(&mut self, status: u8) {
+        self.act(Action::Exit(status));
+        self.over = true;
+    }
+
+    /// Leaves before there is an end to tell of.
+    fn fail(&mut self, text: &str) {
+        self.say(format!("aprun: {text}"));
+        self.exit(STATUS_FAILED);
+    }
+
+    /// The application's name in messages.
+    fn named(&self) -> String {
+        self.apid.map_or("the posting".to_owned(), |apid| format!("application {apid}"))
+    }
+
+    fn is_launched(&self) -> bool {
+        self.step >= Step::Launched
+    }
+
+    fn timers(&mut self, now_ns: u64) {
+        if self.over {
+            return;
+        }
+        if due(self.psched.retry_at, now_ns) {
+            self.psched.retry_at = None;
+            self.act(Action::Psched(self.apid.map_or(Ask::Post, Ask::Watch)));
+        }
+        if due(self.apinit.retry_at, now_ns) {
+            if self.is_launched() || self.resuming { self.resume() } else { self.launch(now_ns) }
+        }
+        if due(self.look_at, now_ns) {
+            self.look_at = None;
+            if self.step == Step::Waiting {
+                self.look();
+            }
+        }
+        if due(self.psched.say_at(), now_ns) {
+            self.psched.said = true;
+            let goes_on = if self.ended.is_some() {
+                "has ended"
+            } else if self.is_launched() {
+                "runs on"
+            } else {
+                "waits"
+            };
+            let text = self.psched.text.clone();
+            self.say(format!(
+                "aprun: psched does not answer ({text}); {} {goes_on}; trying again",
+                self.named()
+            ));
+        }
+        if due(self.apinit.say_at(), now_ns) {
+            self.apinit.said = true;
+            let text = self.apinit.text.clone();
+            self.say(format!("aprun: apinit does not answer ({text}); trying again"));
+        }
+        if due(self.wait_say_at, now_ns) {
+            self.wait_say_at = None;
+            if !self.setup.quiet && self.withdrawal.is_none() {
+                self.say_what_is_waited_for();
+            }
+        }
+        if self.kept.iter().any(|k| due(k.until, now_ns)) {
+            self.kept.iter_mut().for_each(|k| k.until = k.until.filter(|u| *u > now_ns));
+            self.pass_on();
+        }
+        if let Some(withdrawal) = self.withdrawal.filter(|w| w.until <= now_ns) {
+            self.exit(by_signal(withdrawal.signal));
+        }
+        if let Some(refused) = self.refused.clone().filter(|r| r.until <= now_ns) {
+            self.say(format!("aprun: {} was not launched: {}", self.named(), refused.text));
+            self.exit(refused.status);
+        }
+    }
+
+    /// A line about a silence of psched's, of an apinit's, or of a full machine.
+    fn say_what_is_waited_for(&mut self) {
+        let named = self.named();
+        let line = match self.step {
+            // These have lines of their own.
+            _ if self.psched.down_since.is_some() || self.apinit.down_since.is_some() => return,
+            Step::Posting => "psched has not taken the posting yet; waiting for it".to_owned(),
+            Step::Waiting | Step::Looking => {
+                let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+                format!("{named} waits for a place{why}")
+            }
+            Step::Attaching => {
+                format!("{named} has a place, but its apinit has not taken the launch yet; waiting")
+            }
+            Step::Launched => {
+                format!("{named} is launched, but its PEs are not all ready; waiting")
+            }
+            Step::Opening | Step::Refused | Step::Going => return,
+        };
+        self.say(format!("aprun: {line}"));
+    }
+
+    /// Leaves when there is nothing to wait for any more.
+    fn finish(&mut self, now_ns: u64) {
+        let Some(ended) = &self.ended else { return };
+        if self.over {
+            return;
+        }
+        if let Some(withdrawal) = self.withdrawal {
+            return self.exit(by_signal(withdrawal.signal));
+        }
+        let output_may_come = ended.end.launched && self.is_launched() && !self.done;
+        let written = self.received.is_written();
+        let given_up = now_ns >= self.quiet_since.saturating_add(DONE_PATIENCE_NS);
+        if !written || output_may_come && !given_up {
+            return;
+        }
+        let ended = ended.clone();
+        if output_may_come {
+            self.say(format!(
+                "aprun: {} has ended, but its apinit has been silent for {} s: its output may not \
+                 be complete",
+                self.named(),
+                DONE_PATIENCE_NS / SECOND_NS
+            ));
+        }
+        let status = match (ended.status, self.output_status) {
+            (0, Some(status)) => status,
+            (status, _) => status,
+        };
+        self.act(Action::Close(ended));
+        self.exit(status);
+    }
+}
+
+/// What a shell says of a process that died by this signal.
+fn by_signal(signal: i32) -> u8 {
+    128u8.saturating_add(u8::try_from(signal).unwrap_or(127))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Which output has come, and which has been written.
+
+use crate::apteam::talk::attach::{Output, OutputTaken};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How many bytes may have been written and not yet been reported as taken, while more is waiting
+/// to be written: a report for each small piece would cost more than the piece.
+pub const REPORT_BYTES: u64 = 128 * 1024;
+
+/// The most sources, one for each host.
+const SOURCES_MAX: usize = 1 << 16;
+
+/// Output of all sources.
+#[derive(Debug, Default)]
+pub struct Received(BTreeMap<u32, Source>);
+
+#[derive(Debug, Default)]
+struct Source {
+    /// Bytes that have come.
+    received: u64,
+    /// Bytes from the start without a gap that are written.
+    written: u64,
+    /// Bytes that have been reported as taken.
+    reported: u64,
+    /// Ends of the pieces that have come and are not written, or are written with an older one that
+    /// is not: stdout may be stuck while stderr flows.
+    pieces: VecDeque<(u64, bool)>,
+}
+
+impl Received {
+    /// Takes a piece: what is new of it, which is to be written, and how many bytes before it never
+    /// came.
+    pub fn take(&mut self, mut output: Output) -> Option<(Output, u64)> {
+        if self.0.len() >= SOURCES_MAX && !self.0.contains_key(&output.source) {
+            return None;
+        }
+        let source = self.0.entry(output.source).or_default();
+        let end = output.offset.saturating_add(output.data.len() as u64);
+        if end <= source.received || output.data.is_empty() {
+            return None;
+        }
+        let lost = output.offset.saturating_sub(source.received);
+        let known = source.received.saturating_sub(output.offset) as usize;
+        // `known` is less than the length, since the end is beyond what was received.
+        output.data = output.data.split_off(known.min(output.data.len()));
+        output.offset += known as u64;
+        source.received = end;
+        if lost > 0 {
+            // The apshepherd keeps what was not taken, so this is a fault of psched's; the rest of
+            // the output is still worth having.
+            source.pieces.push_back((output.offset, true));
+        }
+        source.pieces.push_back((end, false));
+        Some((output, lost))
+    }
+
+    /// A piece has been written; what is now to be reported, if anything.
+    pub fn written(&mut self, source: u32, end: u64) -> Option<OutputTaken> {
+        let at = self.0.get_mut(&source)?;
+        let piece = at.pieces.binary_search_by_key(&end, |(end, _)| *end).ok()?;
+        at.pieces[piece].1 = true;
+        at.advance();
+        let unreported = at.written - at.reported;
+        if unreported == 0 || unreported < REPORT_BYTES && !at.pieces.is_empty() {
+            return None;
+        }
+        at.reported = at.written;
+        Some(OutputTaken { source, offset: at.written })
+    }
+
+    /// All that has come is written.
+    pub fn is_written(&self) -> bool {
+        self.0.values().all(|s| s.pieces.is_empty())
+    }
+
+    /// What has been written, of all sources: for a resumption.
+    pub fn taken(&mut self) -> Vec<OutputTaken> {
+        self.0
+            .iter_mut()
+            .map(|(source, at)| {
+                at.reported = at.written;
+                OutputTaken { source: *source, offset: at.written }
+            })
+            .collect()
+    }
+}
+
+impl Source {
+    fn advance(&mut self) {
+        while let Some((end, true)) = self.pieces.front() {
+            self.written = *end;
+            self.pieces.pop_front();
+        }
+    }
+}

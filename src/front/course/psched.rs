@@ -1,0 +1,151 @@
+//! What psched says, and looking.
+
+use super::*;
+
+impl Front {
+    pub(super) fn psched_up(&mut self, pid: i32) {
+        if self.psched.answers() {
+            self.say("aprun: psched answers again".to_owned());
+        }
+        if !self.psched_pids.contains(&pid) {
+            const PIDS_MAX: usize = 8;
+            if self.psched_pids.len() == PIDS_MAX {
+                self.psched_pids.remove(0);
+            }
+            self.psched_pids.push(pid);
+        }
+        // Now it is known who sent what is kept. (Its own USR1 needs no look: the new stream
+        // begins with the present state.)
+        if self.step == Step::Going {
+            self.pass_on();
+        }
+    }
+
+    pub(super) fn psched_down(&mut self, now_ns: u64, text: String, absent: bool) {
+        self.psched.up = false;
+        if self.ended.is_some() {
+            // The stream ends with the application.
+            return;
+        }
+        if let Some(first) = self.first_try_at
+            && (absent || now_ns >= first + FIRST_PATIENCE_NS)
+        {
+            return self.fail(&text);
+        }
+        self.psched.down(now_ns, text);
+        if self.step == Step::Looking {
+            self.step = Step::Waiting;
+        }
+        if let Some(withdrawal) = self.withdrawal
+            && self.step < Step::Attaching
+        {
+            self.exit(by_signal(withdrawal.signal));
+        }
+    }
+
+    pub(super) fn psched_refused(&mut self, text: &str) {
+        match self.apid {
+            None => self.fail(text),
+            Some(apid) => {
+                if self.is_launched() && !self.done {
+                    let kill_after = KILL_AFTER;
+                    self.send(ToApinit::Terminate { cause: Cause::NoRecord, kill_after });
+                }
+                self.fail(&format!("application {apid}: its record is lost: {text}"));
+            }
+        }
+    }
+
+    pub(super) fn event(&mut self, now_ns: u64, event: Event) {
+        match event {
+            Event::Accepted(apid) => {
+                self.first_try_at = None;
+                if self.apid.is_none() {
+                    self.apid = Some(apid);
+                    self.step = Step::Waiting;
+                    self.wait_say_at = Some(now_ns + SILENCE_NS);
+                }
+            }
+            Event::Placed(incarnation) => match self.step {
+                Step::Waiting => self.look(),
+                Step::Looking => self.look_again = true,
+                // The place that this launch was for has been taken back.
+                Step::Opening | Step::Attaching
+                    if self
+                        .placement
+                        .as_ref()
+                        .is_some_and(|p| incarnation > p.key.incarnation.0) =>
+                {
+                    self.apinit = Peer::default();
+                    self.look();
+                }
+                _ => {}
+            },
+            Event::Launched => {}
+            Event::Waiting(why) => self.waits(why),
+            Event::Ended(ended) => self.has_ended(now_ns, ended),
+        }
+    }
+
+    pub(super) fn waits(&mut self, why: Explanation) {
+        self.waiting = Some(why);
+    }
+
+    pub(super) fn has_ended(&mut self, now_ns: u64, ended: Box<Ended>) {
+        if self.ended.is_none() {
+            self.quiet_since = now_ns;
+            self.ended = Some(ended);
+        }
+    }
+
+    pub(super) fn look(&mut self) {
+        self.look_at = None;
+        self.look_again = false;
+        match self.apid {
+            Some(apid) if self.psched.up && self.withdrawal.is_none() => {
+                self.step = Step::Looking;
+                self.act(Action::Look(apid));
+            }
+            _ => self.step = Step::Waiting,
+        }
+    }
+
+    pub(super) fn looked(&mut self, now_ns: u64, looked: Looked) {
+        if let Looked::Ended(ended) = looked {
+            return self.has_ended(now_ns, ended);
+        }
+        if self.step != Step::Looking {
+            return;
+        }
+        self.step = Step::Waiting;
+        match looked {
+            // Withdrawn in the meantime: the place goes back with the posting.
+            Looked::Placement(_) if self.withdrawal.is_some() => {}
+            Looked::Placement(placement) if placement.hosts.is_empty() => {
+                self.fail("psched's placement names no apinit: psched and aprun do not fit");
+            }
+            Looked::Placement(placement) => {
+                self.placement = Some(placement.clone());
+                if self.setup.files {
+                    self.step = Step::Opening;
+                    self.act(Action::OpenFiles(placement));
+                } else {
+                    self.launch(now_ns);
+                }
+            }
+            Looked::Waiting(why) => {
+                self.waits(why);
+                if self.look_again {
+                    self.look();
+                }
+            }
+            Looked::Failed(text) => {
+                if self.psched.up {
+                    self.look_at = Some(now_ns + 2 * RETRY_MIN_NS);
+                }
+                self.waits(Explanation { obstacle: text, ..Explanation::default() });
+            }
+            Looked::Ended(_) => {}
+        }
+    }
+}

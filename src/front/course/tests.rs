@@ -1,0 +1,771 @@
+use super::apinit::REFUSALS_MAX;
+use super::signals::{SIGINT, SIGTERM, SIGUSR1};
+use super::*;
+use crate::apteam::ending::{Decisive, HostEnd};
+use crate::apteam::launch::Launch;
+use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::talk::attach::{Output, OutputTaken};
+use crate::apteam::{Incarnation, Key, Ticket};
+use crate::machine::Nid;
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const PSCHED: i32 = 77;
+const APID: Apid = Apid(12);
+
+fn setup() -> Setup {
+    let launch = Launch { executable: b"/bin/true".to_vec(), ..Launch::default() };
+    Setup { launch, uid: 1000, ..Setup::default() }
+}
+
+fn placement(incarnation: u32) -> Box<Placement> {
+    Box::new(Placement {
+        key: Key { apid: APID, incarnation: Incarnation(incarnation) },
+        places: PlacementList(vec![Place { nid: Nid(0), processors: vec![0], pes: 1 }]),
+        hosts: vec![HostPart { socket: "/run/a.sock".to_owned(), ..HostPart::default() }],
+        ticket: Ticket([incarnation as u8; 16]),
+    })
+}
+
+fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
+    let end = HostEnd {
+        key: placement(1).key,
+        launched,
+        first: cause.map(|cause| Decisive { at_ns: 1, cause }),
+        ..HostEnd::default()
+    };
+    Box::new(Ended { status: end.status(), end })
+}
+
+fn launch_of(incarnation: u32) -> Action {
+    let placement = placement(incarnation);
+    Action::Attach {
+        socket: "/run/a.sock".to_owned(),
+        first: Box::new(ToApinit::Launch {
+            key: placement.key,
+            ticket: placement.ticket,
+            launch: Box::new(setup().launch),
+        }),
+    }
+}
+
+fn resume(taken: Vec<OutputTaken>, stdin_sent: u64) -> Action {
+    let Placement { key, ticket, .. } = *placement(1);
+    Action::Attach {
+        socket: "/run/a.sock".to_owned(),
+        first: Box::new(ToApinit::Resume { key, ticket, taken, stdin_sent }),
+    }
+}
+
+fn say(text: &str) -> Action {
+    Action::Say(format!("aprun: {text}"))
+}
+
+fn down(text: &str) -> Happening {
+    Happening::PschedDown { text: text.to_owned(), absent: false }
+}
+
+fn signal(signal: i32, sender: i32) -> Happening {
+    Happening::Signal { signal, sender: Some(sender) }
+}
+
+fn apinit(message: FromApinit) -> Happening {
+    Happening::Apinit(message)
+}
+
+fn event(event: Event) -> Happening {
+    Happening::Event(event)
+}
+
+fn output(offset: u64, text: &str) -> Output {
+    Output {
+        source: 0,
+        offset,
+        rank: 0,
+        nid: Nid(0),
+        stderr: false,
+        data: Bytes::copy_from_slice(text.as_bytes()),
+    }
+}
+
+/// A front end, and what it is given: each step with the exact actions.
+struct Course {
+    front: Front,
+    now: u64,
+}
+
+impl Course {
+    fn new() -> Course {
+        Course { front: Front::new(setup()), now: 0 }
+    }
+
+    #[track_caller]
+    fn gives(&mut self, happening: Happening, actions: &[Action]) -> &mut Course {
+        let shown = format!("{happening:?}");
+        assert_eq!(self.front.apply(self.now, happening), actions, "after {shown}");
+        self
+    }
+
+    #[track_caller]
+    fn at(&mut self, ms: u64, actions: &[Action]) -> &mut Course {
+        self.now = ms * MS;
+        self.gives(Happening::Time, actions)
+    }
+
+    #[track_caller]
+    fn posted() -> Course {
+        let mut course = Course::new();
+        course
+            .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+            .gives(Happening::PschedUp { pid: PSCHED }, &[])
+            .gives(event(Event::Accepted(APID)), &[]);
+        course
+    }
+
+    #[track_caller]
+    fn attaching() -> Course {
+        let mut course = Course::posted();
+        course
+            .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+            .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
+        course
+    }
+
+    #[track_caller]
+    fn going() -> Course {
+        let mut course = Course::attaching();
+        course
+            .gives(apinit(FromApinit::Accepted), &[])
+            .gives(apinit(FromApinit::Going), &[])
+            .gives(event(Event::Launched), &[]);
+        course
+    }
+}
+
+fn done() -> Happening {
+    apinit(FromApinit::Done)
+}
+
+#[test]
+fn a_whole_course() {
+    let end = ended(None, true);
+    Course::going()
+        .gives(
+            apinit(FromApinit::Output(output(0, "hello\n"))),
+            &[Action::Write(output(0, "hello\n"))],
+        )
+        .gives(
+            Happening::Written { source: 0, end: 6 },
+            &[Action::Send(ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 }))],
+        )
+        .gives(done(), &[])
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(0)])
+        .gives(done(), &[]);
+}
+
+#[test]
+fn the_end_may_come_before_the_output() {
+    let end = ended(Some(Cause::PeExit { rank: 0, nid: Nid(0), code: 3 }), true);
+    let mut course = Course::going();
+    course
+        .gives(event(Event::Ended(end.clone())), &[])
+        .gives(apinit(FromApinit::Output(output(0, "x"))), &[Action::Write(output(0, "x"))])
+        .gives(done(), &[]);
+    // A reader of stdout may be slow for as long as it likes.
+    course.at(60_000, &[]);
+    assert_eq!(course.front.deadline(), None);
+    course.gives(
+        Happening::Written { source: 0, end: 1 },
+        &[
+            Action::Send(ToApinit::OutputTaken(OutputTaken { source: 0, offset: 1 })),
+            Action::Close(end),
+            Action::Exit(3),
+        ],
+    );
+}
+
+#[test]
+fn usr1_from_psched_says_look_and_is_not_passed_on() {
+    Course::posted()
+        .gives(signal(SIGUSR1, PSCHED), &[Action::Look(APID)])
+        // The event is its twin.
+        .gives(event(Event::Placed(1)), &[])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)])
+        .gives(signal(SIGUSR1, PSCHED), &[])
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(apinit(FromApinit::Going), &[])
+        .gives(signal(SIGUSR1, PSCHED), &[]);
+}
+
+#[test]
+fn a_look_that_came_too_early_is_repeated() {
+    let why = Explanation { obstacle: "full".to_owned(), ..Explanation::default() };
+    Course::posted()
+        .gives(signal(SIGUSR1, PSCHED), &[Action::Look(APID)])
+        .gives(event(Event::Placed(1)), &[])
+        .gives(Happening::Looked(Looked::Waiting(why.clone())), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Waiting(why)), &[]);
+}
+
+#[test]
+fn other_signals_wait_for_the_pes() {
+    Course::posted()
+        .gives(signal(SIGUSR1, 500), &[])
+        .gives(signal(12, 500), &[])
+        .gives(Happening::Signal { signal: 28, sender: None }, &[])
+        .gives(Happening::Signal { signal: 28, sender: None }, &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)])
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(
+            apinit(FromApinit::Going),
+            &[
+                Action::Send(ToApinit::Signal(SIGUSR1)),
+                Action::Send(ToApinit::Signal(12)),
+                Action::Send(ToApinit::Signal(28)),
+            ],
+        )
+        .gives(signal(SIGINT, 500), &[Action::Send(ToApinit::Signal(SIGINT))])
+        .gives(signal(SIGUSR1, 500), &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+}
+
+#[test]
+fn usr1_from_a_psched_that_is_not_known_yet() {
+    // psched has been restarted, and its new process signals before the connection is there.
+    let mut course = Course::posted();
+    course
+        .gives(down("broken pipe"), &[])
+        .gives(signal(SIGUSR1, 78), &[])
+        .at(50, &[Action::Psched(Ask::Watch(APID))])
+        .gives(Happening::PschedUp { pid: 78 }, &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)])
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(apinit(FromApinit::Going), &[]);
+    // While the PEs run, such a signal is held until its sender is known, but not for long.
+    course
+        .gives(down("broken pipe"), &[])
+        .gives(signal(SIGUSR1, 79), &[])
+        .gives(signal(SIGUSR1, 500), &[])
+        .gives(signal(12, 500), &[Action::Send(ToApinit::Signal(12))])
+        .at(100, &[Action::Psched(Ask::Watch(APID))])
+        .gives(Happening::PschedUp { pid: 79 }, &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+    course
+        .gives(down("broken pipe"), &[])
+        .gives(signal(SIGUSR1, 500), &[])
+        .at(150, &[Action::Psched(Ask::Watch(APID))])
+        .at(1_099, &[])
+        .at(1_100, &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+}
+
+#[test]
+fn interrupted_before_the_record_is_known() {
+    Course::new()
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(signal(SIGINT, 1), &[Action::Exit(130)]);
+}
+
+#[test]
+fn interrupted_while_it_waits() {
+    let kill = Action::Kill { apid: APID, signal: SIGINT };
+    Course::posted()
+        .gives(signal(SIGINT, 1), std::slice::from_ref(&kill))
+        .gives(Happening::Killed, &[Action::Exit(130)]);
+    // The end may be faster than the answer, and neither may come at all.
+    let end = ended(Some(Cause::Kill { signal: SIGINT, uid: 0 }), false);
+    Course::posted()
+        .gives(signal(SIGTERM, 1), &[Action::Kill { apid: APID, signal: SIGTERM }])
+        .gives(event(Event::Ended(end)), &[Action::Exit(143)]);
+    Course::posted()
+        .gives(signal(SIGINT, 1), std::slice::from_ref(&kill))
+        .at(1_999, &[])
+        .at(2_000, &[Action::Exit(130)]);
+    Course::posted()
+        .gives(signal(SIGINT, 1), std::slice::from_ref(&kill))
+        .gives(signal(SIGINT, 1), &[Action::Exit(130)]);
+    Course::posted().gives(down("gone"), &[]).gives(signal(SIGINT, 1), &[Action::Exit(130)]);
+}
+
+#[test]
+fn interrupted_between_placement_and_go() {
+    let kill = Action::Kill { apid: APID, signal: SIGINT };
+    let terminate = Action::Send(ToApinit::Terminate {
+        cause: Cause::Kill { signal: SIGINT, uid: 1000 },
+        kill_after: KILL_AFTER,
+    });
+    let end = ended(Some(Cause::Kill { signal: SIGINT, uid: 1000 }), false);
+    // A look that is answered after the ^C is not followed.
+    Course::posted()
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(signal(SIGINT, 1), std::slice::from_ref(&kill))
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[])
+        .gives(Happening::Killed, &[Action::Exit(130)]);
+    // A launch that is on its way may still be taken.
+    Course::attaching()
+        .gives(signal(SIGINT, 1), std::slice::from_ref(&kill))
+        .gives(apinit(FromApinit::Accepted), std::slice::from_ref(&terminate))
+        .gives(Happening::Killed, &[])
+        .gives(event(Event::Ended(end.clone())), &[Action::Exit(130)]);
+    Course::attaching()
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(signal(SIGINT, 1), &[kill, terminate])
+        .gives(event(Event::Ended(end)), &[Action::Exit(130)]);
+}
+
+#[test]
+fn no_psched() {
+    let absent = Happening::PschedDown { text: "no psched at /x".to_owned(), absent: true };
+    Course::new()
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(absent, &[say("no psched at /x"), Action::Exit(125)]);
+    // One that is being restarted is waited for.
+    let mut course = Course::new();
+    course.gives(Happening::Start, &[Action::Psched(Ask::Post)]);
+    for (ms, pause) in [(0, 50), (50, 100), (150, 200), (350, 400), (750, 800)] {
+        course.now = ms * MS;
+        course.gives(down("refused"), &[]).at(ms + pause, &[Action::Psched(Ask::Post)]);
+    }
+    course
+        .gives(down("refused"), &[])
+        .at(2_000, &[say("psched does not answer (refused); the posting waits; trying again")])
+        .at(2_550, &[Action::Psched(Ask::Post)]);
+    course.now = 5_000 * MS;
+    course.gives(down("refused"), &[say("refused"), Action::Exit(125)]);
+}
+
+#[test]
+fn refused_postings() {
+    Course::new()
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(
+            Happening::PschedRefused("-n 1000: too wide".to_owned()),
+            &[say("-n 1000: too wide"), Action::Exit(125)],
+        );
+    Course::going().gives(down("gone"), &[]).at(50, &[Action::Psched(Ask::Watch(APID))]).gives(
+        Happening::PschedRefused("not known".to_owned()),
+        &[
+            Action::Send(ToApinit::Terminate { cause: Cause::NoRecord, kill_after: KILL_AFTER }),
+            say("application 12: its record is lost: not known"),
+            Action::Exit(125),
+        ],
+    );
+}
+
+#[test]
+fn psched_is_away_while_the_application_runs_and_ends() {
+    let end = ended(None, true);
+    let mut course = Course::going();
+    course.gives(down("connection reset"), &[]).gives(done(), &[]);
+    let watch = Action::Psched(Ask::Watch(APID));
+    course.at(50, std::slice::from_ref(&watch)).gives(down("refused"), &[]);
+    course.at(
+        2_000,
+        &[
+            watch.clone(),
+            say("psched does not answer (refused); application 12 runs on; trying again"),
+        ],
+    );
+    // For however long.
+    course.gives(down("refused"), &[]).at(90_000, &[watch]);
+    course
+        .gives(Happening::PschedUp { pid: 90 }, &[say("psched answers again")])
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(0)]);
+}
+
+#[test]
+fn every_silence_has_its_line() {
+    let mut course = Course::new();
+    course
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .at(2_000, &[say("psched has not taken the posting yet; waiting for it")]);
+    Course::attaching()
+        .at(1_999, &[])
+        .at(
+            2_000,
+            &[say(
+                "application 12 has a place, but its apinit has not taken the launch yet; waiting",
+            )],
+        )
+        .at(9_000, &[])
+        .gives(apinit(FromApinit::Accepted), &[]);
+    Course::attaching()
+        .gives(apinit(FromApinit::Accepted), &[])
+        .at(2_000, &[say("application 12 is launched, but its PEs are not all ready; waiting")]);
+    let mut course = Course::going();
+    assert_eq!(course.front.deadline(), None);
+    course.gives(Happening::Trouble("x".to_owned()), &[say("x")]);
+}
+
+#[test]
+fn an_unanswered_posting_is_posted_again() {
+    Course::new()
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(down("reset"), &[])
+        .at(50, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: 78 }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)]);
+}
+
+#[test]
+fn a_wait_is_explained() {
+    let why = Explanation {
+        obstacle: "8 processors are needed".to_owned(),
+        holder: "2 are free".to_owned(),
+        cure: "wait".to_owned(),
+    };
+    Course::posted()
+        .gives(event(Event::Waiting(why.clone())), &[])
+        .at(1_999, &[])
+        .at(
+            2_000,
+            &[say("application 12 waits for a place: 8 processors are needed; 2 are free; wait")],
+        )
+        .at(9_000, &[]);
+    let mut quiet = Course { front: Front::new(Setup { quiet: true, ..setup() }), now: 0 };
+    quiet
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .at(2_000, &[]);
+}
+
+#[test]
+fn a_place_that_was_taken_back() {
+    // This process was stopped; its launch is too late.
+    let too_late = FromApinit::Refused { text: "not placed here".to_owned(), cause: None };
+    let why = Explanation::default();
+    Course::attaching()
+        .gives(apinit(too_late.clone()), &[])
+        .gives(Happening::ApinitDown { text: "closed".to_owned(), connected: true }, &[])
+        .at(100, &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Waiting(why)), &[])
+        .gives(event(Event::Placed(2)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(2))), &[launch_of(2)])
+        .gives(apinit(FromApinit::Accepted), &[]);
+    // Or psched has said so before the apinit has.
+    Course::attaching()
+        .gives(event(Event::Placed(1)), &[])
+        .gives(event(Event::Placed(2)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(2))), &[launch_of(2)]);
+    // But not for ever.
+    let mut course = Course::attaching();
+    for refusal in 1..=REFUSALS_MAX {
+        course.gives(apinit(too_late.clone()), &[]);
+        let later = course.now / MS + u64::from(refusal) * 100;
+        course
+            .at(later, &[Action::Look(APID)])
+            .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
+    }
+    course.gives(
+        apinit(too_late),
+        &[say("application 12 was not launched: not placed here"), Action::Exit(125)],
+    );
+}
+
+#[test]
+fn a_launch_that_failed() {
+    let cause = Cause::LaunchFailed {
+        rank: 3,
+        nid: Nid(1),
+        errno: 13,
+        text: "./a.out: permission denied".to_owned(),
+    };
+    let end = ended(Some(cause.clone()), false);
+    let refused =
+        apinit(FromApinit::Refused { text: cause.to_string(), cause: Some(cause.clone()) });
+    Course::attaching()
+        .gives(refused.clone(), &[])
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(126)]);
+    Course::attaching().gives(refused, &[]).at(2_000, &[]).at(
+        10_000,
+        &[say(&format!("application 12 was not launched: {cause}")), Action::Exit(126)],
+    );
+}
+
+#[test]
+fn a_lost_apinit_is_resumed_and_nothing_is_doubled() {
+    let lost = || Happening::ApinitDown { text: "reset".to_owned(), connected: true };
+    let taken = |offset| OutputTaken { source: 0, offset };
+    let mut course = Course::going();
+    course
+        .gives(apinit(FromApinit::Output(output(0, "ab"))), &[Action::Write(output(0, "ab"))])
+        .gives(apinit(FromApinit::Output(output(2, "cd"))), &[Action::Write(output(2, "cd"))])
+        // Small pieces are reported together.
+        .gives(Happening::Written { source: 0, end: 2 }, &[])
+        .gives(lost(), &[])
+        .gives(signal(12, 5), &[])
+        .at(50, &[resume(vec![taken(2)], 0)])
+        .gives(Happening::ApinitDown { text: "refused".to_owned(), connected: false }, &[])
+        .at(150, &[resume(vec![taken(2)], 0)])
+        .gives(apinit(FromApinit::Accepted), &[Action::Send(ToApinit::Signal(12))])
+        // It repeats what was not taken: "cd" is on its way to stdout already.
+        .gives(apinit(FromApinit::Output(output(2, "cdef"))), &[Action::Write(output(4, "ef"))])
+        .gives(apinit(FromApinit::Output(output(2, "cdef"))), &[])
+        .gives(Happening::Written { source: 0, end: 4 }, &[])
+        .gives(
+            Happening::Written { source: 0, end: 6 },
+            &[Action::Send(ToApinit::OutputTaken(taken(6)))],
+        );
+}
+
+#[test]
+fn a_launch_cut_off_is_first_resumed() {
+    Course::attaching()
+        .gives(Happening::ApinitDown { text: "no".to_owned(), connected: false }, &[])
+        .at(50, &[launch_of(1)])
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .at(150, &[resume(vec![], 0)])
+        .gives(
+            apinit(FromApinit::Refused { text: "not known".to_owned(), cause: None }),
+            &[launch_of(1)],
+        )
+        .gives(apinit(FromApinit::Accepted), &[]);
+}
+
+#[test]
+fn an_apinit_that_stays_away_after_the_end() {
+    let end = ended(Some(Cause::PeExit { rank: 0, nid: Nid(0), code: 9 }), true);
+    let mut course = Course::going();
+    course
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .gives(event(Event::Ended(end.clone())), &[])
+        .at(50, &[resume(vec![], 0)])
+        .at(2_000, &[say("apinit does not answer (reset); trying again")])
+        .at(9_999, &[])
+        .at(
+            10_000,
+            &[
+                say("application 12 has ended, but its apinit has been silent for 10 s: its \
+                     output may not be complete"),
+                Action::Close(end),
+                Action::Exit(9),
+            ],
+        );
+}
+
+#[test]
+fn output_that_nobody_takes() {
+    let terminate = |cause| Action::Send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+    let end = ended(Some(Cause::StdoutClosed), true);
+    Course::going()
+        .gives(Happening::OutputLost(Loss::StdoutClosed), &[terminate(Cause::StdoutClosed)])
+        .gives(Happening::OutputLost(Loss::StdoutClosed), &[])
+        .gives(done(), &[])
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(141)]);
+    // It may be noticed only when the application has ended well.
+    let good = ended(None, true);
+    Course::going()
+        .gives(done(), &[])
+        .gives(Happening::OutputLost(Loss::StdoutClosed), &[])
+        .gives(event(Event::Ended(good.clone())), &[Action::Close(good), Action::Exit(141)]);
+    let full = Happening::OutputLost(Loss::Failed("standard output: no space".to_owned()));
+    let end = ended(Some(Cause::FrontGone), true);
+    Course::going()
+        .gives(
+            full,
+            &[
+                say("standard output: no space; application 12 is ended"),
+                terminate(Cause::FrontGone),
+            ],
+        )
+        // Said again to an apinit that was restarted.
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .at(50, &[resume(vec![], 0)])
+        .gives(apinit(FromApinit::Accepted), &[terminate(Cause::FrontGone)])
+        .gives(done(), &[])
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+}
+
+#[test]
+fn stdin_follows_its_credit() {
+    let bytes = |n: usize| Bytes::from(vec![b'x'; n]);
+    let mut course = Course::going();
+    course
+        .gives(apinit(FromApinit::StdinCredit(10)), &[Action::ReadStdin(10)])
+        // One read at a time.
+        .gives(apinit(FromApinit::StdinCredit(200_000)), &[])
+        .gives(
+            Happening::Stdin(bytes(4)),
+            &[Action::Send(ToApinit::Stdin(bytes(4))), Action::ReadStdin(65_536)],
+        )
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        // Read, and not to be sent now: not lost.
+        .gives(Happening::Stdin(bytes(7)), &[])
+        .at(50, &[resume(vec![], 4)])
+        .gives(
+            apinit(FromApinit::Accepted),
+            &[Action::Send(ToApinit::Stdin(bytes(7))), Action::ReadStdin(65_536)],
+        )
+        .gives(Happening::StdinEnd, &[Action::Send(ToApinit::StdinEnd)])
+        .gives(apinit(FromApinit::StdinCredit(400_000)), &[]);
+    Course::going()
+        .gives(apinit(FromApinit::StdinCredit(3)), &[Action::ReadStdin(3)])
+        .gives(Happening::Stdin(bytes(3)), &[Action::Send(ToApinit::Stdin(bytes(3)))]);
+}
+
+#[test]
+fn stderr_flows_while_stdout_is_stuck() {
+    let mut on_stderr = output(2, "err");
+    on_stderr.stderr = true;
+    Course::going()
+        .gives(apinit(FromApinit::Output(output(0, "ou"))), &[Action::Write(output(0, "ou"))])
+        .gives(apinit(FromApinit::Output(on_stderr.clone())), &[Action::Write(on_stderr)])
+        .gives(Happening::Written { source: 0, end: 5 }, &[])
+        .gives(
+            Happening::Written { source: 0, end: 2 },
+            &[Action::Send(ToApinit::OutputTaken(OutputTaken { source: 0, offset: 5 }))],
+        );
+}
+
+#[test]
+fn a_hole_in_the_output_is_told() {
+    Course::going().gives(
+        apinit(FromApinit::Output(output(10, "x"))),
+        &[say("10 bytes of output were lost"), Action::Write(output(10, "x"))],
+    );
+}
+
+#[test]
+fn files_are_opened_before_the_launch() {
+    let mut course = Course { front: Front::new(Setup { files: true, ..setup() }), now: 0 };
+    course
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(
+            Happening::Looked(Looked::Placement(placement(1))),
+            &[Action::OpenFiles(placement(1))],
+        )
+        .gives(Happening::Files(Ok(())), &[launch_of(1)]);
+    let mut course = Course::posted();
+    course.gives(
+        Happening::Files(Err("out.0: permission denied".to_owned())),
+        &[say("out.0: permission denied"), Action::Exit(125)],
+    );
+}
+
+#[test]
+fn a_signal_after_the_end_gives_up_what_is_not_written() {
+    Course::going()
+        .gives(apinit(FromApinit::Output(output(0, "x"))), &[Action::Write(output(0, "x"))])
+        .gives(event(Event::Ended(ended(None, true))), &[])
+        .gives(signal(12, 5), &[])
+        .gives(
+            signal(SIGINT, 5),
+            &[say("application 12: its output is not complete"), Action::Exit(130)],
+        );
+}
+
+#[test]
+fn ended_before_its_launch() {
+    let end = ended(Some(Cause::Kill { signal: 15, uid: 0 }), false);
+    Course::posted()
+        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(143)]);
+    let end = ended(Some(Cause::NoRecord), false);
+    Course::posted().gives(event(Event::Placed(1)), &[Action::Look(APID)]).gives(
+        Happening::Looked(Looked::Ended(end.clone())),
+        &[Action::Close(end), Action::Exit(125)],
+    );
+}
+
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let text = || "[a-z]{0,3}";
+    let apinit = prop_oneof![
+        Just(FromApinit::Accepted),
+        Just(FromApinit::Going),
+        Just(FromApinit::Done),
+        Just(FromApinit::Refused { text: "no".to_owned(), cause: None }),
+        Just(FromApinit::Refused { text: "no".to_owned(), cause: Some(Cause::NoRecord) }),
+        (0u64..300_000).prop_map(FromApinit::StdinCredit),
+        (0u64..40, text()).prop_map(|(offset, text)| FromApinit::Output(output(offset, &text))),
+        text().prop_map(FromApinit::Notice),
+    ];
+    prop_oneof![
+        2 => Just(Happening::PschedUp { pid: PSCHED }),
+        1 => any::<bool>()
+            .prop_map(|absent| Happening::PschedDown { text: "down".to_owned(), absent }),
+        1 => Just(Happening::PschedRefused("no".to_owned())),
+        3 => Just(event(Event::Accepted(APID))),
+        3 => (1u32..4).prop_map(|i| event(Event::Placed(i))),
+        1 => Just(event(Event::Waiting(Explanation::default()))),
+        1 => any::<bool>().prop_map(|launched| event(Event::Ended(ended(None, launched)))),
+        3 => (1u32..4).prop_map(|i| Happening::Looked(Looked::Placement(placement(i)))),
+        1 => Just(Happening::Looked(Looked::Waiting(Explanation::default()))),
+        1 => Just(Happening::Looked(Looked::Failed("no".to_owned()))),
+        1 => Just(Happening::Killed),
+        1 => any::<bool>()
+            .prop_map(|connected| Happening::ApinitDown { text: "no".to_owned(), connected }),
+        8 => apinit.prop_map(Happening::Apinit),
+        2 => (1i32..30, proptest::option::of(76i32..79))
+            .prop_map(|(signal, sender)| Happening::Signal { signal, sender }),
+        1 => Just(Happening::StdinEnd),
+        1 => text().prop_map(|t| Happening::Stdin(Bytes::from(t))),
+        3 => (0u32..2, 0u64..50).prop_map(|(source, end)| Happening::Written { source, end }),
+        1 => Just(Happening::OutputLost(Loss::StdoutClosed)),
+        1 => Just(Happening::OutputLost(Loss::Failed("full".to_owned()))),
+        4 => Just(Happening::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens(
+        happenings in proptest::collection::vec((0u64..3_000, any_happening()), 0..60))
+    {
+        let mut front = Front::new(setup());
+        let mut now = 0;
+        let (mut over, mut attached, mut reading) = (false, false, false);
+        let mut written = Vec::new();
+        let all = std::iter::once((0, Happening::Start)).chain(happenings);
+        for (ms, happening) in all {
+            now += ms * MS;
+            let psched_s = matches!(&happening,
+                Happening::Signal { signal: SIGUSR1, sender: Some(PSCHED) });
+            let may_read = match &happening {
+                // Only one read is asked for at a time, so that only one is answered.
+                Happening::Stdin(_) | Happening::StdinEnd => std::mem::take(&mut reading),
+                _ => true,
+            };
+            if !may_read {
+                continue;
+            }
+            let actions = front.apply(now, happening);
+            prop_assert!(!over || actions.is_empty(), "after the exit: {actions:?}");
+            for (at, action) in actions.iter().enumerate() {
+                match action {
+                    Action::Exit(_) => {
+                        prop_assert_eq!(at + 1, actions.len(), "the exit is the last");
+                        over = true;
+                    }
+                    Action::Attach { .. } => attached = true,
+                    Action::Send(message) => {
+                        prop_assert!(attached, "nobody to say {message:?} to");
+                        prop_assert!(!psched_s, "psched's USR1 has gone down");
+                    }
+                    Action::ReadStdin(most) => {
+                        prop_assert!(!std::mem::replace(&mut reading, true));
+                        prop_assert!((1..=STDIN_PIECE as usize).contains(most));
+                    }
+                    Action::Write(output) => {
+                        // In order, and no byte twice.
+                        let end: u64 = written.last().copied().unwrap_or(0);
+                        prop_assert!(output.offset >= end && !output.data.is_empty());
+                        written.push(output.offset + output.data.len() as u64);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(!over || front.deadline().is_none());
+            // What is due has been done.
+            if let Some(deadline) = front.deadline() {
+                prop_assert!(deadline > now, "{deadline} has come at {now}");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The one table of aprun's options: parsing, `--help` and the check of the manual are drawn from
+//! it.
+
+/// Which option it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Id {
+    /// Width.
+    Pes,
+    /// Depth.
+    Depth,
+    /// PEs on each node.
+    PerNode,
+    /// Memory for each PE.
+    Memory,
+    /// Binding to processors.
+    Binding,
+    /// CPU time of each PE.
+    CpuTime,
+    /// Time run.
+    TimeLimit,
+    /// The executable is not copied.
+    NoTransfer,
+    /// A variable for the PEs.
+    Environment,
+    /// No closing lines.
+    Quiet,
+    /// Whole lines.
+    WholeLines,
+    /// The rank in front of each line.
+    Label,
+    /// Refuse instead of waiting.
+    Immediate,
+    /// Show, start nothing.
+    DryRun,
+    /// File for stdout.
+    Output,
+    /// File for stderr.
+    Error,
+    /// How MPI programs are wired up.
+    Pmi,
+    /// Help.
+    Help,
+    /// Version.
+    Version,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Which.
+    pub id: Id,
+    /// How it is written, the usual way first. A name with one dash may be more than a letter.
+    pub names: &'static [&'static str],
+    /// What its argument is called; `None`: it has none.
+    pub argument: Option<&'static str>,
+    /// A line of help.
+    pub help: &'static str,
+    /// Only mpirun has it.
+    pub mpirun_only: &'static [&'static str],
+}
+
+const fn flag(
+    id: Id,
+    names: &'static [&'static str],
+    argument: Option<&'static str>,
+    help: &'static str,
+) -> Flag {
+    Flag { id, names, argument, help, mpirun_only: &[] }
+}
+
+/// All options, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        id: Id::Pes,
+        names: &["-n", "--pes"],
+        argument: Some("PES"),
+        help: "width: number of PEs (processes); default 1",
+        mpirun_only: &["-np"],
+    },
+    flag(Id::Depth, &["-d", "--depth"], Some("DEPTH"), "depth: processors for each PE; default 1"),
+    flag(
+        Id::PerNode,
+        &["-N", "--pes-per-node"],
+        Some("PES"),
+        "PEs on each node; default: as the free space has it",
+    ),
+    flag(
+        Id::Memory,
+        &["-m", "--memory-per-pe"],
+        Some("SIZE[K|M|G]"),
+        "memory for each PE, in megabytes if no letter is given",
+    ),
+    flag(
+        Id::Binding,
+        &["-cc", "--cpu-binding"],
+        Some("cpu|none"),
+        "bind each PE to its own processors (the default), or not at all",
+    ),
+    flag(
+        Id::CpuTime,
+        &["-t", "--cpu-time-limit"],
+        Some("SECONDS"),
+        "CPU time that each PE may use",
+    ),
+    flag(
+        Id::TimeLimit,
+        &["--time-limit"],
+        Some("DURATION"),
+        "time that the application may run: TERM, then KILL; as in 90, 1h30m, 500ms",
+    ),
+    flag(
+        Id::NoTransfer,
+        &["-b", "--bypass-app-transfer"],
+        None,
+        "do not copy the executable to the nodes (it never is)",
+    ),
+    flag(
+        Id::Environment,
+        &["-e", "--environment-override"],
+        Some("VAR=VALUE"),
+        "set a variable for the PEs; may be given again",
+    ),
+    flag(Id::Quiet, &["-q", "--quiet"], None, "no closing lines, no word of a wait"),
+    flag(
+        Id::WholeLines,
+        &["-T", "--sync-output"],
+        None,
+        "keep lines of stdout and stderr whole and in step",
+    ),
+    flag(Id::Label, &["--label"], None, "put the rank in front of each line, as in 3: text"),
+    flag(Id::Immediate, &["--immediate"], None, "if there is no room now, say so and exit"),
+    flag(
+        Id::DryRun,
+        &["--dry-run"],
+        None,
+        "show where each PE would go now (rank, NID, processors); start nothing",
+    ),
+    flag(
+        Id::Output,
+        &["--output"],
+        Some("FILE"),
+        "write stdout there: %r rank, %n NID, %a apid, %% a percent sign",
+    ),
+    flag(Id::Error, &["--error"], Some("FILE"), "write stderr there, likewise"),
+    flag(
+        Id::Pmi,
+        &["--pmi"],
+        Some("pmi1|none"),
+        "how MPI programs find each other: PMI-1 (the default), or none: independent processes",
+    ),
+    flag(Id::Help, &["-h", "--help"], None, "print this"),
+    flag(Id::Version, &["-v", "--version"], None, "print the version"),
+];
+
+/// What people coming from ALPS and its relatives know and psched does not have yet: refused by
+/// name, never ignored. With what it would do.
+pub const NOT_YET: &[(&str, &str)] = &[
+    ("-L", "a list of candidate nodes"),
+    ("--node-list", "a list of candidate nodes"),
+    ("-l", "a file with candidate nodes"),
+    ("--node-list-file", "a file with candidate nodes"),
+    ("-E", "a list of excluded nodes"),
+    ("--exclude-node-list", "a list of excluded nodes"),
+    ("-F", "exclusive or shared nodes"),
+    ("--access-mode", "exclusive or shared nodes"),
+    ("-B", "width, depth, shape and memory from the reservation"),
+    ("--batch-args", "width, depth, shape and memory from the reservation"),
+    ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own"),
+    ("--debug", "debugging output; PSCHED_LOG=debug shows aprun's own"),
+    ("-j", "SMT siblings for each core"),
+    ("--cpus-per-cu", "SMT siblings for each core"),
+    ("-r", "cores set aside for system services"),
+    ("--specialized-cpus", "cores set aside for system services"),
+    ("-S", "PEs on each NUMA node"),
+    ("--pes-per-numa-node", "PEs on each NUMA node"),
+    ("-sn", "NUMA nodes to use on each node"),
+    ("-sl", "a list of NUMA nodes to use"),
+    ("-ss", "memory from the PE's own NUMA node only"),
+    ("-cp", "a file with the binding"),
+    ("--cpu-binding-file", "a file with the binding"),
+    ("-C", "going on when a node fails"),
+    ("--reconnect", "going on when a node fails"),
+    ("-R", "a relaunch with fewer PEs when a node fails"),
+    ("--relaunch", "a relaunch with fewer PEs when a node fails"),
+    ("-p", "a protection domain"),
+    ("--protection-domain", "a protection domain"),
+    ("--nodes", "a number of nodes"),
+    ("--account", "an account"),
+    ("--flexible", "nodes that are not contiguous"),
+];
+
+impl Flag {
+    /// All its names in this program.
+    pub fn names_in(&self, mpirun: bool) -> impl Iterator<Item = &'static str> {
+        let more = if mpirun { self.mpirun_only } else { &[] };
+        more.iter().chain(self.names).copied()
+    }
+}
+
+/// The text of `--help`.
+pub fn help(program: &str, mpirun: bool) -> String {
+    let mut text = format!(
+        "usage: {program} [OPTIONS] COMMAND [ARGUMENT...]\n\n\
+         Runs COMMAND as a parallel application on nodes that psched has placed.\n\n"
+    );
+    let left = |flag: &Flag| {
+        let names: Vec<&str> = flag.names_in(mpirun).collect();
+        let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
+        format!("  {}{argument}", names.join(", "))
+    };
+    for flag in FLAGS {
+        text.push_str(&format!("{}\n        {}\n", left(flag), flag.help));
+    }
+    text.push_str(&format!(
+        "\nOptions end at COMMAND, or at --. The exit status is the application's; 125: {program} \
+         failed or\nthe application never started, 126: not executable, 127: not found, 124: time \
+         limit.\nThe manual has the rest: man {program}.\n"
+    ));
+    text
+}

@@ -1,0 +1,278 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split_whitespace().map(|w| w.as_bytes().to_vec()).collect()
+}
+
+fn aprun(line: &str) -> Result<Parsed, String> {
+    parse(Program::Aprun, &words(line), &Environment::default())
+}
+
+fn good(line: &str) -> Options {
+    match aprun(line) {
+        Ok(Parsed::Run(options)) => *options,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn bad(line: &str) -> String {
+    aprun(line).expect_err(line)
+}
+
+#[test]
+fn defaults() {
+    let expected = Options { command: words("a.out"), ..Options::default() };
+    assert_eq!(good("a.out"), expected);
+    assert_eq!((expected.shape.width, expected.shape.depth), (1, 1));
+}
+
+#[test]
+fn everything_at_once_in_several_spellings() {
+    let expected = Options {
+        shape: Shape { width: 64, depth: 2, per_node: Some(8) },
+        memory_per_pe: Some(3 << 30),
+        binding: Binding::None,
+        cpu_limit: Some(Duration::from_secs(60)),
+        time_limit: Some(Duration::from_secs(5400)),
+        environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
+        quiet: true,
+        whole_lines: true,
+        label: true,
+        immediate: true,
+        dry_run: true,
+        output: Some(Template::parse(b"out.%r").expect("good")),
+        error: Some(Template::parse(b"err").expect("good")),
+        pmi: false,
+        all_limits: false,
+        command: words("./a.out -n 3 -- --label"),
+    };
+    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
+                  --label --immediate --dry-run --output out.%r --error err --pmi none \
+                  ./a.out -n 3 -- --label";
+    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= --label \
+                    --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                    ./a.out -n 3 -- --label";
+    let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
+                --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
+                --environment-override A=1 --environment-override B= --quiet --sync-output \
+                --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                -- ./a.out -n 3 -- --label";
+    for line in [spaced, attached, long] {
+        assert_eq!(good(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn the_last_one_counts() {
+    assert_eq!(good("-n 4 -n 2 a").shape.width, 2);
+}
+
+#[test]
+fn mpirun_has_np() {
+    let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
+    let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
+    assert_eq!(options.shape.width, 4);
+    assert_eq!(bad("-np 4 a.out"), "-np is mpirun's: say -n");
+}
+
+#[test]
+fn refusals() {
+    for (line, said) in [
+        ("", "no command given: name the program to run after the options"),
+        ("-n 4", "no command given: name the program to run after the options"),
+        ("-n 4 --", "no command given: name the program to run after the options"),
+        ("-n", "-n needs a value: -n PES"),
+        ("-n 0 a", "-n: \"0\" is too small: the number of PEs is a whole number from 1 to 1048576"),
+        (
+            "-n -4 a",
+            "-n: \"-4\" is negative: the number of PEs is a whole number from 1 to 1048576",
+        ),
+        (
+            "-d x a",
+            "-d: \"x\" is not a number: the number of processors for each PE is a whole number \
+             from 1 to 4096",
+        ),
+        (
+            "-N 99999999999999999999 a",
+            "-N: \"99999999999999999999\" is too large: the number of PEs on each node is a whole \
+             number from 1 to 4096",
+        ),
+        (
+            "-t 0 a",
+            "-t: \"0\" is too small: the number of seconds of CPU time is a whole number from 1 \
+             to 315360000",
+        ),
+        ("-e A a", "-e: \"A\" is not of the form VAR=VALUE"),
+        ("-e =A a", "-e: \"=A\" is not of the form VAR=VALUE"),
+        ("-cc 0,1 a", "-cc: \"0,1\": a list of processors is not yet supported"),
+        ("-cc depth a", "-cc: \"depth\" is not yet supported"),
+        ("-cc maybe a", "-cc: \"maybe\" is neither cpu nor none"),
+        ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
+        ("--label=3 a", "--label takes no value, and \"3\" was given"),
+        ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),
+        ("-x a", "\"-x\" is not an option: aprun --help lists them"),
+        ("-qx a", "\"-x\" is not an option: aprun --help lists them"),
+        ("--nodes 3 a", "--nodes is not yet supported: a number of nodes"),
+        ("-F exclusive a", "-F is not yet supported: exclusive or shared nodes"),
+        (
+            "-n 1 a : -n 2 b",
+            "several programs in one application (:) are not yet supported; where : is an \
+             argument of the command, put -- before the command",
+        ),
+    ] {
+        assert_eq!(bad(line), said, "{line}");
+    }
+    assert_eq!(good("-n 1 -- a : b").command, words("a : b"));
+}
+
+#[test]
+fn what_is_not_yet_here_is_refused_whatever_follows() {
+    for (name, _) in NOT_YET {
+        for line in [format!("{name} a.out"), format!("{name} 1 a.out")] {
+            let said = bad(&line);
+            assert!(said.starts_with(&format!("{name} is not yet supported: ")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn no_name_is_given_twice() {
+    let all: Vec<&str> = FLAGS
+        .iter()
+        .flat_map(|f| f.names_in(true))
+        .chain(NOT_YET.iter().map(|(name, _)| *name))
+        .collect();
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+}
+
+#[test]
+fn variables() {
+    let with = |set: fn(&mut Environment)| {
+        let mut environment = Environment::default();
+        set(&mut environment);
+        parse(Program::Aprun, &words("a"), &environment)
+    };
+    let run = |parsed| match parsed {
+        Ok(Parsed::Run(options)) => *options,
+        other => panic!("{other:?}"),
+    };
+    assert!(run(with(|e| e.transfer_limits = Some(b"1".to_vec()))).all_limits);
+    assert!(!run(with(|e| e.transfer_limits = Some(b"0".to_vec()))).all_limits);
+    assert!(run(with(|e| e.sync_tty = Some(b"1".to_vec()))).whole_lines);
+    assert!(run(with(|e| e.label = Some(b"1".to_vec()))).label);
+    assert!(!run(with(|e| e.label = Some(b"0".to_vec()))).label);
+    let memory = run(with(|e| e.default_memory = Some(b"100".to_vec()))).memory_per_pe;
+    assert_eq!(memory, Some(100 << 20));
+    let wrong = with(|e| e.default_memory = Some(b"much".to_vec())).expect_err("no size");
+    assert!(wrong.starts_with("APRUN_DEFAULT_MEMORY: \"much\" is not a size"), "{wrong}");
+    let reserved = with(|e| e.reservation = Some(b"7".to_vec())).expect_err("not yet");
+    assert!(reserved.starts_with("BATCH_PARTITION_ID"), "{reserved}");
+    let environment =
+        Environment { default_memory: Some(b"100".to_vec()), ..Environment::default() };
+    let parsed = parse(Program::Aprun, &words("-m 1K a"), &environment);
+    assert_eq!(run(parsed).memory_per_pe, Some(1024));
+}
+
+#[test]
+fn help_names_every_option_and_value() {
+    let Ok(Parsed::Help(text)) = aprun("-n 4 --help") else { panic!("no help") };
+    for flag in FLAGS {
+        let names: Vec<&str> = flag.names_in(false).collect();
+        let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
+        assert!(text.contains(&format!("  {}{argument}\n", names.join(", "))), "{names:?}");
+        assert!(text.contains(flag.help), "{names:?}");
+    }
+    assert!(!text.contains("-np"));
+    let Ok(Parsed::Help(text)) = parse(Program::Mpirun, &words("--help"), &Environment::default())
+    else {
+        panic!("no help");
+    };
+    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, -n, --pes PES\n"));
+}
+
+#[test]
+fn version() {
+    assert_eq!(aprun("--version"), Ok(Parsed::Version));
+    assert_eq!(aprun("-v"), Ok(Parsed::Version));
+}
+
+/// The options that a manual page defines: names and argument on each tag line (after `.TP` or
+/// `.TQ`) of its section OPTIONS.
+fn in_manual(page: &str) -> BTreeSet<(String, String)> {
+    let options = page.split("\n.SH ").find(|s| s.starts_with("OPTIONS")).expect("OPTIONS");
+    let mut found = BTreeSet::new();
+    let mut lines = options.lines();
+    while let Some(line) = lines.next() {
+        if line != ".TP" && line != ".TQ" {
+            continue;
+        }
+        let tag = lines.next().unwrap_or_default().replace("\\-", "-").replace("\\fR", " ");
+        let tag = tag.replace("\\fI", " ").replace("\\fB", " ").replace('"', " ");
+        let (_, tag) = tag.split_once(' ').expect("a macro and its words");
+        let words: Vec<&str> = tag.split([' ', ',']).filter(|w| !w.is_empty()).collect();
+        let argument = words.iter().find(|w| !w.starts_with('-')).copied().unwrap_or_default();
+        for name in words.iter().filter(|w| w.starts_with('-')) {
+            found.insert(((*name).to_owned(), argument.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_manual_has_these_options_and_no_others() {
+    for (page, mpirun) in [
+        (include_str!("../../../man/aprun.1"), false),
+        (include_str!("../../../man/mpirun.1"), true),
+    ] {
+        let table: BTreeSet<(String, String)> = FLAGS
+            .iter()
+            .flat_map(|f| {
+                let argument = f.argument.unwrap_or_default();
+                f.names_in(mpirun).map(move |name| (name.to_owned(), argument.to_owned()))
+            })
+            .collect();
+        let manual = in_manual(page);
+        if mpirun {
+            // Its page has only what differs and refers to aprun's for the rest.
+            assert!(manual.contains(&("-np".to_owned(), "PES".to_owned())), "{manual:?}");
+            assert!(manual.is_subset(&table), "{manual:?}");
+        } else {
+            assert_eq!(manual, table);
+        }
+    }
+}
+
+#[test]
+fn the_manual_names_what_is_not_yet_here() {
+    let page = include_str!("../../../man/aprun.1").replace("\\-", "-");
+    for (name, _) in NOT_YET {
+        let found = page.split([' ', ',', '\n', '"']).any(|word| word == *name);
+        assert!(found, "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_words_are_answered(line in proptest::collection::vec(
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..6),
+            "-[a-zA-Z]{1,3}".prop_map(String::into_bytes),
+            "--[a-z-]{1,9}(=.{0,4})?".prop_map(String::into_bytes),
+            "[0-9]{1,22}[KMGhms]?".prop_map(String::into_bytes),
+        ], 0..8))
+    {
+        match parse(Program::Aprun, &line, &Environment::default()) {
+            Ok(Parsed::Run(options)) => {
+                prop_assert!(!options.command.is_empty());
+                prop_assert!((1..=WIDTH_MAX).contains(&options.shape.width));
+                prop_assert!((1..=PER_NODE_MAX).contains(&options.shape.depth));
+                // The command is the end of the line, untouched.
+                prop_assert!(line.ends_with(&options.command));
+            }
+            Ok(Parsed::Help(_) | Parsed::Version) => {}
+            Err(said) => prop_assert!(!said.is_empty()),
+        }
+    }
+}

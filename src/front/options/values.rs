@@ -1,0 +1,183 @@
+//! Values of options: numbers, sizes, lengths of time. Each refusal says what would be taken.
+
+use std::time::Duration;
+
+/// The most PEs (`-n`).
+pub const WIDTH_MAX: u32 = 1 << 20;
+/// The most processors for a PE (`-d`) and the most PEs on a node (`-N`): the most processors that
+/// a node can have.
+pub const PER_NODE_MAX: u32 = 4096;
+/// The longest time: ten years, in seconds.
+pub const SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
+/// The most memory for a PE: 1 EiB, in bytes.
+pub const MEMORY_MAX: u64 = 1 << 60;
+
+/// Text that was given, for a message: quoted, and cut if it is long.
+pub fn shown(text: &[u8]) -> String {
+    const SHOWN_MAX: usize = 60;
+    let text = String::from_utf8_lossy(text);
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// A whole number from 1 to `max`, in decimal. `what` is its plural: `PEs`.
+pub fn count(text: &[u8], what: &str, max: u64) -> Result<u64, String> {
+    let refused = |why: &str| {
+        Err(format!(
+            "{} {why}: the number of {what} is a whole number from 1 to {max}",
+            shown(text)
+        ))
+    };
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    if let Some(rest) = text.strip_prefix(b"-") {
+        return refused(if is_digits(rest) { "is negative" } else { "is not a number" });
+    }
+    if !is_digits(digits) {
+        return refused("is not a number");
+    }
+    match number(digits) {
+        Some(0) => refused("is too small"),
+        Some(n) if n <= max => Ok(n),
+        _ => refused("is too large"),
+    }
+}
+
+/// A size with K, M or G (powers of 1,024; a plain number is megabytes, as in ALPS), in bytes.
+pub fn size(text: &[u8]) -> Result<u64, String> {
+    const FORM: &str = "a size is a whole number from 1, with K, M (which is meant without a letter) or G, as in 512M";
+    let end = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let scale = match unit {
+        b"" | b"M" | b"m" => 1u64 << 20,
+        b"K" | b"k" => 1 << 10,
+        b"G" | b"g" => 1 << 30,
+        b"h" | b"hs" | b"mh" | b"mhs" | b"Mh" | b"Mhs" | b"gh" | b"ghs" | b"Gh" | b"Ghs" => {
+            return Err(format!(
+                "{}: huge pages are not yet supported; leave out the h",
+                shown(text)
+            ));
+        }
+        _ => return Err(format!("{} is not a size: {FORM}", shown(text))),
+    };
+    if digits.is_empty() {
+        return Err(format!("{} is not a size: {FORM}", shown(text)));
+    }
+    match number(digits).and_then(|n| n.checked_mul(scale)) {
+        Some(0) => Err(format!("{} is too small: {FORM}", shown(text))),
+        Some(bytes) if bytes <= MEMORY_MAX => Ok(bytes),
+        _ => Err(format!("{} is too large: at most {}G", shown(text), MEMORY_MAX >> 30)),
+    }
+}
+
+/// A length of time: seconds, or numbers with d, h, m, s or ms, as in `1h30m` or `500ms`.
+pub fn duration(text: &[u8]) -> Result<Duration, String> {
+    let refused = |why: &str| {
+        Err(format!(
+            "{} {why}: a time is seconds, or numbers with d, h, m, s or ms as in 1h30m, \
+             from 1ms to {}d",
+            shown(text),
+            SECONDS_MAX / 86_400
+        ))
+    };
+    if text.first() == Some(&b'-') {
+        return refused("is negative");
+    }
+    let mut rest = text;
+    let mut total_ms = 0u64;
+    while !rest.is_empty() || text.is_empty() {
+        let end = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, after) = rest.split_at(end);
+        let unit_end = after.iter().position(u8::is_ascii_digit).unwrap_or(after.len());
+        let (unit, more) = after.split_at(unit_end);
+        if digits.is_empty() {
+            return refused("is not a time");
+        }
+        let unit_ms = match unit {
+            b"ms" => 1,
+            b"s" => 1_000,
+            // Only a number alone is seconds: 1h30 could be read in two ways.
+            b"" if digits.len() == text.len() => 1_000,
+            b"m" => 60_000,
+            b"h" => 3_600_000,
+            b"d" => 86_400_000,
+            _ => return refused("is not a time"),
+        };
+        let Some(ms) = number(digits).and_then(|n| n.checked_mul(unit_ms)) else {
+            return refused("is too long");
+        };
+        total_ms = total_ms.saturating_add(ms);
+        rest = more;
+    }
+    match total_ms {
+        0 => refused("is too short"),
+        ms if ms <= SECONDS_MAX * 1_000 => Ok(Duration::from_millis(ms)),
+        _ => refused("is too long"),
+    }
+}
+
+fn is_digits(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
+}
+
+/// Digits as a number; `None` if it does not fit.
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_their_limits() {
+        assert_eq!(count(b"8", "PEs", 10), Ok(8));
+        assert_eq!(count(b"+8", "PEs", 10), Ok(8));
+        for (text, why) in [
+            (&b"0"[..], "is too small"),
+            (b"-3", "is negative"),
+            (b"-x", "is not a number"),
+            (b"11", "is too large"),
+            (b"99999999999999999999999", "is too large"),
+            (b"", "is not a number"),
+            (b"4.5", "is not a number"),
+            (b"0x10", "is not a number"),
+            (b"8 ", "is not a number"),
+        ] {
+            let said = count(text, "PEs", 10).expect_err("refused");
+            let form = "the number of PEs is a whole number from 1 to 10";
+            assert_eq!(said, format!("{} {why}: {form}", shown(text)));
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size(b"16"), Ok(16 << 20));
+        assert_eq!(size(b"16m"), Ok(16 << 20));
+        assert_eq!(size(b"3K"), Ok(3 << 10));
+        assert_eq!(size(b"2G"), Ok(2 << 30));
+        for wrong in [&b""[..], b"K", b"1T", b"-1", b"0", b"1.5G", b"16h", b"99999999999G"] {
+            assert!(size(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(size(b"16h").expect_err("huge pages").contains("not yet supported"));
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration(b"90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration(b"1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration(b"1d2s"), Ok(Duration::from_secs(86_402)));
+        assert_eq!(duration(b"250ms"), Ok(Duration::from_millis(250)));
+        for wrong in
+            [&b""[..], b"0", b"0s", b"-1", b"h", b"1x", b"1h30", b"1.5h", b"4000d", b"99999999999d"]
+        {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut() {
+        assert_eq!(shown(&[b'9'; 100]), format!("\"{}\"...", "9".repeat(60)));
+    }
+}

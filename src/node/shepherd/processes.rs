@@ -1,0 +1,171 @@
+//! The loop's dealings with processes: forking PEs, hearing of them, letting them go, ending them.
+
+use super::pes;
+use super::*;
+
+impl Shell {
+    pub(super) fn fork(&mut self, launch: Box<HostLaunch>) {
+        let prepared = program::prepare(&launch, self.soft_files);
+        let failed = match prepared {
+            Ok(program) => {
+                let forked = pes::fork_all(&launch, &program, &self.groups);
+                self.pes = forked.pes;
+                self.stdin.pipe = forked.stdin;
+                forked.failed
+            }
+            Err(refusal) => launch.pes.first().map(|pe| (pe.rank, refusal)),
+        };
+        let mut watched = Ok(());
+        for (index, pe) in self.pes.all.iter().enumerate() {
+            let [stdout, stderr] = &pe.output;
+            let streams =
+                [(stdout, Token::Stdout(index)), (stderr, Token::Stderr(index))].into_iter();
+            for (fd, token) in streams.filter_map(|(fd, token)| fd.as_ref().map(|fd| (fd, token))) {
+                watched = watched.and(watch(&self.outputs, fd.as_fd(), token, EpollFlags::EPOLLIN));
+            }
+            if let Some(pmi) = &pe.pmi {
+                let pmi = watch(&self.epoll, pmi.as_fd(), Token::Pmi(index), EpollFlags::EPOLLIN);
+                watched = watched.and(pmi);
+            }
+        }
+        let watched = watched.map_err(|e| {
+            let rank = launch.pes.first().map_or(0, |pe| pe.rank);
+            (rank, (e as i32, format!("its pipes can't be watched: {e}")))
+        });
+        if let Some((rank, (errno, text))) = failed.or(watched.err()) {
+            self.happenings.push_back(Happening::ExecFailed { rank, errno, text });
+            // Those that were not made say nothing and can't end.
+            for pe in &launch.pes[self.pes.all.len().min(launch.pes.len())..] {
+                for stderr in [false, true] {
+                    self.happenings.push_back(Happening::OutputEof { rank: pe.rank, stderr });
+                }
+            }
+        }
+        self.launch = Some(launch);
+        self.reap_due = true;
+    }
+
+    pub(super) fn signalled(&mut self) {
+        let mut end = false;
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            end |= info.ssi_signo == Signal::SIGTERM as u32;
+        }
+        self.reap();
+        if end {
+            self.happens(Happening::LifelineGone);
+        }
+    }
+
+    pub(super) fn reap(&mut self) {
+        if self.launch.is_none() {
+            return;
+        }
+        loop {
+            match wait_any() {
+                Waited::News(child) => self.child(child),
+                Waited::Nothing => break,
+                Waited::NoChild if self.childless => break,
+                Waited::NoChild => {
+                    self.childless = true;
+                    self.sweep_due = true;
+                    self.happens(Happening::NoChildLeft);
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn child(&mut self, child: Child) {
+        let Some(index) = self.pes.of_pid(child.pid) else {
+            // Somebody's child that has come to us; it has ended, and that is all.
+            return;
+        };
+        let (rank, executed) = (self.pes.all[index].rank, self.pes.all[index].executed);
+        let end = match child.change {
+            Change::Stopped(signal) => return self.stopped(index, signal),
+            Change::Exited(code) => PeEnd::Exit(code),
+            Change::Died(signal) => PeEnd::Signal(signal),
+        };
+        self.pes.all[index].ended = true;
+        if !executed {
+            self.tell_failures();
+        }
+        // What it said before it ended comes before its end.
+        self.read_pmi(index, LAST_READS);
+        self.close_pmi(index);
+        self.happens(Happening::PeEnded { rank, end, usage: child.usage });
+    }
+
+    pub(super) fn tell_failures(&mut self) {
+        let Some(launch) = &self.launch else { return };
+        for (rank, (errno, text)) in self.pes.failures(launch) {
+            self.happens(Happening::ExecFailed { rank, errno, text });
+        }
+    }
+
+    /// A PE stands: after execve, or because of a signal before it.
+    pub(super) fn stopped(&mut self, index: usize, signal: i32) {
+        let pe = &mut self.pes.all[index];
+        let (rank, pid) = (pe.rank, pe.pid);
+        if pe.executed {
+            return;
+        }
+        if signal != Signal::SIGTRAP as i32 {
+            pe.early_signals.push(signal);
+            let _ = ptrace::cont(pid, None);
+            return;
+        }
+        pe.executed = true;
+        // Should this process be killed now, the PE must not go on.
+        let _ = ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL);
+        let refused = self
+            .launch
+            .as_ref()
+            .and_then(|launch| program::check_process(&launch.launch, pid.as_raw()).err());
+        self.happens(match refused {
+            Some((errno, text)) => Happening::ExecFailed { rank, errno, text },
+            None => Happening::Stopped { rank },
+        });
+    }
+
+    pub(super) fn go(&mut self) {
+        for pe in self.pes.all.iter().filter(|pe| !pe.ended && !pe.early_signals.is_empty()) {
+            for signal in pe.early_signals.iter().filter_map(|s| Signal::try_from(*s).ok()) {
+                let _ = kill(pe.pid, signal);
+            }
+        }
+        for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
+            // One that was killed meanwhile is not there.
+            let _ = ptrace::detach(pe.pid, None);
+        }
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        let Ok(signal) = Signal::try_from(signal) else { return };
+        for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
+            let _ = killpg(pe.pid, signal);
+            if signal == Signal::SIGTERM {
+                // One that is stopped hears it only when it goes on.
+                let _ = killpg(pe.pid, Signal::SIGCONT);
+            }
+        }
+    }
+
+    pub(super) fn kill_everything(&mut self) {
+        for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
+            let _ = kill(pe.pid, Signal::SIGKILL);
+        }
+        // Quickest by group, where apinit has given us the right.
+        for (_, group) in &self.groups {
+            let _ = kill_group(group.as_fd());
+        }
+        descend::signal_all(Signal::SIGKILL);
+    }
+}
+
+/// Writes 1 to cgroup.kill.
+fn kill_group(group: BorrowedFd<'_>) -> nix::Result<()> {
+    let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CLOEXEC;
+    let file = nix::fcntl::openat(group, "cgroup.kill", flags, nix::sys::stat::Mode::empty())?;
+    nix::unistd::write(file, b"1").map(|_| ())
+}

@@ -1,0 +1,175 @@
+//! The loop's dealings with what PEs read and write: output, stdin, PMI.
+
+use super::*;
+
+impl Shell {
+    // ---- output ----
+
+    pub(super) fn set_reading(&mut self, on: bool) {
+        if self.reading == on {
+            return;
+        }
+        self.reading = on;
+        let done = match on {
+            true => watch(&self.epoll, self.outputs.0.as_fd(), Token::Outputs, EpollFlags::EPOLLIN),
+            false => self.epoll.delete(self.outputs.0.as_fd()),
+        };
+        if let Err(e) = done {
+            self.log(format_args!("output can't be switched: {e}"));
+        }
+        self.sweep_due |= on && self.childless;
+    }
+
+    pub(super) fn outputs_ready(&mut self) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = self.outputs.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            if !self.reading {
+                break;
+            }
+            match Token::parse(event.data()) {
+                Some(Token::Stdout(index)) => self.read_output(index, false),
+                Some(Token::Stderr(index)) => self.read_output(index, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads one piece, so that each PE has its turn.
+    pub(super) fn read_output(&mut self, index: usize, stderr: bool) {
+        let Some(pe) = self.pes.all.get(index) else { return };
+        let rank = pe.rank;
+        let Some(fd) = &pe.output[usize::from(stderr)] else { return };
+        match read_some(fd.as_fd(), &mut self.buffer[..READ]) {
+            Got::Some(count) => {
+                let data = Bytes::copy_from_slice(&self.buffer[..count]);
+                self.happens(Happening::Output { rank, stderr, data });
+            }
+            Got::Nothing if !self.childless => {}
+            // Without children what is left of writers is none of the application's: somebody whom
+            // a PE has handed its stdout. He is not waited for.
+            Got::Nothing | Got::End => {
+                if let Some(fd) = self.pes.all[index].output[usize::from(stderr)].take() {
+                    let _ = self.outputs.delete(fd);
+                }
+                self.happens(Happening::OutputEof { rank, stderr });
+            }
+        }
+    }
+
+    /// After the last child: takes what is left, as far as reading is on, and closes.
+    pub(super) fn sweep_outputs(&mut self) {
+        for index in 0..self.pes.all.len() {
+            for stderr in [false, true] {
+                while self.reading && self.pes.all[index].output[usize::from(stderr)].is_some() {
+                    self.read_output(index, stderr);
+                }
+            }
+        }
+    }
+
+    // ---- stdin ----
+
+    pub(super) fn write_stdin(&mut self) {
+        let Some(pipe) = &self.stdin.pipe else {
+            self.stdin.waiting.clear();
+            return;
+        };
+        let mut written = 0;
+        let mut lost = false;
+        while let Some(first) = self.stdin.waiting.front_mut() {
+            match write_some(pipe.as_fd(), first) {
+                Ok(0) if !first.is_empty() => break,
+                Ok(count) => {
+                    first.advance(count);
+                    written += count as u64;
+                    if first.is_empty() {
+                        self.stdin.waiting.pop_front();
+                    }
+                }
+                Err(_) => {
+                    lost = true;
+                    break;
+                }
+            }
+        }
+        let full = !lost && !self.stdin.waiting.is_empty();
+        if lost || self.stdin.closing && !full {
+            if self.stdin.watched {
+                let _ = self.epoll.delete(pipe);
+            }
+            self.stdin = Stdin::default();
+        } else if full != self.stdin.watched {
+            let done = match full {
+                true => watch(&self.epoll, pipe.as_fd(), Token::Stdin, EpollFlags::EPOLLOUT),
+                false => self.epoll.delete(pipe),
+            };
+            self.stdin.watched = full && done.is_ok();
+        }
+        if written > 0 {
+            self.happenings.push_back(Happening::StdinWritten(written));
+        }
+        if lost {
+            self.happenings.push_back(Happening::StdinClosed);
+        }
+        self.settle();
+    }
+
+    // ---- PMI ----
+
+    pub(super) fn pmi_ready(&mut self, index: usize, flags: EpollFlags) {
+        if flags.contains(EpollFlags::EPOLLOUT) {
+            self.answer(index);
+        }
+        self.read_pmi(index, TURNS);
+        self.flush();
+    }
+
+    pub(super) fn read_pmi(&mut self, index: usize, turns: usize) {
+        for _ in 0..turns {
+            let Some(pe) = self.pes.all.get(index) else { return };
+            // A PE that does not take its answers is not asked for more questions.
+            let (rank, Some(fd), true) = (pe.rank, &pe.pmi, pe.answers.is_empty()) else { return };
+            match read_some(fd.as_fd(), &mut self.buffer[..READ]) {
+                Got::Some(count) => {
+                    let data = Bytes::copy_from_slice(&self.buffer[..count]);
+                    self.happens(Happening::Pmi { rank, data });
+                }
+                Got::Nothing => return,
+                Got::End => return self.close_pmi(index),
+            }
+        }
+    }
+
+    /// Sends what a PE is to be answered, as far as it takes it.
+    pub(super) fn answer(&mut self, index: usize) {
+        let Some(pe) = self.pes.all.get_mut(index) else { return };
+        let Some(fd) = &pe.pmi else {
+            pe.answers.clear();
+            return;
+        };
+        while !pe.answers.is_empty() {
+            let (part, _) = pe.answers.as_slices();
+            match write_some(fd.as_fd(), part) {
+                Ok(0) => break,
+                Ok(count) => drop(pe.answers.drain(..count)),
+                Err(_) => return self.close_pmi(index),
+            }
+        }
+        let flags = match pe.answers.is_empty() {
+            true => EpollFlags::EPOLLIN,
+            false => EpollFlags::EPOLLOUT,
+        };
+        let mut event = EpollEvent::new(flags, Token::Pmi(index).number());
+        let _ = self.epoll.modify(fd, &mut event);
+    }
+
+    pub(super) fn close_pmi(&mut self, index: usize) {
+        if let Some(pe) = self.pes.all.get_mut(index) {
+            pe.answers.clear();
+            if let Some(fd) = pe.pmi.take() {
+                let _ = self.epoll.delete(fd);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! How PEs start, end and are ended: the part of the shepherd that the status depends on.
+
+use super::pmi::Progress;
+use super::{Action, KILL_AGAIN, LINGER, SIGKILL, SIGTERM, Shepherd, Stage, after};
+use crate::apteam::ending::{
+    Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end, signal_name,
+};
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::machine::Nid;
+use std::time::Duration;
+
+/// errno when nothing better is known.
+pub(super) const EINVAL: i32 = 22;
+
+impl Shepherd {
+    pub(super) fn stopped(&mut self, rank: u32) {
+        let Some(pe) = self.pes.get_mut(&rank) else { return };
+        if pe.stopped || pe.ended || self.stage != Stage::Starting {
+            return;
+        }
+        pe.stopped = true;
+        self.starting -= 1;
+        if self.starting == 0 && !self.ending {
+            self.stage = Stage::Ready;
+            self.send(|_| FromShepherd::Ready);
+        }
+    }
+
+    pub(super) fn exec_failed(&mut self, now_ns: u64, rank: u32, errno: i32, text: String) {
+        if self.stage == Stage::Going || self.ending {
+            return;
+        }
+        let nid = self.nid(rank);
+        let first =
+            Decisive { at_ns: now_ns, cause: Cause::LaunchFailed { rank, nid, errno, text } };
+        self.first = Decisive::earlier(self.first.take(), Some(first));
+        self.ending = true;
+        if let Some(first) = self.first.clone() {
+            self.tell(FromShepherd::Failed(first));
+        }
+        if self.empty_at.is_none() {
+            self.kill_everything(now_ns);
+        }
+    }
+
+    pub(super) fn pe_ended(&mut self, now_ns: u64, rank: u32, end: PeEnd, usage: Usage) {
+        let Some(pe) = self.pes.get_mut(&rank).filter(|pe| !pe.ended) else { return };
+        pe.ended = true;
+        let nid = pe.nid;
+        if !pe.stopped {
+            self.starting -= 1;
+        }
+        self.alive -= 1;
+        let went = self.stage == Stage::Going;
+        if went {
+            self.usage = self.usage.and(usage);
+            let consequence = self.ending;
+            count_end(&mut self.ends, EndCount { end, count: 1, consequence });
+        }
+        if self.ending {
+            return;
+        }
+        let progress = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
+        match end {
+            PeEnd::Signal(signal) => self.bad(now_ns, Cause::PeSignal { rank, nid, signal }),
+            PeEnd::Exit(code) if progress == Progress::Inside => {
+                self.bad(now_ns, Cause::NoFinalize { rank, nid, code })
+            }
+            PeEnd::Exit(_) if !went => {
+                let text = "its process ended before it was executed".to_owned();
+                self.exec_failed(now_ns, rank, EINVAL, text);
+            }
+            PeEnd::Exit(0) => {}
+            PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),
+        }
+    }
+
+    /// A PE has done this.
+    pub(super) fn bad(&mut self, now_ns: u64, cause: Cause) {
+        if self.ending {
+            return;
+        }
+        let decisive = Decisive { at_ns: now_ns, cause };
+        let ends = decisive.cause.ends_application();
+        if ends || self.first.is_none() {
+            self.tell(FromShepherd::Decisive(decisive.clone()));
+        }
+        if ends {
+            if let Some((nid, text)) = ending_notice(&decisive.cause) {
+                self.notice(nid, text);
+            }
+            self.end(now_ns, decisive.cause, self.kill_grace);
+        } else {
+            self.first = Decisive::earlier(self.first.take(), Some(decisive));
+        }
+    }
+
+    /// Ends the application's part here: TERM (or the cause's own signal), KILL after `kill_after`.
+    pub(super) fn end(&mut self, now_ns: u64, cause: Cause, kill_after: Duration) {
+        if self.empty_at.is_some() {
+            // It has ended by itself, and its status stands.
+            return;
+        }
+        let signal = match cause {
+            Cause::Kill { signal, .. } => Some(signal),
+            _ if self.ending => None,
+            _ => Some(SIGTERM),
+        };
+        self.first = Decisive::earlier(self.first.take(), Some(Decisive { at_ns: now_ns, cause }));
+        self.ending = true;
+        if self.stage == Stage::Waiting {
+            // There is nothing to end, and there won't be.
+            self.empty_at = Some(now_ns);
+            self.absent_until = None;
+        } else if self.stage != Stage::Going || kill_after.is_zero() || signal == Some(SIGKILL) {
+            self.kill_everything(now_ns);
+        } else {
+            self.kill_by(after(now_ns, kill_after));
+            if let Some(signal) = signal {
+                self.actions.push(Action::Signal(signal));
+            }
+        }
+    }
+
+    pub(super) fn kill_by(&mut self, at: u64) {
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(super) fn kill_everything(&mut self, now_ns: u64) {
+        self.actions.push(Action::KillEverything);
+        self.kill_at = Some(after(now_ns, KILL_AGAIN));
+    }
+
+    /// When the last PE has ended and others are left, they are given a moment to go by themselves.
+    pub(super) fn wait_for_leavings(&mut self, now_ns: u64) {
+        let left = self.stage == Stage::Going && self.alive == 0 && self.empty_at.is_none();
+        if left && !self.swept && self.linger_until.is_none() {
+            self.linger_until = Some(after(now_ns, LINGER));
+        }
+    }
+
+    pub(super) fn no_child_left(&mut self, now_ns: u64) {
+        if self.stage == Stage::Waiting || self.empty_at.is_some() {
+            return;
+        }
+        self.empty_at = Some(now_ns);
+        self.kill_at = None;
+        self.linger_until = None;
+    }
+
+    pub(super) fn host_end(&self) -> HostEnd {
+        let mut nids: Vec<Nid> = self.pes.values().map(|pe| pe.nid).collect();
+        nids.sort_unstable();
+        nids.dedup();
+        let launched = self.stage == Stage::Going;
+        let run = match (launched, self.empty_at) {
+            (true, Some(at)) => Duration::from_nanos(at.saturating_sub(self.went_at)),
+            _ => Duration::ZERO,
+        };
+        HostEnd {
+            key: self.key,
+            nids,
+            launched,
+            first: self.first.clone(),
+            ends: self.ends.clone(),
+            usage: self.usage,
+            leftovers: self.leftovers,
+            run,
+        }
+    }
+}
+
+/// The line that tells the user why his other PEs die, worded as ALPS does.
+fn ending_notice(cause: &Cause) -> Option<(Nid, String)> {
+    let (nid, why) = match cause {
+        Cause::PeSignal { rank, nid, signal } => {
+            let name = signal_name(*signal).unwrap_or("signal");
+            (nid, format!("PE {rank}: {name} (signal {signal})"))
+        }
+        Cause::Abort { rank, nid, code } => (nid, format!("PE {rank} called MPI_Abort({code})")),
+        Cause::NoFinalize { rank, nid, code } => {
+            (nid, format!("PE {rank} exited with code {code} without calling MPI_Finalize"))
+        }
+        Cause::Garbage { rank, nid, text } => {
+            (nid, format!("PE {rank} sent what is not PMI-1 on its PMI connection: {text}"))
+        }
+        _ => return None,
+    };
+    Some((*nid, format!("{why}; initiated application termination")))
+}

@@ -1,0 +1,196 @@
+use super::*;
+use proptest::prelude::*;
+
+fn server(alone: bool) -> Pmi {
+    Pmi::new("psched_12_1".into(), 4, "(vector,(0,1,4))".into(), alone, [0, 1])
+}
+
+/// The text of the only answer.
+fn ask(pmi: &mut Pmi, rank: u32, line: &str) -> String {
+    match &pmi.read(rank, format!("{line}\n").as_bytes())[..] {
+        [Effect::Reply(to, text)] if *to == rank => {
+            String::from_utf8(text.to_vec()).expect("ascii").trim_end().to_owned()
+        }
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_conversation_of_an_mpich_rank() {
+    let mut pmi = server(true);
+    for (line, answer) in [
+        (
+            "cmd=init pmi_version=1 pmi_subversion=1",
+            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+        ),
+        ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
+        ("cmd=get_appnum", "cmd=appnum rc=0 appnum=0"),
+        ("cmd=get_universe_size", "cmd=universe_size rc=0 size=4"),
+        ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=psched_12_1"),
+        (
+            "cmd=get kvsname=psched_12_1 key=PMI_process_mapping",
+            "cmd=get_result rc=0 msg=success value=(vector,(0,1,4))",
+        ),
+        ("cmd=put kvsname=psched_12_1 key=P0 value=a=b#c", "cmd=put_result rc=0 msg=success"),
+        ("cmd=get kvsname=psched_12_1 key=P0", "cmd=get_result rc=0 msg=success value=a=b#c"),
+        ("cmd=get kvsname=other key=P0", "cmd=get_result rc=-1 msg=key_not_found value=unknown"),
+        ("cmd=publish_name service=s port=p", "cmd=publish_result rc=-1 msg=not_supported"),
+        ("cmd=finalize", "cmd=finalize_ack rc=0"),
+    ] {
+        assert_eq!(ask(&mut pmi, 0, line), answer);
+    }
+    assert_eq!((pmi.progress(0), pmi.progress(1)), (Progress::Finalized, Progress::Outside));
+}
+
+#[test]
+fn a_barrier_alone_ends_here() {
+    let mut pmi = server(true);
+    assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), []);
+    let out = Bytes::from_static(b"cmd=barrier_out rc=0\n");
+    assert_eq!(
+        pmi.read(0, b"cmd=barrier_in\n"),
+        [Effect::Reply(0, out.clone()), Effect::Reply(1, out)]
+    );
+}
+
+#[test]
+fn a_barrier_across_hosts_carries_what_was_put() {
+    let mut pmi = server(false);
+    ask(&mut pmi, 0, "cmd=put kvsname=psched_12_1 key=P0 value=here");
+    assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), []);
+    assert_eq!(pmi.barrier_under_way(), None);
+    let entry = |k: &str, v: &str| PmiEntry {
+        key: Bytes::copy_from_slice(k.as_bytes()),
+        value: Bytes::copy_from_slice(v.as_bytes()),
+    };
+    let up = vec![entry("P0", "here")];
+    assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), [Effect::BarrierIn(up.clone())]);
+    assert_eq!(pmi.barrier_under_way(), Some(up.clone()));
+    let out = pmi.barrier_out(vec![entry("P0", "here"), entry("P2", "there")]);
+    assert_eq!(out.len(), 2);
+    assert_eq!(pmi.barrier_under_way(), None);
+    assert_eq!(
+        ask(&mut pmi, 1, "cmd=get kvsname=psched_12_1 key=P2"),
+        "cmd=get_result rc=0 msg=success value=there"
+    );
+    // The next barrier carries only what is new.
+    assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), []);
+    assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), [Effect::BarrierIn(vec![])]);
+}
+
+#[test]
+fn spawn_is_refused_after_its_last_block() {
+    let mut pmi = server(true);
+    let block = "mcmd=spawn\nnprocs=1\nexecname=./a b\ntotspawns=2\nspawnssofar=1\nendcmd\n";
+    assert_eq!(pmi.read(0, block.as_bytes()), []);
+    let effects = pmi.read(0, block.replace("sofar=1", "sofar=2").as_bytes());
+    let [Effect::Reply(0, answer), Effect::Notice { rank: 0, .. }] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(&answer[..], b"cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n");
+}
+
+#[test]
+fn abort_has_its_code() {
+    let mut pmi = server(true);
+    let abort = |code| [Effect::Abort { rank: 0, code }];
+    assert_eq!(pmi.read(0, b"cmd=abort exitcode=3\n"), abort(3));
+    assert_eq!(pmi.read(0, b"cmd=abort exitcode=-1\n"), abort(-1));
+    assert_eq!(pmi.read(0, b"cmd=abort\n"), abort(1));
+}
+
+#[test]
+fn garbage_is_named_once_and_harms_nobody_else() {
+    for (bytes, text) in [
+        (&b"hello\n"[..], "\"hello\" is no command"),
+        (b"\n", "\"\" is no command"),
+        (b"cmd=dance\n", "the unknown command \"dance\""),
+        (b"cmd=put key=a\x1b value\n", "\"value\" in a command, where key=value belongs"),
+        (b"cmd=abort exitcode=x\n", "\"x\" where a number belongs"),
+        (b"cmd=\x1b[2J\n", "the unknown command \"\\x1b[2J\""),
+        (b"cmd=barrier_in\ncmd=barrier_in\n", "barrier_in twice without a barrier_out between"),
+    ] {
+        let mut pmi = server(true);
+        assert_eq!(pmi.read(0, bytes), [Effect::Garbage { rank: 0, text: text.into() }]);
+        assert_eq!(pmi.read(0, b"hello\n"), []);
+        assert_eq!(ask(&mut pmi, 1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_refused() {
+    let mut pmi = server(true);
+    let long = "k".repeat(KEY_MAX + 1);
+    assert_eq!(
+        ask(&mut pmi, 0, &format!("cmd=put key={long} value=v")),
+        "cmd=put_result rc=-1 msg=key_too_long"
+    );
+    let long = "v".repeat(VALUE_MAX + 1);
+    assert_eq!(
+        ask(&mut pmi, 0, &format!("cmd=put key=k value={long}")),
+        "cmd=put_result rc=-1 msg=value_too_long"
+    );
+    let endless = vec![b'x'; LINE_MAX + 1];
+    assert!(matches!(&pmi.read(0, &endless)[..], [Effect::Garbage { rank: 0, .. }]));
+}
+
+#[test]
+fn the_space_between_barriers_is_bounded() {
+    let mut pmi = server(true);
+    let value = "v".repeat(VALUE_MAX);
+    let put = |i: usize| format!("cmd=put key={i:04} value={value}");
+    let room = FRESH_MAX / (4 + VALUE_MAX);
+    for i in 0..room {
+        assert_eq!(ask(&mut pmi, 0, &put(i)), "cmd=put_result rc=0 msg=success");
+    }
+    assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=-1 msg=kvs_full");
+    pmi.read(0, b"cmd=barrier_in\n");
+    pmi.read(1, b"cmd=barrier_in\n");
+    assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=0 msg=success");
+}
+
+const LINES: [&str; 10] = [
+    "cmd=init pmi_version=1 pmi_subversion=1\n",
+    "cmd=get_maxes\n",
+    "cmd=put kvsname=psched_12_1 key=a value=b\n",
+    "cmd=get kvsname=psched_12_1 key=a\n",
+    "cmd=barrier_in\n",
+    "mcmd=spawn\nnprocs=2\nendcmd\n",
+    "cmd=finalize\n",
+    "cmd=abort exitcode=7\n",
+    "rubbish\n",
+    "cmd=put key=\n",
+];
+
+proptest! {
+    #[test]
+    fn random_bytes_do_no_harm(chunks in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
+        let mut pmi = server(true);
+        for chunk in &chunks {
+            for effect in pmi.read(0, chunk) {
+                prop_assert!(matches!(effect, Effect::Garbage { rank: 0, .. }), "{effect:?}");
+            }
+        }
+        prop_assert_eq!(ask(&mut pmi, 1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+    }
+
+    #[test]
+    fn where_reads_are_cut_does_not_matter(
+        lines in prop::collection::vec(0..LINES.len(), 0..12),
+        cuts in prop::collection::vec(1usize..20, 1..40),
+    ) {
+        let text: String = lines.iter().map(|i| LINES[*i]).collect();
+        let whole = server(true).read(0, text.as_bytes());
+        let mut pmi = server(true);
+        let (mut rest, mut pieces) = (text.as_bytes(), Vec::new());
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, after) = rest.split_at(rest.len().min(*cut));
+            pieces.extend(pmi.read(0, piece));
+            rest = after;
+        }
+        prop_assert_eq!(whole, pieces);
+    }
+}

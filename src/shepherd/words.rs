@@ -1,0 +1,79 @@
+//! What goes into a [`super::Shepherd`] and what comes out.
+
+use crate::apteam::ending::{PeEnd, Usage};
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::machine::Nid;
+use bytes::Bytes;
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// apinit is there.
+    Connected,
+    /// It is gone.
+    Disconnected,
+    /// It says this.
+    Frame(ToShepherd),
+    /// This PE has been executed and stands still before user code.
+    Stopped { rank: u32 },
+    /// This one can't be: `text` names the file and the cure. Also when it could not be forked.
+    ExecFailed { rank: u32, errno: i32, text: String },
+    /// A PE has been reaped. Everything that it said over PMI has been reported before.
+    PeEnded { rank: u32, end: PeEnd, usage: Usage },
+    /// There is no child, and PEs have been forked.
+    NoChildLeft,
+    /// So many processes were alive when [`Action::SignalLeft`] was done.
+    LeftFound(u32),
+    /// Bytes on a PE's PMI connection.
+    Pmi { rank: u32, data: Bytes },
+    /// A PE wrote this.
+    Output { rank: u32, stderr: bool, data: Bytes },
+    /// Nothing more comes from there.
+    OutputEof { rank: u32, stderr: bool },
+    /// PE 0's stdin has taken so many more bytes.
+    StdinWritten(u64),
+    /// PE 0 has closed its stdin.
+    StdinClosed,
+    /// The time that was asked for has come.
+    Tick,
+    /// Whoever keeps this instance alive is gone, or the shepherd was told to end (SIGTERM).
+    LifelineGone,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fork and execute the PEs, each to stop before user code.
+    Fork(Box<HostLaunch>),
+    /// Let all PEs go.
+    Go,
+    /// Send a signal to the process group of each PE that has not ended.
+    Signal(i32),
+    /// Send a signal to every process that descends from the shepherd; answered by
+    /// [`Happening::LeftFound`].
+    SignalLeft(i32),
+    /// KILL every process that descends from the shepherd.
+    KillEverything,
+    /// Tell apinit.
+    Send(FromShepherd),
+    /// Tell apinit, as a [`FromShepherd::Notice`]: `[NID 00002] DATE Apid 12: text`, the date being
+    /// the shell's to fill in.
+    Notice { nid: Nid, text: String },
+    /// End the connection: what came on it is not to be made sense of.
+    Hangup,
+    /// Answer a PE on its PMI connection.
+    PmiSend { rank: u32, data: Bytes },
+    /// Close a PE's PMI connection.
+    PmiClose { rank: u32 },
+    /// Read the PEs' output, or let it wait in their pipes.
+    ReadOutput(bool),
+    /// For PE 0's stdin, in order.
+    WriteStdin(Bytes),
+    /// Close PE 0's stdin once all of that is written.
+    CloseStdin,
+    /// Report [`Happening::Tick`] at this time; `None`: not at all. Replaces the one before.
+    SetTimer(Option<u64>),
+    /// It is over.
+    Exit,
+}

@@ -1,0 +1,271 @@
+//! Launching: where PEs are, what they see, what comes back.
+
+use crate::support::*;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+#[test]
+fn ranks_are_on_their_nodes() {
+    let instance = instance(4, 2);
+    let run = instance.aprun(words("-q -n 8 -N 2 --dry-run true")).expect(0);
+    assert_eq!(run.out().lines().filter(|l| !l.trim().is_empty()).count(), 9, "{}", run.out());
+    assert!(instance.apstat("--history")["history"].as_array().expect("a list").is_empty());
+    // %n is the NID.
+    let directory = instance.directory();
+    let pattern = directory.join("%a.%n.%r");
+    let pattern = pattern.to_str().expect("text");
+    let options = format!("-q -n 6 -N 2 --output {pattern}");
+    let run = instance.script(&options, "echo $ALPS_APP_PE").expect(0);
+    assert_eq!(run.out(), "");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .expect("there")
+        .map(|e| e.expect("read").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    let apid: u64 = names[0].split('.').next().expect("three parts").parse().expect("a number");
+    let layout: Vec<(u64, u64)> = names
+        .iter()
+        .map(|n| {
+            let parts: Vec<u64> = n.split('.').map(|p| p.parse().expect("a number")).collect();
+            assert_eq!(parts[0], apid);
+            (parts[1], parts[2])
+        })
+        .collect();
+    let first = layout[0].0;
+    let expected: Vec<(u64, u64)> = (0..6).map(|rank| (first + rank / 2, rank)).collect();
+    assert_eq!(layout, expected);
+    for name in &names {
+        let text = std::fs::read_to_string(directory.join(name)).expect("there");
+        assert_eq!(text.trim(), name.rsplit('.').next().expect("the rank"));
+    }
+}
+
+#[test]
+fn pes_see_who_they_are() {
+    let instance = instance(2, 4);
+    let script = "echo $ALPS_APP_PE $ALPS_APP_DEPTH $ALPS_APP_ID $PMI_RANK $PMI_SIZE $X";
+    let mut command = instance.command("aprun", words("-q -n 3 -d 2 -e X=given sh -c"));
+    let run = run(command.arg(script).env("X", "inherited")).expect(0);
+    let expected: Vec<String> = (0..3).map(|r| format!("{r} 2 1 {r} 3 given")).collect();
+    assert_eq!(run.sorted(), expected);
+}
+
+#[test]
+fn directory_umask_and_limits_are_the_callers() {
+    let instance = instance(1, 1);
+    let directory = instance.directory();
+    let script = "umask 027; ulimit -S -c 0; exec \"$0\" -q sh -c 'pwd; umask; ulimit -S -c'";
+    let mut command = instance.command("sh", ["-c", script]);
+    command.arg(instance.bins.join("aprun")).current_dir(&directory);
+    let run = run(&mut command).expect(0);
+    assert_eq!(run.out(), format!("{}\n0027\n0\n", directory.display()));
+}
+
+/// The processors of each PE of an application, as the kernel has them.
+fn affinities(run: &Run) -> Vec<BTreeSet<u32>> {
+    let mut lines = run.sorted();
+    lines.sort_by_key(|l| l.split(':').next().and_then(|r| r.trim().parse::<u32>().ok()));
+    lines.iter().map(|l| cpu_list(l.rsplit(char::is_whitespace).next().expect("a word"))).collect()
+}
+
+fn cpu_list(text: &str) -> BTreeSet<u32> {
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',') {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(a.parse::<u32>().expect("a number")..=b.parse::<u32>().expect("a number"));
+    }
+    cpus
+}
+
+#[test]
+fn each_pe_is_bound_to_its_own_processors() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("there");
+    let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).expect("there");
+    let allowed = cpu_list(allowed);
+    let instance = instance(2, 2);
+    let script = "grep Cpus_allowed_list /proc/self/status";
+    let bound = affinities(&instance.script("-q -n 4 --label", script).expect(0));
+    assert_eq!(bound.len(), 4);
+    assert!(bound.iter().all(|cpus| cpus.len() == 1 && cpus.is_subset(&allowed)), "{bound:?}");
+    // No two share one while another is free; beyond that by turns.
+    let used: BTreeSet<u32> = bound.iter().flatten().copied().collect();
+    assert_eq!(used.len(), allowed.len().min(4).min(real_cores(&allowed)), "{bound:?}");
+    let free = affinities(&instance.script("-q -n 2 -cc none --label", script).expect(0));
+    assert!(free.iter().all(|cpus| *cpus == allowed), "{free:?}");
+    let deep = affinities(&instance.script("-q -n 1 -d 2 --label", script).expect(0));
+    assert_eq!(deep[0].len(), 2.min(real_cores(&allowed)), "{deep:?}");
+}
+
+/// Cores among these processors, siblings counted once.
+fn real_cores(allowed: &BTreeSet<u32>) -> usize {
+    let siblings = |cpu: &u32| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).unwrap_or_else(|_| cpu.to_string())
+    };
+    allowed.iter().map(siblings).collect::<BTreeSet<String>>().len()
+}
+
+#[test]
+fn stdin_goes_to_pe_0() {
+    let instance = instance(1, 2);
+    let mut command = instance.command("aprun", words("-q -n 2 --label sh -c"));
+    command.arg("cksum").stdin(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let mut stdin = running.child.stdin.take().expect("piped");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&sent).expect("taken"));
+    let run = running.wait(BOUND).expect(0);
+    writer.join().expect("written");
+    let mut own = std::process::Command::new("cksum");
+    let mut own = own.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cksum");
+    own.stdin.take().expect("piped").write_all(&bytes).expect("taken");
+    let own = String::from_utf8(own.wait_with_output().expect("ended").stdout).expect("text");
+    let mut expected = vec![format!("0: {}", own.trim()), "1: 4294967295 0".to_owned()];
+    expected.sort();
+    assert_eq!(run.sorted(), expected);
+}
+
+#[test]
+fn a_closed_stdin_is_an_empty_one() {
+    let instance = instance(1, 1);
+    let mut command = instance.command("sh", ["-c", "exec \"$0\" -q wc -c <&-"]);
+    let run = run(command.arg(instance.bins.join("aprun"))).expect(0);
+    assert_eq!(run.out().trim(), "0");
+}
+
+#[test]
+fn big_output_is_complete_and_whole() {
+    let instance = instance(1, 2);
+    // 2 x 8 MB, in lines; -T keeps each whole.
+    let script = "r=$ALPS_APP_PE; yes $r$r$r$r$r$r$r$r$r$r$r$r$r$r$r | head -n 500000";
+    let run = instance.script("-q -n 2 -T", script).expect(0);
+    assert_eq!(run.stdout.len(), 2 * 500_000 * 16);
+    let mut counts = [0, 0];
+    for line in run.stdout.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+        match line {
+            b"000000000000000" => counts[0] += 1,
+            b"111111111111111" => counts[1] += 1,
+            other => panic!("a torn line: {}", String::from_utf8_lossy(other)),
+        }
+    }
+    assert_eq!(counts, [500_000, 500_000]);
+    // Bytes of any kind, unlabelled, in order.
+    let run = instance.script("-q", "seq 1 400000; printf 'no newline\\377'").expect(0);
+    let mut expected: Vec<u8> = (1..=400_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    expected.extend(b"no newline\xff");
+    assert!(run.stdout == expected, "{} bytes", run.stdout.len());
+}
+
+#[test]
+fn stdout_and_stderr_stay_apart() {
+    let instance = instance(1, 2);
+    let run = instance.script("-q -n 2 --label", "echo out; echo err >&2").expect(0);
+    assert_eq!(run.sorted(), ["0: out", "1: out"]);
+    let mut errors: Vec<&str> = run.stderr.lines().collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["0: err", "1: err"]);
+    let directory = instance.directory();
+    let file = directory.join("all");
+    let file = file.to_str().expect("text");
+    let options = format!("-q --output {file} --error {file}");
+    let run = instance.script(&options, "echo out; echo err >&2").expect(0);
+    assert_eq!((run.out(), run.stderr), (String::new(), String::new()));
+    let text = std::fs::read_to_string(file).expect("made");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["err", "out"]);
+}
+
+#[test]
+fn all_go_together_or_none() {
+    let instance = instance(1, 2);
+    let directory = instance.directory();
+    // Its interpreter goes away between the posting and the launch: the machine is full meanwhile.
+    let long = instance.start_script("-q -n 2", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0];
+    let (interpreter, script) = (directory.join("interpreter"), directory.join("script"));
+    std::fs::copy("/bin/sh", &interpreter).expect("copied");
+    let text =
+        format!("#!{}\ntouch {}/ran.$ALPS_APP_PE\n", interpreter.display(), directory.display());
+    std::fs::write(&script, text).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("executable");
+    let mut command = instance.command("aprun", ["-q", "-n", "2"]);
+    let waits = Running::start(command.arg(&script));
+    instance.wait_for("posted", 1);
+    std::fs::remove_file(&interpreter).expect("there");
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+    let run = waits.wait(BOUND);
+    assert!([126, 127].contains(&run.status), "{}: {}", run.status, run.stderr);
+    assert!(run.stderr.contains("script"), "{}", run.stderr);
+    let ran = std::fs::read_dir(&directory).expect("there").flatten();
+    assert_eq!(ran.filter(|e| e.file_name().to_string_lossy().starts_with("ran")).count(), 0);
+}
+
+#[test]
+fn an_executable_changed_since_the_posting_is_refused() {
+    let instance = instance(1, 1);
+    let program = instance.directory().join("program");
+    std::fs::copy("/bin/true", &program).expect("copied");
+    let long = instance.start_script("-q", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0];
+    let mut command = instance.command("aprun", ["-q"]);
+    let waits = Running::start(command.arg(&program));
+    instance.wait_for("posted", 1);
+    let before = std::fs::metadata(&program).expect("there").ino();
+    std::fs::remove_file(&program).expect("there");
+    std::fs::copy("/bin/false", &program).expect("copied");
+    assert!(std::fs::metadata(&program).expect("there").len() > 0 && before > 0);
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+    let run = waits.wait(BOUND);
+    assert!([125, 126].contains(&run.status), "{}: {}", run.status, run.stderr);
+    assert!(run.stderr.contains("changed"), "{}", run.stderr);
+}
+
+#[test]
+fn two_apinits_are_one_machine() {
+    let instance = Plan::new().nodes(4, 1).arg("--apinits").arg("2").start();
+    let run = instance.script("-q -n 4 --label", "echo $ALPS_APP_PE").expect(0);
+    assert_eq!(run.sorted(), ["0: 0", "1: 1", "2: 2", "3: 3"]);
+    instance.script("-q -n 4", "[ $ALPS_APP_PE != 3 ] || exit 4").expect(4);
+    // A death on one host ends the PEs of the other.
+    let run = instance.script("-n 4", "[ $ALPS_APP_PE != 3 ] || kill -SEGV $$; exec sleep 1000");
+    run.expect(139).says("[NID 00003]").says("PE 3 died: Segmentation fault");
+    instance.wait_until_free();
+    // stdin, and a lot of output from both.
+    let run = instance.script("-q -n 4", "seq 1 100000 | md5sum; seq 1 200000").expect(0);
+    assert_eq!(run.out().lines().count(), 4 * 200_001);
+}
+
+#[test]
+fn mpirun_is_the_same_program() {
+    let instance = instance(1, 2);
+    let run = instance.run("mpirun", ["-np", "2", "echo", "x"]).expect(0);
+    assert_eq!(run.out(), "x\nx\n");
+}
+
+#[test]
+fn a_slow_reader_delays_no_one_else() {
+    let instance = instance(1, 2);
+    // Nobody reads: the pipe fills, then the window, then the PE stops.
+    let mut command = instance.command("aprun", words("-q sh -c"));
+    command.arg("seq 1 3000000").stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut slow = command.spawn().expect("started");
+    let mut stdout = slow.stdout.take().expect("piped");
+    instance.wait_for("running", 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(slow.try_wait().expect("asked").is_none(), "the output went nowhere");
+    let quick = instance.script("-q", "seq 1 100000").expect(0);
+    assert_eq!(quick.out().lines().count(), 100_000);
+    let mut all = Vec::new();
+    std::io::Read::read_to_end(&mut stdout, &mut all).expect("read");
+    let expected: Vec<u8> = (1..=3_000_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    assert!(all == expected, "{} bytes of {}", all.len(), expected.len());
+    assert!(slow.wait().expect("ended").success());
+}

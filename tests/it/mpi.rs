@@ -1,0 +1,111 @@
+//! MPI programs, as Debian's mpicc.mpich builds them.
+
+use crate::support::mpi::program;
+use crate::support::*;
+
+/// An instance and a program in a place that its user can reach.
+fn built(test: &str, name: &str) -> Option<String> {
+    Some(program(test, name)?.to_str().expect("text").to_owned())
+}
+
+#[test]
+fn a_ring_and_a_sum() {
+    let Some(ring) = built("mpi::a_ring_and_a_sum", "ring") else { return };
+    let instance = instance(2, 2);
+    for options in ["-n 1", "-n 2", "-n 4", "-n 3 -N 2"] {
+        let run = instance.aprun(words(&format!("-q {options}")).chain([ring.as_str()])).expect(0);
+        let n: u32 = words(options).nth(1).expect("a width").parse().expect("a number");
+        let expected: Vec<String> = (0..n)
+            .map(|r| format!("rank {r} of {n} appnum 0 sum {} shared {n}", n * (n + 1) / 2))
+            .collect();
+        assert_eq!(run.sorted(), expected, "{options}");
+    }
+}
+
+#[test]
+fn a_ring_across_two_apinits() {
+    let Some(ring) = built("mpi::a_ring_across_two_apinits", "ring") else { return };
+    let instance = Plan::new().nodes(4, 1).arg("--apinits").arg("2").start();
+    let run = instance.aprun(["-q", "-n", "4", &ring]).expect(0);
+    // One host: all four share memory.
+    let expected: Vec<String> =
+        (0..4).map(|r| format!("rank {r} of 4 appnum 0 sum 10 shared 4")).collect();
+    assert_eq!(run.sorted(), expected);
+}
+
+#[test]
+fn an_abort_is_the_status() {
+    let Some(abort) = built("mpi::an_abort_is_the_status", "abort") else { return };
+    let instance = instance(1, 2);
+    for (code, status) in [("3", 3), ("0", 1), ("256", 1), ("259", 3)] {
+        let run = instance.aprun(["-n", "2", &abort, code]).expect(status);
+        run.says(&format!("called MPI_Abort({code})"));
+        instance.wait_until_free();
+    }
+}
+
+#[test]
+fn an_exit_without_finalize_ends_it() {
+    let Some(leave) = built("mpi::an_exit_without_finalize_ends_it", "leave") else { return };
+    let instance = instance(1, 2);
+    for (code, status) in [("0", 1), ("5", 5)] {
+        let run = instance.aprun(["-n", "2", &leave, code]).expect(status);
+        run.says("without calling MPI_Finalize");
+        instance.wait_until_free();
+    }
+}
+
+#[test]
+fn spawning_is_refused_clearly() {
+    let Some(spawn) = built("mpi::spawning_is_refused_clearly", "spawn") else { return };
+    let instance = instance(1, 2);
+    let run = instance.aprun(["-q", "-n", "1", &spawn]);
+    assert_ne!(run.status, 0);
+    assert!(run.stderr.to_lowercase().contains("spawn"), "{}", run.stderr);
+    instance.wait_until_free();
+}
+
+#[test]
+fn garbage_ends_that_application_and_nothing_else() {
+    let instance = instance(1, 2);
+    let other = instance.start_script("-q", "sleep 2; echo fine");
+    instance.wait_for("running", 1);
+    for garbage in
+        ["cmd=nonsense x=1", "\\377\\377\\377", "cmd=init pmi_version=99", "cmd=put kvsname=\\001"]
+    {
+        let script = format!("eval \"printf '{garbage}\\n' >&$PMI_FD\"; exec sleep 1000");
+        let mut command = instance.command("aprun", ["-n", "1", "bash", "-c"]);
+        let run = run(command.arg(&script)).expect(1);
+        assert!(run.stderr.contains("PMI"), "{garbage}: {}", run.stderr);
+    }
+    assert_eq!(other.wait(BOUND).expect(0).out(), "fine\n");
+}
+
+#[test]
+fn without_pmi_each_is_a_world_of_its_own() {
+    let Some(ring) = built("mpi::without_pmi_each_is_a_world_of_its_own", "ring") else { return };
+    let instance = instance(1, 2);
+    let run = instance.aprun(["-q", "--pmi=none", "-n", "2", &ring]).expect(0);
+    let line = "rank 0 of 1 appnum 0 sum 1 shared 1";
+    // A singleton may have no appnum at all.
+    assert!(
+        run.sorted().iter().all(|l| l.replace("appnum -1", "appnum 0") == line),
+        "{}",
+        run.out()
+    );
+    assert_eq!(run.sorted().len(), 2);
+}
+
+#[test]
+fn an_ordinary_users_ranks_meet() {
+    let name = "mpi::an_ordinary_users_ranks_meet";
+    let Some(ring) = program(name, "ring") else { return };
+    if !is_root() {
+        return skip(name, "only root can become another user");
+    }
+    let instance = Plan::new().nodes(2, 1).as_user().start();
+    let own = instance.directory().join("ring");
+    std::fs::copy(ring, &own).expect("copied");
+    let run = instance.aprun(["-q", "-n", "2", own.to_str().expect("text")]).expect(0);
+    assert_eq!(run.sorted().len(), 2, "{}", run.out());
+}

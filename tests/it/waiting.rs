@@ -1,0 +1,162 @@
+//! Postings that wait, and why.
+
+use crate::support::*;
+
+#[test]
+fn a_full_machine_says_why() {
+    let instance = instance(2, 2);
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let holder = instance.wait_for("running", 1)[0];
+    let run = instance.script("-q -n 2 --immediate", "true").expect(125);
+    assert!(run.stderr.contains(&format!("application {holder}")), "{}", run.stderr);
+    assert!(instance.apids("posted").is_empty());
+    let waits = instance.start_script("-q -n 2", "echo done");
+    let waiting = instance.wait_for("posted", 1)[0];
+    let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
+    let text = why.out();
+    assert!(text.contains("State:") && text.contains("posted"), "{text}");
+    assert!(text.contains("Obstacle:"), "{text}");
+    assert!(text.contains(&format!("application {holder}")), "{text}");
+    // The same words in the list of those that wait.
+    let pending = instance.apstat("-p");
+    let words = pending["pending"][0]["why"].as_str().expect("words").to_owned();
+    let obstacle = instance.apstat(&format!("--why {waiting}"));
+    assert!(words.starts_with(obstacle["obstacle"].as_str().expect("words")), "{words}");
+    // What still fits starts at once, past it.
+    instance.script("-q -n 1 --immediate", "true").expect(0);
+    instance.run("apkill", ["-9", &holder.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+    assert_eq!(waits.wait(BOUND).expect(0).out(), "done\ndone\n");
+    let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
+    assert!(why.out().contains("ended"), "{}", why.out());
+    instance.run("apstat", ["--why", "4711"]).expect(1).says("no application 4711");
+}
+
+#[test]
+fn the_impossible_is_refused_with_the_largest_possible() {
+    let instance = instance(4, 2);
+    let run = instance.script("-q -n 1000", "true").expect(125);
+    assert!(run.stderr.contains("8 PEs") && run.stderr.contains("-n 8"), "{}", run.stderr);
+    instance.script("-q -n 5 -N 1", "true").expect(125).says("4 PEs");
+    instance.script("-q -d 3", "true").expect(125).says("-d 2");
+    let run = instance.aprun(words("-q -n 1000 --dry-run true")).expect(125);
+    assert!(run.stderr.contains("8 PEs"), "{}", run.stderr);
+    assert!(instance.apstat("-a")["applications"].as_array().expect("a list").is_empty());
+}
+
+#[test]
+fn postings_go_in_order_of_arrival() {
+    let instance = instance(1, 1);
+    let long = instance.start_script("-q", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let file = instance.directory().join("order");
+    let script = format!("echo $ALPS_APP_ID >> {}", file.display());
+    let waits: Vec<Running> = (0..4)
+        .map(|i| {
+            let running = instance.start_script("-q", &script);
+            instance.wait_for("posted", i + 1);
+            running
+        })
+        .collect();
+    instance.run("apkill", ["-9", &apid]).expect(0);
+    long.wait(BOUND).expect(137);
+    for running in waits {
+        running.wait(BOUND).expect(0);
+    }
+    let text = std::fs::read_to_string(file).expect("written");
+    let order: Vec<u64> = text.lines().map(|l| l.parse().expect("a number")).collect();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert_eq!(order.len(), 4);
+    assert_eq!(order, sorted);
+}
+
+#[test]
+fn a_waiting_posting_is_not_passed_over_for_ever() {
+    let base = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a base");
+    let config = base.path().join("psched.yaml");
+    let text = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
+                variables:\n  passed_over_max: 3\n";
+    std::fs::write(&config, text).expect("written");
+    let instance = Plan::new().arg("--config").arg(&config).start();
+    let long = instance.start_script("-q -n 1", "exec sleep 1000");
+    let holder = instance.wait_for("running", 1)[0].to_string();
+    let wide = instance.start_script("-q -n 2", "true");
+    instance.wait_for("posted", 1);
+    // Three may pass; the fourth may not, though there is room.
+    for _ in 0..3 {
+        instance.script("-q -n 1 --immediate", "true").expect(0);
+        instance.wait_for("running", 1);
+    }
+    instance.script("-q -n 1 --immediate", "true").expect(125);
+    instance.run("apkill", ["-9", &holder]).expect(0);
+    long.wait(BOUND).expect(137);
+    wide.wait(BOUND).expect(0);
+    instance.script("-q -n 1 --immediate", "true").expect(0);
+}
+
+#[test]
+fn a_stopped_front_end_gets_its_turn_when_it_goes_on() {
+    let instance = instance(1, 1);
+    let long = instance.start_script("-q", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let waits = instance.start_script("-q", "echo done");
+    instance.wait_for("posted", 1);
+    waits.signal(19);
+    instance.run("apkill", ["-9", &apid]).expect(0);
+    long.wait(BOUND).expect(137);
+    instance.wait_for("placed", 1);
+    // Its place is kept for it: no one else has it.
+    instance.script("-q --immediate", "true").expect(125);
+    waits.signal(18);
+    assert_eq!(waits.wait(BOUND).expect(0).out(), "done\n");
+}
+
+#[test]
+fn the_events_of_an_application() {
+    let instance = instance(1, 1);
+    instance.script("-q", "exit 3").expect(3);
+    let events = instance.apstat("--events 1");
+    let names: Vec<&str> = events["events"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|e| e["event"].as_str())
+        .collect();
+    for name in ["posted", "placed", "ended"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let text = instance.run("apstat", ["--events", "1"]).expect(0).out();
+    assert_eq!(text.lines().count(), names.len() + 1, "{text}");
+    instance.run("apstat", ["--events", "99"]).expect(1);
+}
+
+#[test]
+fn json_says_what_the_tables_say() {
+    let instance = instance(2, 2);
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0];
+    let text = instance.run("apstat", ["-a", "-n"]).expect(0).out();
+    let all = instance.apstat("-a -n");
+    let row = &all["applications"][0];
+    assert_eq!(
+        (row["apid"].as_u64(), row["pes"].as_u64(), row["nodes"].as_u64()),
+        (Some(apid), Some(3), Some(2))
+    );
+    assert!(text.starts_with("Total placed applications: 1\nApid ResId User"), "{text}");
+    assert!(text.contains("Compute node summary"), "{text}");
+    assert_eq!(all["nodes"][0]["apids"][0], apid);
+    assert_eq!(all["summary"][0]["config"], 2);
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+}
+
+#[test]
+fn apstat_watches() {
+    let instance = instance(1, 1);
+    let running = Running::start(&mut instance.command("apstat", ["-w"]));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    running.signal(2);
+    let run = running.wait(BOUND).expect(0);
+    assert!(run.out().matches("Total placed applications: 0").count() >= 2, "{}", run.out());
+}
