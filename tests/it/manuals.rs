@@ -1,1 +1,120 @@
-//! later
+//! Each command has a page, and the page has the flags that the command knows, no more, no fewer.
+
+use crate::support::binaries;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// What --help prints, on either stream.
+fn help(arguments: &[&str]) -> String {
+    let program = binaries().join(arguments[0]);
+    let output =
+        Command::new(program).args(&arguments[1..]).arg("--help").output().expect("it runs");
+    String::from_utf8(output.stdout).expect("text")
+        + &String::from_utf8(output.stderr).expect("text")
+}
+
+/// Flags in what --help prints: those at the beginnings of lines, and those of a usage in brackets.
+fn flags_of_help(text: &str) -> BTreeSet<String> {
+    let mut flags = BTreeSet::new();
+    let usage_alone = !text.lines().any(|l| l.trim_start().starts_with('-'));
+    for line in text.lines() {
+        let line = line.trim_start();
+        if line.starts_with('-') {
+            flags.extend(flags_of_words(line));
+        } else if usage_alone && line.starts_with("usage:") {
+            let words = line.split_whitespace().map(|w| w.trim_matches(['[', ']']));
+            flags.extend(words.filter(|w| w.starts_with("--")).map(str::to_owned));
+        }
+    }
+    flags
+}
+
+/// The flags with which a line begins: `-n, --pes PES  the width`.
+fn flags_of_words(line: &str) -> Vec<String> {
+    let words = line.split_whitespace().take_while(|w| w.starts_with('-'));
+    words
+        .map(|w| w.trim_end_matches(',').split(['=', '[']).next().unwrap_or(w).to_owned())
+        .collect()
+}
+
+/// Flags in a page: those with which a tagged paragraph begins.
+fn flags_of_page(text: &str) -> BTreeSet<String> {
+    let mut flags = BTreeSet::new();
+    let mut tag = false;
+    for line in text.lines() {
+        if tag && let Some((".B" | ".BR" | ".BI" | ".RB", words)) = line.split_once(' ') {
+            let words = words.replace("\\-", "-").replace("\\fI", "").replace("\\fR", "");
+            flags.extend(flags_of_words(words.trim_start_matches('"')));
+        }
+        tag = line.starts_with(".TP") || (tag && line.starts_with(".TQ"));
+    }
+    flags
+}
+
+#[track_caller]
+fn check(page: &str, commands: &[&[&str]]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(page);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {e}"));
+    let known: BTreeSet<String> = commands.iter().flat_map(|c| flags_of_help(&help(c))).collect();
+    let written = flags_of_page(&text);
+    let missing: Vec<_> = known.difference(&written).collect();
+    assert!(missing.is_empty(), "{page} does not have {missing:?}");
+    let unknown: Vec<_> = written.difference(&known).collect();
+    assert!(unknown.is_empty(), "{page} has {unknown:?}, which the command does not know");
+    assert!(!known.is_empty(), "{page}: nothing was compared");
+}
+
+#[test]
+fn psched_8() {
+    check("psched.8", &[&["psched"], &["psched", "start"]]);
+}
+
+#[test]
+fn apinit_8() {
+    check("apinit.8", &[&["apinit"]]);
+}
+
+#[test]
+fn apshepherd_8() {
+    check("apshepherd.8", &[&["apshepherd"]]);
+}
+
+#[test]
+fn aprun_1() {
+    check("aprun.1", &[&["aprun"]]);
+}
+
+#[test]
+fn apstat_1() {
+    check("apstat.1", &[&["apstat"]]);
+}
+
+#[test]
+fn apkill_1() {
+    check("apkill.1", &[&["apkill"]]);
+}
+
+/// mpirun is aprun; its page tells the one flag that is its own, and sends the reader to aprun(1).
+#[test]
+fn mpirun_1() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/mpirun.1");
+    let text = std::fs::read_to_string(path).expect("there");
+    assert!(text.contains("\\-np") && text.contains("aprun"), "{text}");
+    let own: BTreeSet<String> = flags_of_help(&help(&["mpirun"]))
+        .difference(&flags_of_help(&help(&["aprun"])))
+        .cloned()
+        .collect();
+    assert_eq!(own, BTreeSet::from(["-np".to_owned()]));
+}
+
+#[test]
+fn flags_are_found() {
+    let set = |words: &str| words.split(' ').map(str::to_owned).collect::<BTreeSet<String>>();
+    let help = "Usage: x\n  -a, --all\n     All of them -b\n      --history [<N>]\n  -cc, --bind cpu|none\n";
+    assert_eq!(flags_of_help(help), set("-a --all --history -cc --bind"));
+    assert_eq!(flags_of_help("usage: x A --listen FD [--to FD,...]\n"), set("--listen --to"));
+    let page =
+        ".TP\n.B \\-a, \\-\\-all\nAll but\n.B \\-x\n.TP\n.BI \\-\\-history \" N\"\n.TP\n.B x\n";
+    assert_eq!(flags_of_page(page), set("-a --all --history"));
+}

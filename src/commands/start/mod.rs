@@ -70,13 +70,13 @@ const STATUS_FAILED: u8 = 125;
 )]
 pub struct StartArgs {
     /// So many nodes, NIDs from 0 [default: one for each NUMA domain of this machine]
-    #[arg(long, value_name = "N", value_parser = count::<{ layout::NODES_MAX }>)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count::<{ layout::NODES_MAX }>)]
     pub nodes: Option<u32>,
     /// Processors of each node [default: the larger of 2 and real cores / N]
-    #[arg(long, value_name = "P", value_parser = count::<{ layout::PROCESSORS_MAX }>)]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = count::<{ layout::PROCESSORS_MAX }>)]
     pub processors: Option<u32>,
     /// So many apinit processes, between which the nodes are split
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = count::<{ layout::NODES_MAX }>)]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 1, value_parser = count::<{ layout::NODES_MAX }>)]
     pub apinits: u32,
     /// A psched.yaml of your own instead; its listening and state are not used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors"])]
@@ -85,7 +85,7 @@ pub struct StartArgs {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// What to run, with its arguments
-    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "CMD", last = true)]
     pub command: Vec<OsString>,
 }
 

@@ -344,7 +344,8 @@ impl Instance {
 
     /// A command of psched, as the instance's user, without its socket.
     fn bare(&self, name: &str) -> Command {
-        let program = if name.contains('/') { name.into() } else { self.bins.join(name) };
+        let own = self.bins.join(name);
+        let program = if own.is_file() { own } else { name.into() };
         let mut command = if self.user {
             let mut command = Command::new("setpriv");
             let uid = USER.to_string();
