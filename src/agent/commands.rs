@@ -140,11 +140,17 @@ impl Agent {
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
         let Found { place, going_ns, hello, front } = found;
         let key = place.key;
-        let Some(index) = own_index(&place.hosts, &self.me.nids) else { return };
-        let nids = own_nids(&place, &self.me.nids);
-        if self.apps.contains_key(&key) || self.apps.len() >= APPLICATIONS_MAX {
+        if self.apps.contains_key(&key) {
             return;
         }
+        let nids = own_nids(&place, &self.me.nids);
+        let index = own_index(&place.hosts, &self.me.nids).filter(|_| !nids.is_empty());
+        let Some(index) = index else {
+            // apinit has been started with other nodes: what is on the old ones is nobody's.
+            out.push(Action::KillGroups { key, shepherd: true });
+            out.push(Action::Remove(key));
+            return;
+        };
         let mut app = App::new(place, index, nids, 0);
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));

@@ -390,6 +390,7 @@ impl Agent {
             return;
         };
         let Some(app) = self.apps.get_mut(&key).filter(|a| a.front == Front::Open(conn)) else {
+            out.push(Action::CloseFront(conn));
             return;
         };
         let watched = attached.watched && app.head();

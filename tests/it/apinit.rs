@@ -779,6 +779,52 @@ async fn a_front_end_is_killed() {
 }
 
 #[tokio::test]
+async fn a_front_end_is_killed_while_apinit_is_away() {
+    let mut instance = Instance::new().await;
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+    let mut first = Apinit::start_with(&instance, "0", &read, None);
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 1);
+    link.place(&place).await;
+    let mut front = front_process(&instance.apinit_socket(0), "12.1", "exec sleep 1000", None);
+    loop {
+        if link.report().await == Report::Running(place.key) {
+            break;
+        }
+    }
+    // Stopped, so that it does not notice.
+    first.signal(nix::sys::signal::Signal::SIGSTOP);
+    front.kill().expect("it is there");
+    front.wait().expect("it is a child");
+    first.signal(nix::sys::signal::Signal::SIGKILL);
+    first.exit().await;
+    let second = Apinit::start_with(&instance, "0", &read, Some(write));
+    let mut link = instance.link().await;
+    assert_eq!(link.ended().await.first.map(|d| d.cause), Some(Cause::FrontGone));
+    link.acknowledge(place.key).await;
+    second.end().await;
+}
+
+#[tokio::test]
+async fn every_byte_of_much_output_arrives() {
+    const BYTES: u64 = 24 << 20;
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 2);
+    link.place(&place).await;
+    let script = format!("head -c {} /dev/zero | tr '\\0' $PMI_RANK", BYTES / 2);
+    let mut front = Front::launch(&instance.apinit_socket(0), place.key, &script).await;
+    front.until_going().await;
+    front.until_done().await;
+    let of = |c: u8| front.output.bytes().filter(|b| *b == c).count() as u64;
+    assert_eq!((front.had[&0], of(b'0'), of(b'1')), (BYTES, BYTES / 2, BYTES / 2));
+    assert_eq!(link.ended().await.ends, exits(0, 2));
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
 async fn an_application_runs_as_its_owner() {
     if !nix::unistd::getuid().is_root() {
         eprintln!("skipped: an_application_runs_as_its_owner (only root can be somebody else)");

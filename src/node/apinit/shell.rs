@@ -1,21 +1,23 @@
 //! The one task: events in, the agent, actions out.
 
-use super::attach::{Front, next_conn, wait_for_end};
+mod apps;
+
+use super::attach::Front;
 use super::link::{self, Link};
 use super::peers::Peer;
-use super::runtime::{AppDirectory, Process, Runtime};
-use super::shepherds::{self, Making, Shepherd};
-use super::{Options, Paths, host, marker, now_ns};
-use crate::agent::{Action, Agent, Conn, Found, GroupsOwner, Happening, Me};
+use super::runtime::{Process, Runtime};
+use super::shepherds::Shepherd;
+use super::{Options, Paths, host, now_ns};
+use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::Key;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
-use crate::machine::Nid;
-use crate::node::groups::{AppGroups, Groups};
+use crate::node::groups::Groups;
 use crate::rpc::listen::Peer as Caller;
 use crate::rpc::pb;
 use anyhow::Context;
+use apps::App;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -28,8 +30,6 @@ use tokio::task::JoinSet;
 
 /// Events that may wait: who tells more is held back.
 const EVENTS: usize = 512;
-/// How long groups are waited for before more is done about what is in them.
-const EMPTY_WAIT: Duration = Duration::from_secs(1);
 /// How long a shepherd may take to go home.
 const GO_HOME: Duration = Duration::from_secs(5);
 
@@ -66,21 +66,6 @@ pub(super) enum Ending {
     Everything,
 }
 
-/// What there is of one application.
-#[derive(Debug)]
-struct App {
-    directory: AppDirectory,
-    groups: Option<AppGroups>,
-    marker: String,
-    owner: u32,
-    shepherd: Option<Shepherd>,
-    /// How it ended, if it has been waited for.
-    exit: Option<String>,
-    /// Its shepherd can't be heard any more.
-    silent: bool,
-    span: tracing::Span,
-}
-
 /// The one task's things.
 pub(super) struct Shell {
     agent: Agent,
@@ -104,11 +89,6 @@ pub(super) struct Shell {
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
-}
-
-fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
-    let nid = nids.first().map_or(0, |nid| nid.0);
-    tracing::info_span!("application", apid = place.key.apid.0, nid, uid = place.owner.uid)
 }
 
 impl Shell {
@@ -174,75 +154,6 @@ impl Shell {
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
         Ok((shell, events))
-    }
-
-    /// Takes up what a former life has left running.
-    pub async fn take_up(&mut self) {
-        for (key, directory) in self.runtime.applications() {
-            let Some(place) = directory.place().filter(|place| place.key == key) else {
-                // It had only begun to be made: psched will say it again.
-                self.clear(&directory);
-                continue;
-            };
-            let nids = self.nids_here(&place);
-            let found = shepherds::find(key, &directory, &self.events).await;
-            let (shepherd, hello) = found.unzip();
-            if hello.is_none()
-                && let Some(pidfd) = directory.process("shepherd").and_then(Process::open)
-            {
-                let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
-            }
-            let groups = directory.groups();
-            let groups = groups.and_then(|path| AppGroups::found(path, nids.clone()));
-            let front = directory.process("front").map(|process| {
-                let conn = next_conn();
-                let pidfd = process.open().map(Arc::new);
-                if pidfd.is_none() {
-                    self.own.push_back(Happening::FrontDied(conn));
-                }
-                let front = Front::new(conn, None, Some(process), pidfd, &self.events);
-                self.fronts.insert(conn, front);
-                conn
-            });
-            let span = application_span(&place, &nids);
-            span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
-            let app = App {
-                groups,
-                marker: self.marker(key),
-                owner: place.owner.uid,
-                shepherd,
-                exit: None,
-                silent: false,
-                span,
-                directory: directory.clone(),
-            };
-            self.apps.insert(key, app);
-            let going_ns = directory.going();
-            let found = Found { place, going_ns, hello, front };
-            self.own.push_front(Happening::Found(Box::new(found)));
-        }
-        self.apply_own();
-    }
-
-    fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
-        let own = &self.hello.borrow().nids;
-        place.places.nids().filter(|nid| own.contains(nid)).collect()
-    }
-
-    fn marker(&self, key: Key) -> String {
-        format!("{}.{key}", self.agent.store_mark())
-    }
-
-    /// Ends and removes what has no placement.
-    fn clear(&mut self, directory: &AppDirectory) {
-        if let Some(pidfd) = directory.process("shepherd").and_then(Process::open) {
-            let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
-        }
-        if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
-            groups.kill(true);
-            self.leaving.spawn(remove_groups(groups));
-        }
-        directory.remove();
     }
 
     /// Until a signal or the lifeline ends it.
@@ -483,62 +394,6 @@ impl Shell {
         }
     }
 
-    fn make(&mut self, place: PlaceCommand, nids: Vec<Nid>) {
-        let key = place.key;
-        let span = application_span(&place, &nids);
-        let _in = span.clone().entered();
-        let happening = match self.try_make(&place, nids, span) {
-            Ok(()) => Happening::ShepherdSpawned(key),
-            Err(error) => {
-                tracing::warn!("no shepherd: {error:#}");
-                Happening::SpawnFailed { key, text: format!("{error:#}") }
-            }
-        };
-        tracing::info!("shepherd made");
-        self.own.push_back(happening);
-    }
-
-    fn try_make(
-        &mut self,
-        place: &PlaceCommand,
-        nids: Vec<Nid>,
-        span: tracing::Span,
-    ) -> anyhow::Result<()> {
-        let key = place.key;
-        let directory = self.runtime.make(key).context("can't make its runtime directory")?;
-        let app = App {
-            directory: directory.clone(),
-            groups: None,
-            marker: self.marker(key),
-            owner: place.owner.uid,
-            shepherd: None,
-            exit: None,
-            silent: false,
-            span,
-        };
-        let app = self.apps.entry(key).insert_entry(app).into_mut();
-        if let Some(groups) = &self.groups {
-            let alone = place.hosts.len() == 1;
-            let made = groups.make(self.agent.store_mark(), key, &nids, alone);
-            let made = made.context("can't make its groups")?;
-            directory.keep_groups(made.path());
-            app.groups = Some(made);
-        }
-        let making = Making {
-            program: &self.apshepherd,
-            place,
-            directory: &directory,
-            groups: app.groups.as_ref(),
-            lifeline: self.lifeline.as_deref(),
-        };
-        let shepherd = making.make(key, &self.events)?;
-        directory.keep_process("shepherd", shepherd.process);
-        app.shepherd = Some(shepherd);
-        // Last: with this it counts as made.
-        directory.keep_place(place.clone());
-        Ok(())
-    }
-
     fn send_shepherd(&mut self, key: Key, message: ToShepherd) {
         let Some(app) = self.apps.get(&key) else { return };
         let Some(shepherd) = &app.shepherd else { return };
@@ -552,116 +407,6 @@ impl Shell {
             self.own.push_back(Happening::ShepherdLost { key, text });
         }
     }
-
-    fn set_groups_owner(&mut self, key: Key, owner: GroupsOwner) {
-        let Some(app) = self.apps.get(&key) else { return };
-        let own = nix::unistd::geteuid();
-        let Some(groups) = app.groups.as_ref().filter(|_| own.is_root()) else { return };
-        let uid = match owner {
-            GroupsOwner::User => app.owner,
-            GroupsOwner::Apinit => own.as_raw(),
-        };
-        if let Err(error) = groups.give(uid) {
-            let text = format!("its groups can't be given to user {uid}: {error}");
-            self.own.push_back(Happening::ShepherdLost { key, text });
-        }
-    }
-
-    fn kill_groups(&mut self, key: Key, shepherd: bool) {
-        let Some(app) = self.apps.get(&key) else { return };
-        if let Some(groups) = &app.groups {
-            groups.kill(shepherd);
-        }
-        if let Some(known) = app.shepherd.as_ref().filter(|_| shepherd) {
-            known.kill();
-        }
-        if app.groups.is_none() {
-            let marker = app.marker.clone();
-            self.leaving.spawn_blocking(move || marker::kill(&marker));
-        }
-    }
-
-    /// Tells when nothing is left in the groups, or what is after a while. Where there are no
-    /// groups a shepherd's word counts, which has waited for all its descendants; the marker tells
-    /// of those whose shepherd has died.
-    fn check_groups(&mut self, key: Key) {
-        let Some(app) = self.apps.get(&key) else { return };
-        let trusted = app.groups.is_none() && app.shepherd.is_some() && !app.silent;
-        if trusted || app.groups.as_ref().is_some_and(AppGroups::empty) {
-            self.own.push_back(Happening::GroupsEmpty(key));
-            return;
-        }
-        let (groups, marker) = (app.groups.clone(), app.marker.clone());
-        let events = self.events.clone();
-        self.leaving.spawn(async move {
-            let begun = tokio::time::Instant::now();
-            let mut pause = Duration::from_micros(100);
-            let event = loop {
-                let left = match &groups {
-                    Some(groups) if groups.empty() => 0,
-                    Some(groups) => groups.processes().max(1),
-                    None => {
-                        let marker = marker.clone();
-                        let count = tokio::task::spawn_blocking(move || marker::count(&marker));
-                        count.await.unwrap_or(0)
-                    }
-                };
-                if left == 0 {
-                    break Event::GroupsEmpty(key);
-                }
-                if begun.elapsed() > EMPTY_WAIT {
-                    break Event::GroupsStuck(key, left);
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(50));
-            };
-            let _ = events.send(event).await;
-        });
-    }
-
-    /// Removes all of it, once its shepherd has gone.
-    fn remove(&mut self, key: Key) {
-        self.peers.retain(|(of, _), _| *of != key);
-        let Some(app) = self.apps.remove(&key) else { return };
-        app.span.in_scope(|| tracing::info!("forgotten"));
-        // At once, so that a restart does not take it up.
-        app.directory.drop_place();
-        self.leaving.spawn(remove_app(app));
-    }
-
-    /// What is being removed has a moment for it.
-    pub async fn finish(mut self) {
-        let all = async { while self.leaving.join_next().await.is_some() {} };
-        // An Err: a restart removes the rest.
-        let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
-    }
-
-    /// Kills what is left and removes every trace, within a bound.
-    pub async fn end_everything(mut self) {
-        let apps = std::mem::take(&mut self.apps);
-        self.fronts.clear();
-        self.peers.clear();
-        self.link = None;
-        for app in apps.into_values() {
-            if let Some(groups) = &app.groups {
-                groups.kill(true);
-            }
-            if let Some(shepherd) = &app.shepherd {
-                shepherd.kill();
-            }
-            if app.groups.is_none() {
-                marker::kill(&app.marker);
-            }
-            self.leaving.spawn(remove_app(app));
-        }
-        let runtime = self.runtime;
-        let mut leaving = self.leaving;
-        let all = async { while leaving.join_next().await.is_some() {} };
-        if tokio::time::timeout(GO_HOME, all).await.is_err() {
-            tracing::warn!("something does not die");
-        }
-        runtime.remove();
-    }
 }
 
 /// The lifeline has reached its end. (Nothing is ever written to it.)
@@ -671,36 +416,5 @@ async fn lifeline_end(pipe: Arc<OwnedFd>) {
             let _ = pipe.readable().await;
         }
         Err(error) => tracing::warn!(%error, "the lifeline can't be watched"),
-    }
-}
-
-async fn remove_app(app: App) {
-    let App { directory, groups, shepherd, .. } = app;
-    if let Some(shepherd) = shepherd {
-        let pidfd = shepherd.pidfd.clone();
-        if let Some(pidfd) = pidfd {
-            let gone = tokio::time::timeout(GO_HOME, wait_for_end(pidfd)).await;
-            if gone.is_err() {
-                tracing::warn!(pid = shepherd.process.pid, "a shepherd does not go home");
-                shepherd.kill();
-            }
-        }
-    }
-    directory.remove();
-    if let Some(groups) = groups {
-        remove_groups(groups).await;
-    }
-}
-
-async fn remove_groups(groups: AppGroups) {
-    let mut pause = Duration::from_micros(200);
-    let begun = tokio::time::Instant::now();
-    while !groups.remove() {
-        if begun.elapsed() > GO_HOME {
-            tracing::warn!(group = %groups.path().display(), "a group can't be removed");
-            return;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
