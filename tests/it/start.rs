@@ -258,6 +258,20 @@ fn killed_while_apinit_is_being_restarted_it_leaves_nothing() {
 }
 
 #[test]
+fn killed_together_with_psched_it_leaves_nothing() {
+    let mut instance = instance(2, 2);
+    let long = instance.start_script("-q -n 4", "exec sleep 1000");
+    instance.wait_for("running", 1);
+    let psched = instance.daemon("psched");
+    // Stopped, it restarts nobody; both are dead before the one or the other could do anything.
+    let start = instance.child.as_ref().expect("it runs").pid();
+    kill(start, 19);
+    kill(psched, 9);
+    instance.end(9);
+    assert_ne!(long.wait(Duration::from_secs(15)).status, 0);
+}
+
+#[test]
 fn all_killed_at_once_the_next_one_clears() {
     let base = base();
     let script = "aprun -q -n 2 sh -c 'exec sleep 1000'";

@@ -34,6 +34,7 @@ mod shell;
 mod shepherds;
 
 use crate::machine::{Nid, parse_nids};
+use crate::os::instance::Member;
 use crate::rpc::listen::{Bounds, PATH_MAX, incoming, listen, raise_descriptor_limit};
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
@@ -134,6 +135,9 @@ fn lifeline(fd: Option<RawFd>) -> anyhow::Result<Option<OwnedFd>> {
 
 fn run(options: &Options) -> anyhow::Result<()> {
     let lifeline = lifeline(options.lifeline)?;
+    // In a private instance's folder: whoever of the instance leaves last clears it.
+    let folder = options.socket.parent().filter(|_| lifeline.is_some());
+    let member = folder.and_then(|folder| Member::join(folder).ok());
     let Some(lowest) = options.nids.0.first().copied() else { bail!("--nids names no node") };
     let paths = Paths::new(&options.socket, lowest)?;
     let apshepherd = shepherds::find_program()?;
@@ -150,6 +154,9 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let outcome = runtime.block_on(serve(options, paths, apshepherd, lifeline));
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
+    if let Some(member) = member {
+        member.leave(Duration::from_secs(3));
+    }
     outcome
 }
 
