@@ -130,6 +130,33 @@ impl std::fmt::Display for Cause {
     }
 }
 
+/// What ends the line about a bad end that has ended the other PEs too (ALPS's wording).
+pub const TERMINATION: &str = "; initiated application termination";
+
+impl Cause {
+    /// What a PE did that ends its application, and where: the line that is told at once, while the
+    /// others are being ended. `None` for what no shepherd sees.
+    pub fn notice(&self) -> Option<(Nid, String)> {
+        let (nid, what) = match self {
+            Cause::PeSignal { rank, nid, signal } => {
+                (nid, format!("PE {rank} died: {}", signal_text(*signal)))
+            }
+            Cause::Abort { rank, nid, code } => {
+                (nid, format!("PE {rank} called MPI_Abort({code})"))
+            }
+            Cause::NoFinalize { rank, nid, code } => {
+                (nid, format!("PE {rank} exited with code {code} without calling MPI_Finalize"))
+            }
+            Cause::Garbage { rank, nid, text } => (
+                nid,
+                format!("PE {rank} sent something on its PMI connection that is not PMI-1: {text}"),
+            ),
+            _ => return None,
+        };
+        Some((*nid, format!("{what}{TERMINATION}")))
+    }
+}
+
 /// A signal as the closing lines name it: `Segmentation fault (signal 11)`.
 pub fn signal_text(signal: i32) -> String {
     match signal_name(signal) {

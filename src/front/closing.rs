@@ -10,7 +10,7 @@
 //! is nothing else to tell (apkill, say).
 
 use crate::apteam::Apid;
-use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, Usage, signal_name, signal_text};
+use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, TERMINATION, Usage, signal_name};
 use crate::machine::Nid;
 
 /// How an application ended, as psched says it.
@@ -20,6 +20,8 @@ pub struct Ended {
     pub status: u8,
     /// The rest, of all hosts.
     pub end: HostEnd,
+    /// The line about what ended it has been shown already, when it happened.
+    pub told: bool,
 }
 
 /// All closing lines, for stderr. `stamp` is the local time of the decisive end; `quiet` (-q) leaves
@@ -32,6 +34,7 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
         && (cause.ends_application() || !quiet)
         // An aprun that can say so has not died: it has told already why it gave up.
         && *cause != Cause::FrontGone
+        && !ended.told
     {
         lines.push(cause_line(apid, cause, stamp));
     }
@@ -49,25 +52,12 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
 /// The line about what decided the end.
 pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
     let on = |nid: Nid, text: String| format!("[NID {:05}] {stamp} Apid {apid}: {text}", nid.0);
-    let ended = "; initiated application termination";
+    if let Some((nid, text)) = cause.notice() {
+        return on(nid, text);
+    }
+    let ended = TERMINATION;
     match cause {
         Cause::PeExit { rank, nid, code } => on(*nid, format!("PE {rank} exited with code {code}")),
-        Cause::PeSignal { rank, nid, signal } => {
-            on(*nid, format!("PE {rank} died: {}{ended}", signal_text(*signal)))
-        }
-        Cause::Abort { rank, nid, code } => {
-            on(*nid, format!("PE {rank} called MPI_Abort({code}){ended}"))
-        }
-        Cause::NoFinalize { rank, nid, code } => on(
-            *nid,
-            format!("PE {rank} exited with code {code} without calling MPI_Finalize{ended}"),
-        ),
-        Cause::Garbage { rank, nid, text } => on(
-            *nid,
-            format!(
-                "PE {rank} sent something on its PMI connection that is not PMI-1: {text}{ended}"
-            ),
-        ),
         Cause::LaunchFailed { rank, nid, text, .. } => {
             on(*nid, format!("PE {rank} could not be started, so none was: {text}"))
         }
@@ -77,7 +67,11 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         Cause::NodeLost { nid, text } => {
             on(*nid, format!("the node lost the application: {text}{ended}"))
         }
-        Cause::Kill { .. }
+        Cause::PeSignal { .. }
+        | Cause::Abort { .. }
+        | Cause::NoFinalize { .. }
+        | Cause::Garbage { .. }
+        | Cause::Kill { .. }
         | Cause::TimeLimit { .. }
         | Cause::FrontGone
         | Cause::StdoutClosed
@@ -166,7 +160,7 @@ mod tests {
             },
             ..HostEnd::default()
         };
-        Ended { status: end.status(), end }
+        Ended { status: end.status(), end, told: false }
     }
 
     const RESOURCES: &str = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks \
@@ -207,6 +201,9 @@ mod tests {
             [died, "Application 12 exit signals: Segmentation fault", RESOURCES]
         );
         assert_eq!(lines(&bad, STAMP, true), [died]);
+        // Shown when it happened: not again.
+        let told = Ended { told: true, ..bad };
+        assert!(lines(&told, STAMP, true).is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// From linux/sched.h: libc's constant has overflowed its type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
 
@@ -69,7 +70,10 @@ pub struct Spawned {
     pub failure: OwnedFd,
 }
 
-/// Starts it. Returns before its execve: see [`Spawned::failure`].
+/// Starts it. Returns with its execve, which [`Spawned::failure`] tells of: the caller sleeps until
+/// then (CLONE_VFORK, without CLONE_VM: no memory is shared). A caller that merely lost its
+/// processor to the child would wait in that processor's queue while another one idles; one that is
+/// woken is put where there is room. That was worth 0.5 ms of a launch.
 ///
 /// # Errors
 /// Those of pipe2 and clone3 (EACCES, EBUSY, ENOENT: the group can't be used).
@@ -90,7 +94,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let (failure, tell) = unsafe { (OwnedFd::from_raw_fd(pipe[0]), OwnedFd::from_raw_fd(pipe[1])) };
     let mut pidfd: c_int = -1;
     let mut args = CloneArgs {
-        flags: CLONE_PIDFD,
+        flags: CLONE_PIDFD | CLONE_VFORK,
         pidfd: (&raw mut pidfd) as u64,
         exit_signal: libc::SIGCHLD as u64,
         ..CloneArgs::default()

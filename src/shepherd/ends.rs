@@ -2,9 +2,7 @@
 
 use super::pmi::Progress;
 use super::{Action, KILL_AGAIN, LINGER, SIGKILL, SIGTERM, Shepherd, Stage, after};
-use crate::apteam::ending::{
-    Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end, signal_name,
-};
+use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end};
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::time::Duration;
@@ -86,7 +84,7 @@ impl Shepherd {
             self.tell(FromShepherd::Decisive(decisive.clone()));
         }
         if ends {
-            if let Some((nid, text)) = ending_notice(&decisive.cause) {
+            if let Some((nid, text)) = decisive.cause.notice() {
                 self.notice(nid, text);
             }
             self.end(now_ns, decisive.cause, self.kill_grace);
@@ -168,23 +166,4 @@ impl Shepherd {
             run,
         }
     }
-}
-
-/// The line that tells the user why his other PEs die, worded as ALPS does.
-fn ending_notice(cause: &Cause) -> Option<(Nid, String)> {
-    let (nid, why) = match cause {
-        Cause::PeSignal { rank, nid, signal } => {
-            let name = signal_name(*signal).unwrap_or("signal");
-            (nid, format!("PE {rank}: {name} (signal {signal})"))
-        }
-        Cause::Abort { rank, nid, code } => (nid, format!("PE {rank} called MPI_Abort({code})")),
-        Cause::NoFinalize { rank, nid, code } => {
-            (nid, format!("PE {rank} exited with code {code} without calling MPI_Finalize"))
-        }
-        Cause::Garbage { rank, nid, text } => {
-            (nid, format!("PE {rank} sent what is not PMI-1 on its PMI connection: {text}"))
-        }
-        _ => return None,
-    };
-    Some((*nid, format!("{why}; initiated application termination")))
 }

@@ -150,7 +150,7 @@ fn a_plain_bad_exit_is_told_once_and_ends_nobody() {
 fn a_death_ends_the_others_by_term_then_kill() {
     let mut shepherd = going(launch(2));
     let first = decisive(SECOND, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 11 });
-    let text = "PE 0: Segmentation fault (signal 11); initiated application termination";
+    let text = "PE 0 died: Segmentation fault (signal 11); initiated application termination";
     assert_eq!(
         shepherd.apply(SECOND, ended(0, PeEnd::Signal(11))),
         [

@@ -825,6 +825,28 @@ async fn every_byte_of_much_output_arrives() {
 }
 
 #[tokio::test]
+async fn a_large_environment_arrives() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 1);
+    link.place(&place).await;
+    let mut first = launch(place.key, "echo $((${#V0} + ${#V1} + ${#V2} + ${#V3}))");
+    if let ToApinit::Launch { launch, .. } = &mut first {
+        // More than one packet takes.
+        let variable = |n| format!("V{n}={}", "x".repeat(100_000)).into_bytes();
+        launch.environment.extend((0..4).map(variable));
+    }
+    let mut front = Front::attach(&instance.apinit_socket(0), first).await;
+    front.until_going().await;
+    front.until_done().await;
+    assert_eq!(front.output, "400000\n");
+    assert_eq!(link.ended().await.ends, exits(0, 1));
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
 async fn an_application_runs_as_its_owner() {
     if !nix::unistd::getuid().is_root() {
         eprintln!("skipped: an_application_runs_as_its_owner (only root can be somebody else)");

@@ -169,5 +169,5 @@ fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
         leftovers: wire.leftovers,
         run_ms: 0,
     };
-    Ok(Ended { status, end: end.try_into()? })
+    Ok(Ended { status, end: end.try_into()?, told: false })
 }

@@ -1,6 +1,7 @@
 //! The launch, what the apinit says, and what goes there.
 
 use super::*;
+use crate::apteam::ending::TERMINATION;
 
 /// Refusals of a launch before it is given up.
 pub(super) const REFUSALS_MAX: u32 = 5;
@@ -82,7 +83,10 @@ impl Front {
                 self.stdin_credit = self.stdin_credit.max(credit);
                 self.read_stdin();
             }
-            FromApinit::Notice(text) => self.say(format!("aprun: {text}")),
+            FromApinit::Notice(text) => {
+                self.told |= text.ends_with(TERMINATION);
+                self.say(if text.starts_with("[NID ") { text } else { format!("aprun: {text}") });
+            }
             FromApinit::Done => self.done = true,
             // For a head's apinit only.
             FromApinit::Ready | FromApinit::BarrierIn(_) | FromApinit::Decisive(_) => {}

@@ -161,6 +161,8 @@ pub struct Front {
     wait_say_at: Option<u64>,
     withdrawal: Option<Withdrawal>,
     ended: Option<Box<Ended>>,
+    /// What ended it has been shown.
+    told: bool,
     done: bool,
     /// Since when nothing has come after the end.
     quiet_since: u64,
@@ -198,6 +200,7 @@ impl Front {
             wait_say_at: None,
             withdrawal: None,
             ended: None,
+            told: false,
             done: false,
             quiet_since: 0,
             over: false,
@@ -407,7 +410,8 @@ impl Front {
         if !written || output_may_come && !given_up {
             return;
         }
-        let ended = ended.clone();
+        let mut ended = ended.clone();
+        ended.told |= self.told;
         if output_may_come {
             self.say(format!(
                 "aprun: {} has ended, but its apinit has been silent for {} s: its output may not \

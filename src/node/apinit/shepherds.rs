@@ -19,10 +19,11 @@ use nix::sys::socket::{
 use prost::Message;
 use std::ffi::CString;
 use std::io::{self, IoSlice, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -53,7 +54,7 @@ pub(super) fn find_program() -> anyhow::Result<PathBuf> {
 pub(super) struct Shepherd {
     pub process: Process,
     pub pidfd: Option<Arc<OwnedFd>>,
-    sender: mpsc::Sender<ToShepherd>,
+    mouth: Mouth,
     /// Brings the errno if it could not be executed.
     failure: Option<OwnedFd>,
 }
@@ -61,7 +62,7 @@ pub(super) struct Shepherd {
 impl Shepherd {
     /// Tells it; false: it does not take what is sent.
     pub fn send(&self, message: ToShepherd) -> bool {
-        !matches!(self.sender.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
+        self.mouth.send(message)
     }
 
     /// Why it could not be executed, if so.
@@ -144,10 +145,10 @@ impl Making<'_> {
         let pidfd = Arc::new(spawned.pidfd);
         let connection = dial(&self.directory.socket()).context("can't connect to it")?;
         let wire = Arc::new(wire(connection)?);
-        let sender = begin(key, &wire);
+        let mouth = Mouth::open(key, &wire);
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
         let failure = Some(spawned.failure);
-        Ok(Shepherd { process, pidfd: Some(pidfd), sender, failure })
+        Ok(Shepherd { process, pidfd: Some(pidfd), mouth, failure })
     }
 }
 
@@ -180,14 +181,50 @@ fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
-/// Starts the side that sends, with a hello.
-fn begin(key: Key, wire: &Arc<Wire>) -> mpsc::Sender<ToShepherd> {
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let hello = Hello { protocol: PROTOCOL, key, ..Hello::default() };
-    // It is empty.
-    let _ = sender.try_send(ToShepherd::Hello(hello));
-    tokio::spawn(say(Arc::clone(wire), receiver));
-    sender
+/// The side that sends. Usually the socket takes a message at once, and no other task has to be
+/// woken; what it does not take waits in a queue.
+#[derive(Debug)]
+struct Mouth {
+    wire: Arc<Wire>,
+    queue: mpsc::Sender<ToShepherd>,
+    /// Messages in the queue or on their way out of it.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Mouth {
+    /// Opens it with a hello.
+    fn open(key: Key, wire: &Arc<Wire>) -> Mouth {
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(say(Arc::clone(wire), receiver, Arc::clone(&waiting)));
+        let mouth = Mouth { wire: Arc::clone(wire), queue, waiting };
+        mouth.send(ToShepherd::Hello(Hello { protocol: PROTOCOL, key, ..Hello::default() }));
+        mouth
+    }
+
+    /// False: the queue is full.
+    fn send(&self, message: ToShepherd) -> bool {
+        // Only this side adds to the queue, so that nothing can get in front of what is sent here.
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            let bytes = pb::ToShepherd::from(message.clone()).encode_to_vec();
+            let mut packets = pieces(&bytes);
+            if let (Some(only), None) = (packets.next(), packets.next())
+                && send_packet(self.wire.as_raw_fd(), only).is_ok()
+            {
+                return true;
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        !matches!(self.queue.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
+    }
+}
+
+fn send_packet(fd: RawFd, (header, payload): (u8, &[u8])) -> io::Result<()> {
+    let header = [header];
+    let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<()>(fd, &parts, &[], flags, None)?;
+    Ok(())
 }
 
 /// Connects to the shepherd of a former life and hears its hello.
@@ -199,7 +236,7 @@ pub(super) async fn find(
     let process = directory.process("shepherd")?;
     let pidfd = process.open().map(Arc::new);
     let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
-    let sender = begin(key, &wire);
+    let mouth = Mouth::open(key, &wire);
     let mut reader = Reader::new(wire);
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
@@ -209,25 +246,21 @@ pub(super) async fn find(
         }
     };
     tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
-    Some((Shepherd { process, pidfd, sender, failure: None }, hello))
+    Some((Shepherd { process, pidfd, mouth, failure: None }, hello))
 }
 
-/// Sends until there is nothing more to send.
-async fn say(wire: Arc<Wire>, mut receiver: mpsc::Receiver<ToShepherd>) {
-    while let Some(message) = receiver.recv().await {
+/// Sends what waits, until nothing more can come.
+async fn say(wire: Arc<Wire>, mut queue: mpsc::Receiver<ToShepherd>, waiting: Arc<AtomicUsize>) {
+    while let Some(message) = queue.recv().await {
         let bytes = pb::ToShepherd::from(message).encode_to_vec();
-        for (header, payload) in pieces(&bytes) {
-            let header = [header];
-            let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let sent = wire.async_io(Interest::WRITABLE, |fd| {
-                sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None).map_err(io::Error::from)
-            });
-            if sent.await.is_err() {
+        for packet in pieces(&bytes) {
+            let send = |fd: &Arc<OwnedFd>| send_packet(fd.as_raw_fd(), packet);
+            if wire.async_io(Interest::WRITABLE, send).await.is_err() {
                 // The side that hears notices it too.
                 return;
             }
         }
+        waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -51,7 +51,8 @@ fn a_death_by_signal_ends_the_others() {
     assert_eq!(end.ends, [count(PeEnd::Signal(11), 1, false), count(PeEnd::Signal(15), 2, true)]);
     let [notice] = &rig.notices[..] else { panic!("{:?}", rig.notices) };
     assert!(notice.starts_with("[NID 00000] 20"), "{notice}");
-    let rest = " Apid 12: PE 1: Segmentation fault (signal 11); initiated application termination";
+    let rest =
+        " Apid 12: PE 1 died: Segmentation fault (signal 11); initiated application termination";
     assert!(notice.ends_with(rest), "{notice}");
 }
 
