@@ -2,7 +2,8 @@
 
 use psched::commands::aprun;
 use psched::front::options::Program;
+use std::process::ExitCode;
 
-fn main() {
-    std::process::exit(aprun::run(Program::Mpirun).into())
+fn main() -> ExitCode {
+    aprun::run(Program::Mpirun).into()
 }

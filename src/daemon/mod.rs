@@ -40,7 +40,7 @@ const INPUTS_MAX: usize = 8_192;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long the last one of a private instance may take to clear its folder.
-const LEAVE_TIME: Duration = Duration::from_secs(5);
+const LEAVE_TIME: Duration = Duration::from_secs(4);
 
 /// The command line of the daemon.
 #[derive(Clone, Debug, Default)]

@@ -13,10 +13,14 @@
 //! locks of the dead, so a folder whose exclusive lock can be had belongs to nobody: the caller's
 //! next `psched start` clears it ([`clear_stale`]).
 //!
+//! The founder, `psched start`, also holds a lock of its own. While it does, the others needn't wait
+//! for one another: it waits for all of them. When it is dead, who leaves waits for the rest, in
+//! bounds; some of them may be dead too, and hold their locks until the kernel is done with them.
+//!
 //! ```text
 //! psched start  SH ---------------x (killed)
-//! psched        SH ------------------ sees the lifeline end; unlocks, EX? no: apinit is there
-//! apinit        SH ------------------------ its groups are empty; unlocks, EX? yes: clears
+//! psched        SH ------------------ sees the lifeline end; unlocks; EX? no: apinit is there ...
+//! apinit        SH ------------------------ its groups are empty; unlocks; EX? yes: clears
 //! ```
 //!
 //! # What belongs to an instance
@@ -51,6 +55,8 @@ pub const APPLICATION: &str = "PSCHED_APPLICATION";
 pub const SOCKET_FILE: &str = "psched.sock";
 /// The file that members lock.
 const LOCK_FILE: &str = "lock";
+/// The file that the founder locks for itself: tells whether it lives.
+const FOUNDER_FILE: &str = "founder";
 /// The file with the paths of control groups, one a line.
 const GROUPS_FILE: &str = "groups";
 /// What a folder is called until it is locked.
@@ -124,6 +130,8 @@ fn unfit(base: &Path, uid: u32) -> Option<String> {
 pub struct Member {
     folder: PathBuf,
     lock: File,
+    /// Only the founder's: the file that it alone locks.
+    founder: Option<File>,
 }
 
 impl Member {
@@ -164,15 +172,16 @@ impl Member {
         DirBuilder::new().mode(0o700).create(&unfinished)?;
         let make = || {
             fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700))?;
-            let lock = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(unfinished.join(LOCK_FILE))?;
+            let file = |name| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(true).mode(0o600);
+                options.open(unfinished.join(name))
+            };
+            let (lock, founder) = (file(LOCK_FILE)?, file(FOUNDER_FILE)?);
             flock(&lock, FlockOperation::NonBlockingLockShared)?;
+            flock(&founder, FlockOperation::NonBlockingLockExclusive)?;
             fs::rename(&unfinished, folder)?;
-            Ok(Member { folder: folder.to_owned(), lock })
+            Ok(Member { folder: folder.to_owned(), lock, founder: Some(founder) })
         };
         make().inspect_err(|_: &io::Error| {
             let _ = fs::remove_dir_all(&unfinished);
@@ -186,7 +195,7 @@ impl Member {
     pub fn join(folder: &Path) -> io::Result<Member> {
         let lock = OpenOptions::new().read(true).open(folder.join(LOCK_FILE))?;
         flock(&lock, FlockOperation::NonBlockingLockShared)?;
-        Ok(Member { folder: folder.to_owned(), lock })
+        Ok(Member { folder: folder.to_owned(), lock, founder: None })
     }
 
     /// The folder.
@@ -207,21 +216,42 @@ impl Member {
         writeln!(file, "{}", group.display())
     }
 
-    /// Leaves; the last one clears the folder and all that belongs to it, within about `bound`.
+    /// Leaves; the last one clears the folder and all that belongs to it. Waits for the others to
+    /// be gone, and clears, each for at most about `bound`.
     pub fn leave(self, bound: Duration) {
-        // Given up first: two who leave at once must not both see the other's lock.
-        if flock(&self.lock, FlockOperation::Unlock).is_ok() {
-            clear_if_last(&self.folder, &self.lock, bound);
+        let Member { folder, lock, founder } = self;
+        // Given up first: two who leave at once must not both wait for the other's lock.
+        drop(founder);
+        if flock(&lock, FlockOperation::Unlock).is_ok() {
+            clear_when_last(&folder, &lock, bound);
         }
     }
 }
 
-fn clear_if_last(folder: &Path, lock: &File, bound: Duration) -> bool {
-    let last = flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-    if last {
-        clear(folder, bound);
+/// Clears as soon as nobody else belongs to the folder; whether it has. While the founder lives,
+/// it is the founder who waits for the others, and not they for it.
+fn clear_when_last(folder: &Path, lock: &File, bound: Duration) -> bool {
+    let until = Instant::now() + bound;
+    loop {
+        if flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let there = folder.exists();
+            clear(folder, bound);
+            return there;
+        }
+        // Who was killed may hold its lock for a while: until its last write is on the disk.
+        if founder_lives(folder) || !folder.exists() || Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
-    last
+}
+
+/// Whether the folder's founder holds its lock.
+fn founder_lives(folder: &Path) -> bool {
+    OpenOptions::new()
+        .read(true)
+        .open(folder.join(FOUNDER_FILE))
+        .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
 /// Clears the folders in `bases` that belong to the caller's uid and to no living process; gives
@@ -251,7 +281,7 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
             let Ok(lock) = OpenOptions::new().read(true).open(entry.path().join(LOCK_FILE)) else {
                 continue;
             };
-            cleared += usize::from(clear_if_last(&entry.path(), &lock, bound));
+            cleared += usize::from(clear_when_last(&entry.path(), &lock, bound));
         }
     }
     cleared

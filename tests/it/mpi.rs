@@ -101,7 +101,7 @@ fn an_ordinary_users_ranks_meet() {
     if !is_root() {
         return skip(name, "only root can become another user");
     }
-    let instance = Plan::new().nodes(2, 1).as_user().start();
+    let instance = Plan::new().nodes(2, 1).for_user().start();
     let own = instance.directory().join("ring");
     std::fs::copy(ring, &own).expect("copied");
     let run = instance.aprun(["-q", "-n", "2", own.to_str().expect("text")]).expect(0);

@@ -24,10 +24,17 @@ fn base() -> tempfile::TempDir {
 #[track_caller]
 fn check_empty(base: &tempfile::TempDir) {
     let path = base.path().to_str().expect("text");
-    eventually(Duration::from_secs(10), "nothing is left", || {
-        processes_with(path).is_empty()
-            && std::fs::read_dir(base.path()).is_ok_and(|mut d| d.next().is_none())
-    });
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let processes = processes_with(path);
+        let files: Vec<_> =
+            std::fs::read_dir(base.path()).expect("there").flatten().map(|e| e.path()).collect();
+        if processes.is_empty() && files.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "there is still {processes:#?} {files:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -397,7 +404,7 @@ fn an_ordinary_user_has_it_too() {
     if !is_root() {
         return skip("start::an_ordinary_user_has_it_too", "only root can become another user");
     }
-    let instance = Plan::new().nodes(2, 2).as_user().start();
+    let instance = Plan::new().nodes(2, 2).for_user().start();
     let run = instance.script("-n 4 --label", "id -u; echo $ALPS_APP_PE").expect(0);
     let expected: Vec<String> =
         (0..4).flat_map(|r| [format!("{r}: {r}"), format!("{r}: {USER}")]).collect();
@@ -417,7 +424,7 @@ fn an_ordinary_users_instance_leaves_nothing_when_killed() {
         let name = "start::an_ordinary_users_instance_leaves_nothing_when_killed";
         return skip(name, "only root can become another user");
     }
-    let mut instance = Plan::new().nodes(2, 1).as_user().start();
+    let mut instance = Plan::new().nodes(2, 1).for_user().start();
     let long = instance.start_script("-q -n 2", "setsid sleep 1000 & exec sleep 1000");
     instance.wait_for("running", 1);
     instance.end(9);

@@ -155,7 +155,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
     if let Some(member) = member {
-        member.leave(Duration::from_secs(3));
+        member.leave(Duration::from_secs(4));
     }
     outcome
 }

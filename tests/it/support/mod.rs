@@ -239,7 +239,7 @@ impl Plan {
     }
 
     /// As a user without a passwd entry; only root can become one.
-    pub fn as_user(mut self) -> Plan {
+    pub fn for_user(mut self) -> Plan {
         self.user = true;
         self
     }
@@ -437,7 +437,6 @@ impl Instance {
     #[track_caller]
     pub fn daemon(&self, name: &str) -> i32 {
         let parent = self.child.as_ref().expect("it runs").pid();
-        let parent = if self.user { parent } else { parent };
         let mut found = None;
         eventually(BOUND, &format!("{name} is a child of psched start"), || {
             found = children(parent).into_iter().find(|(_, n)| n == name).map(|(pid, _)| pid);
@@ -461,21 +460,22 @@ impl Instance {
     pub fn check_gone(&self, bound: Duration) {
         let name = self.folder();
         let name = name.to_str().expect("text");
-        let mut left = Vec::new();
-        eventually(bound, "the folder, the groups and all processes are gone", || {
-            left.clear();
-            left.extend(processes_with(name).into_iter().map(|p| format!("{p:?}")));
+        let until = Instant::now() + bound;
+        loop {
+            let mut left: Vec<String> = processes_with(name)
+                .into_iter()
+                .map(|(pid, line)| format!("{pid} {line}"))
+                .collect();
             if self.folder().exists() {
-                left.push(format!("{}: {:?}", name, listing(&self.folder())));
+                left.push(format!("{name} with {:?}", listing(&self.folder())));
             }
-            if let Some(group) = self.group.as_ref().filter(|g| g.exists()) {
-                left.push(group.display().to_string());
+            left.extend(self.group.iter().filter(|g| g.exists()).map(|g| g.display().to_string()));
+            if left.is_empty() {
+                return;
             }
-            if !left.is_empty() && std::env::var_os("PSCHED_TEST_TALK").is_some() {
-                eprintln!("left: {left:?}");
-            }
-            left.is_empty()
-        });
+            assert!(Instant::now() < until, "after {bound:?} there is still {left:#?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
