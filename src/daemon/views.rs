@@ -63,7 +63,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         flavors: view.node.flavors.iter().map(|f| f.name().to_owned()).collect(),
         processors: view.node.processors,
         used: view.used,
-        memory: view.node.memory,
+        memory: view.memory,
         apids: view.apids.iter().map(|a| a.0).collect(),
         pes: view.pes,
         notes: view.notes,

@@ -26,6 +26,8 @@ pub struct NodeView<'a> {
     pub notes: Vec<String>,
     /// The host's name.
     pub host: String,
+    /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
+    pub memory: u64,
 }
 
 impl Scheduler {
@@ -59,8 +61,10 @@ impl Scheduler {
                 .filter(|p| p.nid == node.nid)
                 .map(|p| p.pes)
                 .sum();
+            let told = link.map_or(0, |l| l.hello.memory / l.hello.nids.len().max(1) as u64);
             NodeView {
                 node,
+                memory: if node.memory > 0 { node.memory } else { told },
                 state,
                 used: self.occupancy.used(node.nid),
                 pes,

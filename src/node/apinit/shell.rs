@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 /// Events that may wait: who tells more is held back.
 const EVENTS: usize = 512;
 /// How long a shepherd may take to go home.
-const GO_HOME: Duration = Duration::from_secs(5);
+const GO_HOME: Duration = Duration::from_secs(4);
 
 /// What a stream to a front end takes.
 pub(super) type FrontSender = mpsc::UnboundedSender<Result<pb::FromApinit, tonic::Status>>;

@@ -8,6 +8,7 @@ use crate::apteam::talk::node::PlaceCommand;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::node::groups::AppGroups;
+use crate::os::instance;
 use crate::os::spawn::{Ids, Spawn, spawn};
 use crate::os::watch::watch;
 use crate::rpc::pb;
@@ -93,8 +94,8 @@ pub(super) struct Making<'a> {
 }
 
 /// Variables of apinit's own that its shepherds get.
-const HANDED_ON: [&str; 4] =
-    ["PSCHED_LOG", "PSCHED_LOG_FORMAT", "JOURNAL_STREAM", "RUST_BACKTRACE"];
+const HANDED_ON: [&str; 5] =
+    ["PSCHED_LOG", "PSCHED_LOG_FORMAT", "JOURNAL_STREAM", "RUST_BACKTRACE", instance::RUNTIME];
 
 impl Making<'_> {
     /// Makes the socket, starts the shepherd and connects to it: it need not be there yet, the
