@@ -11,6 +11,7 @@ fn psched(base: &tempfile::TempDir, arguments: &[&str]) -> Command {
         .arg("start")
         .args(arguments)
         .env("TMPDIR", base.path())
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("PSCHED_LOG")
         .stdin(Stdio::null());
