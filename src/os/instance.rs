@@ -388,10 +388,18 @@ pub fn end_command(folder: &Path, grace: Duration, bound: Duration) {
 fn end_processes(folder: &Path, stores: &[&str], whose: Whose, grace: Duration, until: Instant) {
     let kill_at = Instant::now() + grace;
     let mut asked = BTreeSet::new();
+    // One that is executing a program has no environment for an instant: to be sure that there is
+    // no one, one looks twice.
+    let mut empty = 0;
     loop {
         let found = processes(folder, stores, whose);
-        if found.is_empty() || Instant::now() >= until {
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty == 2 || (empty == 1 && whose == Whose::Command) || Instant::now() >= until {
             return;
+        }
+        if empty == 1 {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
         }
         for (pid, process, daemon) in found {
             // A daemon has no one left to serve, and nothing to save: its store is durable.
