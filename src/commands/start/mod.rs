@@ -286,6 +286,7 @@ async fn with_folder(
         Ok(None) => Ok(0),
     };
     instance::end_command(folder, LEFT_GRACE, LEFT_GRACE * 2);
+    member.announce_end();
     drop(keep);
     daemons.finish(DAEMONS_GRACE).await;
     result
