@@ -297,6 +297,9 @@ impl Core {
                     commit.lazy = false;
                     commit.records.push(Record::Boot(nids, boot_id));
                 }
+                Effect::TellEnd { apid, end, status } => {
+                    self.tell(apid, News::Ended { end, status });
+                }
                 other => commit.releases.push(Release::Effect(other)),
             }
         }
@@ -397,7 +400,9 @@ impl Core {
             Effect::SignalFront { apid, front } => self.fronts.signal(apid, front),
             Effect::Tell { apid, news } => self.tell(apid, news),
             Effect::Warn(text) => tracing::warn!("{text}"),
-            Effect::Save { .. }
+            // Done at once, in `take`.
+            Effect::TellEnd { .. }
+            | Effect::Save { .. }
             | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
             | Effect::SaveBoot { .. } => {}

@@ -99,11 +99,8 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         restored.next_apid,
         now,
     );
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("psched")
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
     let outcome = runtime.block_on(serve(arguments, &config, store, identity, scheduler, effects));
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome

@@ -195,12 +195,16 @@ pub enum Effect {
     SignalFront { apid: Apid, front: FrontProcess },
     /// For those who watch it.
     Tell { apid: Apid, news: News },
+    /// Its end, for those who watch it, at once: its nodes keep what they have reported until it is
+    /// acknowledged, which waits for the record, so a psched that is killed now hears it again.
+    TellEnd { apid: Apid, end: Box<HostEnd>, status: u8 },
     /// Something for the daemon's log.
     Warn(String),
 }
 
 impl Effect {
-    /// Whether this goes into the store; the others wait until it is there.
+    /// Whether this goes into the store; the others, but for [`Effect::TellEnd`], wait until it is
+    /// there.
     pub fn is_record(&self) -> bool {
         use Effect::*;
         matches!(self, Save { .. } | SavePassedOver { .. } | Log { .. } | SaveBoot { .. })

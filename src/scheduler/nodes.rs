@@ -15,6 +15,7 @@
 //! | taken back | asked again |
 //! | exit report for an X that has ended | acknowledged |
 
+use super::postings::Said;
 use super::{Effect, Link, LinkId, News, Now, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
@@ -205,7 +206,7 @@ impl Scheduler {
             out.push(Effect::Command { link, command });
         }
         let end = HostEnd { key, nids: lost, launched, first: Some(doom), ..HostEnd::default() };
-        self.part_ended(now, end, out);
+        self.part_ended(now, end, Said::ByPsched, out);
     }
 
     pub(super) fn report(&mut self, now: Now, link: LinkId, report: Report, out: &mut Vec<Effect>) {
@@ -218,7 +219,7 @@ impl Scheduler {
             Report::Ended(end) => {
                 let key = end.key;
                 if self.current(key) {
-                    self.part_ended(now, *end, out);
+                    self.part_ended(now, *end, Said::ByItsNodes, out);
                 }
                 // Also for one that has long ended, or for an older incarnation: the node may
                 // forget it. This leaves psched after the record is durable, like every effect.
@@ -284,14 +285,15 @@ impl Scheduler {
             // Its head was launched in the same moment: this host's part is over before it began.
             State::Launching | State::Running => {
                 let nids: Vec<Nid> = team.places.nids().filter(|n| nids.contains(n)).collect();
-                self.part_ended(now, HostEnd { key, nids, ..HostEnd::default() }, out);
+                let end = HostEnd { key, nids, ..HostEnd::default() };
+                self.part_ended(now, end, Said::ByPsched, out);
             }
             _ => {}
         }
     }
 
     /// One host's part is empty.
-    fn part_ended(&mut self, now: Now, end: HostEnd, out: &mut Vec<Effect>) {
+    fn part_ended(&mut self, now: Now, end: HostEnd, said: Said, out: &mut Vec<Effect>) {
         let apid = end.key.apid;
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let told =
@@ -301,7 +303,7 @@ impl Scheduler {
         let whole = super::postings::covered(team, &merged);
         team.end = Some(merged);
         if whole {
-            self.finish(now, apid, out);
+            self.finish(now, apid, said, out);
         } else {
             self.save(apid, false, out);
         }

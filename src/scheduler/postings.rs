@@ -26,6 +26,15 @@ const KILL: i32 = 9;
 /// Signals that a posting, which has no process yet, ends by.
 const ENDING_SIGNALS: [i32; 6] = [1, 2, 3, 6, KILL, TERM];
 
+/// Whose word the end of an application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// psched's alone: nobody would say it again.
+    ByPsched,
+    /// Its nodes', who repeat it until it is acknowledged.
+    ByItsNodes,
+}
+
 impl Scheduler {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn posted(
@@ -335,7 +344,7 @@ impl Scheduler {
         let doom = Decisive { at_ns: now.mono_ns, cause };
         team.doomed = Decisive::earlier(team.doomed.take(), Some(doom));
         match team.state {
-            State::Posted | State::Lapsed => self.finish(now, apid, out),
+            State::Posted | State::Lapsed => self.finish(now, apid, Said::ByPsched, out),
             State::Placed => {
                 self.take_back(apid, out);
                 self.save(apid, false, out);
@@ -378,7 +387,7 @@ impl Scheduler {
         self.taken_back.remove(&team.key());
         self.occupancy.release(apid);
         if team.doomed.is_some() {
-            self.finish(now, apid, out);
+            self.finish(now, apid, Said::ByPsched, out);
             return;
         }
         team.places = PlacementList::default();
@@ -390,7 +399,7 @@ impl Scheduler {
     }
 
     /// The end of an application: recorded, told, and its processors free.
-    pub(super) fn finish(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
         let Some(mut team) = self.teams.remove(&apid) else { return };
         // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
         // kept for it.
@@ -414,7 +423,12 @@ impl Scheduler {
         team.end = Some(end.clone());
         out.push(Effect::Save { team: Box::new(team), lazy: false });
         out.push(Effect::Log { apid, name: "ended", detail });
-        out.push(Effect::Tell { apid, news: News::Ended { end: Box::new(end), status } });
+        let end = Box::new(end);
+        out.push(if said == Said::ByItsNodes {
+            Effect::TellEnd { apid, end, status }
+        } else {
+            Effect::Tell { apid, news: News::Ended { end, status } }
+        });
         if frees {
             self.place_waiting(now, out);
         }

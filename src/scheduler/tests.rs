@@ -120,6 +120,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 News::Running => format!("tell {apid} running"),
                 News::Ended { status, .. } => format!("tell {apid} ended {status}"),
             },
+            Effect::TellEnd { apid, status, .. } => format!("now: tell {apid} ended {status}"),
             Effect::Warn(_) => "warn".into(),
         })
         .collect()
@@ -170,7 +171,7 @@ fn a_posting_on_an_idle_machine_lives_and_ends() {
     let end = ended(key(1, 1), &[0, 1], Some(bad));
     assert_eq!(
         report(&mut s, 1, end.clone()),
-        ["save 1.1 ended", "log 1 ended", "tell 1 ended 3", "-> 1 acknowledge 1.1"]
+        ["save 1.1 ended", "log 1 ended", "now: tell 1 ended 3", "-> 1 acknowledge 1.1"]
     );
     // Repeated because the acknowledgement was lost: acknowledged again, nothing else.
     assert_eq!(report(&mut s, 1, end), ["-> 1 acknowledge 1.1"]);
@@ -367,7 +368,7 @@ fn two_hosts_end_one_after_the_other_and_the_earliest_cause_counts() {
     let half = report(&mut s, 1, ended(key(1, 1), &[0], cause(5, 20)));
     assert_eq!(half, ["save 1.1 running", "-> 1 acknowledge 1.1"]);
     let whole = report(&mut s, 2, ended(key(1, 1), &[1], cause(6, 10)));
-    assert_eq!(whole[2], "tell 1 ended 6");
+    assert_eq!(whole[2], "now: tell 1 ended 6");
 }
 
 #[test]

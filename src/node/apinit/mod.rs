@@ -146,11 +146,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
     }
     // What a shepherd leaves behind when it dies comes to us.
     nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("apinit")
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
     let outcome = runtime.block_on(serve(options, paths, apshepherd, lifeline));
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
