@@ -13,9 +13,11 @@
 //! locks of the dead, so a folder whose exclusive lock can be had belongs to nobody: the caller's
 //! next `psched start` clears it ([`clear_stale`]).
 //!
-//! The founder, `psched start`, also holds a lock of its own. While it does, the others needn't wait
-//! for one another: it waits for all of them. When it is dead, who leaves waits for the rest, in
-//! bounds; some of them may be dead too, and hold their locks until the kernel is done with them.
+//! Who leaves waits for the rest, in bounds: some of them may have been killed, and hold their locks
+//! until the kernel is done with them. But when the founder, `psched start`, ends the instance itself,
+//! it says so ([`Member::announce_end`]) and waits for all others, and they needn't wait for it. The
+//! founder also has a lock of its own, by which [`clear_stale`] tells a living instance from one that
+//! is just being cleared.
 //!
 //! ```text
 //! psched start  SH ---------------x (killed)
@@ -59,6 +61,10 @@ const LOCK_FILE: &str = "lock";
 const FOUNDER_FILE: &str = "founder";
 /// The file with the paths of control groups, one a line.
 const GROUPS_FILE: &str = "groups";
+/// The file that says that the founder is about to end the instance, and waits for the others.
+const ENDING_FILE: &str = "ending";
+/// Who still holds a lock after this long is not just dying.
+const DYING_MAX: Duration = Duration::from_millis(500);
 /// What a folder is called until it is locked.
 const UNFINISHED: &str = ".new";
 /// An unfinished folder that is older was left by a process killed in the middle.
@@ -216,10 +222,21 @@ impl Member {
         writeln!(file, "{}", group.display())
     }
 
+    /// Says that the founder ends the instance and will wait for the others: they needn't wait.
+    /// To be called before the lifeline is closed.
+    pub fn announce_end(&self) {
+        // Without it they wait a moment in vain.
+        let _ = File::create(self.folder.join(ENDING_FILE));
+    }
+
     /// Leaves; the last one clears the folder and all that belongs to it. Waits for the others to
     /// be gone, and clears, each for at most about `bound`.
     pub fn leave(self, bound: Duration) {
         let Member { folder, lock, founder } = self;
+        if founder.is_some() {
+            // It has been heeded; who is still there must wait for us now.
+            let _ = fs::remove_file(folder.join(ENDING_FILE));
+        }
         // Given up first: two who leave at once must not both wait for the other's lock.
         drop(founder);
         if flock(&lock, FlockOperation::Unlock).is_ok() {
@@ -228,18 +245,24 @@ impl Member {
     }
 }
 
-/// Clears as soon as nobody else belongs to the folder; whether it has. While the founder lives,
-/// it is the founder who waits for the others, and not they for it.
+/// Clears as soon as nobody else belongs to the folder; whether it has. Once the founder has said
+/// that it ends, it is the founder who waits for the others, and not they for it.
 fn clear_when_last(folder: &Path, lock: &File, bound: Duration) -> bool {
-    let until = Instant::now() + bound;
+    let began = Instant::now();
     loop {
         if flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let there = folder.exists();
             clear(folder, bound);
             return there;
         }
-        // Who was killed may hold its lock for a while: until its last write is on the disk.
-        if founder_lives(folder) || !folder.exists() || Instant::now() > until {
+        // Who was killed may hold its locks for a while: until its last write is on the disk, and
+        // after the kernel has closed the lifeline. So a founder must be seen alive for longer.
+        let waited = began.elapsed();
+        if folder.join(ENDING_FILE).exists()
+            || !folder.exists()
+            || (waited > DYING_MAX && founder_lives(folder))
+            || waited > bound
+        {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -276,6 +299,9 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
                 if age.is_some_and(|a| a > UNFINISHED_MAX) {
                     cleared += usize::from(fs::remove_dir_all(entry.path()).is_ok());
                 }
+                continue;
+            }
+            if founder_lives(&entry.path()) {
                 continue;
             }
             let Ok(lock) = OpenOptions::new().read(true).open(entry.path().join(LOCK_FILE)) else {
@@ -388,10 +414,18 @@ pub fn end_command(folder: &Path, grace: Duration, bound: Duration) {
 fn end_processes(folder: &Path, stores: &[&str], whose: Whose, grace: Duration, until: Instant) {
     let kill_at = Instant::now() + grace;
     let mut asked = BTreeSet::new();
+    // One that is executing a program has no environment for an instant: to be sure that there is
+    // no one, one looks twice.
+    let mut empty = 0;
     loop {
         let found = processes(folder, stores, whose);
-        if found.is_empty() || Instant::now() >= until {
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty == 2 || (empty == 1 && whose == Whose::Command) || Instant::now() >= until {
             return;
+        }
+        if empty == 1 {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
         }
         for (pid, process, daemon) in found {
             // A daemon has no one left to serve, and nothing to save: its store is durable.

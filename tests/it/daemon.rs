@@ -196,15 +196,15 @@ fn postings_survive_a_kill_and_numbers_are_never_used_twice() {
 fn impossible_postings_and_unknown_applications_are_refused() {
     run(async {
         let daemon = Daemon::start();
-        let status = daemon.post(1, 1_000).await.err().expect("refused");
+        let status = daemon.post(1, 1_000).await.expect_err("refused");
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         assert!(status.message().contains("ask for -n 4 or less"), "{}", status.message());
-        let status = daemon.post(1, 0).await.err().expect("refused");
+        let status = daemon.post(1, 0).await.expect_err("refused");
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         let watch = daemon.client().await.watch(pb::WatchRequest { apid: 77 }).await;
-        assert_eq!(watch.err().expect("refused").code(), tonic::Code::NotFound);
+        assert_eq!(watch.expect_err("refused").code(), tonic::Code::NotFound);
         let now = pb::PostRequest { immediate: true, ..posting(4, 1) };
-        let status = daemon.client().await.post(now).await.err().expect("no node is offered");
+        let status = daemon.client().await.post(now).await.expect_err("no node is offered");
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
         assert!(daemon.list().await.applications.is_empty());
     });
@@ -223,7 +223,7 @@ fn garbage_and_huge_messages_and_idle_connections_harm_nobody() {
         assert!(daemon.client().await.post(huge).await.is_err());
         let mut bogus = posting(2, 1);
         bogus.request_id = vec![1, 2].into();
-        let status = daemon.client().await.post(bogus).await.err().expect("refused");
+        let status = daemon.client().await.post(bogus).await.expect_err("refused");
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         let idle: Vec<_> =
             (0..1_000).filter_map(|_| UnixStream::connect(daemon.socket()).ok()).collect();

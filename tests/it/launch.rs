@@ -250,22 +250,38 @@ fn mpirun_is_the_same_program() {
     assert_eq!(run.out(), "x\nx\n");
 }
 
+/// Memory that a process has in RAM.
+fn resident_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 #[test]
 fn a_slow_reader_delays_no_one_else() {
     let instance = instance(1, 2);
     // Nobody reads: the pipe fills, then the window, then the PE stops.
     let mut command = instance.command("aprun", words("-q sh -c"));
-    command.arg("seq 1 3000000").stdout(Stdio::piped()).stderr(Stdio::null());
+    command.arg("seq 1 6000000").stdout(Stdio::piped()).stderr(Stdio::null());
     let mut slow = command.spawn().expect("started");
     let mut stdout = slow.stdout.take().expect("piped");
     instance.wait_for("running", 1);
-    std::thread::sleep(Duration::from_secs(1));
+    let (aprun, apinit) = (slow.id() as i32, instance.daemon("apinit"));
+    let shepherd = children(apinit).into_iter().find(|(_, n)| n == "apshepherd");
+    let processes =
+        [("aprun", aprun), ("apinit", apinit), ("apshepherd", shepherd.expect("it has one").0)];
+    let before = processes.map(|(_, pid)| resident_kib(pid));
+    std::thread::sleep(Duration::from_secs(3));
+    for ((name, pid), before) in processes.into_iter().zip(before) {
+        let now = resident_kib(pid);
+        assert!(now < before + 32 * 1024, "{name} went from {before} to {now} KiB");
+    }
     assert!(slow.try_wait().expect("asked").is_none(), "the output went nowhere");
     let quick = instance.script("-q", "seq 1 100000").expect(0);
     assert_eq!(quick.out().lines().count(), 100_000);
     let mut all = Vec::new();
     std::io::Read::read_to_end(&mut stdout, &mut all).expect("read");
-    let expected: Vec<u8> = (1..=3_000_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
+    let expected: Vec<u8> = (1..=6_000_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
     assert!(all == expected, "{} bytes of {}", all.len(), expected.len());
     assert!(slow.wait().expect("ended").success());
 }

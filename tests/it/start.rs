@@ -11,6 +11,7 @@ fn psched(base: &tempfile::TempDir, arguments: &[&str]) -> Command {
         .arg("start")
         .args(arguments)
         .env("TMPDIR", base.path())
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("PSCHED_LOG")
         .stdin(Stdio::null());
@@ -371,6 +372,46 @@ fn the_terminals_interrupt_is_the_commands() {
     let run = running.wait(Duration::from_secs(20));
     assert!(run.out().contains("caught") && run.out().contains("status 9"), "{}", run.out());
     check_empty(&base);
+}
+
+/// The terminal is closed under it.
+#[test]
+fn the_terminal_goes_away() {
+    if !Command::new("script").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        return skip("start::the_terminal_goes_away", "script(1) is not installed");
+    }
+    let base = base();
+    let line = format!(
+        "exec {} start --nodes 1 -- sh -c 'aprun -q sleep 1000 & sleep 1000'",
+        binaries().join("psched").display()
+    );
+    let mut command = Command::new("script");
+    command.args(["-q", "-c", &line, "/dev/null"]).env("TMPDIR", base.path());
+    command.env("SHELL", "/bin/sh").env_remove("XDG_RUNTIME_DIR").env_remove("PSCHED_LOG");
+    command.stdin(Stdio::piped());
+    let running = Running::start(&mut command);
+    let path = base.path().to_str().expect("text").to_owned();
+    eventually(BOUND, "the PE runs", || {
+        processes_with(&path).iter().filter(|(_, line)| line.starts_with("sleep")).count() == 2
+    });
+    running.signal(9);
+    drop(running.wait(Duration::from_secs(20)));
+    check_empty(&base);
+}
+
+#[test]
+fn a_signal_while_it_starts_ends_it() {
+    for signal in [2, 15] {
+        let base = base();
+        let running = Running::start(&mut psched(&base, &["--nodes", "1", "--", "sleep", "1000"]));
+        // Its folder is there when its signals are watched.
+        eventually(BOUND, "the folder is there", || {
+            std::fs::read_dir(base.path()).is_ok_and(|mut d| d.next().is_some())
+        });
+        running.signal(signal);
+        running.wait(Duration::from_secs(20)).expect(128 + signal);
+        check_empty(&base);
+    }
 }
 
 /// The user's shell on a terminal, and out of it again.

@@ -113,6 +113,32 @@ fn a_stopped_front_end_gets_its_turn_when_it_goes_on() {
 }
 
 #[test]
+fn a_front_end_that_stays_silent_loses_its_place_and_waits_again() {
+    let base = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a base");
+    let config = base.path().join("psched.yaml");
+    let text = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n\
+                variables:\n  ticket_time: 1s\n";
+    std::fs::write(&config, text).expect("written");
+    let instance = Plan::new().arg("--config").arg(&config).start();
+    let long = instance.start_script("-q", "exec sleep 1000");
+    let holder = instance.wait_for("running", 1)[0].to_string();
+    let silent = instance.start_script("-q", "echo done");
+    instance.wait_for("posted", 1);
+    silent.signal(19);
+    instance.run("apkill", ["-9", &holder]).expect(0);
+    long.wait(BOUND).expect(137);
+    instance.wait_for("lapsed", 1);
+    // Its place is another's now.
+    let other = instance.start_script("-q", "exec sleep 1000");
+    let holder = instance.wait_for("running", 1)[0].to_string();
+    silent.signal(18);
+    instance.wait_for("posted", 1);
+    instance.run("apkill", ["-9", &holder]).expect(0);
+    other.wait(BOUND).expect(137);
+    assert_eq!(silent.wait(BOUND).expect(0).out(), "done\n");
+}
+
+#[test]
 fn the_events_of_an_application() {
     let instance = instance(1, 1);
     instance.script("-q", "exit 3").expect(3);

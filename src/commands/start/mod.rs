@@ -268,7 +268,8 @@ async fn with_folder(
     let started = Instant::now();
     let ready = tokio::select! {
         ready = wait_ready(&mut daemons, plan, args.apinits, &socket, started) => ready.map(Some),
-        signal = signals.ending() => Ok(signal_status(&args.command, signal)),
+        // ^C too: there is no command yet that it could be for.
+        signal = signals.any() => Ok(signal_status(&args.command, signal)),
     };
     let result = match ready {
         Err(error) => Err(error),
@@ -285,6 +286,7 @@ async fn with_folder(
         Ok(None) => Ok(0),
     };
     instance::end_command(folder, LEFT_GRACE, LEFT_GRACE * 2);
+    member.announce_end();
     drop(keep);
     daemons.finish(DAEMONS_GRACE).await;
     result

@@ -151,18 +151,20 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let outcome = runtime.block_on(serve(options, paths, apshepherd, lifeline));
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
-    if let Some(member) = member {
+    let everything = outcome?;
+    if let Some(member) = member.filter(|_| everything) {
         member.leave(Duration::from_secs(4));
     }
-    outcome
+    Ok(())
 }
 
+/// Until it ends; whether everything ends with it.
 async fn serve(
     options: &Options,
     paths: Paths,
     apshepherd: PathBuf,
     lifeline: Option<OwnedFd>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
     let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -183,11 +185,12 @@ async fn serve(
     let outcome = shell.run().await;
     server.abort();
     let _ = std::fs::remove_file(&paths.own);
+    let everything = outcome == shell::Ending::Everything;
     match outcome {
         shell::Ending::Everything => shell.end_everything().await,
         shell::Ending::Alone => shell.finish().await,
     }
-    Ok(())
+    Ok(everything)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.

@@ -358,6 +358,8 @@ impl Instance {
             .env_remove("XDG_RUNTIME_DIR")
             .env_remove("PSCHED_LOG")
             .env("TMPDIR", &self.tmp)
+            // The caller's may have folders that the instance's user may not search.
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .stdin(Stdio::null());
         if self.user {
             command.current_dir(self.base.path());
