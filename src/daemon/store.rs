@@ -171,6 +171,7 @@ impl Store {
             })
             .map_err(told)?;
         transaction.commit().map_err(told)?;
+        make_room(&mut connection, &path).map_err(told)?;
         Ok(Store {
             connection,
             path,
@@ -262,6 +263,29 @@ impl Store {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Pages of the log after which it is copied into the database and begun again from its start.
+const LOG_PAGES: i64 = 256;
+/// Its size then, in bytes: a page of 4,096 and its header of 24 each.
+const LOG_BYTES: u64 = LOG_PAGES as u64 * (4_096 + 24);
+
+/// Lets the log have its full size from the beginning. A sync of bytes that are written over costs
+/// the file system its data only; where the file grows, its journal too: 0.4 ms instead of 0.15 for
+/// each durable posting.
+fn make_room(connection: &mut Connection, path: &Path) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if std::fs::metadata(PathBuf::from(log)).is_ok_and(|m| m.len() >= LOG_BYTES) {
+        return Ok(());
+    }
+    // Through the log and out again; the pages in the database are used again for what comes.
+    let transaction = connection.transaction()?;
+    transaction.execute("CREATE TABLE room (bytes BLOB)", [])?;
+    transaction.execute("INSERT INTO room VALUES (zeroblob(?1))", [LOG_PAGES * 4_096])?;
+    transaction.commit()?;
+    connection.execute_batch("DROP TABLE room; PRAGMA wal_checkpoint(RESTART);")
 }
 
 fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Result<()> {

@@ -123,14 +123,14 @@ fn stores_that_cannot_be_used_say_why() {
     assert!(matches!(no_folder, StoreError::Directory { .. }), "{no_folder}");
 }
 
-/// A file system of one megabyte, as root; None where it can't be made.
+/// A file system of eight megabytes, as root; None where it can't be made.
 struct Small(tempfile::TempDir);
 
 impl Small {
     fn new() -> Option<Small> {
         let folder = tempfile::tempdir().expect("a folder");
         let flags = nix::mount::MsFlags::empty();
-        nix::mount::mount(Some("none"), folder.path(), Some("tmpfs"), flags, Some("size=1m"))
+        nix::mount::mount(Some("none"), folder.path(), Some("tmpfs"), flags, Some("size=8m"))
             .ok()?;
         Some(Small(folder))
     }
