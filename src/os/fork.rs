@@ -17,6 +17,7 @@
 //! Signals that the parent blocks are unblocked right before execve. One that comes there stops the
 //! child, which is traced, and the parent keeps it for later.
 
+use super::clone::{CLONE_INTO_CGROUP, CloneArgs};
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -150,26 +151,6 @@ pub struct PeSetup<'a> {
     pub failures: BorrowedFd<'a>,
 }
 
-/// From linux/sched.h: libc's constant has overflowed its type.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// clone3's arguments, as far as CLONE_INTO_CGROUP needs them (88 bytes, Linux 5.7).
-#[repr(C, align(8))]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
-
 /// The same file under a number that [`PeSetup`] may use, closed on execve.
 ///
 /// # Errors
@@ -185,20 +166,6 @@ pub fn high(fd: OwnedFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: fcntl has just made it, nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(new) })
-}
-
-/// Takes a descriptor that this process was started with, by its number on the command line; it is
-/// closed on execve from now on.
-///
-/// # Errors
-/// It isn't open.
-pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl takes any number.
-    if fd <= 2 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    }
-    // SAFETY: it is open, and the command line has given it to us; nobody else takes it.
-    high(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Forks a PE. It executes its program by itself; the parent hears of it by

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+mod clone;
 pub mod dispositions;
 pub mod fork;
 pub mod inherit;

@@ -1,35 +1,15 @@
 //! Starting an apshepherd: clone3 into its group, the owner's ids, exec.
 //!
-//! apinit has many threads, so between clone3 and execve the child makes system calls and nothing
-//! else: whatever needs memory is laid out before ([`Spawn`]). A process is *born* in its control
-//! group, because moving one there later takes milliseconds.
+//! apinit may have other threads (those that wait for files), so between clone3 and execve the child
+//! makes system calls and nothing else: whatever needs memory is laid out before ([`Spawn`]). A
+//! process is *born* in its control group, because moving one there later takes milliseconds.
 
+use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CLONE_VFORK, CloneArgs};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// From linux/sched.h: libc's constant has overflowed its type.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-const CLONE_VFORK: u64 = 0x4000;
-const CLONE_PIDFD: u64 = 0x1000;
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
-
-/// clone3's arguments (88 bytes, Linux 5.7).
-#[repr(C, align(8))]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
 
 /// Whose process it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,7 +33,8 @@ use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::frames::PACKET_MAX;
-use crate::os::fork::{Change, Child, Waited, inherited, wait_any};
+use crate::os::fork::{Change, Child, Waited, high, wait_any};
+use crate::os::inherit;
 use crate::shepherd::{Action, Happening, Shepherd};
 use bytes::{Buf, Bytes};
 use link::{Link, LinkError};
@@ -174,6 +175,8 @@ impl Shell {
         nix::sys::prctl::set_child_subreaper(true)?;
         // No file system is kept busy by a process that needs none.
         std::env::set_current_dir("/")?;
+        // Under high numbers: PEs are given low ones.
+        let inherited = |fd| inherit::take(fd).and_then(high);
         let listen = inherited(options.listen)?;
         let lifeline = options.lifeline.map(inherited).transpose()?;
         let groups = options.groups.iter().map(|(nid, fd)| Ok((*nid, inherited(*fd)?)));
