@@ -85,6 +85,8 @@ pub struct Core {
     links: BTreeMap<LinkId, LinkOut>,
     fronts: Fronts,
     identity: Identity,
+    /// One span for each application that has not ended, while anybody listens.
+    spans: HashMap<Apid, (tracing::Span, Option<u32>)>,
 }
 
 /// What nodes are told of this psched.
@@ -135,6 +137,7 @@ impl Core {
             links: BTreeMap::new(),
             fronts: Fronts::new(inputs),
             identity,
+            spans: HashMap::new(),
         }
     }
 
@@ -311,9 +314,22 @@ impl Core {
     }
 
     /// The span of an application, as every process of psched's has it.
-    fn span(&self, apid: Apid) -> tracing::Span {
-        let uid = self.scheduler.team(apid).map(|t| t.owner.uid);
-        tracing::info_span!("application", apid = apid.0, uid)
+    fn span(&mut self, apid: Apid) -> tracing::Span {
+        if !tracing::enabled!(tracing::Level::INFO) {
+            return tracing::Span::none();
+        }
+        let team = self.scheduler.team(apid);
+        let nid = team.and_then(|t| t.places.nids().next()).map(|n| n.0);
+        let make = || {
+            let uid = team.map(|t| t.owner.uid);
+            (tracing::info_span!("application", apid = apid.0, uid, nid), nid)
+        };
+        let (span, known) = self.spans.entry(apid).or_insert_with(make);
+        // A field that is recorded anew would be shown twice.
+        if nid.is_some() && *known != nid {
+            (*span, *known) = make();
+        }
+        span.clone()
     }
 
     fn commit(&mut self, commit: Commit) {
@@ -466,6 +482,7 @@ impl Core {
         }
         if ended {
             self.fronts.forget(apid);
+            self.spans.remove(&apid);
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
+use tracing::field::Empty;
 
 /// What may wait for the loop: more makes the tasks and threads wait.
 const NOTES_MAX: usize = 256;
@@ -111,14 +112,27 @@ pub async fn run(
         notes,
         pending: vec![Happening::Start],
     };
+    // The application's, as every process of psched's has it.
+    let span = tracing::info_span!("application", uid = setup.uid, apid = Empty, nid = Empty);
+    // A field that is recorded anew would be shown twice.
+    let (mut told_apid, mut told_nid) = (false, false);
     let mut front = Front::new(setup);
     let status = 'loop_: loop {
         // What is done at once may make more happen at once.
         while !shell.pending.is_empty() {
             for happening in std::mem::take(&mut shell.pending) {
-                tracing::trace!("{}", cut(&happening));
-                for action in front.apply(shell.now_ns(), happening) {
-                    tracing::debug!("{}", cut(&action));
+                tracing::trace!(parent: &span, "{}", cut(&happening));
+                let actions = front.apply(shell.now_ns(), happening);
+                if let Some(apid) = front.apid().filter(|_| !told_apid) {
+                    span.record("apid", apid.0);
+                    told_apid = true;
+                }
+                if let Some(nid) = front.nid().filter(|_| !told_nid) {
+                    span.record("nid", nid.0);
+                    told_nid = true;
+                }
+                for action in actions {
+                    tracing::debug!(parent: &span, "{}", cut(&action));
                     if let Some(status) = shell.act(action) {
                         break 'loop_ status;
                     }

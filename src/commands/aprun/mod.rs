@@ -170,11 +170,9 @@ fn random() -> Result<[u8; 16], Failure> {
     Ok(bytes)
 }
 
-/// aprun's own log, for those who ask for it.
+/// What aprun does, on stderr, where somebody asks for it: setting that up takes time.
 fn start_log() {
-    let Ok(filter) = std::env::var("PSCHED_LOG") else { return };
-    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // It can only fail where there is one already.
-    let _ = log.try_init();
+    if std::env::var_os(crate::logging::FILTER_VARIABLE).is_some_and(|filter| !filter.is_empty()) {
+        crate::logging::init("aprun");
+    }
 }

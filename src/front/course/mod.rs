@@ -264,6 +264,16 @@ impl Front {
         std::mem::take(&mut self.actions)
     }
 
+    /// Its number, once it has one.
+    pub fn apid(&self) -> Option<Apid> {
+        self.apid
+    }
+
+    /// The node of its first PE, while it has a place.
+    pub fn nid(&self) -> Option<crate::machine::Nid> {
+        self.placement.as_ref()?.hosts.first()?.nids.first().copied()
+    }
+
     /// When [`Happening::Time`] is wanted next.
     pub fn deadline(&self) -> Option<u64> {
         if self.over {
