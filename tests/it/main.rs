@@ -6,6 +6,7 @@ mod bad;
 mod daemon;
 mod ends;
 mod launch;
+mod logs;
 mod manuals;
 mod mpi;
 mod recovery;
