@@ -274,11 +274,13 @@ impl pb::psched_server::Psched for Service {
             })
             .await?;
         let history = match (request.history.min(100_000), only) {
-            (0, Some(apid)) if applications.is_empty() => {
+            (0, None) => Vec::new(),
+            (most, None) => self.ask_store(move |s| s.history(most)).await?,
+            // One that has ended is looked for by its number, however long ago that was.
+            (_, Some(apid)) if applications.is_empty() => {
                 self.ask_store(move |s| Ok(s.team(apid)?.into_iter().collect::<Vec<_>>())).await?
             }
-            (0, _) => Vec::new(),
-            (most, _) => self.ask_store(move |s| s.history(most)).await?,
+            (_, Some(_)) => Vec::new(),
         };
         Ok(Response::new(pb::ListReply {
             version: env!("CARGO_PKG_VERSION").into(),

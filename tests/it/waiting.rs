@@ -33,6 +33,18 @@ fn a_full_machine_says_why() {
 }
 
 #[test]
+fn an_application_is_shown_long_after_its_end() {
+    let instance = instance(1, 1);
+    for status in [3, 0, 0] {
+        instance.script("-q", &format!("exit {status}")).expect(status);
+    }
+    assert_eq!(instance.apstat("-A 1")["status"], 3);
+    let why = instance.run("apstat", ["--why", "1"]).expect(0);
+    assert!(why.out().contains("exited with code 3"), "{}", why.out());
+    instance.run("apstat", ["-A", "4711"]).expect(1).says("no application 4711");
+}
+
+#[test]
 fn the_impossible_is_refused_with_the_largest_possible() {
     let instance = instance(4, 2);
     let run = instance.script("-q -n 1000", "true").expect(125);
