@@ -298,13 +298,10 @@ impl pb::psched_server::Psched for Service {
         &self,
         request: Request<pb::EventsRequest>,
     ) -> Result<Response<pb::EventsReply>, Status> {
-        let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
-        let team = match self.team(apid).await? {
-            Some(team) => team,
-            None => self.ended(apid).await?,
-        };
-        self.may_front(&peer, &team)?;
+        if self.team(apid).await?.is_none() {
+            self.ended(apid).await?;
+        }
         let lines = self.ask_store(move |s| s.events(apid)).await?;
         let row = |l: LogLine| pb::EventRow { at_ns: l.at_ns, name: l.name, detail: l.detail };
         Ok(Response::new(pb::EventsReply { events: lines.into_iter().map(row).collect() }))
