@@ -525,7 +525,10 @@ impl Core {
         {
             self.fronts.watch(apid, process, pidfd);
         }
-        self.watchers.entry(apid).or_default().push(events);
+        let watchers = self.watchers.entry(apid).or_default();
+        // Whoever watches it again and again leaves streams behind that nothing else would notice.
+        watchers.retain(|w| !w.is_closed());
+        watchers.push(events);
         let _ = found.send(true);
     }
 }

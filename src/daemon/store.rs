@@ -13,7 +13,8 @@ use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub enum StoreError {
     )]
     ReadOnly { path: PathBuf, detail: String },
     /// The directory can't be used.
-    #[error("the state directory {path} can't be used: {source}")]
+    #[error("the state directory {path} can't be used; choose another with --state")]
     Directory { path: PathBuf, source: std::io::Error },
     /// Anything else.
     #[error("the store {path} failed: {detail}")]
@@ -107,19 +108,20 @@ pub struct LogLine {
 }
 
 impl Store {
-    /// Opens the store of a state directory, which is made where it is missing.
+    /// Opens the store of a state directory, which is made where it is missing. The files are their
+    /// owner's alone: they hold tickets, and whoever could open them could lock psched out.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn open(directory: &Path) -> Result<Store, StoreError> {
         let in_directory = |source| StoreError::Directory { path: directory.into(), source };
-        std::fs::create_dir_all(directory).map_err(in_directory)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(directory.join("lock"))
-            .map_err(in_directory)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_directory)?;
+        let own = |name| {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true).mode(0o600);
+            options.open(directory.join(name)).map_err(in_directory)
+        };
+        let lock = own("lock")?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -128,6 +130,10 @@ impl Store {
             Err(std::fs::TryLockError::Error(e)) => return Err(in_directory(e)),
         }
         let path = directory.join("psched.db");
+        // SQLite gives its other files the mode of this one. (A read-only one is its to complain of.)
+        if !path.exists() {
+            own("psched.db")?;
+        }
         let told = |e: rusqlite::Error| explain(&path, &e);
         let mut connection = Connection::open(&path).map_err(told)?;
         connection.busy_timeout(Duration::from_secs(2)).map_err(told)?;

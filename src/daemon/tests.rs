@@ -97,6 +97,27 @@ fn only_so_much_history_is_kept() {
 }
 
 #[test]
+fn a_store_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    // One that is made, and one that is there and open to all.
+    let open = folder.path().join("open");
+    std::fs::create_dir(&open).expect("made");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let made = folder.path().join("a/b");
+    for directory in [&made, &open] {
+        let store = Store::open(directory).expect("a store");
+        for entry in std::fs::read_dir(directory).expect("listed").flatten() {
+            let mode = entry.metadata().expect("there").permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", entry.path().display());
+        }
+        drop(store);
+    }
+    let mode = std::fs::metadata(&made).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+}
+
+#[test]
 fn stores_that_cannot_be_used_say_why() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");

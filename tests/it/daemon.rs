@@ -249,7 +249,7 @@ fn psched_that_cannot_start_says_why() {
     assert!(said.contains("c.yaml can't be read"), "{said}");
     write(&daemon.socket().to_string_lossy());
     let said = refused(folder.path());
-    assert!(said.contains("another psched answers"), "{said}");
+    assert!(said.contains("another daemon answers"), "{said}");
     write(&format!("/tmp/{}", "x".repeat(200)));
     let said = refused(folder.path());
     assert!(said.contains("107"), "{said}");

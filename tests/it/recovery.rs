@@ -39,6 +39,24 @@ fn psched_dies_while_a_posting_waits() {
 }
 
 #[test]
+fn whoever_kills_psched_does_not_end_the_instance() {
+    let instance = instance(1, 1);
+    let running = instance.start_script("-q", "sleep 3; echo done; exit 4");
+    instance.wait_for("running", 1);
+    for _ in 0..8 {
+        let psched = instance.daemon("psched");
+        kill(psched, 9);
+        eventually(BOUND, "psched is back", || {
+            processes_with(&instance.folder().display().to_string())
+                .iter()
+                .any(|(pid, line)| *pid != psched && line.contains("psched --config"))
+        });
+    }
+    assert_eq!(running.wait(BOUND).expect(4).out(), "done\n");
+    instance.script("-q", "true").expect(0);
+}
+
+#[test]
 fn psched_dies_again_and_again() {
     let instance = instance(2, 2);
     let running: Vec<Running> = (0..4)

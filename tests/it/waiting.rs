@@ -10,7 +10,7 @@ fn a_full_machine_says_why() {
     let run = instance.script("-q -n 2 --immediate", "true").expect(125);
     assert!(run.stderr.contains(&format!("application {holder}")), "{}", run.stderr);
     assert!(instance.apids("posted").is_empty());
-    let waits = instance.start_script("-q -n 2", "echo done");
+    let waits = instance.start_script("-n 2", "echo done");
     let waiting = instance.wait_for("posted", 1)[0];
     let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
     let text = why.out();
@@ -24,12 +24,27 @@ fn a_full_machine_says_why() {
     assert!(words.starts_with(obstacle["obstacle"].as_str().expect("words")), "{words}");
     // What still fits starts at once, past it.
     instance.script("-q -n 1 --immediate", "true").expect(0);
+    // After two seconds aprun tells it by itself.
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
     instance.run("apkill", ["-9", &holder.to_string()]).expect(0);
     long.wait(BOUND).expect(137);
-    assert_eq!(waits.wait(BOUND).expect(0).out(), "done\ndone\n");
+    let run = waits.wait(BOUND).expect(0).says(&format!("waits for a place: {words}"));
+    assert_eq!(run.out(), "done\ndone\n");
     let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
     assert!(why.out().contains("ended"), "{}", why.out());
     instance.run("apstat", ["--why", "4711"]).expect(1).says("no application 4711");
+}
+
+#[test]
+fn an_application_is_shown_long_after_its_end() {
+    let instance = instance(1, 1);
+    for status in [3, 0, 0] {
+        instance.script("-q", &format!("exit {status}")).expect(status);
+    }
+    assert_eq!(instance.apstat("-A 1")["status"], 3);
+    let why = instance.run("apstat", ["--why", "1"]).expect(0);
+    assert!(why.out().contains("exited with code 3"), "{}", why.out());
+    instance.run("apstat", ["-A", "4711"]).expect(1).says("no application 4711");
 }
 
 #[test]

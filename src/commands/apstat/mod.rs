@@ -67,9 +67,8 @@ pub struct Cli {
 
 impl Cli {
     fn list_request(&self) -> pb::ListRequest {
-        // One that has ended is looked for in the history, by its number.
         let apid = self.application.or(self.why).unwrap_or(0);
-        pb::ListRequest { history: self.history.unwrap_or(u32::from(apid != 0)), apid }
+        pb::ListRequest { history: self.history.unwrap_or(0), apid }
     }
 }
 

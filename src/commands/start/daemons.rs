@@ -2,7 +2,8 @@
 //!
 //! Each has a task of its own that starts it, waits for it, and starts it again: at once if it had
 //! been well, after a growing pause if it dies again and again, and no more after
-//! [`FAILURES_MAX`] short lives in a row. What they write on stderr goes to the folder's `log`,
+//! [`FAILURES_MAX`] short lives in a row that it ended itself: one that is killed can do its work,
+//! so it is tried for ever. What they write on stderr goes to the folder's `log`,
 //! whose end is shown when one of them can't be had; with PSCHED_LOG set, to our own stderr.
 
 use crate::machine::{Nid, format_nids};
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 const WELL: Duration = Duration::from_secs(2);
 /// So many short lives in a row are enough.
 const FAILURES_MAX: u32 = 6;
-/// The pause before the second short life, doubled with each further one: 1.6 s before the last.
+/// The pause after the second short life, doubled with each further one, up to 0.8 s.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The log is cut when it grows longer.
 const LOG_MAX: u64 = 8 * 1024 * 1024;
@@ -205,8 +206,10 @@ impl Keeper {
     async fn keep(self) {
         let name = &self.daemon.name;
         let mut failures = 0;
+        let mut short_lives = 0;
         while !self.finish.is_cancelled() {
             let began = Instant::now();
+            let mut killed = false;
             let how = match self.spawn() {
                 Err(error) => {
                     format!("can't be started ({}: {error})", self.daemon.program.display())
@@ -218,20 +221,23 @@ impl Keeper {
                         let _ = self.news.send(News::FailedStart(text));
                         return;
                     }
+                    killed = status.signal() == Some(rustix::process::Signal::KILL.as_raw());
                     format!("ended ({})", describe(status))
                 }
             };
             if began.elapsed() >= WELL {
-                failures = 0;
+                (failures, short_lives) = (0, 0);
             }
-            failures += 1;
+            failures += u32::from(!killed);
+            short_lives = (short_lives + 1).min(FAILURES_MAX - 1);
             if failures >= FAILURES_MAX {
                 let text = format!("{name} {how} {failures} times in a row; given up");
                 let _ = self.news.send(News::GivenUp(text));
                 return;
             }
             super::say(&format!("{name} {how}; started again"));
-            let pause = if failures == 1 { Duration::ZERO } else { PAUSE * (1 << (failures - 2)) };
+            let pause =
+                if short_lives == 1 { Duration::ZERO } else { PAUSE * (1 << (short_lives - 2)) };
             if self.finish.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return;
             }

@@ -158,6 +158,8 @@ pub struct Front {
     /// Status of an output that failed, if the application has none of its own.
     output_status: Option<u8>,
     waiting: Option<Explanation>,
+    /// Psched has been asked why there is no place yet: its answer is to be shown.
+    say_why: bool,
     wait_say_at: Option<u64>,
     withdrawal: Option<Withdrawal>,
     ended: Option<Box<Ended>>,
@@ -197,6 +199,7 @@ impl Front {
             terminate: None,
             output_status: None,
             waiting: None,
+            say_why: false,
             wait_say_at: None,
             withdrawal: None,
             ended: None,
@@ -390,7 +393,17 @@ impl Front {
             // These have lines of their own.
             _ if self.psched.down_since.is_some() || self.apinit.down_since.is_some() => return,
             Step::Posting => "psched has not taken the posting yet; waiting for it".to_owned(),
+            // Why is asked now: what stood in the way at the beginning may have gone.
+            Step::Waiting if !self.say_why => {
+                self.say_why = true;
+                return self.look();
+            }
+            Step::Looking if !self.say_why => {
+                self.say_why = true;
+                return;
+            }
             Step::Waiting | Step::Looking => {
+                self.say_why = false;
                 let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
                 format!("{named} waits for a place{why}")
             }

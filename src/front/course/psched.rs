@@ -135,6 +135,9 @@ impl Front {
             }
             Looked::Waiting(why) => {
                 self.waits(why);
+                if self.say_why {
+                    self.say_what_is_waited_for();
+                }
                 if self.look_again {
                     self.look();
                 }

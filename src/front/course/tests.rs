@@ -419,13 +419,20 @@ fn a_wait_is_explained() {
         cure: "wait".to_owned(),
     };
     Course::posted()
-        .gives(event(Event::Waiting(why.clone())), &[])
         .at(1_999, &[])
-        .at(
-            2_000,
+        .at(2_000, &[Action::Look(APID)])
+        .gives(
+            Happening::Looked(Looked::Waiting(why.clone())),
             &[say("application 12 waits for a place: 8 processors are needed; 2 are free; wait")],
         )
-        .at(9_000, &[]);
+        .at(9_000, &[])
+        // Once only.
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Waiting(why)), &[]);
+    // There is a place when the answer comes: nothing to explain.
+    Course::posted()
+        .at(2_000, &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
     let mut quiet = Course { front: Front::new(Setup { quiet: true, ..setup() }), now: 0 };
     quiet
         .gives(Happening::Start, &[Action::Psched(Ask::Post)])

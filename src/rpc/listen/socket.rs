@@ -35,7 +35,7 @@ pub enum ListenError {
         length: usize,
     },
     /// A psched (or an apinit) is there already.
-    #[error("another psched answers on {0}: stop it, or choose another socket")]
+    #[error("another daemon answers on {0}: stop it, or choose another socket")]
     Answered(PathBuf),
     /// The path is something else, which is not touched.
     #[error("{0} is there and is not a socket: remove it, or choose another path")]

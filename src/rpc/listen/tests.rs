@@ -49,7 +49,7 @@ async fn a_socket_that_somebody_answers_on_is_left_alone() {
     let inode = fs::metadata(&path).expect("it is there").ino();
     let error = listen(&path, 0o600).expect_err("it is taken");
     let said =
-        format!("another psched answers on {}: stop it, or choose another socket", path.display());
+        format!("another daemon answers on {}: stop it, or choose another socket", path.display());
     assert_eq!(error.to_string(), said);
     assert_eq!(fs::metadata(&path).expect("still there").ino(), inode);
     connect(&path).await;
