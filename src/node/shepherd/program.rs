@@ -5,6 +5,7 @@
 //! becomes the process (a script's doesn't), /proc/PID/exe while the PE stands still before user code. So a
 //! file that is exchanged between the two does not run either.
 
+use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use nix::errno::Errno;
@@ -162,9 +163,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
     let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
     let text = match step {
         Step::Directory => {
-            // "Not found" would be said of the program.
-            let errno = if errno == Errno::ENOENT as i32 { Errno::ENOTDIR as i32 } else { errno };
-            return (errno, format!("its working directory {directory}: {why}"));
+            format!("its working directory {directory}: {why}")
         }
         Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
         Step::Session => format!("it can't have a session of its own: {why}"),
@@ -191,13 +190,12 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             _ => format!("{shown}: {why}"),
         },
     };
-    (errno, text)
+    (if step == Step::Exec { errno } else { NOT_THE_PROGRAM }, text)
 }
 
 /// How a fork failed.
 pub fn explain_fork(pe: &LocalPe, error: &std::io::Error) -> Refusal {
-    let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-    (errno, format!("the process for PE {} could not be made: {error}", pe.rank))
+    (NOT_THE_PROGRAM, format!("the process for PE {} could not be made: {error}", pe.rank))
 }
 
 fn is_executable(path: &Path) -> bool {

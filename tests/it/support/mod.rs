@@ -6,6 +6,7 @@
 // Each helper is used by some module, not by each.
 #![allow(dead_code)]
 
+pub mod hand;
 pub mod mpi;
 
 use std::ffi::{OsStr, OsString};
@@ -222,11 +223,18 @@ pub fn children(pid: i32) -> Vec<(i32, String)> {
 pub struct Plan {
     arguments: Vec<OsString>,
     user: bool,
+    config: Option<String>,
 }
 
 impl Plan {
     pub fn new() -> Plan {
-        Plan { arguments: Vec::new(), user: false }
+        Plan { arguments: Vec::new(), user: false, config: None }
+    }
+
+    /// With this psched.yaml.
+    pub fn config(mut self, text: &str) -> Plan {
+        self.config = Some(text.to_owned());
+        self
     }
 
     pub fn nodes(self, nodes: u32, processors: u32) -> Plan {
@@ -277,6 +285,11 @@ impl Plan {
         };
         let mut command = instance.bare("psched");
         command.arg("start").args(&self.arguments);
+        if let Some(text) = &self.config {
+            let path = instance.base.path().join("psched.yaml");
+            std::fs::write(&path, text).expect("written");
+            command.arg("--config").arg(path);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("psched start");
         let mut stdout = child.stdout.take().expect("piped");
