@@ -18,4 +18,5 @@ mod recovery;
 mod shepherd;
 mod start;
 mod support;
+mod views;
 mod waiting;

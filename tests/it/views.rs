@@ -1,0 +1,63 @@
+//! The same content in every form: tables and JSON, refusals and explanations.
+
+use crate::support::*;
+
+/// The values of a row in JSON, in the order of the table's head, as the table writes them.
+fn cells(head: &str, row: &serde_json::Value) -> Vec<String> {
+    let cell = |name: &str| match &row[name.to_lowercase()] {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(list) => {
+            list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    };
+    words(head).map(cell).flat_map(|c| words(&c).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn every_cell_of_a_table_is_in_json() {
+    let instance = instance(3, 2);
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    for (options, name, head) in [
+        ("-a", "applications", "Apid ResId User PEs Nodes Age State Command"),
+        ("-n", "nodes", "NID Arch State HW Rv Pl PgSz Avl Conf Placed PEs Apids"),
+    ] {
+        let text = instance.run("apstat", [options]).expect(0).out();
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| words(l).collect()).collect();
+        let above = lines.iter().position(|l| *l == words(head).collect::<Vec<_>>());
+        let above = above.unwrap_or_else(|| panic!("no {head} in {text}"));
+        let all = instance.apstat(options);
+        let rows = all[name].as_array().expect("a list");
+        assert!(!rows.is_empty());
+        for (row, line) in rows.iter().zip(&lines[above + 1..]) {
+            // An empty list is a dash, or nothing.
+            let line: Vec<&str> = line.iter().copied().filter(|w| *w != "-").collect();
+            let mut row = cells(head, row);
+            row.retain(|c| !["-", "null", ""].contains(&c.as_str()));
+            assert_eq!(row, line, "{text}\n{all}");
+        }
+    }
+    instance.run("apkill", ["-9", &apid]).expect(0);
+    long.wait(BOUND).expect(137);
+}
+
+#[test]
+fn a_refusal_and_an_explanation_have_the_same_words() {
+    let instance = instance(2, 2);
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let holder = instance.wait_for("running", 1)[0].to_string();
+    let waits = instance.start_script("-q -n 2", "true");
+    let waiting = instance.wait_for("posted", 1)[0];
+    let why = instance.apstat(&format!("--why {waiting}"));
+    let obstacle = why["obstacle"].as_str().expect("words").to_owned();
+    let run = instance.script("-q -n 2 --immediate", "true").expect(125);
+    assert!(run.stderr.contains(&obstacle), "{obstacle:?} is not in {:?}", run.stderr);
+    // What could never be: the same from a posting as from --dry-run.
+    let posted = instance.script("-q -n 5", "true").expect(125);
+    let tried = instance.aprun(["-q", "-n", "5", "--dry-run", "true"]).expect(125);
+    assert_eq!(posted.stderr, tried.stderr);
+    instance.run("apkill", ["-9", &holder]).expect(0);
+    long.wait(BOUND).expect(137);
+    waits.wait(BOUND).expect(0);
+}
