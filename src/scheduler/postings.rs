@@ -419,7 +419,12 @@ impl Scheduler {
             None => format!("status {status}"),
         };
         team.state = State::Ended;
-        team.ended_at_ns = now.wall_ns;
+        // What its nodes measured, where psched heard of the end late: it or apinit was away.
+        let run = nanos(end.run);
+        team.ended_at_ns = match team.running_at_ns {
+            began if began > 0 && run > 0 => began.saturating_add(run).min(now.wall_ns),
+            _ => now.wall_ns,
+        };
         team.end = Some(end.clone());
         out.push(Effect::Save { team: Box::new(team), lazy: false });
         out.push(Effect::Log { apid, name: "ended", detail });
@@ -466,7 +471,15 @@ impl Scheduler {
                         if signal == KILL { Duration::ZERO } else { self.settings.apkill_grace };
                     let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
                     if let Some(team) = self.teams.get_mut(&apid) {
-                        team.doomed = Decisive::earlier(team.doomed.take(), Some(doom));
+                        let before = team.doomed.take();
+                        // A KILL after a TERM takes its place, so that a node that hears of it only
+                        // when it is back does not wait as long as a TERM would have it.
+                        team.doomed = match before {
+                            Some(before) if signal == KILL => {
+                                Some(Decisive { at_ns: before.at_ns.min(doom.at_ns), ..doom })
+                            }
+                            before => Decisive::earlier(before, Some(doom)),
+                        };
                     }
                     self.save(apid, false, out);
                     for link in links {

@@ -321,6 +321,35 @@ fn killing_is_for_owners_and_administrators() {
 }
 
 #[test]
+fn a_kill_after_a_term_reaches_a_node_that_was_away() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    for (seconds, signal) in [(3, 0), (4, 9)] {
+        let apids = vec![Apid(1)];
+        let reply = ReplyId(7);
+        let kill = Event::Kill { reply, apids, signal, uid: 0, administrator: true };
+        s.apply(at(seconds), kill);
+    }
+    let effects = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
+    assert_eq!(effects, ["-> 2 terminate 1.1 0"]);
+}
+
+#[test]
+fn the_time_run_is_what_the_nodes_measured() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let Report::Ended(end) = ended(key(1, 1), &[0], None) else { panic!("an end") };
+    let end = Box::new(HostEnd { run: Duration::from_secs(3), ..*end });
+    let late = Event::Report { link: LinkId(1), report: Box::new(Report::Ended(end)) };
+    let effects = s.apply(at(90), late);
+    let Effect::Save { team, .. } = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(team.ended_at_ns - team.running_at_ns, 3 * SECOND);
+}
+
+#[test]
 fn a_lost_link_frees_nothing() {
     let mut s = ready(1, 2);
     s.apply(at(1), posted(1, 1));

@@ -363,7 +363,10 @@ impl Shell {
                 self.tell_psched(pb::from_node::Message::Report(report.into()));
             }
             Action::RefuseLink(text) => {
-                tracing::warn!("{text}");
+                // It dials again and again: once is enough to say it.
+                if !self.hello.borrow().notes.contains(&text) {
+                    tracing::warn!("{text}");
+                }
                 self.set_notes(Some(text));
                 if let Some(link) = self.link.take() {
                     link.hang_up();

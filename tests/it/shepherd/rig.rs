@@ -138,7 +138,12 @@ impl Rig {
         setsockopt(fd, sockopt::ReceiveTimeout, &limit).expect("SO_RCVTIMEO");
         let mut packet = vec![0; PACKET_MAX];
         loop {
-            let count = recv(fd.as_raw_fd(), &mut packet, MsgFlags::empty()).ok()?;
+            let count = match recv(fd.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(nix::errno::Errno::EAGAIN) => return None,
+                Err(errno) => panic!("apshepherd can't be heard: {errno}"),
+            };
             assert!(count > 0, "apshepherd has hung up");
             if let Some(whole) = joiner.push(&packet[..count]).expect("a frame") {
                 let message = pb::FromShepherd::decode(whole).expect("protobuf");
