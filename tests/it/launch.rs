@@ -244,6 +244,39 @@ fn two_apinits_are_one_machine() {
 }
 
 #[test]
+fn no_descriptor_of_apruns_reaches_a_pe() {
+    let instance = instance(1, 2);
+    let output = tempfile::NamedTempFile::new().expect("a file");
+    let own = tempfile::NamedTempFile::new().expect("a file");
+    // aprun's stdout, stdin and one more descriptor are files; a PE's are pipes, /dev/null (for
+    // those that are not rank 0), its connection for PMI, and the folder that ls looks at.
+    let aprun = binaries().join("aprun");
+    let script = r#"exec "$0" -q -n 2 ls -l /proc/self/fd 7<&0"#;
+    let mut command = instance.command("sh", ["-c".as_ref(), script.as_ref(), aprun.as_os_str()]);
+    let mut child = command
+        .stdin(own.reopen().expect("opened"))
+        .stdout(output.reopen().expect("opened"))
+        .spawn()
+        .expect("aprun");
+    assert!(child.wait().expect("waited").success());
+    let text = std::fs::read_to_string(output.path()).expect("text");
+    let links = text.lines().filter_map(|line| line.split_once(" -> "));
+    let lines: Vec<(&str, &str)> =
+        links.filter_map(|(before, what)| Some((before.rsplit(' ').next()?, what))).collect();
+    let numbers: BTreeSet<&str> = lines.iter().map(|(fd, _)| *fd).collect();
+    assert_eq!(numbers, BTreeSet::from(["0", "1", "2", "3", "29"]), "{text}");
+    for (fd, what) in &lines {
+        let expected = match *fd {
+            "29" => what.starts_with("socket:"),
+            "3" => what.starts_with("/proc/"),
+            "0" => what.starts_with("pipe:") || *what == "/dev/null",
+            _ => what.starts_with("pipe:"),
+        };
+        assert!(expected, "{text}");
+    }
+}
+
+#[test]
 fn mpirun_is_the_same_program() {
     let instance = instance(1, 2);
     let run = instance.run("mpirun", ["-np", "2", "echo", "x"]).expect(0);
