@@ -3,8 +3,6 @@
 /// Born in the control group of `cgroup`. (From linux/sched.h: libc's constant has overflowed its
 /// type.)
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-/// The caller sleeps until the child's execve.
-pub(super) const CLONE_VFORK: u64 = 0x4000;
 /// Puts a pidfd where `pidfd` points.
 pub(super) const CLONE_PIDFD: u64 = 0x1000;
 

@@ -4,7 +4,7 @@
 //! makes system calls and nothing else: whatever needs memory is laid out before ([`Spawn`]). A
 //! process is *born* in its control group, because moving one there later takes milliseconds.
 
-use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CLONE_VFORK, CloneArgs};
+use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CloneArgs};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -50,10 +50,7 @@ pub struct Spawned {
     pub failure: OwnedFd,
 }
 
-/// Starts it. Returns with its execve, which [`Spawned::failure`] tells of: the caller sleeps until
-/// then (CLONE_VFORK, without CLONE_VM: no memory is shared). A caller that merely lost its
-/// processor to the child would wait in that processor's queue while another one idles; one that is
-/// woken is put where there is room. That was worth 0.5 ms of a launch.
+/// Starts it. Returns before its execve: see [`Spawned::failure`].
 ///
 /// # Errors
 /// Those of pipe2 and clone3 (EACCES, EBUSY, ENOENT: the group can't be used).
@@ -74,7 +71,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let (failure, tell) = unsafe { (OwnedFd::from_raw_fd(pipe[0]), OwnedFd::from_raw_fd(pipe[1])) };
     let mut pidfd: c_int = -1;
     let mut args = CloneArgs {
-        flags: CLONE_PIDFD | CLONE_VFORK,
+        flags: CLONE_PIDFD,
         pidfd: (&raw mut pidfd) as u64,
         exit_signal: libc::SIGCHLD as u64,
         ..CloneArgs::default()
