@@ -122,5 +122,12 @@ fn what_an_ordinary_user_may_not_read_or_execute() {
     std::fs::set_permissions(&closed, none).expect("ours");
     let inside = closed.join("program");
     let run = instance.aprun(["-q", inside.to_str().expect("text")]);
-    assert!([126, 127].contains(&run.status) && run.stderr.contains("closed"), "{}", run.stderr);
+    let run = run.expect(126);
+    assert!(run.stderr.contains("closed") && run.stderr.contains("searched"), "{}", run.stderr);
+    // In PATH such a folder is passed over, as a shell does.
+    for (name, status) in [("true", 0), ("absent-x", 127)] {
+        let mut command = instance.command("aprun", ["-q", name]);
+        command.env("PATH", format!("{}:/usr/bin:/bin", closed.display()));
+        crate::support::run(&mut command).expect(status);
+    }
 }

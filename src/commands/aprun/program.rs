@@ -132,7 +132,8 @@ fn find(command: &[u8], path: Option<OsString>) -> Result<PathBuf, Failure> {
         let candidate = PathBuf::from(OsString::from_vec(candidate));
         match judge(&candidate) {
             Ok(()) => return Ok(candidate),
-            Err(Problem::Absent) => {}
+            // As a shell has it: a folder of PATH that is closed to the caller has nothing for him.
+            Err(Problem::Absent | Problem::Closed) => {}
             Err(problem) => nearest = nearest.or(Some((candidate, problem))),
         }
     }
@@ -148,6 +149,8 @@ fn find(command: &[u8], path: Option<OsString>) -> Result<PathBuf, Failure> {
 /// Why a path can't be executed.
 enum Problem {
     Absent,
+    /// A directory on its path cannot be searched, so that nobody can tell.
+    Closed,
     Other(String),
 }
 
@@ -157,6 +160,13 @@ impl Problem {
             Problem::Absent => {
                 Failure::new(STATUS_NOT_FOUND, format!("{}: not found", path.display()))
             }
+            Problem::Closed => Failure::new(
+                STATUS_NOT_EXECUTABLE,
+                format!(
+                    "{}: permission denied: a directory on its path cannot be searched",
+                    path.display()
+                ),
+            ),
             Problem::Other(why) => {
                 Failure::new(STATUS_NOT_EXECUTABLE, format!("{}: {why}", path.display()))
             }
@@ -172,7 +182,7 @@ fn judge(path: &Path) -> Result<(), Problem> {
             return Err(Problem::Absent);
         }
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            return other("permission denied: a directory on its path cannot be searched");
+            return Err(Problem::Closed);
         }
         Err(e) => return Err(Problem::Other(plain(&e))),
     };
