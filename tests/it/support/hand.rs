@@ -146,5 +146,35 @@ impl Drop for Hand {
         for mut daemon in self.apinits.drain(..).chain(self.psched.take()) {
             let _ = daemon.wait();
         }
+        clear_applications(self.folder.path());
+    }
+}
+
+/// Ends what apinits that are gone have left: shepherds whose end nobody has acknowledged, which
+/// wait for the next apinit, and their control groups. Each has a folder that names both.
+fn clear_applications(folder: &Path) {
+    let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let applications = below(folder)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("apps-"))
+        .flat_map(|entry| below(&entry.path()));
+    for application in applications {
+        let read =
+            |name| std::fs::read_to_string(application.path().join(name)).unwrap_or_default();
+        if let Some(pid) = read("shepherd").split(' ').next().and_then(|pid| pid.parse().ok()) {
+            kill(pid, 9);
+        }
+        let groups = read("groups");
+        let path = Path::new(groups.trim_end());
+        if groups.is_empty() || !path.is_dir() {
+            continue;
+        }
+        let _ = std::fs::write(path.join("cgroup.kill"), "1");
+        eventually(BOUND, "the groups of an application are gone", || {
+            for group in below(path).map(|entry| entry.path()).filter(|path| path.is_dir()) {
+                let _ = std::fs::remove_dir(group);
+            }
+            std::fs::remove_dir(path).is_ok() || !path.exists()
+        });
+        let _ = path.parent().map(std::fs::remove_dir);
     }
 }
