@@ -12,6 +12,7 @@ use crate::apteam::Apid;
 use crate::apteam::ending::HostEnd;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
 use crate::machine::Nid;
+use crate::os::host::monotonic_ns;
 use crate::rpc::pb;
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, Refusal, ReplyId, Scheduler};
 use std::collections::{BTreeMap, HashMap};
@@ -107,14 +108,7 @@ pub fn now() -> Now {
     let wall = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-    Now { mono_ns: mono_ns(), wall_ns: wall }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-pub fn mono_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
+    Now { mono_ns: monotonic_ns(), wall_ns: wall }
 }
 
 impl Core {
@@ -163,7 +157,7 @@ impl Core {
             let wait = self
                 .scheduler
                 .deadline()
-                .map(|at| Duration::from_nanos(at.saturating_sub(mono_ns())));
+                .map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
             tokio::select! {
                 biased;
                 outcome = outcomes.recv() => {
@@ -448,7 +442,7 @@ impl Core {
             epoch: self.identity.epoch,
             nodes,
             kill_grace: self.identity.kill_grace,
-            mono_ns: mono_ns(),
+            mono_ns: monotonic_ns(),
             boot_id: self.identity.boot_id.clone(),
         };
         self.send(link, pb::to_node::Message::Welcome(welcome.into()));

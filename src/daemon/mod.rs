@@ -25,7 +25,6 @@ use crate::config::Config;
 use crate::os::instance::{self, Member};
 use crate::rpc::{listen, pb};
 use crate::scheduler::{Scheduler, Settings};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -68,7 +67,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn start(arguments: &Arguments) -> anyhow::Result<()> {
-    raise_open_files();
+    // For a descriptor of each client and each front end.
+    if let Err(error) = listen::raise_descriptor_limit() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     let config = configuration(arguments)?;
     let state = arguments
         .state
@@ -81,7 +83,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let identity = core::Identity {
         store_id: store.id.clone(),
         epoch: store.epoch,
-        boot_id: boot_id(),
+        boot_id: crate::os::host::boot_id(),
         kill_grace: config.variables.kill_grace(),
     };
     tracing::info!(
@@ -294,17 +296,4 @@ fn administrators(config: &Config) -> BTreeSet<u32> {
         }
     }
     ids
-}
-
-/// This boot of this host.
-fn boot_id() -> String {
-    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    read.map(|id| id.trim().to_owned()).unwrap_or_default()
-}
-
-/// A descriptor for each client and each front end: as many as the hard limit allows.
-fn raise_open_files() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }

@@ -73,7 +73,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
 
 /// A placement, for its front end.
 pub fn placement(team: &Apteam) -> pb::Placement {
-    let left = team.ticket_until_ns.saturating_sub(super::core::mono_ns());
+    let left = team.ticket_until_ns.saturating_sub(crate::os::host::monotonic_ns());
     pb::Placement {
         key: Some(team.key().into()),
         places: team.places.clone().into(),

@@ -9,6 +9,7 @@
 mod clone;
 pub mod dispositions;
 pub mod fork;
+pub mod host;
 pub mod inherit;
 pub mod instance;
 pub mod peer;

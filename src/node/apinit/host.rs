@@ -46,10 +46,6 @@ pub(super) fn hostname() -> String {
         .unwrap_or_else(|_| "localhost".into())
 }
 
-pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -192,12 +192,3 @@ async fn serve(
     }
     Ok(everything)
 }
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-fn now_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |t| {
-        let seconds = u64::try_from(t.tv_sec()).unwrap_or(0);
-        seconds.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec().unsigned_abs())
-    })
-}

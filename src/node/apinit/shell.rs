@@ -7,13 +7,14 @@ use super::link::{self, Link};
 use super::peers::Peer;
 use super::runtime::{Process, Runtime};
 use super::shepherds::Shepherd;
-use super::{Options, Paths, host, now_ns};
+use super::{Options, Paths, host};
 use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::Key;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::node::groups::Groups;
+use crate::os::host::monotonic_ns;
 use crate::rpc::listen::Peer as Caller;
 use crate::rpc::pb;
 use anyhow::Context;
@@ -123,7 +124,7 @@ impl Shell {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
             hostname: options.host_id.clone().unwrap_or_else(host::hostname),
-            boot_id: options.host_id.clone().unwrap_or_else(host::boot_id),
+            boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
             nids: me.nids.iter().copied().collect(),
             notes: notes.clone(),
             store_id: agent.store().0.to_string(),
@@ -176,7 +177,8 @@ impl Shell {
         };
         tokio::pin!(cut);
         let ending = loop {
-            let timer = self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
+            let timer =
+                self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
             let due = async {
                 match timer {
                     Some(wait) => tokio::time::sleep(wait).await,
@@ -305,7 +307,7 @@ impl Shell {
 
     fn apply_own(&mut self) {
         while let Some(happening) = self.own.pop_front() {
-            let actions = self.agent.apply(now_ns(), happening);
+            let actions = self.agent.apply(monotonic_ns(), happening);
             for action in actions {
                 self.act(action);
             }

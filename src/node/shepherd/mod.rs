@@ -34,6 +34,7 @@ use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::frames::PACKET_MAX;
 use crate::os::fork::{Change, Child, Waited, high, wait_any};
+use crate::os::host::monotonic_ns;
 use crate::os::inherit;
 use crate::shepherd::{Action, Happening, Shepherd};
 use bytes::{Buf, Bytes};
@@ -200,7 +201,7 @@ impl Shell {
         if let Some(lifeline) = &lifeline {
             watch(&epoll, lifeline.as_fd(), Token::Lifeline, EpollFlags::EPOLLIN)?;
         }
-        let now = program::now_ns();
+        let now = monotonic_ns();
         let core = Shepherd::new(now, options.key);
         let mut shell = Shell {
             core,
@@ -240,7 +241,7 @@ impl Shell {
                 Err(Errno::EINTR) => continue,
                 Err(e) => return Err(e.into()),
             };
-            if self.timer.is_some_and(|at| at <= program::now_ns()) {
+            if self.timer.is_some_and(|at| at <= monotonic_ns()) {
                 self.happens(Happening::Tick);
             }
             for event in &events[..count] {
@@ -266,7 +267,7 @@ impl Shell {
 
     fn timeout(&self) -> EpollTimeout {
         let Some(at) = self.timer else { return EpollTimeout::NONE };
-        let left_ms = at.saturating_sub(program::now_ns()).div_ceil(1_000_000);
+        let left_ms = at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
         EpollTimeout::try_from(left_ms.min(60_000)).unwrap_or(EpollTimeout::ZERO)
     }
 
@@ -301,7 +302,7 @@ impl Shell {
             return;
         }
         while let Some(next) = self.happenings.pop_front() {
-            for action in self.core.apply(program::now_ns(), next) {
+            for action in self.core.apply(monotonic_ns(), next) {
                 self.act(action);
             }
         }

@@ -15,7 +15,6 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
@@ -247,13 +246,6 @@ fn elf_interpreter(head: &[u8]) -> Option<String> {
     let length = usize::try_from(number(found.checked_add(32)?, 8)?).ok()?;
     let name = head.get(from..from.checked_add(length)?)?;
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
-}
-
-/// Time as the shepherd's core takes it: nanoseconds of CLOCK_MONOTONIC.
-pub fn now_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .map_or(Duration::ZERO, Duration::from);
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,0 +1,16 @@
+//! This host's clock and boot: what psched and its nodes compare, so each is read in one way.
+
+use std::time::Duration;
+
+/// CLOCK_MONOTONIC in nanoseconds; 0 where it can't be read.
+pub fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(Duration::ZERO, Duration::from);
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The kernel's random id of this boot; empty where it can't be read.
+pub fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}
