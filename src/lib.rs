@@ -17,9 +17,10 @@
 //! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
 //! | [`shepherd`] | what apshepherd does, PMI with it | pure |
 //! | [`front`] | what aprun does | pure |
+//! | [`torture`] | all of these together in a simulated cluster, tried against every fault | pure |
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
-//! | [`commands`] | aprun, apstat, apkill and `psched start` | |
+//! | [`commands`] | aprun, apstat, apkill, psmgr and `psched start` | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
@@ -39,4 +40,5 @@ pub mod placement;
 pub mod rpc;
 pub mod scheduler;
 pub mod shepherd;
+pub mod torture;
 pub mod variables;

@@ -4,13 +4,15 @@ use super::{AWAY_MAX, Conn, LINGER, REPORT_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
-use crate::apteam::talk::attach::PmiEntry;
+use crate::apteam::talk::attach::{BarrierOut, StdinCredit};
 use crate::apteam::talk::node::{Phase, PlaceCommand};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 
+use super::barriers::Arrivals;
 use super::output::Kept;
 use super::peers::Peer;
+use super::signals::Signals;
 
 /// How the shepherd is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +83,7 @@ pub(super) struct App {
     pub processors: BTreeSet<(Nid, u32)>,
     pub ticket_until_ns: u64,
     pub shepherd: Shepherd,
-    /// The launch, until the shepherd and all peers have it.
+    /// The launch, until the shepherd has it and all peers are ready.
     pub launch: Option<Box<Launch>>,
     /// The launch has come.
     pub launched_ns: Option<u64>,
@@ -93,17 +95,27 @@ pub(super) struct App {
     pub front: Front,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,
-    /// The barrier that the PEs here are in.
-    pub barrier: Option<Vec<PmiEntry>>,
+    /// The barriers in which the PEs here have arrived.
+    pub arrivals: Arrivals,
+    /// (Head.) The last complete one, for hosts that have not heard of it.
+    pub barrier_out: Vec<BarrierOut>,
+    pub signals: Signals,
     pub output: Kept,
-    /// stdin may be sent up to here.
-    pub stdin_credit: u64,
-    /// It has been sent up to here.
-    pub stdin_sent: u64,
+    /// How far stdin may be sent, as the shepherd has said.
+    pub stdin: StdinCredit,
+    /// The most that the shepherd can have allowed: what it said to a former life of this apinit is
+    /// not known.
+    pub stdin_limit: u64,
+    /// stdin has been given to the shepherd up to here.
+    pub stdin_passed: u64,
     /// The first bad thing that the shepherd told.
     pub first: Option<Decisive>,
     pub doom: Option<Doom>,
+    /// What of it was lost with its shepherd, in words for the front end.
+    pub lost: Option<String>,
     pub end: End,
+    /// Processes that outlive their KILL, in words.
+    pub stuck: Vec<String>,
     /// The front end knows that nothing more comes.
     pub done_said: bool,
     /// psched does not want to hear of it.
@@ -134,13 +146,18 @@ impl App {
             going_ns: None,
             front: Front::None,
             peers,
-            barrier: None,
+            arrivals: Arrivals::default(),
+            barrier_out: Vec::new(),
+            signals: Signals::default(),
             output: Kept::default(),
-            stdin_credit: 0,
-            stdin_sent: 0,
+            stdin: StdinCredit::default(),
+            stdin_limit: 0,
+            stdin_passed: 0,
             first: None,
             doom: None,
+            lost: None,
             end: End::Not,
+            stuck: Vec::new(),
             done_said: false,
             discarded: false,
         }
@@ -157,6 +174,16 @@ impl App {
     /// The node by which this host is named in causes.
     pub fn nid(&self) -> Nid {
         self.nids.first().copied().unwrap_or_default()
+    }
+
+    /// (Head.) A former life of this apinit had the launch and may not have passed it on to every
+    /// host: the front end, which has it, is to say it again.
+    pub fn needs_launch(&self) -> bool {
+        self.launch.is_none()
+            && self.running()
+            && self.doom.is_none()
+            && self.going_ns.is_none()
+            && !self.peers.iter().all(|p| p.ready || p.done)
     }
 
     pub fn open_front(&self) -> Option<Conn> {
@@ -224,15 +251,16 @@ impl App {
             Front::Away { since_ns, .. } if self.empty() => {
                 self.over_with_psched().then(|| since_ns.saturating_add(ns(LINGER)))
             }
-            Front::Away { since_ns, watched: false, .. } if self.head() => {
+            // A head is waited for as long as its application is to go on.
+            Front::Away { since_ns, watched: false, .. } if self.head() || self.doom.is_some() => {
                 Some(since_ns.saturating_add(ns(AWAY_MAX)))
             }
             _ => None,
         }
     }
 
-    pub fn deadlines(&self, linked: bool) -> impl Iterator<Item = u64> {
-        let report = self.report_due_ns().filter(|_| linked);
+    pub fn deadlines(&self, reports_ends: bool) -> impl Iterator<Item = u64> {
+        let report = self.report_due_ns().filter(|_| reports_ends);
         let limit = self.time_limit_ns().filter(|_| !self.empty());
         let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
         [report, limit, peers, self.away_until_ns()].into_iter().flatten()

@@ -4,24 +4,31 @@ use super::application::{App, End, Shepherd};
 use super::{APPLICATIONS_MAX, Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, NumberedSignal};
 use crate::apteam::talk::node::{Command, PlaceCommand, Report};
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::talk::shepherd::STDIN_WINDOW;
 use crate::machine::Nid;
 
 impl Agent {
     pub(super) fn command(&mut self, now: u64, seq: u64, command: Command, out: &mut Out) {
         self.last_command = seq;
+        if self.stranger.is_some() {
+            return self.stranger_says(now, command, out);
+        }
         match command {
             Command::Place(place) => self.place(now, *place, out),
             Command::TakeBack(key) => self.take_back(now, key, out),
-            Command::Signal { key, signal } => self.signal(key, signal, out),
+            Command::Signal { key, signal } => {
+                self.signal(key, NumberedSignal { number: 0, signal }, out);
+            }
             Command::Terminate { key, cause, kill_after } => {
                 self.tell_head(now, key, &cause, out);
                 self.end_all(now, key, cause, kill_after, None, out);
             }
             Command::AcknowledgeEnd(key) => self.acknowledge(now, key, out),
             Command::Discard(key) => self.discard(now, key, out),
+            // What is asked for is so already.
+            Command::Adopt | Command::Purge { .. } => {}
         }
     }
 
@@ -101,21 +108,12 @@ impl Agent {
         }
     }
 
-    /// A signal for the PEs here and, at the head, for those of the other hosts: psched and the
-    /// front end tell the head only.
-    pub(super) fn signal(&mut self, key: Key, signal: i32, out: &mut Out) {
-        let Some(app) = self.apps.get(&key) else { return };
-        if app.sent && app.running() {
-            out.push(Action::SendShepherd(key, ToShepherd::Signal(signal)));
-        }
-        self.tell_peers(key, None, &ToApinit::Signal(signal), out);
-    }
-
-    fn acknowledge(&mut self, now: u64, key: Key, out: &mut Out) {
+    pub(super) fn acknowledge(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let End::Empty { acknowledged, .. } = &mut app.end else { return };
         *acknowledged = true;
-        self.release(key, out);
+        // Its shepherd stays as long as the rest is waited for: an apinit that is killed meanwhile
+        // finds by it that this part has ended well.
         self.settle(now, key, out);
     }
 
@@ -162,21 +160,24 @@ impl Agent {
             app.ready = hello.going;
             app.output.taken = hello.output_taken;
             app.output.end = hello.output_taken;
+            app.stdin_passed = hello.stdin_taken;
+            app.stdin_limit = hello.stdin_taken.saturating_add(STDIN_WINDOW);
         } else {
             app.going_ns = going_ns;
             app.launched_ns = going_ns;
             app.sent = true;
         }
         if let Some(conn) = front {
-            app.front = Front::Away { conn, since_ns: now, watched: true };
-        } else if app.launched_ns.is_some() && app.head() {
+            app.front = Front::Away { conn, since_ns: now, watched: app.head() };
+        } else if app.launched_ns.is_some() {
             app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watched: false };
         }
         for peer in &mut app.peers {
-            peer.accepted = app.launched_ns.is_some();
+            peer.accepted = app.going_ns.is_some();
             peer.ready = app.going_ns.is_some();
         }
-        let resume = hello.as_ref().is_some_and(|h| h.launched);
+        // Before the PEs go the other hosts are reached when the front end has said the launch again.
+        let resume = app.going_ns.is_some();
         let peers: Vec<u32> = app.peers.iter().filter(|_| resume).map(|p| p.index).collect();
         self.apps.insert(key, app);
         if hello.is_none() {

@@ -1,6 +1,7 @@
 //! How applications end here, and how that is told.
 
 use super::application::{App, Doom, End};
+use super::peers::Peer;
 use super::{Action, Agent, Front, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -27,6 +28,9 @@ impl Agent {
             return;
         }
         app.doom = Some(Doom { cause: cause.clone(), kill_at_ns });
+        // Hosts that this head has not reached yet, in this life of its apinit, must hear of it too.
+        let unreached = |p: &&mut Peer| !p.open && !p.done && p.again_ns.is_none();
+        app.peers.iter_mut().filter(unreached).for_each(|p| p.again_ns = Some(now));
         let sent = app.sent;
         if app.running() && sent && known_to != Some(app.index) {
             let terminate = ToShepherd::Terminate { cause: cause.clone(), kill_after };
@@ -73,6 +77,16 @@ impl Agent {
         }
     }
 
+    /// The groups know better than the shepherd, which has only what was waited for. (What a PE used
+    /// before its execve is theirs alone: a program that did nothing has not used less for it.)
+    pub(super) fn groups_used(&mut self, key: Key, utime: Duration, stime: Duration) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let End::Emptying(end) = &mut app.end else { return };
+        if end.launched && utime + stime > end.usage.utime + end.usage.stime {
+            (end.usage.utime, end.usage.stime) = (utime, stime);
+        }
+    }
+
     pub(super) fn groups_empty(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let End::Emptying(end) = &mut app.end else { return };
@@ -85,23 +99,58 @@ impl Agent {
 
     /// Processes are left that should not be: what PEs left behind, and out of the shepherd's
     /// sight.
-    pub(super) fn groups_stuck(&mut self, key: Key, processes: u32, out: &mut Out) {
+    pub(super) fn groups_stuck(
+        &mut self,
+        key: Key,
+        processes: u32,
+        named: Vec<String>,
+        out: &mut Out,
+    ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let lost = app.shepherd == super::application::Shepherd::Gone;
         let End::Emptying(end) = &mut app.end else { return };
         end.leftovers = end.leftovers.max(processes);
         out.push(Action::KillGroups { key, shepherd: lost });
         out.push(Action::CheckGroupsEmpty(key));
+        if let Some(conn) = app.open_front() {
+            for text in named.iter().filter(|text| !app.stuck.contains(text)) {
+                let text = format!("Apid {}: {text}", key.apid);
+                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+            }
+        }
+        self.stuck(key, named, out);
+    }
+
+    /// Processes outlive their KILL.
+    pub(super) fn stuck(&mut self, key: Key, processes: Vec<String>, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.stuck != processes) else {
+            return;
+        };
+        app.stuck = processes;
+        self.report_stuck(key, out);
+    }
+
+    /// Tells psched of them, if there are any.
+    pub(super) fn report_stuck(&self, key: Key, out: &mut Out) {
+        let known = |app: &&App| !app.discarded && !app.empty() && !app.stuck.is_empty();
+        let Some(app) = self.apps.get(&key).filter(known) else { return };
+        let processes = app.stuck.clone();
+        self.report(Report::Stuck { key, nid: app.nid(), processes }, out);
     }
 
     /// Tells psched, if it can hear, how it ended; again and again until it says that it knows.
     pub(super) fn report_end(&mut self, now: u64, key: Key, out: &mut Out) {
-        let linked = self.linked;
+        let heard = self.reports_ends();
         let Some(app) = self.apps.get_mut(&key).filter(|app| !app.discarded) else { return };
         let End::Empty { end, reported_ns, acknowledged: false } = &mut app.end else { return };
         *reported_ns = now;
-        if linked {
-            out.push(Action::Report(Report::Ended(Box::new(end.clone()))));
+        if heard {
+            let mut end = Box::new(end.clone());
+            if let Some(first) = &mut end.first {
+                // The first bad end of all hosts decides: psched compares them by one clock.
+                first.at_ns = self.on_psched_clock(first.at_ns);
+            }
+            out.push(Action::Report(Report::Ended(end)));
         }
     }
 

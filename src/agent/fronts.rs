@@ -97,8 +97,8 @@ impl Agent {
                     attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
                 }
             }
-            (Purpose::New, ToApinit::Resume { key, ticket, taken, stdin_sent }) => {
-                self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+            (Purpose::New, ToApinit::Resume { key, ticket, taken }) => {
+                self.resume(now, conn, key, ticket, &taken, out);
             }
             (Purpose::New, _) => {
                 let text = "the first message of a stream is a launch or a resumption";
@@ -188,9 +188,19 @@ impl Agent {
         if let Err(text) = self.may_attach(conn, app, &ticket) {
             return self.refuse(conn, text, None, out);
         }
-        if app.launched_ns.is_some() && !matches!(app.front, Front::Open(_)) {
-            // Its first launch was taken, only the answer was lost.
-            return self.resume(now, conn, key, ticket, (&[], 0), out);
+        // (A head that was restarted may be here before its former stream is seen to be closed.)
+        if app.launched_ns.is_some() && (!app.head() || !matches!(app.front, Front::Open(_))) {
+            // Its first launch was taken, only the answer was lost; or apinit was killed before
+            // every host had it.
+            if app.needs_launch() {
+                let Some(app) = self.apps.get_mut(&key) else { return };
+                app.launch = Some(launch);
+                let closed = app.peers.iter().filter(|p| !p.open && !p.done).map(|p| p.index);
+                for index in closed.collect::<Vec<_>>() {
+                    self.open_peer(now, key, index, out);
+                }
+            }
+            return self.resume(now, conn, key, ticket, &[], out);
         }
         if app.launched_ns.is_some() {
             return self.refuse(
@@ -255,7 +265,7 @@ impl Agent {
         conn: Conn,
         key: Key,
         ticket: Ticket,
-        (taken, stdin_sent): (&[OutputTaken], u64),
+        taken: &[OutputTaken],
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else {
@@ -270,14 +280,15 @@ impl Agent {
             let cause = app.known_cause();
             return self.refuse(conn, text, cause, out);
         }
+        if app.needs_launch() {
+            let text = format!("the launch of application {key} is needed once more");
+            return self.refuse(conn, text, None, out);
+        }
         if app.front == Front::Gone {
             let text = format!("application {key} has been ended: its front end was gone");
             return self.refuse(conn, text, Some(Cause::FrontGone), out);
         }
         self.take_front(key, conn, out);
-        if let Some(app) = self.apps.get_mut(&key) {
-            app.stdin_sent = stdin_sent;
-        }
         for one in taken {
             self.own_taken_floor(key, *one);
             self.output_taken(key, *one, out);
@@ -288,18 +299,25 @@ impl Agent {
         if app.going_ns.is_some() {
             say(FromApinit::Going);
         }
-        if app.stdin_credit > 0 && app.head() {
-            say(FromApinit::StdinCredit(app.stdin_credit));
+        if app.stdin.credit > 0 && app.head() {
+            say(FromApinit::StdinCredit(app.stdin));
+        }
+        let signals = app.signals.taken(app.head());
+        if signals > 0 {
+            say(FromApinit::SignalsTaken(signals));
         }
         for output in &app.output.messages {
             say(FromApinit::Output(output.clone()));
+        }
+        if let Some(text) = &app.lost {
+            say(FromApinit::Notice(text.clone()));
         }
         if !app.head() {
             if app.ready && app.going_ns.is_none() {
                 say(FromApinit::Ready);
             }
-            if let Some(entries) = &app.barrier {
-                say(FromApinit::BarrierIn(entries.clone()));
+            for arrival in app.arrivals.all() {
+                say(FromApinit::BarrierIn(arrival.clone()));
             }
             if let Some(first) = app.first.as_ref().filter(|d| d.cause.ends_application()) {
                 say(FromApinit::Decisive(first.clone()));
@@ -331,17 +349,25 @@ impl Agent {
             }
         };
         match message {
-            ToApinit::Stdin(data) if app.index == 0 => {
-                app.stdin_sent = app.stdin_sent.saturating_add(data.len() as u64);
-                if app.stdin_sent <= app.stdin_credit {
-                    tell(ToShepherd::Stdin(data));
+            // Said again after a break: the shepherd has it.
+            ToApinit::Stdin(piece) if app.index == 0 && piece.end() <= app.stdin_passed => {}
+            ToApinit::Stdin(piece) if app.index == 0 => {
+                let text = if piece.offset > app.stdin_passed {
+                    "some of stdin was left out"
+                } else if piece.end() > app.stdin_limit {
+                    // It would fill our memory.
+                    "more stdin than there was credit for"
                 } else {
-                    // It would fill our memory. Nothing of ours does this.
-                    app.front = Front::Away { conn, since_ns: now, watched: false };
-                    self.refuse(conn, "more stdin than there was credit for".into(), None, out);
-                }
+                    app.stdin_passed = piece.end();
+                    return tell(ToShepherd::Stdin(piece));
+                };
+                // Nothing of ours does this.
+                app.front = Front::Away { conn, since_ns: now, watched: false };
+                self.refuse(conn, text.into(), None, out);
             }
-            ToApinit::StdinEnd if app.index == 0 => tell(ToShepherd::StdinEnd),
+            ToApinit::StdinEnd(length) if app.index == 0 && length == app.stdin_passed => {
+                tell(ToShepherd::StdinEnd(length));
+            }
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
             ToApinit::Signal(signal) => self.signal(key, signal, out),
             ToApinit::Terminate { cause, kill_after } => {
@@ -359,24 +385,22 @@ impl Agent {
             ToApinit::Go if app.index != 0 => {
                 self.go(now, key, out);
             }
-            ToApinit::BarrierOut(entries) if app.index != 0 && app.barrier.is_some() => {
-                app.barrier = None;
-                tell(ToShepherd::BarrierOut(entries));
-            }
+            // The shepherd knows whether it is for the barrier that its PEs are in.
+            ToApinit::BarrierOut(piece) if app.index != 0 => tell(ToShepherd::BarrierOut(piece)),
             ToApinit::Launch { .. } => {
                 let text = format!("application {key} has been launched already");
                 out.push(Action::SendFront(conn, FromApinit::Notice(text)));
             }
             // The head's own front end has come back: once more from here.
-            ToApinit::Resume { key: same, ticket, taken, stdin_sent } if same == key => {
+            ToApinit::Resume { key: same, ticket, taken } if same == key => {
                 let app = self.apps.get(&key);
                 let may = app.map(|app| self.may_attach(conn, app, &ticket));
                 if matches!(may, Some(Ok(()))) {
-                    self.resume(now, conn, key, ticket, (&taken, stdin_sent), out);
+                    self.resume(now, conn, key, ticket, &taken, out);
                 }
             }
             ToApinit::Stdin(_)
-            | ToApinit::StdinEnd
+            | ToApinit::StdinEnd(_)
             | ToApinit::Go
             | ToApinit::BarrierOut(_)
             | ToApinit::Resume { .. } => {}
@@ -430,6 +454,7 @@ impl Agent {
         }
         self.end_all(now, key, Cause::FrontGone, FRONT_GONE_GRACE, None, out);
         self.drop_output(key, out);
+        self.rewind_peers(key, out);
         self.settle(now, key, out);
     }
 
@@ -446,6 +471,8 @@ impl Agent {
             if conn != super::NO_CONN {
                 self.close(conn, out);
             }
+            // Other hosts may still keep output for it.
+            self.rewind_peers(key, out);
         } else {
             self.front_gone(now, key, conn, out);
         }

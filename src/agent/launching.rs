@@ -4,10 +4,12 @@ use super::application::{App, Shepherd};
 use super::{Action, Agent, GroupsOwner, HostLaunch, NodeSpec, Out};
 use crate::apteam::Key;
 use crate::apteam::launch::{Binding, LocalPe};
-use crate::apteam::talk::attach::{FromApinit, PmiEntry, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::Report;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::machine::Nid;
+use crate::shepherd::mapping::mapping_of;
+use crate::variables::Isolation;
 
 impl Agent {
     /// Gives the shepherd its launch, if it is there and the processors are free of everybody else.
@@ -61,12 +63,18 @@ impl Agent {
             depth: place.shape.depth,
             launch,
             pes,
-            process_mapping: crate::shepherd::mapping::mapping_of(&place.places, &place.hosts),
+            process_mapping: mapping_of(
+                &place.places,
+                &place.hosts,
+                place.isolation != Isolation::Off,
+            ),
             alone: place.hosts.len() == 1,
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,
             marker,
+            memory_per_pe: place.memory_per_pe,
+            pids_max: place.pids_max,
         })
     }
 
@@ -123,32 +131,5 @@ impl Agent {
         out.push(Action::SendShepherd(key, ToShepherd::Go));
         out.push(Action::KeepGoing(key, now));
         true
-    }
-
-    /// All PEs here are in the barrier.
-    pub(super) fn own_barrier(&mut self, key: Key, entries: Vec<PmiEntry>, out: &mut Out) {
-        let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
-        app.barrier = Some(entries.clone());
-        if app.head() {
-            self.try_barrier(key, out);
-        } else if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::BarrierIn(entries)));
-        }
-    }
-
-    /// (Head.) When everybody is in: everybody out, with what anybody put.
-    pub(super) fn try_barrier(&mut self, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
-        if app.barrier.is_none() || app.peers.iter().any(|p| p.barrier.is_none()) {
-            return;
-        }
-        let mut merged = app.barrier.take().unwrap_or_default();
-        for peer in &mut app.peers {
-            merged.extend(peer.barrier.take().unwrap_or_default());
-        }
-        if app.running() {
-            out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())));
-        }
-        self.tell_peers(key, None, &ToApinit::BarrierOut(merged), out);
     }
 }

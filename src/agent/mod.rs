@@ -24,20 +24,23 @@
 //!
 //! ```
 //! # use psched::{agent::*, machine::Nid};
-//! let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![0, 1] };
+//! let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![0, 1], boot_id: "boot".into() };
 //! let mut agent = Agent::new(me, None);
 //! let actions = agent.apply(0, Happening::Linked(Default::default()));
 //! assert!(actions.contains(&Action::Inventory { items: vec![], last_command: 0 }));
 //! ```
 
 mod application;
+mod barriers;
 mod commands;
 mod ends;
+mod foreign;
 mod fronts;
 mod launching;
 mod output;
 mod peers;
 mod shepherds;
+mod signals;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +49,7 @@ use crate::apteam::launch::HostLaunch;
 use crate::apteam::place::HostPart;
 use crate::apteam::posting::Owner;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::node::{Command, Foreign, NodeSpec, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::machine::Nid;
 use application::{App, Front};
@@ -89,6 +92,8 @@ pub struct Me {
     pub uid: u32,
     /// Real processors that it may use.
     pub cpus: Vec<u32>,
+    /// The boot of its host: psched's clock is this one if it is psched's boot too.
+    pub boot_id: String,
 }
 
 /// Whose processes an application's groups belong to, for as long as its PEs are being born.
@@ -155,6 +160,15 @@ pub enum Happening {
         /// Why.
         text: String,
     },
+    /// What all processes that ever were in the groups have used, those too that nobody waited for.
+    GroupsUsed {
+        /// Of which application.
+        key: Key,
+        /// User CPU time.
+        utime: Duration,
+        /// System CPU time.
+        stime: Duration,
+    },
     /// No process is left in the groups.
     GroupsEmpty(Key),
     /// So many are, although they were waited for.
@@ -163,6 +177,8 @@ pub enum Happening {
         key: Key,
         /// How many.
         processes: u32,
+        /// Those of them that have outlived a KILL, in words.
+        named: Vec<String>,
     },
     /// An application of a former life of this apinit.
     Found(Box<Found>),
@@ -223,8 +239,10 @@ pub enum Action {
     },
     /// Tell psched.
     Report(Report),
-    /// Hang up on this psched and say why: it is not ours.
-    RefuseLink(String),
+    /// Tell this psched that it is not obeyed, and what is here.
+    Foreign(Box<Foreign>),
+    /// Keep these too, until the next [`Action::Remember`].
+    Distrust(Vec<String>),
     /// Keep this in the runtime directory: the store that is obeyed, and what the nodes are.
     Remember(Welcome),
     /// Let the owner's processes into the groups, or no more.
@@ -253,9 +271,16 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Agent {
     me: Me,
+    /// psched hears, and is obeyed.
     linked: bool,
-    /// The last welcome: store, epoch and nodes.
+    /// The last welcome of a psched that is obeyed: store, epoch and nodes.
     welcome: Option<Welcome>,
+    /// The psched that this node is linked to and does not obey.
+    stranger: Option<foreign::Stranger>,
+    /// Ids of starts that were on old copies of the store, until another is obeyed.
+    distrusted: Vec<String>,
+    /// What psched's clock is ahead of this host's, in nanoseconds.
+    clock_ahead_ns: i128,
     last_command: u64,
     apps: BTreeMap<Key, App>,
     attached: BTreeMap<Conn, Attached>,
@@ -276,6 +301,9 @@ impl Agent {
             me,
             linked: false,
             welcome: remembered,
+            stranger: None,
+            distrusted: Vec::new(),
+            clock_ahead_ns: 0,
             last_command: 0,
             apps: BTreeMap::new(),
             attached: BTreeMap::new(),
@@ -314,9 +342,10 @@ impl Agent {
     pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
         let mut out = Vec::new();
         let o = &mut out;
+        let ticked = happening == Happening::Tick;
         match happening {
             Happening::Linked(welcome) => self.linked(now_ns, welcome, o),
-            Happening::Unlinked => self.linked = false,
+            Happening::Unlinked => (self.linked, self.stranger) = (false, None),
             Happening::Command(seq, command) => self.command(now_ns, seq, command, o),
             Happening::AttachOpened { conn, uid, trusted, watched } => {
                 self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);
@@ -336,12 +365,20 @@ impl Agent {
                 self.peer_message(now_ns, key, index, message, o);
             }
             Happening::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
+            Happening::GroupsUsed { key, utime, stime } => self.groups_used(key, utime, stime),
             Happening::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
-            Happening::GroupsStuck { key, processes } => self.groups_stuck(key, processes, o),
+            Happening::GroupsStuck { key, processes, named } => {
+                self.groups_stuck(key, processes, named, o);
+            }
             Happening::Found(found) => self.found(now_ns, *found, o),
             Happening::Tick => self.tick(now_ns, o),
         }
-        let next = self.next_timer();
+        self.finish_purge(now_ns, o);
+        let next = match self.next_timer() {
+            // What is due and was not to be done just now must not hold up everything else for ever.
+            Some(at) if ticked && at <= now_ns => Some(now_ns.saturating_add(ns(REPORT_AGAIN))),
+            next => next,
+        };
         if next != self.timer_ns {
             self.timer_ns = next;
             o.push(Action::SetTimer(next));
@@ -350,30 +387,19 @@ impl Agent {
     }
 
     fn linked(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
-        if let Some(known) = self.welcome.as_ref().filter(|w| !w.store_id.is_empty()) {
-            let text = if known.store_id != welcome.store_id {
-                format!(
-                    "this node has obeyed the psched of store {} and does not obey that of store \
-                     {}; start psched with its former state, or end the node's applications and \
-                     remove its runtime directory",
-                    known.store_id, welcome.store_id
-                )
-            } else if welcome.epoch < known.epoch {
-                format!(
-                    "this node has obeyed start {} of psched and does not obey start {}, which is \
-                     older: an old copy of the state is in use",
-                    known.epoch, welcome.epoch
-                )
-            } else {
-                String::new()
-            };
-            if !text.is_empty() {
-                self.linked = false;
-                out.push(Action::RefuseLink(text));
-                return;
-            }
+        match self.why_not(&welcome, out) {
+            Some(why) => self.meet_stranger(now, welcome, why, out),
+            None => self.obey(now, welcome, out),
         }
-        self.linked = true;
+    }
+
+    fn obey(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
+        (self.linked, self.stranger) = (true, None);
+        self.distrusted.clear();
+        self.clock_ahead_ns = match welcome.boot_id == self.me.boot_id {
+            true => 0,
+            false => i128::from(welcome.mono_ns) - i128::from(now),
+        };
         out.push(Action::Remember(welcome.clone()));
         self.welcome = Some(welcome);
         let items = self
@@ -386,6 +412,7 @@ impl Agent {
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {
             self.report_end(now, key, out);
+            self.report_stuck(key, out);
         }
     }
 
@@ -394,18 +421,26 @@ impl Agent {
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {
             self.time_limit_tick(now, key, out);
-            self.peers_tick(now, key, out);
             let due = self.apps.get(&key).is_some_and(|app| app.report_due_ns() <= Some(now));
             if due {
                 self.report_end(now, key, out);
             }
             self.front_away_tick(now, key, out);
+            // After what may end the application: hosts that are still to be reached are then told
+            // in this tick.
+            self.peers_tick(now, key, out);
             self.settle(now, key, out);
         }
     }
 
+    /// A time of this host's clock on psched's.
+    fn on_psched_clock(&self, at_ns: u64) -> u64 {
+        let at = i128::from(at_ns) + self.clock_ahead_ns;
+        u64::try_from(at.max(0)).unwrap_or(u64::MAX)
+    }
+
     fn next_timer(&self) -> Option<u64> {
-        let of_apps = self.apps.values().flat_map(|app| app.deadlines(self.linked));
+        let of_apps = self.apps.values().flat_map(|app| app.deadlines(self.reports_ends()));
         let of_fronts = self.attached.values().filter_map(Attached::deadline);
         of_apps.chain(of_fronts).min()
     }

@@ -125,7 +125,10 @@ impl Agent {
         let front = app.front;
         let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
         let end = output.offset.saturating_add(output.data.len() as u64);
-        if output.offset > peer.forwarded || end <= peer.forwarded {
+        // What nobody will write any more may begin anywhere: a head that was started again does not
+        // know how far it had been written.
+        let gap = output.offset > peer.forwarded && front != Front::Gone;
+        if gap || end <= peer.forwarded {
             return;
         }
         output.source = index;

@@ -1,10 +1,11 @@
 //! The head and the other hosts of its application.
 
 use super::application::App;
+use super::barriers::Arrivals;
 use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::attach::{FromApinit, OutputTaken, PmiEntry, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
 use crate::machine::Nid;
 use std::time::Duration;
 
@@ -21,8 +22,10 @@ pub(super) struct Peer {
     pub ready: bool,
     /// Nothing more comes from it.
     pub done: bool,
-    /// Its PEs are in the barrier, with these entries.
-    pub barrier: Option<Vec<PmiEntry>>,
+    /// The barriers in which its PEs have arrived.
+    pub arrivals: Arrivals,
+    /// Its shepherd has the front end's signals up to this number.
+    pub signals_taken: u64,
     /// Its output up to here has gone to the front end.
     pub forwarded: u64,
     /// Its output up to here is written out.
@@ -41,7 +44,8 @@ impl Peer {
             accepted: false,
             ready: false,
             done: false,
-            barrier: None,
+            arrivals: Arrivals::default(),
+            signals_taken: 0,
             forwarded: 0,
             taken: 0,
             lost_since_ns: None,
@@ -50,10 +54,11 @@ impl Peer {
     }
 
     /// Nothing is to be waited for from it: it is done; or psched has the end on record and the
-    /// host stays unreachable.
+    /// host stays unreachable, or was never reached and is not tried.
     pub fn over(&self, now: u64, acknowledged: bool) -> bool {
         let away = |since: u64| now >= since.saturating_add(ns(AWAY_MAX));
-        self.done || (acknowledged && self.lost_since_ns.is_some_and(away))
+        let untried = !self.open && self.again_ns.is_none();
+        self.done || (acknowledged && self.lost_since_ns.map_or(untried, away))
     }
 
     pub fn deadline(&self, app: &App) -> Option<u64> {
@@ -78,8 +83,9 @@ impl Agent {
         self.apps.get_mut(&key)?.peers.iter_mut().find(|p| p.index == index)
     }
 
-    /// Opens a stream to another host and begins the conversation: with the launch, or anew where
-    /// it has the launch.
+    /// Opens a stream to another host and begins the conversation: anew where its PEs are known to
+    /// be ready, else with the launch, which is taken for that where it has come before. (An apinit
+    /// that is killed before its shepherd has the launch comes back without it.)
     pub(super) fn open_peer(&mut self, now: u64, key: Key, index: u32, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(host) = app.place.hosts.get(index as usize) else { return };
@@ -91,15 +97,17 @@ impl Agent {
         peer.open = true;
         peer.again_ns = None;
         let first = match launch {
-            Some(launch) if !peer.accepted => ToApinit::Launch { key, ticket, launch },
+            Some(launch) if !peer.ready => ToApinit::Launch { key, ticket, launch },
             _ => {
                 peer.forwarded = peer.taken;
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
-                ToApinit::Resume { key, ticket, taken, stdin_sent: 0 }
+                ToApinit::Resume { key, ticket, taken }
             }
         };
         out.push(Action::OpenPeer { key, index, socket });
         out.push(Action::SendPeer(key, index, first));
+        let signals = app.signals.kept().filter(|signal| signal.number > peer.signals_taken);
+        out.extend(signals.map(|s| Action::SendPeer(key, index, ToApinit::Signal(*s))));
         if let Some(doom) = doom {
             let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));
             let terminate = ToApinit::Terminate { cause: doom.cause, kill_after };
@@ -120,18 +128,18 @@ impl Agent {
             FromApinit::Accepted => {
                 peer.accepted = true;
                 peer.lost_since_ns = None;
-                self.drop_launch(key);
             }
             FromApinit::Refused { text, cause } => {
-                let was_accepted = peer.accepted;
+                let was_ready = peer.ready;
                 (peer.open, peer.done, peer.ready) = (false, true, false);
-                if let Some(app) = self.apps.get(&key).filter(|_| !was_accepted) {
+                let app = self.apps.get(&key);
+                if let Some(app) = app.filter(|app| !was_ready && app.going_ns.is_none()) {
                     let nid = peer_nid(app, index);
                     let grace = app.place.kill_grace;
                     let cause = cause.unwrap_or(Cause::NodeLost { nid, text });
                     self.end_all(now, key, cause, grace, None, out);
                 }
-                // One that had the launch and does not know it any more has nothing left of it.
+                // One whose PEs went and that does not know them any more has nothing left of them.
                 self.settle(now, key, out);
             }
             FromApinit::Output(output) => self.peer_output(key, index, output, out),
@@ -146,16 +154,15 @@ impl Agent {
             }
             FromApinit::Ready => {
                 peer.ready = true;
+                self.drop_launch(key);
                 if self.apps.get(&key).is_some_and(|app| app.going_ns.is_some()) {
                     out.push(Action::SendPeer(key, index, ToApinit::Go));
                 } else {
                     self.try_go(now, key, out);
                 }
             }
-            FromApinit::BarrierIn(entries) => {
-                peer.barrier = Some(entries);
-                self.try_barrier(key, out);
-            }
+            FromApinit::BarrierIn(arrival) => self.peer_barrier(now, key, index, arrival, out),
+            FromApinit::SignalsTaken(number) => self.peer_signals_taken(key, index, number, out),
             FromApinit::Decisive(decisive) => {
                 if decisive.cause.ends_application()
                     && let Some(app) = self.apps.get(&key)
@@ -164,7 +171,13 @@ impl Agent {
                     self.end_all(now, key, decisive.cause, grace, Some(index), out);
                 }
             }
-            FromApinit::Going | FromApinit::StdinCredit(_) => {}
+            FromApinit::Going => {
+                // A former life of this head has let its PEs go, and died before it could tell
+                // everybody.
+                peer.ready = true;
+                self.try_go(now, key, out);
+            }
+            FromApinit::StdinCredit(_) => {}
         }
     }
 
@@ -199,7 +212,12 @@ impl Agent {
     }
 
     pub(super) fn peers_tick(&mut self, now: u64, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let acknowledged = app.over_with_psched() && app.empty();
+        for peer in app.peers.iter_mut().filter(|p| p.over(now, acknowledged)) {
+            // Given up: it is not tried again, and nothing of it is due.
+            (peer.done, peer.again_ns) = (true, None);
+        }
         let due = |p: &&Peer| !p.done && p.again_ns.is_some_and(|at| at <= now);
         let due: Vec<u32> = app.peers.iter().filter(due).map(|p| p.index).collect();
         for index in due {
@@ -224,23 +242,25 @@ impl Agent {
     /// Forgets the launch when all who need it have it.
     pub(super) fn drop_launch(&mut self, key: Key) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if (app.sent || !app.running()) && app.peers.iter().all(|p| p.accepted || p.done) {
+        if (app.sent || !app.running()) && app.peers.iter().all(|p| p.ready || p.done) {
             app.launch = None;
         }
     }
 
-    /// On the front end's way back: the other hosts send again what it has not written.
+    /// On the front end's way back: the other hosts send again what it has not written. Also when it
+    /// has gone for good: what came while it was away was not kept here, and counts as written only
+    /// when it comes again.
     pub(super) fn rewind_peers(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let ticket = app.place.ticket;
-        if !matches!(app.front, Front::Open(_)) {
+        if !matches!(app.front, Front::Open(_) | Front::Gone) {
             return;
         }
         for peer in &mut app.peers {
             peer.forwarded = peer.taken;
             if peer.open && peer.accepted && !peer.done {
                 let taken = vec![OutputTaken { source: peer.index, offset: peer.taken }];
-                let resume = ToApinit::Resume { key, ticket, taken, stdin_sent: 0 };
+                let resume = ToApinit::Resume { key, ticket, taken };
                 out.push(Action::SendPeer(key, peer.index, resume));
             }
         }

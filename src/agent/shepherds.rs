@@ -39,17 +39,20 @@ impl Agent {
             }
             FromShepherd::Output(output) => self.own_output(now, key, output, out),
             FromShepherd::StdinCredit(credit) => {
-                app.stdin_credit = app.stdin_credit.max(credit);
+                app.stdin = credit;
+                app.stdin_limit = app.stdin_limit.max(credit.credit);
                 if let Some(conn) = app.open_front().filter(|_| app.head()) {
                     out.push(Action::SendFront(conn, FromApinit::StdinCredit(credit)));
                 }
             }
-            FromShepherd::BarrierIn(entries) => self.own_barrier(key, entries, out),
+            FromShepherd::BarrierIn(arrival) => self.own_barrier(now, key, arrival, out),
+            FromShepherd::SignalsTaken(number) => self.own_signals_taken(key, number, out),
             FromShepherd::Notice(text) => {
                 if let Some(conn) = app.open_front() {
                     out.push(Action::SendFront(conn, FromApinit::Notice(text)));
                 }
             }
+            FromShepherd::Stuck(processes) => self.stuck(key, processes, out),
             FromShepherd::Ended(end) => self.own_end(key, *end, out),
         }
     }
@@ -86,6 +89,15 @@ impl Agent {
         }
         let cause = Cause::ShepherdLost { nid: app.nid(), text };
         let lost = Decisive { at_ns: now, cause: cause.clone() };
+        if app.going_ns.is_some() {
+            // Something else may have come first and decide the status; this must be said too.
+            let apid = key.apid;
+            let text = format!("application {apid}: {cause}; what its PEs wrote last may be lost");
+            if let Some(conn) = app.open_front() {
+                out.push(Action::SendFront(conn, FromApinit::Notice(text.clone())));
+            }
+            app.lost = Some(text);
+        }
         app.first = Decisive::earlier(app.first.take(), Some(lost.clone()));
         app.end = End::Emptying(HostEnd {
             key,

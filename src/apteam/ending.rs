@@ -8,6 +8,7 @@
 
 use super::Key;
 use crate::machine::Nid;
+use crate::variables::units;
 use std::time::Duration;
 
 /// Why an application ended, or will end.
@@ -39,6 +40,13 @@ pub enum Cause {
     NodeLost { nid: Nid, text: String },
     /// psched has no record of it.
     NoRecord,
+    /// The PEs of a node went over their memory (-m), and the kernel killed them. `largest` is the
+    /// PE with the largest process and that one's resident set in bytes, where it is known.
+    OverMemory { nid: Nid, pes: u32, per_pe: u64, largest: Option<(u32, u64)> },
+    /// The host ran out of memory, and the kernel killed a PE.
+    HostMemory { rank: u32, nid: Nid },
+    /// psmgr purge, by this user.
+    Purge { uid: u32 },
 }
 
 /// aprun's status when aprun itself failed, or the application never started, or its node,
@@ -75,6 +83,8 @@ impl Cause {
             Cause::Abort { code, .. } => (code.rem_euclid(256) as u8).max(1),
             Cause::NoFinalize { code, .. } => (*code).max(1),
             Cause::Garbage { .. } => 1,
+            // What the kernel kills, it kills with KILL.
+            Cause::OverMemory { .. } | Cause::HostMemory { .. } => by_signal(9),
             Cause::TimeLimit { .. } => STATUS_TIME_LIMIT,
             Cause::StdoutClosed => STATUS_STDOUT_CLOSED,
             Cause::LaunchFailed { errno: ENOENT, .. } => STATUS_NOT_FOUND,
@@ -83,7 +93,8 @@ impl Cause {
             Cause::FrontGone
             | Cause::ShepherdLost { .. }
             | Cause::NodeLost { .. }
-            | Cause::NoRecord => STATUS_FAILED,
+            | Cause::NoRecord
+            | Cause::Purge { .. } => STATUS_FAILED,
         }
     }
 
@@ -129,6 +140,14 @@ impl std::fmt::Display for Cause {
             }
             Cause::NodeLost { nid, text } => write!(f, "NID {nid} lost the application: {text}"),
             Cause::NoRecord => f.write_str("psched has no record of it"),
+            Cause::OverMemory { nid, pes, per_pe, largest } => {
+                f.write_str(&over_memory(*nid, *pes, *per_pe, *largest))
+            }
+            Cause::HostMemory { rank, nid } => f.write_str(&host_memory(*rank, *nid)),
+            Cause::Purge { uid } => write!(
+                f,
+                "user {uid} had its node purged of what another psched had started (psmgr purge)"
+            ),
         }
     }
 }
@@ -154,10 +173,28 @@ impl Cause {
                 nid,
                 format!("PE {rank} sent something on its PMI connection that is not PMI-1: {text}"),
             ),
+            Cause::OverMemory { nid, pes, per_pe, largest } => {
+                (nid, over_memory(*nid, *pes, *per_pe, *largest))
+            }
+            Cause::HostMemory { rank, nid } => (nid, host_memory(*rank, *nid)),
             _ => return None,
         };
         Some((*nid, format!("{what}{TERMINATION}")))
     }
+}
+
+/// `NID 2 went over 8G (2 PEs x 4G); largest: PE 3, 6.1G`.
+fn over_memory(nid: Nid, pes: u32, per_pe: u64, largest: Option<(u32, u64)>) -> String {
+    let limit = units::about(per_pe.saturating_mul(pes.into()));
+    let (each, s) = (units::about(per_pe), if pes == 1 { "" } else { "s" });
+    let largest = largest
+        .map(|(rank, bytes)| format!("; largest: PE {rank}, {}", units::about(bytes)))
+        .unwrap_or_default();
+    format!("NID {nid} went over {limit} ({pes} PE{s} x {each}){largest}")
+}
+
+fn host_memory(rank: u32, nid: Nid) -> String {
+    format!("the host of NID {nid} ran out of memory, and the kernel killed PE {rank}")
 }
 
 /// A signal as the closing lines name it: `Segmentation fault (signal 11)`.

@@ -95,4 +95,8 @@ pub struct HostLaunch {
     pub kill_grace: Duration,
     /// Value of PSCHED_APPLICATION in each PE's environment: by it stray processes are found.
     pub marker: String,
+    /// What a node's PEs may have of memory, for each of them.
+    pub memory_per_pe: Option<u64>,
+    /// Processes and threads that they may have on a node.
+    pub pids_max: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! psched: the placement scheduler's daemon, and `psched start`.
+//! psched: the placement scheduler's daemon, `psched start` and `psched torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::start;
+use psched::commands::{start, torture};
 use psched::daemon;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -28,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Start(start::StartArgs),
+    Torture(torture::TortureArgs),
 }
 
 #[derive(Args)]
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Some(Command::Start(args)) => start::run(args),
+        Some(Command::Torture(args)) => torture::run(&args),
         None => {
             let Daemon { config, state, lifeline, runtime } = cli.daemon;
             daemon::run(daemon::Arguments { config, state, lifeline, runtime })

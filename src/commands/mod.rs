@@ -1,6 +1,8 @@
-//! The commands: aprun, apstat, apkill, and `psched start`.
+//! The commands: aprun, apstat, apkill, psmgr, `psched start` and `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
 pub mod apstat;
+pub mod psmgr;
 pub mod start;
+pub mod torture;

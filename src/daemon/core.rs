@@ -7,15 +7,18 @@
 
 use super::committer::{Commit, Outcome, Release, Trouble};
 use super::fronts::Fronts;
-use super::store::Record;
 use crate::apteam::Apid;
 use crate::apteam::ending::HostEnd;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
-use crate::machine::Nid;
+use crate::machine::{Machine, Nid};
 use crate::os::host::monotonic_ns;
+use crate::os::notify::Notify;
 use crate::rpc::pb;
-use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, Refusal, ReplyId, Scheduler};
-use std::collections::{BTreeMap, HashMap};
+use crate::scheduler::outbox::{Outbox, Record};
+use crate::scheduler::{
+    Effect, Event, LinkId, Looked, Manage, News, Now, Refusal, ReplyId, Scheduler, Settings,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,12 +54,23 @@ pub enum Input {
         administrator: bool,
         answer: oneshot::Sender<Vec<Option<String>>>,
     },
+    /// psmgr adopt, or purge.
+    Manage {
+        what: Manage,
+        nids: BTreeSet<Nid>,
+        uid: u32,
+        administrator: bool,
+        used: BTreeSet<Apid>,
+        answer: oneshot::Sender<Result<pb::NodesReply, Status>>,
+    },
     /// An apinit calls.
     LinkOpened { link: LinkId, event: Box<Event>, sender: LinkSender },
     /// Anything for the scheduler that needs no answer.
     Event(Box<Event>),
     /// A question. What it returns is called when everything before it is durable.
     Read(Read),
+    /// psched.yaml was read again.
+    Reconfigured { settings: Box<Settings>, machine: Box<Machine> },
     /// Stop.
     Stop,
 }
@@ -71,6 +85,7 @@ enum Waiter {
     Post { apid_events: EventSender, front: Arc<OwnedFd> },
     Look(oneshot::Sender<Result<Looked, Status>>),
     Kill(oneshot::Sender<Vec<Option<String>>>),
+    Manage(oneshot::Sender<Result<pb::NodesReply, Status>>),
 }
 
 /// What the loop knows beside the scheduler.
@@ -78,8 +93,7 @@ pub struct Core {
     scheduler: Scheduler,
     commits: std::sync::mpsc::Sender<Commit>,
     trouble: Trouble,
-    /// Commits whose outcome has not come back.
-    under_way: usize,
+    outbox: Outbox,
     waiters: BTreeMap<ReplyId, Waiter>,
     next_reply: u64,
     watchers: HashMap<Apid, Vec<EventSender>>,
@@ -97,10 +111,19 @@ pub struct Identity {
     pub store_id: String,
     /// How many times psched has started on it.
     pub epoch: u64,
+    /// The last starts by epoch, this one too.
+    pub starts: Vec<(u64, String)>,
     /// This host's boot.
     pub boot_id: String,
     /// From TERM to KILL.
     pub kill_grace: Duration,
+}
+
+impl Identity {
+    /// The id of that start, if it is on record.
+    pub fn start(&self, epoch: u64) -> Option<&str> {
+        self.starts.iter().find(|(e, _)| *e == epoch).map(|(_, id)| id.as_str())
+    }
 }
 
 /// Both clocks, now.
@@ -124,7 +147,7 @@ impl Core {
             scheduler,
             commits,
             trouble,
-            under_way: 0,
+            outbox: Outbox::default(),
             waiters: BTreeMap::new(),
             next_reply: 1,
             watchers: HashMap::new(),
@@ -152,7 +175,10 @@ impl Core {
         mut self,
         mut inputs: mpsc::Receiver<Input>,
         mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>,
+        notify: &Notify,
     ) {
+        let mut beat = notify.beat().map(tokio::time::interval);
+        let mut store = StoreWatch::new(notify.beat());
         loop {
             let wait = self
                 .scheduler
@@ -160,9 +186,18 @@ impl Core {
                 .map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
             tokio::select! {
                 biased;
+                // First, for it must come also when there is always something else to do; and it
+                // says that the loop turns and that what it decides can be kept.
+                () = beats(&mut beat) => {
+                    if self.trouble.has_thread() && store.answers(self.outbox.under_way() > 0) {
+                        notify.alive();
+                    }
+                }
                 outcome = outcomes.recv() => {
-                    for outcome in outcome.into_iter().flatten() {
-                        self.under_way -= 1;
+                    let Some(outcome) = outcome else { store_died() };
+                    store.answered();
+                    for outcome in outcome {
+                        self.outbox.came_back();
                         self.outcome(outcome);
                     }
                 }
@@ -179,10 +214,10 @@ impl Core {
     /// The last commits reach the disk and their answers leave, within two seconds.
     async fn stop(mut self, mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>) {
         let end = tokio::time::Instant::now() + Duration::from_secs(2);
-        while self.under_way > 0 {
+        while self.outbox.under_way() > 0 {
             let Ok(Some(done)) = tokio::time::timeout_at(end, outcomes.recv()).await else { break };
             for outcome in done {
-                self.under_way -= 1;
+                self.outbox.came_back();
                 self.outcome(outcome);
             }
         }
@@ -198,19 +233,12 @@ impl Core {
                     return;
                 }
                 let id = self.reply(Waiter::Post { apid_events: events, front });
-                let mut posting = None;
+                let new = Apid(self.scheduler.next_apid());
                 if let Event::Posted { reply, .. } = event.as_mut() {
                     *reply = id;
-                    posting = Some(Apid(self.scheduler.next_apid()));
                 }
                 let effects = self.scheduler.apply(now(), *event);
-                // A posting that came a second time makes no new application.
-                let posting = posting.filter(|p| {
-                    effects
-                        .iter()
-                        .any(|e| matches!(e, Effect::Save { team, .. } if team.apid == *p))
-                });
-                self.take(effects, posting);
+                self.take(effects, Some(new));
             }
             Input::Watch { apid, front, events, found } => self.watch(apid, front, events, found),
             Input::Look { apid, answer } => {
@@ -220,6 +248,10 @@ impl Core {
             Input::Kill { apids, signal, uid, administrator, answer } => {
                 let reply = self.reply(Waiter::Kill(answer));
                 self.event(Event::Kill { reply, apids, signal, uid, administrator });
+            }
+            Input::Manage { what, nids, uid, administrator, used, answer } => {
+                let reply = self.reply(Waiter::Manage(answer));
+                self.event(Event::Manage { reply, what, nids, uid, administrator, used });
             }
             Input::LinkOpened { link, event, sender } => {
                 self.links.insert(link, LinkOut { sender, seq: 0 });
@@ -233,12 +265,15 @@ impl Core {
             }
             Input::Read(read) => {
                 let answer = read(&self.scheduler);
-                if self.under_way == 0 {
-                    answer();
-                } else {
-                    let releases = vec![Release::Answer(answer)];
-                    self.commit(Commit { releases, lazy: true, ..Commit::default() });
+                match self.outbox.answer(answer) {
+                    Ok(commit) => self.commit(commit),
+                    Err(answer) => answer(),
                 }
+            }
+            Input::Reconfigured { settings, machine } => {
+                self.identity.kill_grace = settings.kill_grace;
+                self.event(Event::Machine(machine));
+                self.event(Event::Settings(*settings));
             }
             Input::Stop => {}
         }
@@ -256,53 +291,23 @@ impl Core {
         self.take(effects, None);
     }
 
-    /// Splits effects into what is kept and what waits for that.
-    fn take(&mut self, effects: Vec<Effect>, posting: Option<Apid>) {
+    /// Lets leave what may, and has the store keep what is to be kept. `new` is the number of the
+    /// posting that this may be.
+    fn take(&mut self, effects: Vec<Effect>, new: Option<Apid>) {
         if effects.is_empty() {
             return;
         }
-        let at_ns = now().wall_ns;
-        let mut commit = Commit { lazy: true, posting, ..Commit::default() };
-        let mut last: BTreeMap<Apid, usize> = BTreeMap::new();
-        for effect in effects {
-            match effect {
-                Effect::Save { team, lazy } => {
-                    commit.lazy &= lazy;
-                    let apid = team.apid;
-                    let record = if posting == Some(apid) {
-                        Record::New(team)
-                    } else {
-                        Record::Update(team)
-                    };
-                    // Only the last state of one event's several is written.
-                    match last.get(&apid) {
-                        Some(i) => commit.records[*i] = record,
-                        None => {
-                            last.insert(apid, commit.records.len());
-                            commit.records.push(record);
-                        }
-                    }
-                }
-                Effect::SavePassedOver { apid, passed_over } => {
-                    commit.records.push(Record::PassedOver(apid, passed_over));
-                }
-                Effect::Log { apid, name, detail } => {
-                    self.span(apid).in_scope(|| tracing::info!(event = name, "{detail}"));
-                    commit.records.push(Record::Log { apid, at_ns, name, detail });
-                }
-                Effect::SaveBoot { nids, boot_id } => {
-                    commit.lazy = false;
-                    commit.records.push(Record::Boot(nids, boot_id));
-                }
-                Effect::TellEnd { apid, end, status } => {
-                    self.tell(apid, News::Ended { end, status });
-                }
-                other => commit.releases.push(Release::Effect(other)),
+        let leaving = self.outbox.take(now().wall_ns, effects, new);
+        let records = leaving.commit.iter().flat_map(|c| &c.records);
+        for record in records {
+            if let Record::Log { apid, name, detail, .. } = record {
+                self.span(*apid).in_scope(|| tracing::info!(event = name, "{detail}"));
             }
         }
-        if commit.records.is_empty() && self.under_way == 0 {
-            self.release(commit.releases);
-        } else {
+        for effect in leaving.now {
+            self.perform(effect);
+        }
+        if let Some(commit) = leaving.commit {
             self.commit(commit);
         }
     }
@@ -327,11 +332,8 @@ impl Core {
     }
 
     fn commit(&mut self, commit: Commit) {
-        self.under_way += 1;
         if self.commits.send(commit).is_err() {
-            // The store thread is gone: nothing can be promised any more.
-            tracing::error!("the store thread has died; psched ends");
-            std::process::abort();
+            store_died();
         }
     }
 
@@ -365,10 +367,7 @@ impl Core {
         match effect {
             Effect::Accept { reply, apid } => {
                 if let Some(Waiter::Post { apid_events, front }) = self.waiters.remove(&reply) {
-                    let accepted =
-                        pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
-                    let _ =
-                        apid_events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
+                    let _ = apid_events.try_send(Ok(self.accepted(apid)));
                     self.watchers.entry(apid).or_default().push(apid_events);
                     if let Some(process) = self.scheduler.team(apid).and_then(|t| t.front) {
                         self.fronts.watch(apid, process, front);
@@ -384,6 +383,9 @@ impl Core {
                     Some(Waiter::Look(answer)) => {
                         let _ = answer.send(Err(status));
                     }
+                    Some(Waiter::Manage(answer)) => {
+                        let _ = answer.send(Err(status));
+                    }
                     Some(Waiter::Kill(_)) | None => {}
                 }
             }
@@ -395,6 +397,11 @@ impl Core {
             Effect::Killed { reply, problems } => {
                 if let Some(Waiter::Kill(answer)) = self.waiters.remove(&reply) {
                     let _ = answer.send(problems);
+                }
+            }
+            Effect::Managed { reply, done, problems } => {
+                if let Some(Waiter::Manage(answer)) = self.waiters.remove(&reply) {
+                    let _ = answer.send(Ok(pb::NodesReply { done, problems }));
                 }
             }
             Effect::Command { link, command } => self.command(link, command),
@@ -410,9 +417,10 @@ impl Core {
             Effect::SignalFront { apid, front } => self.fronts.signal(apid, front),
             Effect::Tell { apid, news } => self.tell(apid, news),
             Effect::Warn(text) => tracing::warn!("{text}"),
-            // Done at once, in `take`.
-            Effect::TellEnd { .. }
-            | Effect::Save { .. }
+            Effect::TellEnd { apid, end, status } => self.tell(apid, News::Ended { end, status }),
+            // In the store.
+            Effect::Save { .. }
+            | Effect::SaveAdopted { .. }
             | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
             | Effect::SaveBoot { .. } => {}
@@ -444,6 +452,8 @@ impl Core {
             kill_grace: self.identity.kill_grace,
             mono_ns: monotonic_ns(),
             boot_id: self.identity.boot_id.clone(),
+            next_apid: self.scheduler.next_apid(),
+            starts: self.identity.starts.clone(),
         };
         self.send(link, pb::to_node::Message::Welcome(welcome.into()));
     }
@@ -480,6 +490,14 @@ impl Core {
         }
     }
 
+    fn accepted(&self, apid: Apid) -> pb::ApplicationEvent {
+        let Identity { store_id, epoch, .. } = &self.identity;
+        let start_id = self.identity.start(*epoch).unwrap_or_default().to_owned();
+        let accepted =
+            pb::Accepted { apid: apid.0, store_id: store_id.clone(), epoch: *epoch, start_id };
+        pb::ApplicationEvent { event: Some(pb::application_event::Event::Accepted(accepted)) }
+    }
+
     fn event_of(&self, apid: Apid, news: News) -> pb::ApplicationEvent {
         use pb::application_event::Event;
         let incarnation = self.scheduler.team(apid).map_or(0, |t| t.incarnation.0);
@@ -509,8 +527,7 @@ impl Core {
             State::Placed | State::Launching | State::Lapsed => Some(News::Placed),
             _ => None,
         };
-        let accepted = pb::application_event::Event::Accepted(pb::Accepted { apid: apid.0 });
-        let _ = events.try_send(Ok(pb::ApplicationEvent { event: Some(accepted) }));
+        let _ = events.try_send(Ok(self.accepted(apid)));
         if let Some(news) = news {
             let _ = events.try_send(Ok(self.event_of(apid, news)));
         }
@@ -524,6 +541,54 @@ impl Core {
         watchers.retain(|w| !w.is_closed());
         watchers.push(events);
         let _ = found.send(true);
+    }
+}
+
+/// Without its store thread psched can promise nothing any more.
+fn store_died() -> ! {
+    tracing::error!("the store thread has died; psched ends");
+    std::process::abort();
+}
+
+/// Whether the store thread answers, as the watchdog sees it.
+///
+/// A disk that refuses is an answer, again and again, and no reason to be started anew: psched says
+/// so to whoever posts. A disk that does not answer at all is seen by nothing else.
+#[derive(Debug)]
+struct StoreWatch {
+    /// How long it may take over what it was given.
+    bound: Duration,
+    /// Since when it has had something to answer, and has not said a word.
+    silent_since: Option<tokio::time::Instant>,
+}
+
+impl StoreWatch {
+    /// Twice the time between two looks is what the manager waits for a word.
+    fn new(beat: Option<Duration>) -> StoreWatch {
+        StoreWatch { bound: beat.unwrap_or(Duration::MAX).saturating_mul(2), silent_since: None }
+    }
+
+    /// It has said something.
+    fn answered(&mut self) {
+        self.silent_since = None;
+    }
+
+    /// Whether it is to be taken for alive now; `waiting`: something is with it.
+    fn answers(&mut self, waiting: bool) -> bool {
+        if !waiting {
+            self.silent_since = None;
+            return true;
+        }
+        self.silent_since.get_or_insert_with(tokio::time::Instant::now).elapsed() < self.bound
+    }
+}
+
+async fn beats(beat: &mut Option<tokio::time::Interval>) {
+    match beat {
+        Some(beat) => {
+            beat.tick().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::core::Input;
 use super::services::caller;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{Hello, Phase, Report};
+use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
 use crate::rpc::pb;
 use crate::scheduler::{Event, LinkId};
 use std::pin::Pin;
@@ -97,6 +97,10 @@ async fn listen(
                     .collect::<Result<_, _>>()
                     .map_err(malformed)?;
                 Input::Event(Box::new(Event::Inventory { link, items }))
+            }
+            (pb::from_node::Message::Foreign(foreign), None) => {
+                let foreign = Box::new(Foreign::try_from(foreign).map_err(malformed)?);
+                Input::Event(Box::new(Event::Foreign { link, foreign }))
             }
             (pb::from_node::Message::Report(report), None) => {
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);

@@ -14,6 +14,7 @@ pub mod core;
 mod fronts;
 mod links;
 pub mod records;
+mod reload;
 mod services;
 pub mod store;
 mod views;
@@ -23,14 +24,15 @@ mod tests;
 
 use crate::config::Config;
 use crate::os::instance::{self, Member};
+use crate::os::notify::Notify;
 use crate::rpc::{listen, pb};
 use crate::scheduler::{Scheduler, Settings};
-use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +59,9 @@ pub struct Arguments {
 /// Runs the daemon until a signal ends it. The status: 0 after a signal, 1 when it could not start.
 pub fn run(arguments: Arguments) -> ExitCode {
     crate::logging::init("psched");
+    if let Err(error) = crate::os::dispositions::unblock_all() {
+        tracing::warn!(%error, "signals may stay blocked");
+    }
     match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,7 +76,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     if let Err(error) = listen::raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
-    let config = configuration(arguments)?;
+    let config = reload::configuration(arguments)?;
     let state = arguments
         .state
         .clone()
@@ -83,6 +88,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let identity = core::Identity {
         store_id: store.id.clone(),
         epoch: store.epoch,
+        starts: store.starts.clone(),
         boot_id: crate::os::host::boot_id(),
         kill_grace: config.variables.kill_grace(),
     };
@@ -125,6 +131,12 @@ async fn serve(
     let member = arguments.runtime.as_deref().map(Member::join).transpose()?;
     // Signals are caught before the socket is there: whoever sees it may send one.
     let ended = ends(arguments.lifeline)?;
+    let mut hup = signal(SignalKind::hangup())?;
+    // A private instance's manager is `psched start`.
+    let notify = match arguments.lifeline {
+        None => Notify::from_environment(),
+        Some(_) => Notify::default(),
+    };
     let listener = listen::listen(&socket, 0o666)?;
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (back, outcomes) = mpsc::unbounded_channel();
@@ -133,14 +145,16 @@ async fn serve(
     let mut core =
         core::Core::new(scheduler, commits, trouble, inputs.downgrade(), identity.clone());
     core.begin(effects);
-    let core = tokio::spawn(core.run(queue, outcomes));
+    let notify = Arc::new(notify);
+    let told = Arc::clone(&notify);
+    let core = tokio::spawn(async move { core.run(queue, outcomes, &told).await });
     let stop = CancellationToken::new();
+    let administrators = Arc::new(RwLock::new(reload::administrators(config)));
     let service = services::Service {
         inputs: inputs.clone(),
         store: database,
-        administrators: administrators(config),
-        store_id: identity.store_id.clone(),
-        epoch: identity.epoch,
+        administrators: Arc::clone(&administrators),
+        identity: identity.clone(),
     };
     let nodes = links::Nodes {
         inputs: inputs.clone(),
@@ -160,7 +174,7 @@ async fn serve(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(1024 * 1024),
         )
         .add_service(
-            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(16 * 1024 * 1024),
+            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(64 * 1024 * 1024),
         )
         .serve_with_incoming_shutdown(
             listen::incoming(listener, bounds),
@@ -168,7 +182,23 @@ async fn serve(
         );
     let server = tokio::spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
-    let why = ended.await;
+    notify.ready();
+    let mut reload =
+        reload::Reload { arguments, running: config.clone(), administrators, inputs: &inputs };
+    tokio::pin!(ended);
+    let why = loop {
+        tokio::select! {
+            why = &mut ended => break why,
+            _ = hup.recv() => {
+                notify.reloading();
+                tokio::select! {
+                    why = &mut ended => break why,
+                    () = reload.again() => notify.ready(),
+                }
+            }
+        }
+    };
+    notify.stopping();
     tracing::info!("psched ends: {why:?}");
     stop.cancel();
     let _ = std::fs::remove_file(&socket);
@@ -198,21 +228,11 @@ enum Why {
 
 /// Resolves when psched is to end.
 fn ends(lifeline: Option<RawFd>) -> anyhow::Result<impl Future<Output = Why>> {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut quit = signal(SignalKind::quit())?;
-    // Without a terminal to lose, HUP asks for the configuration to be read again.
-    let mut hup = signal(SignalKind::hangup())?;
     let pipe = lifeline.map(lifeline_pipe).transpose()?;
     Ok(async move {
-        tokio::spawn(async move {
-            while hup.recv().await.is_some() {
-                tracing::warn!(
-                    "psched.yaml is not read again while psched runs (not yet): restart psched, applications run on"
-                );
-            }
-        });
         let closed = async {
             match &pipe {
                 Some(pipe) => {
@@ -237,25 +257,6 @@ fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<Owned
     Ok(crate::os::watch::watch(Arc::new(pipe), tokio::io::Interest::READABLE)?)
 }
 
-fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
-    let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
-    let text = std::fs::read_to_string(&path).map_err(|e| {
-        anyhow::anyhow!(
-            "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
-            path.display()
-        )
-    })?;
-    crate::config::read(&text).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!(
-            "the configuration {} has {} problem(s):\n  {}",
-            path.display(),
-            lines.len(),
-            lines.join("\n  ")
-        )
-    })
-}
-
 fn socket_path(config: &Config) -> PathBuf {
     config.listen.as_ref().map_or_else(|| PathBuf::from("/run/psched/psched.sock"), PathBuf::from)
 }
@@ -267,7 +268,9 @@ fn settings(config: &Config) -> Settings {
         ticket_time: v.ticket_time(),
         passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
         kill_grace: v.kill_grace(),
+        isolation: v.isolation(),
         apkill_grace: v.apkill_grace(),
+        pids_max: v.pids_max(),
         postings_max: count(v.postings_max()),
         postings_user_max: count(v.postings_user_max()),
         only_uid: (own != 0).then_some(own),
@@ -277,23 +280,4 @@ fn settings(config: &Config) -> Settings {
 /// A variable that counts things in memory.
 fn count(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
-}
-
-/// User ids of the configured administrators; a name without a user is said and left out.
-fn administrators(config: &Config) -> BTreeSet<u32> {
-    let mut ids = BTreeSet::new();
-    for name in &config.administrators {
-        let name = name.to_string();
-        let known = name
-            .parse()
-            .ok()
-            .or_else(|| nix::unistd::User::from_name(&name).ok().flatten().map(|u| u.uid.as_raw()));
-        match known {
-            Some(uid) => {
-                ids.insert(uid);
-            }
-            None => tracing::warn!("the administrator {name} is not a user of this host"),
-        }
-    }
-    ids
 }

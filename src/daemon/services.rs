@@ -2,19 +2,20 @@
 //!
 //! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
 
-use super::core::{Input, ended, refused};
+use super::core::{Identity, Input, ended, refused};
 use super::store::{LogLine, Reader, StoreError};
 use super::views;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
+use crate::machine::Nid;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
-use crate::scheduler::{Event, Looked, ReplyId, Scheduler};
+use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,11 +33,9 @@ pub struct Service {
     /// The database, for reading.
     pub store: PathBuf,
     /// Users who may do everything, besides root and the one that psched runs as.
-    pub administrators: BTreeSet<u32>,
-    /// The store's id.
-    pub store_id: String,
-    /// psched's starts on it.
-    pub epoch: u64,
+    pub administrators: Arc<RwLock<BTreeSet<u32>>>,
+    /// Which store it is, and which start.
+    pub identity: Identity,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + Send>>;
@@ -52,7 +51,11 @@ pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
 
 impl Service {
     fn is_administrator(&self, uid: u32) -> bool {
-        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.administrators.contains(&uid)
+        let named = || {
+            let administrators = self.administrators.read();
+            administrators.unwrap_or_else(PoisonError::into_inner).contains(&uid)
+        };
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || named()
     }
 
     async fn input(&self, input: Input) -> Result<(), Status> {
@@ -90,6 +93,54 @@ impl Service {
     async fn ended(&self, apid: Apid) -> Result<Apteam, Status> {
         let none = || Status::not_found(format!("there is no application {apid}"));
         self.ask_store(move |s| s.team(apid)).await?.ok_or_else(none)
+    }
+
+    /// An application that is not on record: it is not, or another psched has it.
+    fn not_here(&self, request: &pb::WatchRequest) -> Status {
+        let pb::WatchRequest { apid, store_id, epoch, start_id, .. } = request;
+        let known = if store_id.is_empty() || self.has_start(store_id, *epoch, start_id) {
+            return Status::not_found(format!("there is no application {apid}"));
+        } else if *store_id == self.identity.store_id {
+            "an old copy of its state"
+        } else {
+            "another state directory than the psched that took it"
+        };
+        // Not for good: it may be started with the right one, or adopt the nodes.
+        Status::unavailable(format!(
+            "this psched has no record of application {apid}, for it runs on {known}; an \
+             administrator can start it with the right one, or have it adopt the nodes (psmgr)"
+        ))
+    }
+
+    /// This psched goes on from that start of that store.
+    fn has_start(&self, store_id: &str, epoch: u64, start_id: &str) -> bool {
+        self.identity.store_id == store_id
+            && match self.identity.start(epoch) {
+                Some(id) => id == start_id,
+                // Longer ago than any is kept.
+                None => epoch <= self.identity.epoch,
+            }
+    }
+
+    /// psmgr adopt, or purge.
+    async fn manage(
+        &self,
+        request: Request<pb::NodesRequest>,
+        what: Manage,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        let peer = caller(&request)?;
+        let nids: BTreeSet<Nid> = request.into_inner().nids.into_iter().map(Nid).collect();
+        let administrator = self.is_administrator(peer.uid);
+        let mut used = BTreeSet::new();
+        if administrator {
+            let asked = nids.clone();
+            let apids = self.read(move |s| s.foreign_apids(&asked)).await?;
+            used = self.ask_store(move |s| s.which(apids)).await?;
+        }
+        let (answer, managed) = oneshot::channel();
+        let uid = peer.uid;
+        self.input(Input::Manage { what, nids, uid, administrator, used, answer }).await?;
+        managed.await.map_err(|_| ending())?.map(Response::new)
     }
 
     fn may_front(&self, peer: &Peer, team: &Apteam) -> Result<(), Status> {
@@ -159,8 +210,12 @@ impl pb::psched_server::Psched for Service {
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
         let peer = caller(&request)?;
-        let apid = Apid(request.into_inner().apid);
-        if let Some(team) = self.team(apid).await? {
+        let request = request.into_inner();
+        let apid = Apid(request.apid);
+        let meant = |team: &Apteam| {
+            request.request_id.is_empty() || request.request_id == team.posting.request_id[..]
+        };
+        if let Some(team) = self.team(apid).await?.filter(meant) {
             self.may_front(&peer, &team)?;
             let (events, stream) = mpsc::channel(EVENTS_MAX);
             let (found, answer) = oneshot::channel();
@@ -169,7 +224,8 @@ impl pb::psched_server::Psched for Service {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
         }
-        let team = self.ended(apid).await?;
+        let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
+        let team = past.ok_or_else(|| self.not_here(&request))?;
         self.may_front(&peer, &team)?;
         if team.state != State::Ended {
             return Err(Status::unavailable("the application is just ending; ask again"));
@@ -284,8 +340,8 @@ impl pb::psched_server::Psched for Service {
         };
         Ok(Response::new(pb::ListReply {
             version: env!("CARGO_PKG_VERSION").into(),
-            store_id: self.store_id.clone(),
-            epoch: self.epoch,
+            store_id: self.identity.store_id.clone(),
+            epoch: self.identity.epoch,
             now_ns: super::core::now().wall_ns,
             applications,
             nodes,
@@ -305,6 +361,20 @@ impl pb::psched_server::Psched for Service {
         let lines = self.ask_store(move |s| s.events(apid)).await?;
         let row = |l: LogLine| pb::EventRow { at_ns: l.at_ns, name: l.name, detail: l.detail };
         Ok(Response::new(pb::EventsReply { events: lines.into_iter().map(row).collect() }))
+    }
+
+    async fn adopt(
+        &self,
+        request: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        self.manage(request, Manage::Adopt).await
+    }
+
+    async fn purge(
+        &self,
+        request: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        self.manage(request, Manage::Purge).await
     }
 }
 

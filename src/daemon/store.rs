@@ -11,8 +11,9 @@ use super::records;
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
+use crate::os::trust;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,14 @@ pub enum StoreError {
         "the state directory {0} is in use by another psched: stop that one, or choose another with --state"
     )]
     InUse(PathBuf),
+    /// Another user could change where it is.
+    #[error("the state directory {path} would not be safe: {why}")]
+    Unsafe {
+        /// Which.
+        path: PathBuf,
+        /// Who could.
+        why: String,
+    },
     /// Written by a later release.
     #[error(
         "the store {path} has version {found}, this psched knows {SCHEMA}: install the release that wrote it, or a newer one"
@@ -55,20 +64,7 @@ pub enum StoreError {
     Failed { path: PathBuf, detail: String },
 }
 
-/// One thing to be kept.
-#[derive(Clone, Debug)]
-pub enum Record {
-    /// A new application.
-    New(Box<Apteam>),
-    /// A later state of one that is there; no effect where it is not.
-    Update(Box<Apteam>),
-    /// Its count of starts past it.
-    PassedOver(Apid, u32),
-    /// A line of its event log.
-    Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
-    /// Nodes and the boot of their host.
-    Boot(Vec<Nid>, String),
-}
+pub use crate::scheduler::outbox::Record;
 
 /// The open store.
 pub struct Store {
@@ -80,6 +76,8 @@ pub struct Store {
     pub id: String,
     /// How many times psched has started on it.
     pub epoch: u64,
+    /// The last of psched's starts by epoch, this one too, each with its random id.
+    pub starts: Vec<(u64, String)>,
     /// Ended applications that are kept.
     pub history_max: u64,
     since_prune: u64,
@@ -115,7 +113,15 @@ impl Store {
     /// What is wrong with it.
     pub fn open(directory: &Path) -> Result<Store, StoreError> {
         let in_directory = |source| StoreError::Directory { path: directory.into(), source };
+        let trusted = |directory: &Path| {
+            let unsafe_place = |why| StoreError::Unsafe { path: directory.into(), why };
+            trust::check_directory(directory).map_err(unsafe_place)
+        };
+        // Before anything is made there: what there is of the path.
+        let absolute = std::path::absolute(directory).map_err(in_directory)?;
+        absolute.ancestors().find(|d| d.is_dir()).map_or(Ok(()), trusted)?;
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_directory)?;
+        trusted(directory)?;
         let own = |name| {
             let mut options = File::options();
             options.create(true).truncate(false).write(true).mode(0o600);
@@ -176,6 +182,14 @@ impl Store {
                 r.get(0)
             })
             .map_err(told)?;
+        let start_id = random_id().map_err(in_directory)?;
+        transaction
+            .execute("INSERT OR REPLACE INTO start VALUES (?1, ?2)", params![epoch, start_id])
+            .map_err(told)?;
+        transaction
+            .execute("DELETE FROM start WHERE epoch <= ?1", [epoch - STARTS_KEPT])
+            .map_err(told)?;
+        let starts = starts(&transaction).map_err(told)?;
         transaction.commit().map_err(told)?;
         make_room(&mut connection, &path).map_err(told)?;
         Ok(Store {
@@ -184,6 +198,7 @@ impl Store {
             _lock: lock,
             id,
             epoch: u64::try_from(epoch).unwrap_or(1),
+            starts,
             history_max: 10_000,
             since_prune: 0,
         })
@@ -294,6 +309,18 @@ fn make_room(connection: &mut Connection, path: &Path) -> rusqlite::Result<()> {
     connection.execute_batch("DROP TABLE room; PRAGMA wal_checkpoint(RESTART);")
 }
 
+/// Starts of psched that are on record: a node that was away for more of them takes the next by its
+/// number.
+const STARTS_KEPT: i64 = 256;
+
+fn starts(transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<Vec<(u64, String)>> {
+    let mut rows = transaction.prepare("SELECT epoch, id FROM start ORDER BY epoch")?;
+    let row = |r: &rusqlite::Row<'_>| {
+        Ok((u64::try_from(r.get::<_, i64>(0)?).unwrap_or(0), r.get::<_, String>(1)?))
+    };
+    rows.query_map([], row)?.collect()
+}
+
 fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     match record {
@@ -380,6 +407,7 @@ CREATE TABLE IF NOT EXISTS event (
     detail TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS event_apid ON event (apid);
+CREATE TABLE IF NOT EXISTS start (epoch INTEGER PRIMARY KEY, id TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
 ";
 
@@ -435,6 +463,23 @@ impl Reader {
             .optional()
             .map_err(|e| explain(&self.path, &e))?;
         Ok(blob.and_then(|b| records::decode(&b).ok()))
+    }
+
+    /// Which of these numbers ended applications have.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn which(&self, apids: BTreeSet<Apid>) -> Result<BTreeSet<Apid>, StoreError> {
+        let told = |e: rusqlite::Error| explain(&self.path, &e);
+        let question = "SELECT 1 FROM application WHERE apid = ?1 AND state = 'ended'";
+        let mut known = self.connection.prepare(question).map_err(told)?;
+        let mut which = BTreeSet::new();
+        for apid in apids {
+            if known.exists([i64::try_from(apid.0).unwrap_or(-1)]).map_err(told)? {
+                which.insert(apid);
+            }
+        }
+        Ok(which)
     }
 
     /// The newest ended applications, the newest first.

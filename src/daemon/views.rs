@@ -8,7 +8,8 @@ use std::sync::{Mutex, OnceLock};
 
 /// An application that has not ended.
 pub fn application(scheduler: &Scheduler, team: &Apteam) -> pb::ApplicationRow {
-    let waiting = matches!(team.state, State::Posted | State::Lapsed);
+    let stuck = !scheduler.stuck_of(team.apid).is_empty();
+    let waiting = stuck || matches!(team.state, State::Posted | State::Lapsed);
     let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
     pb::ApplicationRow { waiting: why, ..row(team) }
 }
@@ -67,6 +68,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         apids: view.apids.iter().map(|a| a.0).collect(),
         pes: view.pes,
         notes: view.notes,
+        limits: view.limits,
         cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
     }
 }

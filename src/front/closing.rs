@@ -71,11 +71,14 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         | Cause::Abort { .. }
         | Cause::NoFinalize { .. }
         | Cause::Garbage { .. }
+        | Cause::OverMemory { .. }
+        | Cause::HostMemory { .. }
         | Cause::Kill { .. }
         | Cause::TimeLimit { .. }
         | Cause::FrontGone
         | Cause::StdoutClosed
-        | Cause::NoRecord => format!("aprun: Apid {apid}: {cause}{ended}"),
+        | Cause::NoRecord
+        | Cause::Purge { .. } => format!("aprun: Apid {apid}: {cause}{ended}"),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Control groups: one for the PEs of each node, by which "nothing is left" is known for sure.
+//! Control groups: one for the PEs of each node, by which "nothing is left" is known for sure and
+//! limits are kept.
 //!
 //! Only cgroup v2 is used, wherever it is mounted (a hybrid machine has it at
 //! /sys/fs/cgroup/unified), below apinit's own group:
 //!
 //! ```text
+//!   psched.daemon                               apinit, if it has moved there
 //!   psched.<8 digits of the store>/12.1/0          PEs on NID 0
 //!                                      /1          PEs on NID 1
 //!                                      /shepherd   their apshepherd
@@ -14,28 +16,30 @@
 //! shepherd, which is the user's, forks the PEs, those files are the user's, and apinit's again
 //! before any of them has run an instruction ([`AppGroups::give`]).
 //!
-//! Where no group can be made there are none, which is said, and the marker in the environment of
-//! each PE stands in ([`super::apinit`]).
+//! **Controllers.** Where no group can be made there are none, which is said, and descent, sessions
+//! and a marker in the environment stand in ([`super::apinit`]). Finding and killing take no
+//! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`
+//! ([`Limits`]) where the kernel has the controller in v2 and apinit's own group was delegated to it
+//! with that controller. What is not to be had is not done, and said ([`Groups::notes`]).
+
+mod application;
+mod controllers;
+
+pub use application::{AppGroups, Limits};
 
 use crate::apteam::Key;
 use crate::machine::Nid;
-use nix::unistd::{Gid, Uid, chown};
-use std::fs::{self, File};
+use controllers::Controllers;
+use std::collections::BTreeMap;
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Where groups can be made.
 #[derive(Clone, Debug)]
 pub struct Groups {
     base: PathBuf,
-}
-
-/// The groups of one application on this host.
-#[derive(Clone, Debug)]
-pub struct AppGroups {
-    path: PathBuf,
-    nids: Vec<Nid>,
+    controllers: Controllers,
 }
 
 /// The v2 mount in /proc/self/mountinfo: (its root, where it is mounted).
@@ -80,162 +84,101 @@ fn directory(root: &str, point: &str, group: &str) -> Option<PathBuf> {
 }
 
 impl Groups {
-    /// Finds apinit's own group and tries whether groups can be made there.
+    /// Finds apinit's own group, or the one of that name, and tries whether groups can be made
+    /// there.
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn discover() -> Result<Groups, String> {
+    pub fn discover(named: Option<&Path>) -> Result<Groups, String> {
+        // Set for what systemd starts as a service, and for nothing below that.
+        let supervised = named.is_none() && crate::os::notify::Notify::has_manager();
+        Groups::find(named, supervised)
+    }
+
+    /// The same of the own group by a process that does nothing but hold it: it leaves it for the
+    /// leaf, enables the controllers, and is not started again as long as anything is there.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn hold() -> Result<Groups, String> {
+        Groups::find(None, false)
+    }
+
+    fn find(named: Option<&Path>, supervised: bool) -> Result<Groups, String> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let (root, point) = v2_mount(&read("/proc/self/mountinfo")?)
             .ok_or("no cgroup v2 file system is mounted")?;
+        if let Some(named) = named {
+            let base = directory(&root, &point, &named.to_string_lossy())
+                .filter(|base| base.is_dir())
+                .ok_or_else(|| format!("there is no group {} in {point}", named.display()))?;
+            return Groups::at(base, supervised);
+        }
         let own = read("/proc/self/cgroup")?;
         let group = v2_group(&own).ok_or("this process is in no v2 group")?;
         let base = directory(&root, &point, group)
             .ok_or_else(|| format!("its own group {group} is not below {point}"))?;
-        Groups::at(base)
+        Groups::at(controllers::base_of(base), supervised)
     }
 
     /// Groups below this one, if they can be made.
-    fn at(base: PathBuf) -> Result<Groups, String> {
+    fn at(base: PathBuf, supervised: bool) -> Result<Groups, String> {
         let probe = base.join(format!("psched.probe.{}", std::process::id()));
         fs::create_dir(&probe)
             .map_err(|e| format!("no group can be made in {}: {e}", base.display()))?;
         let works = probe.join("cgroup.kill").exists();
         let _ = fs::remove_dir(&probe);
         if works {
-            Ok(Groups { base })
+            let controllers = controllers::enable(&base, supervised);
+            Ok(Groups { base, controllers })
         } else {
             Err("the kernel has no cgroup.kill (Linux 5.14)".into())
         }
     }
 
-    /// Makes the groups of an application. `mark` is the beginning of the store's id, `alone` that
-    /// no other apinit has a part of the application: one on the same host would have its own.
-    ///
-    /// # Errors
-    /// Those of mkdir.
-    pub fn make(&self, mark: &str, key: Key, nids: &[Nid], alone: bool) -> io::Result<AppGroups> {
+    /// The limits that groups have, by name.
+    pub fn limits(&self) -> Vec<String> {
+        let Controllers { memory, pids, .. } = self.controllers;
+        let all = [(memory, "memory"), (pids, "processes")];
+        all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name.to_owned()).collect()
+    }
+
+    /// What they don't have and why, in words.
+    pub fn notes(&self) -> &[String] {
+        &self.controllers.notes
+    }
+
+    /// Where the groups of an application are, or would be.
+    pub fn path_of(&self, mark: &str, key: Key, nids: &[Nid], alone: bool) -> PathBuf {
         let name = match nids.first() {
             Some(first) if !alone => format!("{key}.{first}"),
             _ => key.to_string(),
         };
-        let path = self.base.join(format!("psched.{mark}")).join(name);
-        fs::create_dir_all(&path)?;
-        let groups = AppGroups { path, nids: nids.to_vec() };
-        for directory in groups.directories() {
-            match fs::create_dir(&directory) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                    groups.remove();
-                    return Err(e);
-                }
-                _ => {}
-            }
-        }
-        Ok(groups)
-    }
-}
-
-impl AppGroups {
-    /// Those that a former life of this apinit has made.
-    pub fn found(path: PathBuf, nids: Vec<Nid>) -> Option<AppGroups> {
-        path.join("cgroup.procs").exists().then_some(AppGroups { path, nids })
+        self.base.join(format!("psched.{mark}")).join(name)
     }
 
-    /// Where they are.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn of_nid(&self, nid: Nid) -> PathBuf {
-        self.path.join(nid.to_string())
-    }
-
-    fn directories(&self) -> Vec<PathBuf> {
-        let nids = self.nids.iter().map(|nid| self.of_nid(*nid));
-        nids.chain([self.path.join("shepherd")]).collect()
-    }
-
-    /// The directory of the shepherd's group, and that of each node's.
+    /// Makes the groups of an application. `mark` is the beginning of the store's id, `alone` that
+    /// no other apinit has a part of the application: one on the same host would have its own. Of
+    /// `limits`, by node, those are kept that groups have here.
     ///
     /// # Errors
-    /// Those of open.
-    pub fn open(&self) -> io::Result<(OwnedFd, Vec<(Nid, OwnedFd)>)> {
-        let open = |path: PathBuf| File::open(path).map(OwnedFd::from);
-        let nids: io::Result<_> =
-            self.nids.iter().map(|nid| Ok((*nid, open(self.of_nid(*nid))?))).collect();
-        Ok((open(self.path.join("shepherd"))?, nids?))
-    }
-
-    /// Lets this user put processes into the groups of the nodes; or, with apinit's own id, no more.
-    ///
-    /// # Errors
-    /// Those of chown.
-    pub fn give(&self, uid: u32) -> io::Result<()> {
-        for nid in &self.nids {
-            self.give_one(&self.of_nid(*nid), uid)?;
-        }
-        self.give_one(&self.path, uid)
-    }
-
-    fn give_one(&self, group: &Path, uid: u32) -> io::Result<()> {
-        let file = group.join("cgroup.procs");
-        chown(&file, Some(Uid::from_raw(uid)), None::<Gid>).map_err(io::Error::from)
-    }
-
-    /// Kills all PEs and what they have made; the shepherd too if so wanted.
-    pub fn kill(&self, shepherd: bool) {
-        let killed = match shepherd {
-            true => fs::write(self.path.join("cgroup.kill"), "1"),
-            false => self
-                .nids
-                .iter()
-                .try_for_each(|nid| fs::write(self.of_nid(*nid).join("cgroup.kill"), "1")),
-        };
-        if let Err(error) = killed {
-            tracing::warn!(group = %self.path.display(), %error, "can't kill");
-        }
-    }
-
-    /// Whether no PE, and nothing that one has made, is alive. (A group that is gone is empty.)
-    pub fn empty(&self) -> bool {
-        self.nids.iter().all(|nid| {
-            let events = fs::read_to_string(self.of_nid(*nid).join("cgroup.events"));
-            events.map_or_else(
-                |error| error.kind() == io::ErrorKind::NotFound,
-                |text| text.lines().any(|line| line == "populated 0"),
-            )
+    /// Those of mkdir, and of a limit that can't be set.
+    pub fn make(
+        &self,
+        mark: &str,
+        key: Key,
+        limits: &BTreeMap<Nid, Limits>,
+        alone: bool,
+    ) -> io::Result<AppGroups> {
+        let nids: Vec<Nid> = limits.keys().copied().collect();
+        let path = self.path_of(mark, key, &nids, alone);
+        let Controllers { memory, pids, .. } = self.controllers;
+        let used = [(memory, "memory"), (pids, "pids")];
+        let used: Vec<&str> = used.into_iter().filter(|(has, _)| *has).map(|(_, n)| n).collect();
+        AppGroups::make(path, &nids, &used, |nid| {
+            let wanted = limits.get(&nid).copied().unwrap_or_default();
+            Limits { memory: wanted.memory.filter(|_| memory), pids: wanted.pids.filter(|_| pids) }
         })
-    }
-
-    /// How many processes are alive there.
-    pub fn processes(&self) -> u32 {
-        fn count(directory: &Path) -> usize {
-            let own = fs::read_to_string(directory.join("cgroup.procs"));
-            let below = fs::read_dir(directory).into_iter().flatten().flatten();
-            let below = below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-            own.map_or(0, |text| text.lines().count())
-                + below.map(|e| count(&e.path())).sum::<usize>()
-        }
-        let all = self.nids.iter().map(|nid| count(&self.of_nid(*nid))).sum::<usize>();
-        u32::try_from(all).unwrap_or(u32::MAX)
-    }
-
-    /// Removes them; says whether they are gone. They are not while a process is in one.
-    pub fn remove(&self) -> bool {
-        fn remove_tree(directory: &Path) {
-            let below = fs::read_dir(directory).into_iter().flatten().flatten();
-            for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-                remove_tree(&entry.path());
-            }
-            let _ = fs::remove_dir(directory);
-        }
-        remove_tree(&self.path);
-        let gone = !self.path.exists();
-        if let Some(above) = self.path.parent().filter(|_| gone) {
-            // The last application takes the store's group with it: an Err is that others are left.
-            let _ = fs::remove_dir(above);
-        }
-        gone
     }
 }
 

@@ -4,3 +4,4 @@ pub mod apinit;
 pub mod frames;
 pub mod groups;
 pub mod shepherd;
+mod stuck;

@@ -1,6 +1,6 @@
 //! What signals do to this process before it asks for anything else.
 
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use std::io;
 
 /// Ignores a signal from now on.
@@ -10,6 +10,16 @@ use std::io;
 pub fn ignore(which: Signal) -> io::Result<()> {
     // SAFETY: no handler of ours is installed, only the kernel's own disposition.
     unsafe { signal(which, SigHandler::SigIgn) }?;
+    Ok(())
+}
+
+/// Lets all signals come that the starter of this program may have blocked: a daemon that hears of
+/// no child's end, and of no TERM, is of no use. To be called before there are other threads.
+///
+/// # Errors
+/// Those of pthread_sigmask.
+pub fn unblock_all() -> io::Result<()> {
+    SigSet::empty().thread_set_mask()?;
     Ok(())
 }
 

@@ -18,6 +18,7 @@
 //! child, which is traced, and the parent keeps it for later.
 
 use super::clone::{CLONE_INTO_CGROUP, CloneArgs};
+use super::shed;
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -234,10 +235,7 @@ unsafe fn become_pe(
             libc::_exit(127);
         }
         check(libc::setsid() >= 0, Step::Session);
-        for signal in 1..=64 {
-            // Refused for KILL, STOP and those that glibc keeps for itself: they are default.
-            libc::signal(signal, libc::SIG_DFL);
-        }
+        shed::default_signals();
         libc::umask(program.umask & 0o777);
         check(libc::chdir(program.directory.as_ptr()) == 0, Step::Directory);
         if !mask.is_empty() {
@@ -343,6 +341,23 @@ pub enum Waited {
     Nothing,
     /// There is no child.
     NoChild,
+}
+
+/// The pid of a child that has ended and is not waited for yet, and its session; `None`: there is no
+/// such child, or it can't be told.
+pub fn session_of_ended() -> Option<(i32, i32)> {
+    // SAFETY: a siginfo of zeros is one, and the pointer is to live memory of that type.
+    let pid = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+            return None;
+        }
+        info.si_pid()
+    };
+    // SAFETY: getsid has no preconditions.
+    let session = unsafe { libc::getsid(pid) };
+    (pid > 0 && session > 0).then_some((pid, session))
 }
 
 /// Asks for news of any child, without waiting.

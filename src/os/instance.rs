@@ -124,6 +124,9 @@ fn unfit(base: &Path, uid: u32) -> Option<String> {
     if metadata.uid() != uid && metadata.mode() & 0o1000 == 0 {
         return Some(format!("belongs to uid {}", metadata.uid()));
     }
+    if metadata.mode() & 0o1002 == 0o002 {
+        return Some("everybody may change it".into());
+    }
     rustix::fs::access(base, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
         .err()
         .map(|e| e.to_string())
@@ -284,7 +287,8 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
     let prefix = format!("psched-{uid}-");
     let mut cleared = 0;
     let mut seen = BTreeSet::new();
-    for base in bases.iter().filter(|b| seen.insert(b.as_path())) {
+    // In others somebody else could exchange what is looked at here.
+    for base in bases.iter().filter(|b| unfit(b, uid).is_none() && seen.insert(b.as_path())) {
         for entry in fs::read_dir(base).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(rest) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };

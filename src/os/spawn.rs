@@ -5,6 +5,8 @@
 //! process is *born* in its control group, because moving one there later takes milliseconds.
 
 use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CloneArgs};
+use super::shed;
+use super::space::{Space, Step};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,8 +20,9 @@ pub struct Ids {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Supplementary groups.
-    pub groups: Vec<u32>,
+    /// Supplementary groups; `None`: the caller's, because they are the same. (Where a user
+    /// namespace denies setgroups, nobody may set even those.)
+    pub groups: Option<Vec<u32>>,
 }
 
 /// A program to start. Its stdin and stdout are /dev/null, its stderr is the caller's.
@@ -35,8 +38,13 @@ pub struct Spawn<'a> {
     pub keep: Vec<BorrowedFd<'a>>,
     /// The control group to be born in, a directory.
     pub group: Option<BorrowedFd<'a>>,
-    /// Whose it is to be; `None`: the caller's.
+    /// Whose it is to be, and without the caller's settings (see `shed`); `None`: the caller's, as
+    /// the caller is.
     pub ids: Option<Ids>,
+    /// Where it is to be; `None`: where the caller is.
+    pub space: Option<&'a Space>,
+    /// Its soft limit of open files; `None`: the caller's.
+    pub soft_files: Option<u64>,
 }
 
 /// A started process.
@@ -46,8 +54,29 @@ pub struct Spawned {
     pub pid: i32,
     /// A descriptor of it.
     pub pidfd: OwnedFd,
-    /// Brings the errno (four bytes) if it could not be executed; else ends without a byte.
+    /// Brings a [`Failure`] if it could not be executed; else ends without a byte.
     pub failure: OwnedFd,
+}
+
+/// Why there is no program.
+#[derive(Debug)]
+pub struct Failure {
+    /// What of its space could not be made; `None`: something else, execve mostly.
+    pub step: Option<Step>,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Failure {
+    /// Bytes of one on the pipe.
+    pub const SIZE: usize = 8;
+
+    /// One from its bytes.
+    pub fn parse(bytes: [u8; Failure::SIZE]) -> Failure {
+        let [a, b, c, d, errno @ ..] = bytes;
+        let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+        Failure { step: Step::parse(u32::from_ne_bytes([a, b, c, d])), error }
+    }
 }
 
 /// Starts it. Returns before its execve: see [`Spawned::failure`].
@@ -126,35 +155,47 @@ unsafe fn become_program(
     // memory laid out before the fork. The ids are set by the bare calls: glibc's would want to
     // set them in the threads that this child does not have.
     unsafe {
+        let fail = |step: u32| -> ! {
+            let words = [step, *libc::__errno_location() as u32];
+            libc::write(tell, words.as_ptr().cast(), Failure::SIZE);
+            libc::_exit(127)
+        };
         let check = |ok: bool| {
             if !ok {
-                let errno = *libc::__errno_location();
-                libc::write(tell, (&raw const errno).cast(), 4);
-                libc::_exit(127);
+                fail(0);
             }
         };
         check(libc::setsid() >= 0);
-        for signal in 1..=64 {
-            // Refused for KILL, STOP and those that glibc keeps for itself: they are default.
-            libc::signal(signal, libc::SIG_DFL);
-        }
+        shed::default_signals();
         check(libc::dup2(null, 0) == 0 && libc::dup2(null, 1) == 1);
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
         for fd in keep {
             check(libc::fcntl(*fd, libc::F_SETFD, 0) == 0);
         }
+        // Still with root's rights, and before other ids would own it.
+        if let Some(Err(step)) = spawn.space.map(|space| space.enter()) {
+            fail(step as u32);
+        }
+        if let Some(soft) = spawn.soft_files {
+            let mut limit: libc::rlimit64 = std::mem::zeroed();
+            check(libc::getrlimit64(libc::RLIMIT_NOFILE, &mut limit) == 0);
+            limit.rlim_cur = soft.min(limit.rlim_max);
+            check(libc::setrlimit64(libc::RLIMIT_NOFILE, &limit) == 0);
+        }
         if let Some(ids) = &spawn.ids {
-            let groups = ids.groups.as_ptr();
-            check(libc::syscall(libc::SYS_setgroups, ids.groups.len(), groups) == 0);
+            shed::settings();
+            if let Some(groups) = &ids.groups {
+                check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0);
+            }
             check(libc::syscall(libc::SYS_setresgid, ids.gid, ids.gid, ids.gid) == 0);
             check(libc::syscall(libc::SYS_setresuid, ids.uid, ids.uid, ids.uid) == 0);
+            check(shed::rights(ids.uid));
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::execve(spawn.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
-        check(false);
-        libc::_exit(127)
+        fail(0)
     }
 }
 
@@ -176,6 +217,8 @@ mod tests {
             keep: keep.iter().map(|fd| fd.as_fd()).collect(),
             group: None,
             ids: None,
+            space: None,
+            soft_files: None,
         };
         let spawned = spawn(&spawn_it).expect("it starts");
         let mut said = Vec::new();
@@ -205,6 +248,8 @@ mod tests {
     #[test]
     fn what_cannot_be_executed_tells_why() {
         let (said, code) = run("/no/such/file", "", &[]);
-        assert_eq!((said, code), (libc::ENOENT.to_ne_bytes().to_vec(), 127));
+        let failure = Failure::parse(said.try_into().expect("one whole"));
+        assert_eq!((failure.step, failure.error.raw_os_error()), (None, Some(libc::ENOENT)));
+        assert_eq!(code, 127);
     }
 }

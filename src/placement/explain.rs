@@ -55,8 +55,13 @@ impl std::fmt::Display for Cure {
 }
 
 impl NoRoom {
-    /// In words; `name` tells who holds an application (`12 of alice`).
-    pub fn explain(&self, name: impl Fn(Apid) -> String) -> Explanation {
+    /// In words; `name` tells who holds an application (`12 of alice`), `foreign` whether a closed
+    /// node has an apinit that obeys another psched.
+    pub fn explain(
+        &self,
+        name: impl Fn(Apid) -> String,
+        foreign: impl Fn(Nid) -> bool,
+    ) -> Explanation {
         let place = if self.shape.width == 1 { "one node" } else { "contiguous nodes" };
         let needs = format!("{} on {place}", needs(&self.shape));
         if self.window.is_empty() {
@@ -96,11 +101,21 @@ impl NoRoom {
                 }
             }
         }
-        if !self.closed.is_empty() {
-            let closed = nids(&self.closed);
-            let is = if self.closed.len() == 1 { "is" } else { "are" };
+        let (foreign, silent): (Vec<Nid>, Vec<Nid>) =
+            self.closed.iter().partition(|n| foreign(**n));
+        if !silent.is_empty() {
+            let closed = nids(&silent);
+            let is = if silent.len() == 1 { "is" } else { "are" };
             stand.push(format!("{closed} {is} offered by no apinit"));
             until.push(format!("an apinit offers {closed} again"));
+        }
+        if !foreign.is_empty() {
+            let (is, list) = (if foreign.len() == 1 { "is" } else { "are" }, nids(&foreign));
+            stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
+            let list = format_nids(foreign.iter().copied());
+            until.push(format!(
+                "an administrator has said psmgr adopt {list}, or psmgr purge {list}"
+            ));
         }
         if !self.kept.is_empty() {
             let kept = nids(&self.kept);

@@ -115,7 +115,7 @@ impl Scene {
                 self.picture()
             }
             Err(no_room) => {
-                let Explanation { obstacle, holder, cure } = no_room.explain(letter);
+                let Explanation { obstacle, holder, cure } = no_room.explain(letter, |_| false);
                 format!("waits: {obstacle}\n  because {holder}\n  cure: {cure}")
             }
         }

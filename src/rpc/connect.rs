@@ -161,7 +161,10 @@ async fn open(path: &Path) -> Result<UnixStream, ConnectError> {
         };
         let path = path.to_owned();
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            // Reset: whoever listened died before it accepted.
+            io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset => {
                 return Err(ConnectError::NobodyAnswers(path));
             }
             io::ErrorKind::PermissionDenied => return Err(ConnectError::NotAllowed(path)),

@@ -23,9 +23,14 @@
 //!
 //! # Where things are
 //! [`postings`](self): postings, looks, kills and the queue are in `postings.rs`; links,
-//! inventories and reports in `nodes.rs`; what `apstat` is told in `view.rs`.
+//! inventories and reports in `nodes.rs`; nodes that obey another psched in `foreign.rs`; what
+//! `apstat` is told in `view.rs`; the order of records and effects, for whoever drives a scheduler,
+//! in [`outbox`].
 
+mod foreign;
+mod machines;
 mod nodes;
+pub mod outbox;
 mod postings;
 mod view;
 
@@ -39,10 +44,11 @@ mod tests;
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
-use crate::apteam::talk::node::{Command, Hello, Phase, Report};
+use crate::apteam::talk::node::{Command, Foreign, Hello, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
+use crate::variables::Isolation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -74,6 +80,10 @@ pub struct Settings {
     pub kill_grace: Duration,
     /// From apkill's TERM to KILL.
     pub apkill_grace: Duration,
+    /// Processes and threads that an application may have on each node.
+    pub pids_max: u64,
+    /// Whether applications have IPC and a /dev/shm of their own.
+    pub isolation: Isolation,
     /// Waiting postings altogether.
     pub postings_max: usize,
     /// Waiting postings of one user.
@@ -89,6 +99,8 @@ impl Default for Settings {
             passed_over_max: 50,
             kill_grace: Duration::from_secs(5),
             apkill_grace: Duration::from_secs(300),
+            pids_max: 16_384,
+            isolation: Isolation::default(),
             postings_max: 100_000,
             postings_user_max: 10_000,
             only_uid: None,
@@ -117,6 +129,19 @@ pub enum Event {
     LinkOpened { link: LinkId, hello: Box<Hello> },
     /// What it has.
     Inventory { link: LinkId, items: Vec<(Key, Phase)> },
+    /// It does not obey this psched, and has this: in place of an inventory.
+    Foreign { link: LinkId, foreign: Box<Foreign> },
+    /// psmgr adopt, or purge, by this user.
+    Manage {
+        reply: ReplyId,
+        what: Manage,
+        nids: BTreeSet<Nid>,
+        uid: u32,
+        administrator: bool,
+        /// Numbers of [`Scheduler::foreign_apids`] that the store has given to other applications,
+        /// which have ended.
+        used: BTreeSet<Apid>,
+    },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.
@@ -127,6 +152,17 @@ pub enum Event {
     Tick,
     /// Settings have been changed.
     Settings(Settings),
+    /// The configuration has these nodes now.
+    Machine(Box<Machine>),
+}
+
+/// What is to become of a foreign node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manage {
+    /// It obeys this psched, its applications run on.
+    Adopt,
+    /// Its applications are ended, then it obeys this psched.
+    Purge,
 }
 
 /// What a front end is told.
@@ -169,6 +205,8 @@ pub enum Looked {
 pub enum Effect {
     /// Keep this record. Lazy: with the next one that is not, or soon.
     Save { team: Box<Apteam>, lazy: bool },
+    /// Keep this new record, of an application that another psched has started.
+    SaveAdopted { team: Box<Apteam> },
     /// Keep its count of starts past it.
     SavePassedOver { apid: Apid, passed_over: u32 },
     /// A line of an application's event log.
@@ -183,6 +221,8 @@ pub enum Effect {
     Look { reply: ReplyId, looked: Looked },
     /// The answer to a kill: a problem for each apid, or none.
     Killed { reply: ReplyId, problems: Vec<Option<String>> },
+    /// The answer to [`Event::Manage`]: what is so now, and what stood in the way.
+    Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
     /// For an apinit.
     Command { link: LinkId, command: Command },
     /// It is taken as a node: welcome it with these NIDs.
@@ -207,7 +247,10 @@ impl Effect {
     /// there.
     pub fn is_record(&self) -> bool {
         use Effect::*;
-        matches!(self, Save { .. } | SavePassedOver { .. } | Log { .. } | SaveBoot { .. })
+        matches!(
+            self,
+            Save { .. } | SaveAdopted { .. } | SavePassedOver { .. } | Log { .. } | SaveBoot { .. }
+        )
     }
 }
 
@@ -217,6 +260,8 @@ struct Link {
     hello: Hello,
     /// Its inventory has come: its nodes are open.
     known: bool,
+    /// It obeys another psched.
+    foreign: Option<foreign::Stranger>,
 }
 
 /// All of psched's state.
@@ -239,8 +284,17 @@ pub struct Scheduler {
     boots: BTreeMap<Nid, String>,
     /// Nodes that have acknowledged that a placement is taken back.
     taken_back: BTreeMap<Key, BTreeSet<Nid>>,
+    /// Processes that outlive their KILL, in words, by application and the first of its nodes on
+    /// their host. No record: their nodes say it again.
+    stuck: BTreeMap<Apid, BTreeMap<Nid, Vec<String>>>,
     /// When the next ticket lapses, at the earliest.
     tickets: BTreeSet<(u64, Apid)>,
+    /// Answers that wait until foreign nodes have done what they were told.
+    managed: Vec<foreign::Managed>,
+    /// Nodes that are in use, and not in the configuration, or not with all their processors.
+    retired: BTreeSet<Nid>,
+    /// The machine as configured, without these.
+    configured: Machine,
 }
 
 impl Scheduler {
@@ -248,6 +302,7 @@ impl Scheduler {
     pub fn new(machine: Machine, settings: Settings) -> Scheduler {
         Scheduler {
             occupancy: Occupancy::new(&machine),
+            configured: machine.clone(),
             machine,
             settings,
             teams: BTreeMap::new(),
@@ -258,13 +313,17 @@ impl Scheduler {
             offered: BTreeMap::new(),
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
+            stuck: BTreeMap::new(),
             tickets: BTreeSet::new(),
+            managed: Vec::new(),
+            retired: BTreeSet::new(),
         }
     }
 
     /// A scheduler that goes on from the records of one that was killed: all its nodes are unknown
-    /// until they call, and nothing is freed by that. The effects are for records that this machine
-    /// can no longer hold (a node was taken out of the configuration meanwhile).
+    /// until they call, and nothing is freed by that: nodes that were taken out of the configuration
+    /// meanwhile are kept for what is on them. The effects are for records that contradict each
+    /// other.
     pub fn restore(
         machine: Machine,
         settings: Settings,
@@ -273,8 +332,10 @@ impl Scheduler {
         next_apid: u64,
         now: Now,
     ) -> (Scheduler, Vec<Effect>) {
+        let configured = machine.clone();
+        let (machine, retired) = machines::with_retired(machine, None, records.iter());
         let mut s = Scheduler::new(machine, settings);
-        s.boots = boots;
+        (s.boots, s.retired, s.configured) = (boots, retired, configured);
         let mut out = Vec::new();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         s.next_apid = next_apid.max(newest).max(1);
@@ -294,7 +355,13 @@ impl Scheduler {
             }
             s.teams.insert(apid, team);
             if lost {
-                s.lose_nodes(now, apid, None, "its node is no longer in psched.yaml", &mut out);
+                s.lose_nodes(
+                    now,
+                    apid,
+                    None,
+                    "the records give its processors to another too",
+                    &mut out,
+                );
             }
         }
         (s, out)
@@ -318,10 +385,16 @@ impl Scheduler {
             }
             Event::LinkOpened { link, hello } => self.link_opened(link, *hello, &mut out),
             Event::Inventory { link, items } => self.inventory(now, link, &items, &mut out),
-            Event::LinkClosed { link } => self.link_closed(link),
+            Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, &mut out),
+            Event::Manage { reply, what, nids, uid, administrator, used } => {
+                let order = foreign::Order { reply, what, nids, uid, administrator, used };
+                self.manage(now, &order, &mut out);
+            }
+            Event::LinkClosed { link } => self.link_closed(link, &mut out),
             Event::Report { link, report } => self.report(now, link, *report, &mut out),
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
             Event::Tick => self.tick(now, &mut out),
+            Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
             Event::Settings(settings) => {
                 self.settings = settings;
                 self.place_waiting(now, &mut out);

@@ -12,8 +12,11 @@
 //! | records have X running, the node (same boot) lacks it | X lost: ends with 125, the NID named |
 //! | the same, other boot | X died with the host |
 //! | placed, and the node lacks it | the placement is sent again, its ticket's rest with it |
+//! | launching, and a node that is not the head's lacks it | the placement is sent again |
 //! | taken back | asked again |
 //! | exit report for an X that has ended | acknowledged |
+//!
+//! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
 
 use super::postings::Said;
 use super::{Effect, Link, LinkId, News, Now, Scheduler};
@@ -49,17 +52,17 @@ impl Scheduler {
         let older: BTreeSet<LinkId> =
             hello.nids.iter().filter_map(|n| self.offered.get(n).copied()).collect();
         for older in older {
-            self.link_closed(older);
+            self.link_closed(older, out);
             out.push(Effect::CloseLink { link: older });
         }
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
         }
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
-        self.links.insert(link, Link { hello, known: false });
+        self.links.insert(link, Link { hello, known: false, foreign: None });
     }
 
-    pub(super) fn link_closed(&mut self, link: LinkId) {
+    pub(super) fn link_closed(&mut self, link: LinkId, out: &mut Vec<Effect>) {
         if self.links.remove(&link).is_none() {
             return;
         }
@@ -69,6 +72,7 @@ impl Scheduler {
             self.offered.remove(&nid);
             self.occupancy.set_open(nid, false);
         }
+        self.managed_link_closed(link, out);
     }
 
     pub(super) fn inventory(
@@ -79,12 +83,13 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(entry) = self.links.get_mut(&link) else { return };
-        entry.known = true;
+        (entry.known, entry.foreign) = (true, None);
         let (nids, boot) = (entry.hello.nids.clone(), entry.hello.boot_id.clone());
         let mut held: BTreeMap<Key, Phase> = BTreeMap::new();
         for (key, phase) in items {
             let team = self.teams.get(&key.apid);
-            match team.filter(|t| t.key() == *key && t.state.holds_processors()) {
+            let here = |t: &&Apteam| t.places.nids().any(|n| nids.contains(&n));
+            match team.filter(|t| t.key() == *key && t.state.holds_processors()).filter(here) {
                 Some(_) => {
                     held.insert(*key, *phase);
                 }
@@ -113,6 +118,7 @@ impl Scheduler {
             self.boots.insert(nid, boot.clone());
             self.occupancy.set_open(nid, true);
         }
+        self.managed_link_known(link, out);
         self.place_waiting(now, out);
     }
 
@@ -132,12 +138,18 @@ impl Scheduler {
         let key = team.key();
         let phase = held.get(&key).copied();
         match (team.state, phase) {
+            // A part that could not be made is over, and is not made again.
+            (State::Placed, None) if team.doomed.is_some() => {
+                let own = team.places.nids().filter(|n| nids.contains(n)).collect();
+                let end = HostEnd { key, nids: own, ..HostEnd::default() };
+                self.part_ended(now, end, Said::ByPsched, out);
+            }
             (State::Placed, None) => self.send_place(now, apid, Some(link), out),
             (State::TakingBack, None | Some(Phase::Placed)) => {
                 out.push(Effect::Command { link, command: Command::TakeBack(key) });
             }
             (State::Placed | State::TakingBack, Some(Phase::Launched)) => {
-                self.launched(apid, out);
+                self.launched(now, apid, out);
             }
             (State::Placed | State::TakingBack | State::Launching, Some(Phase::Running)) => {
                 self.running(now, apid, out);
@@ -147,7 +159,26 @@ impl Scheduler {
                     team.places.nids().filter(|n| nids.contains(n)).all(|n| e.nids.contains(&n))
                 });
                 let rebooted = nids.iter().any(|n| self.boots.get(n).is_some_and(|b| b != boot));
-                if !ended {
+                let head = team.places.nids().next().is_some_and(|n| nids.contains(&n));
+                if !ended
+                    && !rebooted
+                    && !head
+                    && team.state == State::Launching
+                    && team.doomed.is_none()
+                {
+                    // Its apinit died before it had heard of it. None goes before all are there, so
+                    // nothing has run; the head brings the launch.
+                    self.send_place(now, apid, Some(link), out);
+                } else if !ended
+                    && !rebooted
+                    && team.state == State::Launching
+                    && team.doomed.is_some()
+                {
+                    // Nothing has run there, and nothing will; why is known.
+                    let own = team.places.nids().filter(|n| nids.contains(n)).collect();
+                    let end = HostEnd { key, nids: own, ..HostEnd::default() };
+                    self.part_ended(now, end, Said::ByPsched, out);
+                } else if !ended {
                     let why = if rebooted {
                         "its host was restarted"
                     } else {
@@ -161,14 +192,10 @@ impl Scheduler {
         // A decision to end it that the node may not have heard.
         if let Some(team) = self.teams.get(&apid)
             && let Some(doom) = &team.doomed
-            && matches!(team.state, State::Launching | State::Running)
+            && matches!(team.state, State::Placed | State::Launching | State::Running)
             && phase.is_some_and(|p| p != Phase::Ended)
         {
-            let kill_after = match doom.cause {
-                Cause::Kill { signal: 9, .. } => Duration::ZERO,
-                Cause::Kill { .. } => self.settings.apkill_grace,
-                _ => self.settings.kill_grace,
-            };
+            let kill_after = self.kill_after(&doom.cause);
             let command = Command::Terminate { key, cause: doom.cause.clone(), kill_after };
             out.push(Effect::Command { link, command });
         }
@@ -210,15 +237,24 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, now: Now, link: LinkId, report: Report, out: &mut Vec<Effect>) {
+        if self.links.get(&link).is_some_and(|l| l.foreign.is_some()) {
+            return self.foreign_report(now, link, report, out);
+        }
         match report {
-            Report::Launched(key) if self.current(key) => self.launched(key.apid, out),
+            Report::Launched(key) if self.current(key) => self.launched(now, key.apid, out),
             Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
             Report::TakenBack(key) if self.current(key) => {
                 self.part_taken_back(now, link, key, out)
             }
+            Report::Stuck { key, nid, processes } if self.current(key) => {
+                self.stuck.entry(key.apid).or_default().insert(nid, processes);
+            }
             Report::Ended(end) => {
                 let key = end.key;
                 if self.current(key) {
+                    if let Some(stuck) = self.stuck.get_mut(&key.apid) {
+                        stuck.retain(|nid, _| !end.nids.contains(nid));
+                    }
                     self.part_ended(now, *end, Said::ByItsNodes, out);
                 }
                 // Also for one that has long ended, or for an older incarnation: the node may
@@ -226,22 +262,33 @@ impl Scheduler {
                 out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
             }
             // Of an older incarnation: no effect.
-            Report::Launched(_) | Report::Running(_) | Report::TakenBack(_) => {}
+            Report::Launched(_)
+            | Report::Running(_)
+            | Report::TakenBack(_)
+            | Report::Stuck { .. } => {}
         }
     }
 
     /// Whether this is the application's present incarnation.
-    fn current(&self, key: Key) -> bool {
+    pub(super) fn current(&self, key: Key) -> bool {
         self.teams.get(&key.apid).is_some_and(|t| t.key() == key)
     }
 
-    fn launched(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+    fn launched(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         if !self.become_state(apid, State::Launching) {
             return;
         }
         self.save(apid, true, out);
         out.push(Effect::Log { apid, name: "launched", detail: String::new() });
         self.repeat_doom(apid, out);
+        // Hosts that gave its place back before the head said that it was too late.
+        let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
+        let back = self.taken_back.remove(&key).unwrap_or_default();
+        let links: BTreeSet<LinkId> =
+            back.iter().filter_map(|n| self.offered.get(n).copied()).collect();
+        for link in links {
+            self.part_taken_back(now, link, key, out);
+        }
     }
 
     fn running(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
@@ -257,11 +304,16 @@ impl Scheduler {
         self.repeat_doom(apid, out);
     }
 
-    /// A launch that came while its place was being taken back, for an application that is to end.
-    fn repeat_doom(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+    /// Tells the nodes that still have it of an application that is to end.
+    pub(super) fn repeat_doom(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
-        for link in self.links_of(team) {
+        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
+        let over = |link: &LinkId| {
+            let of = |n: &Nid| self.offered.get(n) == Some(link);
+            team.places.nids().filter(of).all(|n| ended.contains(&n))
+        };
+        for link in self.links_of(team).into_iter().filter(|link| !over(link)) {
             let command = Command::Terminate {
                 key: team.key(),
                 cause: doom.cause.clone(),
@@ -274,15 +326,18 @@ impl Scheduler {
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
         let Some(team) = self.teams.get(&key.apid) else { return };
+        let head = team.places.nids().next().is_some_and(|n| nids.contains(&n));
         match team.state {
             State::TakingBack => {
-                let back = self.taken_back.entry(key).or_default();
-                back.extend(nids);
-                if team.places.nids().all(|n| back.contains(&n)) {
-                    self.all_taken_back(now, key.apid, out);
-                }
+                self.taken_back.entry(key).or_default().extend(nids);
+                self.part_gone(now, key.apid, out);
             }
-            // Its head was launched in the same moment: this host's part is over before it began.
+            // Its head was launched in the same moment, and is about to bring the launch. None goes
+            // before all are there, so that nothing has run.
+            State::Launching if !head && team.doomed.is_none() => {
+                self.send_place(now, key.apid, Some(link), out);
+            }
+            // This host's part is over before it began.
             State::Launching | State::Running => {
                 let nids: Vec<Nid> = team.places.nids().filter(|n| nids.contains(n)).collect();
                 let end = HostEnd { key, nids, ..HostEnd::default() };
@@ -292,8 +347,17 @@ impl Scheduler {
         }
     }
 
+    /// The time from TERM to KILL that a cause gives.
+    fn kill_after(&self, cause: &Cause) -> Duration {
+        match cause {
+            Cause::Kill { signal: 9, .. } => Duration::ZERO,
+            Cause::Kill { .. } => self.settings.apkill_grace,
+            _ => self.settings.kill_grace,
+        }
+    }
+
     /// One host's part is empty.
-    fn part_ended(&mut self, now: Now, end: HostEnd, said: Said, out: &mut Vec<Effect>) {
+    pub(super) fn part_ended(&mut self, now: Now, end: HostEnd, said: Said, out: &mut Vec<Effect>) {
         let apid = end.key.apid;
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let told =
@@ -301,11 +365,51 @@ impl Scheduler {
         let fresh = end.nids.iter().any(|n| !told.nids.contains(n));
         let merged = if fresh { told.and(end) } else { told };
         let whole = super::postings::covered(team, &merged);
+        let first = merged.first.clone().filter(|d| d.cause.ends_application());
+        let left: Vec<Nid> = team.places.nids().filter(|n| !merged.nids.contains(n)).collect();
         team.end = Some(merged);
         if whole {
             self.finish(now, apid, said, out);
+            return;
+        }
+        if !fresh {
+            return;
+        }
+        let goes = matches!(team.state, State::Placed | State::Launching | State::Running);
+        if let Some(first) = first.filter(|_| goes) {
+            // The other hosts hear it from the head; unless that has died, and what it had of the
+            // application with it, or has not been launched.
+            let key = team.key();
+            let cause = first.cause.clone();
+            team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
+            let links: BTreeSet<LinkId> =
+                left.iter().filter_map(|n| self.offered.get(n).copied()).collect();
+            let kill_after = self.kill_after(&cause);
+            for link in links {
+                let command = Command::Terminate { key, cause: cause.clone(), kill_after };
+                out.push(Effect::Command { link, command });
+            }
+        }
+        self.save(apid, false, out);
+        self.part_gone(now, apid, out);
+    }
+
+    /// One host's part of an application whose place is taken back is not there any more: it has
+    /// not been launched, or has ended before that (its node was purged, say).
+    fn part_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get(&apid).filter(|t| t.state == State::TakingBack) else {
+            return;
+        };
+        let back = self.taken_back.get(&team.key());
+        let back = |nid: &Nid| back.is_some_and(|back| back.contains(nid));
+        let ended = |nid: &Nid| team.end.as_ref().is_some_and(|end| end.nids.contains(nid));
+        if !team.places.nids().all(|n| back(&n) || ended(&n)) {
+            return;
+        }
+        if team.end.is_some() {
+            self.finish(now, apid, Said::ByPsched, out);
         } else {
-            self.save(apid, false, out);
+            self.all_taken_back(now, apid, out);
         }
     }
 

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// whoever is further back is counted for as soon as he has moved up.
 const COUNTED: usize = 64;
 
+/// Characters of a command that nodes are told, for display.
+const COMMAND_SHOWN: usize = 256;
+
 /// SIGTERM and SIGKILL on every Linux.
 const TERM: i32 = 15;
 const KILL: i32 = 9;
@@ -64,7 +67,7 @@ impl Scheduler {
         if posting.immediate {
             let kept = self.kept();
             if let Err(no_room) = placement::place(&self.occupancy, &posting.shape, &kept) {
-                let explanation = no_room.explain(|a| self.name_of(a));
+                let explanation = self.explain(&no_room);
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
                 return;
             }
@@ -139,7 +142,7 @@ impl Scheduler {
             );
             return no(Refusal::TooMany, obstacle, "try again later");
         }
-        placement::possible(&self.machine, shape)
+        placement::possible(&self.configured, shape)
             .map_err(|impossible| (Refusal::Impossible, impossible.explain()))
     }
 
@@ -158,7 +161,7 @@ impl Scheduler {
                 let hosts = self.hosts_of(&places);
                 Ok((places, hosts))
             }
-            Err(no_room) => Err((Refusal::NoRoom, no_room.explain(|a| self.name_of(a)))),
+            Err(no_room) => Err((Refusal::NoRoom, self.explain(&no_room))),
         }
     }
 
@@ -266,6 +269,11 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get(&apid) else { return };
+        let ticket_left = match team.state {
+            // The front end has come in time: this is for the head, on its way to other nodes.
+            State::Launching => self.settings.ticket_time,
+            _ => Duration::from_nanos(team.ticket_until_ns.saturating_sub(now.mono_ns)),
+        };
         let command = PlaceCommand {
             key: team.key(),
             owner: team.owner.clone(),
@@ -273,11 +281,15 @@ impl Scheduler {
             places: team.places.clone(),
             hosts: team.hosts.clone(),
             ticket: team.ticket,
-            ticket_left: Duration::from_nanos(team.ticket_until_ns.saturating_sub(now.mono_ns)),
+            ticket_left,
             cpu_limit: team.posting.cpu_limit,
             time_limit: team.posting.time_limit,
             kill_grace: self.settings.kill_grace,
             memory_per_pe: team.posting.memory_per_pe,
+            pids_max: Some(self.settings.pids_max),
+            isolation: self.settings.isolation,
+            request_id: team.posting.request_id,
+            command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });
@@ -333,7 +345,12 @@ impl Scheduler {
         team.front = None;
         match team.state {
             // Its nodes watch a launched application's front end themselves.
-            State::Launching | State::Running | State::Ended => {}
+            State::Running | State::Ended => {}
+            // They did; unless the launch was lost again with an apinit that was killed.
+            State::Launching => {
+                self.give_up(now, apid, Cause::FrontGone, out);
+                self.repeat_doom(apid, out);
+            }
             _ => self.give_up(now, apid, Cause::FrontGone, out),
         }
     }
@@ -390,17 +407,26 @@ impl Scheduler {
             self.finish(now, apid, Said::ByPsched, out);
             return;
         }
+        if team.front.is_none() {
+            // Of an adopted one nobody here knows the front end: nobody would ever look.
+            team.doomed = Some(Decisive { at_ns: now.mono_ns, cause: Cause::FrontGone });
+            self.finish(now, apid, Said::ByPsched, out);
+            return;
+        }
         team.places = PlacementList::default();
         team.hosts = Vec::new();
         self.become_state(apid, State::Lapsed);
         self.save(apid, false, out);
         out.push(Effect::Log { apid, name: "lapsed", detail: "waits for its aprun".into() });
+        // It may have looked while the place was on its way back, and would not look again.
+        out.push(Effect::Tell { apid, news: News::Placed });
         self.place_waiting(now, out);
     }
 
     /// The end of an application: recorded, told, and its processors free.
     pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
         let Some(mut team) = self.teams.remove(&apid) else { return };
+        self.stuck.remove(&apid);
         // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
         // kept for it.
         let frees =
@@ -515,6 +541,7 @@ impl Scheduler {
     pub(super) fn store_refused(&mut self, now: Now, apid: Apid, why: &str, out: &mut Vec<Effect>) {
         // Its acceptance has not left psched, so no front end counts on it.
         let Some(team) = self.teams.remove(&apid) else { return };
+        self.stuck.remove(&apid);
         self.queue.remove(&apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.requests.remove(&team.posting.request_id);

@@ -5,13 +5,13 @@
 //! queues from which the history takes them in its own time; a link may break at any moment, which
 //! loses both queues. psched may be killed and restored from its last saved records. Looked at
 //! after every step: no processor is held twice, on any node; nothing that has ended is told to
-//! end twice. Looked at once everything has come to rest: each accepted posting has ended, once,
+//! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
+//! also be started with an empty store, or with an old copy of one. Looked at once everything has come to rest: each accepted posting has ended, once,
 //! and no node holds anything.
 
 use super::tests::{hello, machine, posted};
 use super::*;
-use crate::apteam::place::PlacementList;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -38,6 +38,15 @@ enum Step {
     Connect(u32),
     Time,
     Crash,
+    /// Its state directory is copied.
+    Copy,
+    /// It is started on the copy; the nodes call at once, or when they do.
+    OldCopy(bool),
+    /// It is started on nothing.
+    EmptyStore(bool),
+    /// On both nodes, or on one of them.
+    Adopt(Option<u32>),
+    Purge(Option<u32>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -54,36 +63,74 @@ fn step() -> impl Strategy<Value = Step> {
         6 => node.clone().prop_map(Step::Hear),
         3 => (node.clone(), 0..64usize).prop_map(|(n, i)| Step::HearAgain(n, i)),
         2 => node.clone().prop_map(Step::Break),
-        3 => node.prop_map(Step::Connect),
+        3 => node.clone().prop_map(Step::Connect),
         2 => Just(Step::Time),
         1 => Just(Step::Crash),
+        1 => Just(Step::Copy),
+        1 => proptest::bool::ANY.prop_map(Step::OldCopy),
+        1 => proptest::bool::ANY.prop_map(Step::EmptyStore),
+        5 => proptest::option::of(node.clone()).prop_map(Step::Adopt),
+        1 => proptest::option::of(node).prop_map(Step::Purge),
     ]
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Held {
-    Placed(PlacementList),
-    Running(PlacementList),
-    Ended(HostEnd),
+    Placed(Box<PlaceCommand>),
+    Running(Box<PlaceCommand>),
+    Ended(Box<PlaceCommand>, HostEnd),
+}
+
+impl Held {
+    fn place(&self) -> &PlaceCommand {
+        match self {
+            Held::Placed(place) | Held::Running(place) | Held::Ended(place, _) => place,
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        match self {
+            Held::Placed(_) => Phase::Placed,
+            Held::Running(_) => Phase::Running,
+            Held::Ended(..) => Phase::Ended,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Node {
     link: Option<LinkId>,
+    /// The store that it obeys, and the start of psched on it.
+    obeys: Option<(u32, u64)>,
+    foreign: bool,
+    purging: bool,
     held: BTreeMap<Key, Held>,
     commands: VecDeque<Command>,
     reports: VecDeque<Report>,
     heard: Vec<Report>,
 }
 
+/// A store, and what is known of its applications.
+#[derive(Clone, Default)]
+struct Kept {
+    id: u32,
+    /// The starts of psched that led to this, by numbers that no other start has.
+    starts: BTreeSet<u64>,
+    saved: BTreeMap<Apid, Apteam>,
+    accepted: BTreeSet<Apid>,
+    ended: BTreeMap<Apid, u32>,
+}
+
 struct World {
     scheduler: Scheduler,
-    saved: BTreeMap<Apid, Apteam>,
+    kept: Kept,
+    copy: Option<Kept>,
+    stores: u32,
+    /// Starts of psched so far.
+    starts: u64,
     nodes: Vec<Node>,
     seconds: u64,
     postings: u8,
-    accepted: BTreeSet<Apid>,
-    ended: BTreeMap<Apid, u32>,
     links: u64,
 }
 
@@ -91,12 +138,13 @@ impl World {
     fn new() -> World {
         World {
             scheduler: Scheduler::new(machine(NODES, PROCESSORS), Settings::default()),
-            saved: BTreeMap::new(),
+            kept: Kept { id: 1, starts: [1].into(), ..Kept::default() },
+            copy: None,
+            stores: 1,
+            starts: 1,
             nodes: (0..NODES).map(|_| Node::default()).collect(),
             seconds: 1,
             postings: 0,
-            accepted: BTreeSet::new(),
-            ended: BTreeMap::new(),
             links: 0,
         }
     }
@@ -115,12 +163,16 @@ impl World {
             match effect {
                 Effect::Save { team, .. } => {
                     if team.state == State::Ended {
-                        *self.ended.entry(team.apid).or_default() += 1;
+                        *self.kept.ended.entry(team.apid).or_default() += 1;
                     }
-                    self.saved.insert(team.apid, *team);
+                    self.kept.saved.insert(team.apid, *team);
+                }
+                Effect::SaveAdopted { team } => {
+                    self.kept.accepted.insert(team.apid);
+                    self.kept.saved.insert(team.apid, *team);
                 }
                 Effect::Accept { apid, .. } => {
-                    self.accepted.insert(apid);
+                    self.kept.accepted.insert(apid);
                 }
                 Effect::Command { link, command } => {
                     if let Some(node) = self.nodes.iter_mut().find(|n| n.link == Some(link)) {
@@ -192,6 +244,26 @@ impl World {
                 self.event(Event::Tick);
             }
             Step::Crash => self.crash(),
+            Step::Copy => {
+                self.copy = Some(self.kept.clone());
+                // From here on the two are told apart.
+                self.crash();
+            }
+            Step::OldCopy(call) => {
+                if let Some(copy) = self.copy.clone() {
+                    self.kept = copy;
+                    self.crash();
+                    (0..NODES).filter(|_| call).for_each(|number| self.connect(number));
+                }
+            }
+            Step::EmptyStore(call) => {
+                self.stores += 1;
+                self.kept = Kept { id: self.stores, ..Kept::default() };
+                self.crash();
+                (0..NODES).filter(|_| call).for_each(|number| self.connect(number));
+            }
+            Step::Adopt(node) => self.manage(Manage::Adopt, node),
+            Step::Purge(node) => self.manage(Manage::Purge, node),
         }
     }
 
@@ -211,35 +283,70 @@ impl World {
         self.links += 1;
         let link = LinkId(self.links);
         node.link = Some(link);
-        let items = node
-            .held
-            .iter()
-            .map(|(key, held)| {
-                let phase = match held {
-                    Held::Placed(_) => Phase::Placed,
-                    Held::Running(_) => Phase::Running,
-                    Held::Ended(_) => Phase::Ended,
-                };
-                (*key, phase)
-            })
-            .collect();
+        self.event(Event::LinkOpened { link, hello: hello(&[number]) });
+        let node = &mut self.nodes[number as usize];
+        (node.foreign, node.purging) = (false, false);
+        let stranger = node
+            .obeys
+            .is_some_and(|(id, start)| id != self.kept.id || !self.kept.starts.contains(&start));
+        if !stranger {
+            self.obey(number as usize);
+            return;
+        }
+        node.foreign = true;
+        // To the other psched.
+        node.reports.clear();
+        let told = |held: &Held| ForeignApplication {
+            place: held.place().clone(),
+            phase: held.phase(),
+            run: std::time::Duration::from_secs(1),
+        };
+        let foreign =
+            Foreign { applications: node.held.values().map(told).collect(), ..Foreign::default() };
+        self.event(Event::Foreign { link, foreign: Box::new(foreign) });
+    }
+
+    /// The node does as this psched says from now on, and tells what it has.
+    fn obey(&mut self, number: usize) {
+        // What it has said before comes before its inventory.
+        while self.nodes[number].foreign && !self.nodes[number].reports.is_empty() {
+            self.hear(number);
+        }
+        let node = &mut self.nodes[number];
+        let Some(link) = node.link else { return };
+        (node.foreign, node.purging) = (false, false);
+        if node.obeys.is_none_or(|(id, _)| id != self.kept.id) {
+            node.heard.clear();
+        }
+        node.obeys = Some((self.kept.id, self.starts));
+        let items = node.held.iter().map(|(key, held)| (*key, held.phase())).collect();
         for held in node.held.values() {
-            if let Held::Ended(end) = held {
+            if let Held::Ended(_, end) = held {
                 node.reports.push_back(Report::Ended(Box::new(end.clone())));
             }
         }
-        self.event(Event::LinkOpened { link, hello: hello(&[number]) });
         self.event(Event::Inventory { link, items });
+    }
+
+    fn manage(&mut self, what: Manage, node: Option<u32>) {
+        let nids: BTreeSet<Nid> = match node {
+            Some(node) => [Nid(node)].into(),
+            None => (0..NODES).map(Nid).collect(),
+        };
+        let mut used = self.scheduler.foreign_apids(&nids);
+        used.retain(|a| self.kept.saved.get(a).is_some_and(|t| t.state == State::Ended));
+        let (reply, uid, administrator) = (ReplyId(0), 0, true);
+        self.event(Event::Manage { reply, what, nids, uid, administrator, used });
     }
 
     /// Launches, with whatever placement its nodes still hold: a front end may be late.
     fn launch(&mut self, apid: Apid) {
         let held = self.nodes.iter().flat_map(|n| &n.held).find_map(|(key, held)| match held {
-            Held::Placed(list) if key.apid == apid => Some((*key, list.clone())),
+            Held::Placed(place) if key.apid == apid => Some((*key, place.clone())),
             _ => None,
         });
-        let Some((key, list)) = held else { return };
-        let nids: Vec<Nid> = list.nids().collect();
+        let Some((key, place)) = held else { return };
+        let nids: Vec<Nid> = place.places.nids().collect();
         let placed =
             |n: &Nid| matches!(self.nodes[n.0 as usize].held.get(&key), Some(Held::Placed(_)));
         if nids.is_empty() || !nids.iter().all(placed) {
@@ -247,8 +354,11 @@ impl World {
         }
         for nid in nids {
             let node = &mut self.nodes[nid.0 as usize];
-            if let Some(Held::Placed(list)) = node.held.get(&key).cloned() {
-                node.held.insert(key, Held::Running(list));
+            if let Some(Held::Placed(place)) = node.held.get(&key).cloned() {
+                node.held.insert(key, Held::Running(place));
+                if node.foreign {
+                    continue;
+                }
                 node.reports.push_back(Report::Launched(key));
                 node.reports.push_back(Report::Running(key));
             }
@@ -266,10 +376,12 @@ impl World {
     fn deliver(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(command) = node.commands.pop_front() else { return };
+        if node.foreign {
+            return self.stranger_says(number, command);
+        }
         match command {
             Command::Place(place) => {
-                let PlaceCommand { key, places, .. } = *place;
-                node.held.entry(key).or_insert(Held::Placed(places));
+                node.held.entry(place.key).or_insert(Held::Placed(place));
             }
             Command::TakeBack(key) => match node.held.get(&key) {
                 None | Some(Held::Placed(_)) => {
@@ -277,7 +389,7 @@ impl World {
                     node.reports.push_back(Report::TakenBack(key));
                 }
                 Some(Held::Running(_)) => node.reports.push_back(Report::Launched(key)),
-                Some(Held::Ended(end)) => {
+                Some(Held::Ended(_, end)) => {
                     node.reports.push_back(Report::Ended(Box::new(end.clone())));
                 }
             },
@@ -287,14 +399,45 @@ impl World {
                 }
             }
             Command::AcknowledgeEnd(key) => {
-                if matches!(node.held.get(&key), Some(Held::Ended(_))) {
+                if matches!(node.held.get(&key), Some(Held::Ended(..))) {
                     node.held.remove(&key);
                 }
             }
             Command::Discard(key) => {
                 node.held.remove(&key);
             }
-            Command::Signal { .. } => {}
+            Command::Signal { .. } | Command::Adopt | Command::Purge { .. } => {}
+        }
+    }
+
+    fn stranger_says(&mut self, number: usize, command: Command) {
+        let node = &mut self.nodes[number];
+        match command {
+            Command::Adopt if !node.purging => return self.obey(number),
+            Command::Purge { .. } => {
+                node.purging = true;
+                for key in node.held.keys().copied().collect::<Vec<_>>() {
+                    match node.held.get(&key).cloned() {
+                        Some(Held::Ended(_, end)) => {
+                            node.reports.push_back(Report::Ended(Box::new(end)));
+                        }
+                        _ => end_on(node, number, key),
+                    }
+                }
+            }
+            Command::AcknowledgeEnd(key) if node.purging => {
+                if matches!(node.held.get(&key), Some(Held::Ended(..))) {
+                    node.held.remove(&key);
+                }
+            }
+            other => {
+                // It is not obeyed; and nothing but the end of a purge was to be said to it.
+                let late = matches!(other, Command::AcknowledgeEnd(_) | Command::Adopt);
+                assert!(late, "{other:?} to a foreign node");
+            }
+        }
+        if node.purging && node.held.is_empty() {
+            self.obey(number);
         }
     }
 
@@ -305,8 +448,10 @@ impl World {
             node.commands.clear();
             node.reports.clear();
         }
-        let records: Vec<Apteam> = self.saved.values().cloned().collect();
+        let records: Vec<Apteam> = self.kept.saved.values().cloned().collect();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
+        self.starts += 1;
+        self.kept.starts.insert(self.starts);
         let (scheduler, effects) = Scheduler::restore(
             machine(NODES, PROCESSORS),
             Settings::default(),
@@ -323,8 +468,8 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             let mut taken = BTreeSet::new();
             for (key, held) in &node.held {
-                let Held::Running(list) = held else { continue };
-                for place in list.0.iter().filter(|p| p.nid.0 as usize == number) {
+                let Held::Running(place) = held else { continue };
+                for place in place.places.0.iter().filter(|p| p.nid.0 as usize == number) {
                     for processor in &place.processors {
                         assert!(
                             taken.insert(*processor),
@@ -334,12 +479,13 @@ impl World {
                 }
             }
         }
-        assert!(self.ended.values().all(|n| *n == 1), "ended twice: {:?}", self.ended);
+        assert!(self.kept.ended.values().all(|n| *n == 1), "ended twice: {:?}", self.kept.ended);
     }
 
     /// Everything is delivered, everybody finishes, silent front ends look again.
     fn settle(&mut self) {
         for _ in 0..2_000 {
+            self.manage(Manage::Purge, None);
             for number in 0..NODES {
                 self.connect(number);
                 while !self.nodes[number as usize].commands.is_empty() {
@@ -372,8 +518,14 @@ impl World {
 }
 
 fn end_on(node: &mut Node, number: usize, key: Key) {
+    let Some(place) = node.held.get(&key).map(|held| Box::new(held.place().clone())) else {
+        return;
+    };
     let end = HostEnd { key, nids: vec![Nid(number as u32)], ..HostEnd::default() };
-    node.held.insert(key, Held::Ended(end.clone()));
+    node.held.insert(key, Held::Ended(place, end.clone()));
+    if node.foreign && !node.purging {
+        return;
+    }
     node.reports.push_back(Report::Ended(Box::new(end)));
 }
 
@@ -391,6 +543,6 @@ proptest! {
             world.check();
         }
         world.settle();
-        prop_assert_eq!(world.ended.keys().copied().collect::<BTreeSet<_>>(), world.accepted);
+        prop_assert_eq!(world.kept.ended.keys().copied().collect::<BTreeSet<_>>(), world.kept.accepted);
     }
 }

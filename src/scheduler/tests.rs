@@ -1,5 +1,8 @@
 //! Examples with exact effects: what leaves, and that nothing else does.
 
+mod foreign;
+mod machines;
+
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, PeEnd};
 use crate::apteam::posting::Shape;
@@ -88,6 +91,12 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                     if *lazy { " lazy" } else { "" }
                 )
             }
+            Effect::SaveAdopted { team } => {
+                format!("save-adopted {} {}", team.key(), team.state.name())
+            }
+            Effect::Managed { reply, done, problems } => {
+                format!("managed {} {} {}", reply.0, done.len(), problems.len())
+            }
             Effect::SavePassedOver { apid, passed_over } => format!("passed {apid} {passed_over}"),
             Effect::Log { apid, name, .. } => format!("log {apid} {name}"),
             Effect::SaveBoot { boot_id, .. } => format!("boot {boot_id}"),
@@ -108,6 +117,8 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                     }
                     Command::AcknowledgeEnd(k) => format!("acknowledge {k}"),
                     Command::Discard(k) => format!("discard {k}"),
+                    Command::Adopt => "adopt".into(),
+                    Command::Purge { .. } => "purge".into(),
                 };
                 format!("-> {} {what}", link.0)
             }
@@ -349,6 +360,46 @@ fn the_time_run_is_what_the_nodes_measured() {
     assert_eq!(team.ended_at_ns - team.running_at_ns, 3 * SECOND);
 }
 
+/// One host's part has ended badly, and its apinit has lost sight of the others.
+#[test]
+fn a_bad_end_of_one_host_is_told_to_the_others() {
+    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 4));
+    let launched = Box::new(Report::Launched(key(1, 1)));
+    s.apply(at(1), Event::Report { link: LinkId(1), report: launched });
+    let cause = Cause::ShepherdLost { nid: Nid(0), text: "it died".into() };
+    let first = Some(Decisive { at_ns: 1, cause });
+    let end = HostEnd { key: key(1, 1), nids: vec![Nid(0)], first, ..HostEnd::default() };
+    let report = Box::new(Report::Ended(Box::new(end.clone())));
+    let effects = brief(&s.apply(at(1), Event::Report { link: LinkId(1), report }));
+    assert!(effects.contains(&"-> 2 terminate 1.1 5".to_owned()), "{effects:?}");
+    // Again to one that was away, but not with each repetition.
+    let effects = brief(&link(&mut s, 3, &[1], &[(key(1, 1), Phase::Launched)]));
+    assert!(effects.contains(&"-> 3 terminate 1.1 5".to_owned()), "{effects:?}");
+    let report = Box::new(Report::Ended(Box::new(end)));
+    let effects = brief(&s.apply(at(2), Event::Report { link: LinkId(1), report }));
+    assert_eq!(effects, ["-> 1 acknowledge 1.1"]);
+}
+
+/// The apinit of a host that is not the head's died before it had heard of the placement.
+#[test]
+fn a_host_that_missed_the_placement_is_told_again_while_it_is_launched() {
+    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 4));
+    s.apply(at(1), Event::LinkClosed { link: LinkId(2) });
+    let launched = Box::new(Report::Launched(key(1, 1)));
+    s.apply(at(1), Event::Report { link: LinkId(1), report: launched });
+    assert_eq!(brief(&link(&mut s, 3, &[1], &[])), ["-> 3 place 1.1"]);
+    // Once they run, a host that does not know it has lost it; so has the head, at any time.
+    s.apply(at(2), Event::Report { link: LinkId(1), report: Box::new(Report::Running(key(1, 1))) });
+    let effects = brief(&link(&mut s, 4, &[1], &[]));
+    assert!(effects.contains(&"log 1 lost".to_owned()), "{effects:?}");
+}
+
 #[test]
 fn a_lost_link_frees_nothing() {
     let mut s = ready(1, 2);
@@ -401,6 +452,34 @@ fn two_hosts_end_one_after_the_other_and_the_earliest_cause_counts() {
 }
 
 #[test]
+fn what_does_not_die_is_shown_as_long_as_it_is_there() {
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(1), posted(1, 2));
+    let stuck = |number, nid: u32| {
+        let processes = vec![format!("pid {nid}")];
+        (number, Report::Stuck { key: key(1, 1), nid: Nid(nid), processes })
+    };
+    for (number, said) in [stuck(1, 0), stuck(2, 1)] {
+        assert_eq!(report(&mut s, number, said), Vec::<String>::new());
+    }
+    let why = |s: &Scheduler| s.why(Apid(1)).map(|why| why.obstacle);
+    assert_eq!(why(&s).as_deref(), Some("it is being ended, and pid 0; pid 1"));
+    let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
+    let line = |pid: u32| format!("application 1 is being ended, and pid {pid}");
+    assert_eq!(notes(&s), [line(0), line(1)]);
+    report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert_eq!(notes(&s), [line(1)]);
+    report(&mut s, 2, ended(key(1, 1), &[1], None));
+    assert_eq!((notes(&s).len(), why(&s)), (0, None));
+    // Too late, or of another launch.
+    let (number, said) = stuck(1, 0);
+    report(&mut s, number, said);
+    assert!(notes(&s).is_empty());
+}
+
+#[test]
 fn what_was_killed_goes_on_as_it_was() {
     let mut s = ready(2, 2);
     s.apply(at(1), posted(1, 3));
@@ -419,6 +498,28 @@ fn what_was_killed_goes_on_as_it_was() {
         told
     });
     assert_eq!(again.next_apid(), s.next_apid());
+}
+
+/// One node has it no more for it has ended there, the other because it was taken back.
+#[test]
+fn a_place_half_ended_and_half_taken_back_is_free() {
+    for taken_back_first in [true, false] {
+        let mut s = Scheduler::new(machine(2, 1), Settings::default());
+        link(&mut s, 1, &[0], &[]);
+        link(&mut s, 2, &[1], &[]);
+        s.apply(at(0), posted(1, 2));
+        let refused = ended(key(1, 1), &[0], None);
+        if !taken_back_first {
+            report(&mut s, 1, refused.clone());
+        }
+        s.apply(at(61), Event::Tick);
+        report(&mut s, 2, Report::TakenBack(key(1, 1)));
+        if taken_back_first {
+            report(&mut s, 1, refused);
+        }
+        assert!(s.team(Apid(1)).is_none(), "{taken_back_first}");
+        assert_eq!(s.nodes().map(|n| n.used).sum::<u32>(), 0);
+    }
 }
 
 #[test]
@@ -452,4 +553,93 @@ fn ends_are_counted_by_kind() {
         ends.iter().map(|e| (e.end, e.count)).collect::<Vec<_>>(),
         [(PeEnd::Exit(0), 1), (PeEnd::Exit(1), 2)]
     );
+}
+
+/// Two nodes of two apinits, links 1 and 2, and application 1 with a PE on each processor.
+fn spread() -> Scheduler {
+    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(1), posted(1, 4));
+    s
+}
+
+fn bad(nid: u32) -> Decisive {
+    Decisive { at_ns: 7, cause: Cause::ShepherdLost { nid: Nid(nid), text: "no process".into() } }
+}
+
+#[test]
+fn a_part_that_can_not_be_made_ends_the_others_before_the_launch() {
+    let mut s = spread();
+    assert_eq!(
+        report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0)))),
+        ["-> 2 terminate 1.1 5", "save 1.1 placed", "-> 1 acknowledge 1.1"]
+    );
+    // The node that has forgotten it is not given it again when it calls; the other is told again.
+    assert_eq!(brief(&link(&mut s, 3, &[0], &[])), Vec::<String>::new());
+    let again = brief(&link(&mut s, 4, &[1], &[(key(1, 1), Phase::Placed)]));
+    assert_eq!(again, ["-> 4 terminate 1.1 5"]);
+    let over = report(&mut s, 4, ended(key(1, 1), &[1], Some(bad(0))));
+    assert_eq!(over[0], "save 1.1 ended");
+}
+
+#[test]
+fn a_place_is_back_when_its_nodes_have_given_it_back_or_nothing_of_it() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), Vec::<String>::new());
+    let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
+    assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
+    assert!(over.contains(&"-> 1 acknowledge 1.1".to_owned()), "{over:?}");
+}
+
+#[test]
+fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let effects = s.apply(
+        at(70),
+        Event::Report { link: LinkId(2), report: Box::new(Report::TakenBack(key(1, 1))) },
+    );
+    let [Effect::Command { link: LinkId(2), command: Command::Place(place) }] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    // Its own ticket has lapsed, and that does not matter any more.
+    assert_eq!(place.ticket_left, Settings::default().ticket_time);
+}
+
+#[test]
+fn it_is_given_again_also_where_the_head_speaks_last() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    let effects = report(&mut s, 1, Report::Launched(key(1, 1)));
+    assert_eq!(effects, ["save 1.1 launching lazy", "log 1 launched", "-> 2 place 1.1"]);
+    // One that is to end has nothing there any more.
+    let mut s = spread();
+    let kill = |signal| Event::Kill {
+        reply: ReplyId(9),
+        apids: vec![Apid(1)],
+        signal,
+        uid: 1000,
+        administrator: false,
+    };
+    s.apply(at(2), kill(2));
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
+    assert_eq!(over[0], "save 1.1 ended");
+}
+
+/// The head was killed after it had said that the launch had come, and before its shepherd had it.
+#[test]
+fn a_launch_that_was_lost_again_goes_with_its_front_end() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
+    assert_eq!(gone, ["save 1.1 launching", "-> 1 terminate 1.1 5"]);
+    let back = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Placed)]));
+    assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
 }

@@ -1,20 +1,22 @@
 //! What apstat and its like are told: reading only.
 
-use super::Scheduler;
 use super::postings::shape_text;
+use super::{Link, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, Node, format_nids};
 use crate::placement;
+use crate::variables::Isolation;
+use std::collections::BTreeMap;
 
 /// One node, for a table.
 #[derive(Clone, Debug)]
 pub struct NodeView<'a> {
     /// As configured.
     pub node: &'a Node,
-    /// `free`, `busy`, `pending` (all its applications are placed, none launched) or `suspect` (no
-    /// apinit offers it).
+    /// `free`, `busy`, `pending` (all its applications are placed, none launched), `suspect` (no
+    /// apinit offers it) or `foreign` (its apinit obeys another psched).
     pub state: &'static str,
     /// Processors in use.
     pub used: u32,
@@ -22,13 +24,19 @@ pub struct NodeView<'a> {
     pub apids: Vec<Apid>,
     /// Their PEs on it.
     pub pes: u32,
-    /// What its apinit says it can't do.
+    /// What its apinit says it can't do; of a foreign one, why and the cure.
     pub notes: Vec<String>,
+    /// Limits that its apinit enforces.
+    pub limits: Vec<String>,
     /// The host's name.
     pub host: String,
     /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
     pub memory: u64,
 }
+
+/// Of a node that is in use, and not in the configuration.
+const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
+                       nothing new is placed there";
 
 impl Scheduler {
     /// Applications that have not ended, by number.
@@ -47,7 +55,9 @@ impl Scheduler {
             let apids = self.occupancy.holders(node.nid);
             let teams = || apids.iter().filter_map(|a| self.teams.get(a));
             let link = self.offered.get(&node.nid).and_then(|l| self.links.get(l));
-            let state = if !link.is_some_and(|l| l.known) {
+            let state = if link.is_some_and(|l| l.foreign.is_some()) {
+                "foreign"
+            } else if !link.is_some_and(|l| l.known) {
                 "suspect"
             } else if apids.is_empty() {
                 "free"
@@ -69,10 +79,33 @@ impl Scheduler {
                 used: self.occupancy.used(node.nid),
                 pes,
                 apids,
-                notes: link.map(|l| l.hello.notes.clone()).unwrap_or_default(),
+                notes: link
+                    .map(|l| self.notes(l))
+                    .into_iter()
+                    .flatten()
+                    .chain(self.stuck_on(node.nid))
+                    .chain(self.retired.contains(&node.nid).then(|| RETIRED.to_owned()))
+                    .collect(),
+                limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
                 host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
             }
         })
+    }
+
+    /// What a node can't do, by its own words and by what is configured, and whether it is foreign.
+    fn notes(&self, link: &Link) -> Vec<String> {
+        let Link { hello, foreign, .. } = link;
+        let foreign = foreign.as_ref().map(|f| f.note(&hello.nids));
+        let configured = match self.settings.isolation {
+            Isolation::Off => Some("not isolated: isolation is off"),
+            Isolation::Root if self.settings.only_uid.is_some() => {
+                Some("not isolated: isolation is root, and apinit does not run as root")
+            }
+            Isolation::Auto | Isolation::Root => None,
+        };
+        let told =
+            hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
+        told.cloned().chain(configured.map(str::to_owned)).chain(foreign).collect()
     }
 
     /// Why an application is where it is; the words that placement itself uses.
@@ -80,7 +113,9 @@ impl Scheduler {
         let team = self.teams.get(&apid)?;
         let plain = |obstacle: String| Explanation { obstacle, ..Explanation::default() };
         let nids = || format_nids(team.places.nids());
+        let stuck = self.stuck_of(apid);
         Some(match team.state {
+            _ if !stuck.is_empty() => plain(format!("it is being ended, and {stuck}")),
             State::Posted => self.why_waiting(team),
             State::Lapsed => Explanation {
                 obstacle: format!(
@@ -105,10 +140,31 @@ impl Scheduler {
         })
     }
 
+    /// Processes that outlive their KILL on the host whose first node of the application this is.
+    fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = String> {
+        let of = move |(apid, nodes): (&Apid, &BTreeMap<Nid, Vec<String>>)| {
+            let all = nodes.get(&nid)?.join("; ");
+            (!all.is_empty()).then(|| format!("application {apid} is being ended, and {all}"))
+        };
+        self.stuck.iter().filter_map(of)
+    }
+
+    /// Its processes that outlive their KILL, in words; empty: there are none.
+    pub fn stuck_of(&self, apid: Apid) -> String {
+        let of_nodes = self.stuck.get(&apid).into_iter().flat_map(BTreeMap::values);
+        let all: Vec<&str> = of_nodes.flatten().map(String::as_str).collect();
+        all.join("; ")
+    }
+
+    /// Why placement said no, in words.
+    pub(super) fn explain(&self, no_room: &placement::NoRoom) -> Explanation {
+        no_room.explain(|a| self.name_of(a), |nid| self.is_foreign(nid))
+    }
+
     fn why_waiting(&self, team: &Apteam) -> Explanation {
         let kept = self.kept_before(Some(team.apid));
         match placement::place(&self.occupancy, &team.posting.shape, &kept) {
-            Err(no_room) => no_room.explain(|a| self.name_of(a)),
+            Err(no_room) => self.explain(&no_room),
             Ok(_) => Explanation {
                 obstacle: format!(
                     "{} fits now and is placed next",

@@ -1,7 +1,7 @@
 //! How PEs start, end and are ended: the part of the shepherd that the status depends on.
 
 use super::pmi::Progress;
-use super::{Action, KILL_AGAIN, LINGER, SIGKILL, SIGTERM, Shepherd, Stage, after};
+use super::{Action, LINGER, SIGKILL, SIGTERM, Shepherd, Stage, after};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end};
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
@@ -50,12 +50,13 @@ impl Shepherd {
         }
         self.alive -= 1;
         let went = self.stage == Stage::Going;
+        self.memory.size(rank, usage.max_rss_kib);
         if went {
             self.usage = self.usage.and(usage);
             let consequence = self.ending;
             count_end(&mut self.ends, EndCount { end, count: 1, consequence });
         }
-        if self.ending {
+        if self.ending || self.killed_for_memory(now_ns, rank, nid, end) {
             return;
         }
         let progress = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
@@ -75,26 +76,33 @@ impl Shepherd {
 
     /// A PE has done this.
     pub(super) fn bad(&mut self, now_ns: u64, cause: Cause) {
+        self.bad_since(now_ns, now_ns, cause);
+    }
+
+    /// The same, of something that began earlier.
+    pub(super) fn bad_since(&mut self, now_ns: u64, at_ns: u64, cause: Cause) {
         if self.ending {
             return;
         }
-        let decisive = Decisive { at_ns: now_ns, cause };
+        let decisive = Decisive { at_ns, cause };
         let ends = decisive.cause.ends_application();
         if ends || self.first.is_none() {
             self.tell(FromShepherd::Decisive(decisive.clone()));
         }
+        if let Some((nid, text)) = decisive.cause.notice().filter(|_| ends) {
+            self.notice(nid, text);
+        }
+        let cause = decisive.cause.clone();
+        self.first = Decisive::earlier(self.first.take(), Some(decisive));
         if ends {
-            if let Some((nid, text)) = decisive.cause.notice() {
-                self.notice(nid, text);
-            }
-            self.end(now_ns, decisive.cause, self.kill_grace);
-        } else {
-            self.first = Decisive::earlier(self.first.take(), Some(decisive));
+            self.end(now_ns, cause, self.kill_grace);
         }
     }
 
     /// Ends the application's part here: TERM (or the cause's own signal), KILL after `kill_after`.
     pub(super) fn end(&mut self, now_ns: u64, cause: Cause, kill_after: Duration) {
+        // What came first decides.
+        self.tell_memory(now_ns);
         if self.empty_at.is_some() {
             // It has ended by itself, and its status stands.
             return;
@@ -124,11 +132,6 @@ impl Shepherd {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    pub(super) fn kill_everything(&mut self, now_ns: u64) {
-        self.actions.push(Action::KillEverything);
-        self.kill_at = Some(after(now_ns, KILL_AGAIN));
-    }
-
     /// When the last PE has ended and others are left, they are given a moment to go by themselves.
     pub(super) fn wait_for_leavings(&mut self, now_ns: u64) {
         let left = self.stage == Stage::Going && self.alive == 0 && self.empty_at.is_none();
@@ -141,9 +144,11 @@ impl Shepherd {
         if self.stage == Stage::Waiting || self.empty_at.is_some() {
             return;
         }
+        self.tell_memory(now_ns);
         self.empty_at = Some(now_ns);
         self.kill_at = None;
         self.linger_until = None;
+        self.stuck.name_at = None;
     }
 
     pub(super) fn host_end(&self) -> HostEnd {

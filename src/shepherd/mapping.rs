@@ -44,13 +44,22 @@ pub fn process_mapping<'a>(places: impl IntoIterator<Item = (&'a str, u32)>) -> 
     format!("(vector{blocks})")
 }
 
-/// The mapping of a placement. A node that no host claims counts as a host of its own.
-pub fn mapping_of(places: &PlacementList, hosts: &[HostPart]) -> String {
+/// The mapping of a placement. A node that no host claims counts as a host of its own. `apart`: each
+/// apinit keeps its PEs to themselves, so that those of two on one host share no memory either.
+pub fn mapping_of(places: &PlacementList, hosts: &[HostPart], apart: bool) -> String {
     let unclaimed: Vec<String> =
         places.nids().map(|nid| format!("(no host claims NID {nid})")).collect();
+    let names: Vec<String> = hosts
+        .iter()
+        .enumerate()
+        .map(|(index, host)| match apart {
+            true => format!("{} {index}", host.host_id),
+            false => host.host_id.clone(),
+        })
+        .collect();
     process_mapping(places.0.iter().zip(&unclaimed).map(|(place, unclaimed)| {
-        let host = hosts.iter().find(|h| h.nids.contains(&place.nid));
-        (host.map_or(unclaimed.as_str(), |h| h.host_id.as_str()), place.pes)
+        let host = hosts.iter().position(|h| h.nids.contains(&place.nid));
+        (host.map_or(unclaimed.as_str(), |host| names[host].as_str()), place.pes)
     }))
 }
 
@@ -90,10 +99,11 @@ mod tests {
             host_id: id.into(),
         };
         let two = [host(&[0, 1], "x"), host(&[2], "y")];
-        assert_eq!(mapping_of(&places, &two), "(vector,(0,1,4),(1,1,3))");
+        assert_eq!(mapping_of(&places, &two, false), "(vector,(0,1,4),(1,1,3))");
         let same = [host(&[0, 1], "x"), host(&[2], "x")];
-        assert_eq!(mapping_of(&places, &same), "(vector,(0,1,7))");
-        assert_eq!(mapping_of(&places, &[]), "(vector,(0,2,2),(2,1,3))");
+        assert_eq!(mapping_of(&places, &same, false), "(vector,(0,1,7))");
+        assert_eq!(mapping_of(&places, &same, true), "(vector,(0,1,4),(1,1,3))");
+        assert_eq!(mapping_of(&places, &[], true), "(vector,(0,2,2),(2,1,3))");
     }
 
     /// What MPICH reads out of the text: the host of each rank.

@@ -22,8 +22,9 @@
 //! something that they started has not, it gets TERM after [`LINGER`], then KILL as well.
 //!
 //! **Lost connections.** apinit may go and come back at any time. On each connection both sides say
-//! hello, and then everything that counts is said again: readiness, a barrier that waits, the
-//! decisive end, output that isn't taken, the final end.
+//! hello, and then everything that counts is said again: readiness, the barriers that may still
+//! count, the decisive end, output that isn't taken, the final end. What was on its way down is said
+//! again from above: stdin and signals are numbered, so that what has come already is known.
 //!
 //! ```
 //! use psched::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
@@ -35,9 +36,12 @@
 //! ```
 
 mod ends;
+mod input;
+mod limits;
 pub mod mapping;
 pub mod output;
 pub mod pmi;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -45,15 +49,18 @@ mod words;
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
-use bytes::Bytes;
 use ends::EINVAL;
+use input::Stdin;
+use limits::MemoryLimit;
 use output::{OutputLog, Source};
 use pmi::{Effect, Pmi};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use stuck::{Left, NAMED_MAX};
 pub use words::{Action, Happening};
 
 /// How long a shepherd without a launch waits for an apinit to connect.
@@ -61,15 +68,11 @@ pub const ABSENT: Duration = Duration::from_secs(120);
 /// How long what PEs leave behind may go on: a `tee` at the end of a PE's stdout has its last lines
 /// to write.
 pub const LINGER: Duration = Duration::from_millis(100);
-/// From one KILL of everything to the next, as long as something is left.
+/// From one KILL of everything to the next, as long as something is left; later ones are rarer.
 pub const KILL_AGAIN: Duration = Duration::from_millis(100);
 /// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
 /// which kills its children with it.
 pub const LEAVE: Duration = Duration::from_secs(3);
-/// Bytes of stdin that may be on their way to PE 0.
-pub const STDIN_WINDOW: u64 = 256 * 1024;
-/// Credit for stdin is told anew when it has grown by so much.
-const STDIN_STEP: u64 = 64 * 1024;
 /// The most PEs of one host.
 pub const PES_MAX: usize = 16 * 1024;
 /// Lines for the front end's stderr, in all.
@@ -107,17 +110,6 @@ struct Pe {
     open: [bool; 2],
 }
 
-/// stdin on its way to PE 0, in bytes from the start.
-#[derive(Debug, Default)]
-struct Stdin {
-    /// PE 0 is here and reads it.
-    wanted: bool,
-    closed: bool,
-    received: u64,
-    written: u64,
-    credit: u64,
-}
-
 /// The state of one apshepherd.
 #[derive(Debug)]
 pub struct Shepherd {
@@ -135,6 +127,8 @@ pub struct Shepherd {
     stdin: Stdin,
     /// Signals that came before the PEs went.
     held_signals: Vec<i32>,
+    /// The highest number of a signal that has come.
+    signals_taken: u64,
     notices: VecDeque<(Nid, String)>,
     notices_left: u32,
 
@@ -150,6 +144,11 @@ pub struct Shepherd {
     leftovers: u32,
     /// What the PEs left behind has had its TERM.
     swept: bool,
+    memory: MemoryLimit,
+    stuck: stuck::Stuck,
+    /// How many processes each node may have, and of which it is told already that it has them.
+    pids_max: Option<u64>,
+    pids_told: BTreeSet<Nid>,
     went_at: u64,
     /// No process is left.
     empty_at: Option<u64>,
@@ -180,6 +179,7 @@ impl Shepherd {
             reading: true,
             stdin: Stdin::default(),
             held_signals: Vec::new(),
+            signals_taken: 0,
             notices: VecDeque::new(),
             notices_left: NOTICES_MAX,
             first: None,
@@ -189,6 +189,10 @@ impl Shepherd {
             usage: Usage::default(),
             leftovers: 0,
             swept: false,
+            memory: MemoryLimit::default(),
+            stuck: stuck::Stuck::default(),
+            pids_max: None,
+            pids_told: BTreeSet::new(),
             went_at: 0,
             empty_at: None,
             ended: false,
@@ -219,7 +223,14 @@ impl Shepherd {
                 self.exec_failed(now_ns, rank, errno, text)
             }
             Happening::PeEnded { rank, end, usage } => self.pe_ended(now_ns, rank, end, usage),
+            Happening::MemoryKill { nid, over_limit } => {
+                self.memory.killed.entry(nid).or_insert(over_limit);
+            }
+            Happening::OrphanKilled { rank, max_rss_kib } => self.memory.size(rank, max_rss_kib),
+            Happening::NodeReaped(nid) => self.node_reaped(now_ns, nid),
+            Happening::ProcessLimit { nid } => self.process_limit(nid),
             Happening::NoChildLeft => self.no_child_left(now_ns),
+            Happening::LeftNamed(left) => self.left_named(left),
             Happening::LeftFound(count) => self.leftovers = self.leftovers.max(count),
             Happening::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
             Happening::Output { rank, stderr, data } => {
@@ -235,16 +246,8 @@ impl Shepherd {
                     pe.open[usize::from(stderr)] = false;
                 }
             }
-            Happening::StdinWritten(count) => {
-                let written = self.stdin.written.saturating_add(count);
-                self.stdin.written = written.min(self.stdin.received);
-                self.grant_stdin();
-            }
-            Happening::StdinClosed => {
-                self.stdin.closed = true;
-                self.stdin.written = self.stdin.received;
-                self.grant_stdin();
-            }
+            Happening::StdinWritten(count) => self.stdin_written(count),
+            Happening::StdinClosed => self.stdin_closed(),
             Happening::Tick => self.tick(now_ns),
             Happening::LifelineGone => self.leave(now_ns),
         }
@@ -278,7 +281,8 @@ impl Shepherd {
         }
         self.wait_for_leavings(now_ns);
         let deadlines = [self.kill_at, self.linger_until, self.absent_until, self.leave_at];
-        let timer = deadlines.into_iter().flatten().min();
+        let deadlines = deadlines.into_iter().chain([self.memory.tell_at(), self.stuck.name_at]);
+        let timer = deadlines.flatten().min();
         if timer != self.timer {
             self.timer = timer;
             self.actions.push(Action::SetTimer(timer));
@@ -300,6 +304,12 @@ impl Shepherd {
         }
         if due(&mut self.kill_at) {
             self.kill_everything(now_ns);
+        }
+        if due(&mut self.stuck.name_at) {
+            self.name_left(now_ns);
+        }
+        if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
+            self.tell_memory(now_ns);
         }
     }
 
@@ -327,7 +337,7 @@ impl Shepherd {
             ToShepherd::Launch(launch) if self.stage == Stage::Waiting && !self.ended => {
                 self.launch(now_ns, launch)
             }
-            ToShepherd::Go if self.stage == Stage::Ready && !self.ending => {
+            ToShepherd::Go if self.is_ready() => {
                 self.stage = Stage::Going;
                 self.went_at = now_ns;
                 self.actions.push(Action::Go);
@@ -338,25 +348,13 @@ impl Shepherd {
             // Said twice, or too late: apinit has lost track over a lost connection.
             ToShepherd::Launch(_) | ToShepherd::Go => {}
             ToShepherd::Terminate { cause, kill_after } => self.end(now_ns, cause, kill_after),
-            ToShepherd::Signal(signal) if self.stage == Stage::Going => {
-                self.actions.push(Action::Signal(signal));
-            }
-            ToShepherd::Signal(signal) => {
-                let held = &mut self.held_signals;
-                if held.len() < HELD_SIGNALS_MAX && !held.contains(&signal) {
-                    held.push(signal);
-                }
-            }
-            ToShepherd::Stdin(data) => self.stdin(data),
-            ToShepherd::StdinEnd => {
-                if self.stdin.wanted && !self.stdin.closed {
-                    self.actions.push(Action::CloseStdin);
-                }
-            }
+            ToShepherd::Signal(signal) => self.signal(signal),
+            ToShepherd::Stdin(piece) => self.stdin(piece),
+            ToShepherd::StdinEnd(length) => self.stdin_end(length),
             ToShepherd::OutputTaken(offset) => self.output.take(offset),
-            ToShepherd::BarrierOut(entries) => {
+            ToShepherd::BarrierOut(out) => {
                 if let Some(pmi) = &mut self.pmi {
-                    let effects = pmi.barrier_out(entries);
+                    let effects = pmi.barrier_out(out);
                     self.pmi_effects(now_ns, effects);
                 }
             }
@@ -369,15 +367,20 @@ impl Shepherd {
         self.link = Link::Up;
         self.absent_until = None;
         let mut missed = Vec::new();
-        if self.stage == Stage::Ready && !self.ending {
+        if self.is_ready() {
             missed.push(FromShepherd::Ready);
         }
         missed.extend(self.told.iter().cloned());
         if self.stdin.wanted {
-            missed.push(FromShepherd::StdinCredit(self.stdin.credit));
+            missed.push(FromShepherd::StdinCredit(self.stdin.told()));
         }
-        if let Some(entries) = self.pmi.as_ref().and_then(Pmi::barrier_under_way) {
-            missed.push(FromShepherd::BarrierIn(entries));
+        if self.signals_taken > 0 {
+            missed.push(FromShepherd::SignalsTaken(self.signals_taken));
+        }
+        let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
+        missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
+        if !self.stuck.list.is_empty() && !self.ended {
+            missed.push(FromShepherd::Stuck(self.stuck.list.clone()));
         }
         if self.ended {
             missed.push(FromShepherd::Ended(Box::new(self.host_end())));
@@ -385,10 +388,17 @@ impl Shepherd {
         self.actions.extend(missed.into_iter().map(Action::Send));
     }
 
+    /// All PEs stand, and none has been ended or lost since.
+    fn is_ready(&self) -> bool {
+        self.stage == Stage::Ready && !self.ending && self.empty_at.is_none()
+    }
+
     fn launch(&mut self, now_ns: u64, launch: Box<HostLaunch>) {
         self.stage = Stage::Starting;
         self.absent_until = None;
         self.kill_grace = launch.kill_grace;
+        self.memory.per_pe = launch.memory_per_pe;
+        self.pids_max = launch.pids_max;
         for pe in &launch.pes {
             let new = Pe { nid: pe.nid, stopped: false, ended: false, open: [true; 2] };
             self.pes.insert(pe.rank, new);
@@ -409,7 +419,7 @@ impl Shepherd {
         self.alive = self.pes.len();
         self.output = OutputLog::new(launch.launch.whole_lines);
         self.stdin.wanted = launch.stdin;
-        self.stdin.closed = !launch.stdin;
+        self.stdin.closed |= !launch.stdin;
         if launch.launch.pmi {
             let Key { apid, incarnation } = self.key;
             let name = format!("psched_{apid}_{}", incarnation.0);
@@ -421,26 +431,20 @@ impl Shepherd {
         self.grant_stdin();
     }
 
-    fn stdin(&mut self, data: Bytes) {
-        let count = data.len() as u64;
-        if self.stdin.closed {
-            self.stdin.received = self.stdin.received.saturating_add(count);
-            self.stdin.written = self.stdin.received;
-            self.grant_stdin();
-        } else if self.stdin.received + count > self.stdin.credit {
-            // More than was allowed: there is no room for it, and a hole would be worse.
-            self.actions.push(Action::Hangup);
-        } else {
-            self.stdin.received += count;
-            self.actions.push(Action::WriteStdin(data));
+    fn signal(&mut self, signal: NumberedSignal) {
+        let NumberedSignal { number, signal } = signal;
+        if number == 0 || number > self.signals_taken {
+            let held = &mut self.held_signals;
+            if self.stage == Stage::Going {
+                self.actions.push(Action::Signal(signal));
+            } else if held.len() < HELD_SIGNALS_MAX && (number > 0 || !held.contains(&signal)) {
+                held.push(signal);
+            }
         }
-    }
-
-    fn grant_stdin(&mut self) {
-        let credit = self.stdin.written.saturating_add(STDIN_WINDOW);
-        if self.stdin.wanted && credit >= self.stdin.credit + STDIN_STEP {
-            self.stdin.credit = credit;
-            self.send(|_| FromShepherd::StdinCredit(credit));
+        if number > 0 {
+            self.signals_taken = self.signals_taken.max(number);
+            let taken = self.signals_taken;
+            self.send(|_| FromShepherd::SignalsTaken(taken));
         }
     }
 
@@ -456,7 +460,7 @@ impl Shepherd {
         for effect in effects {
             match effect {
                 Effect::Reply(rank, data) => self.actions.push(Action::PmiSend { rank, data }),
-                Effect::BarrierIn(entries) => self.send(|_| FromShepherd::BarrierIn(entries)),
+                Effect::BarrierIn(barrier) => self.send(|_| FromShepherd::BarrierIn(barrier)),
                 Effect::Abort { rank, code } => {
                     let nid = self.nid(rank);
                     self.bad(now_ns, Cause::Abort { rank, nid, code });

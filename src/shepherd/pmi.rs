@@ -22,11 +22,16 @@
 //! last one goes up with their arrival, and what all hosts have put comes down with the leave to go
 //! on. On a lone host the barrier ends here.
 //!
+//! Barriers are counted. An apinit may die with an arrival or a leave in its hands, and all of it is
+//! said again to the next one: a leave for another barrier than the one that the PEs are in has no
+//! effect. What the PEs here had put for the last barrier that they have left is kept until the next
+//! is over as well: another host may still be in it, and the head that knew has died.
+//!
 //! What isn't PMI-1 is [`Effect::Garbage`], and ends that application and nothing else: a client
 //! that waits for an answer to something that nobody understands would wait for ever. Everything is
 //! bounded: lines, keys, values, and the whole space.
 
-use crate::apteam::talk::attach::PmiEntry;
+use crate::apteam::talk::attach::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -38,10 +43,10 @@ pub const NAME_MAX: usize = 256;
 pub const KEY_MAX: usize = 64;
 /// The longest value.
 pub const VALUE_MAX: usize = 1024;
-/// Bytes of keys and values that the PEs of one host may put between two barriers: they must fit in
-/// a frame.
+/// Bytes of keys and values (as [`PmiEntry::cost`] has them) that the PEs of one host may put
+/// between two barriers: they must fit in a frame.
 pub const FRESH_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of keys and values in all.
+/// Bytes of keys and values in all, counted likewise.
 pub const SPACE_MAX: usize = 64 * 1024 * 1024;
 /// Lines of one `mcmd` block: more is no spawn of anybody's.
 const BLOCK_LINES_MAX: u32 = 65_536;
@@ -66,7 +71,7 @@ pub enum Effect {
     /// To be sent to this PE.
     Reply(u32, Bytes),
     /// All PEs of this host are in the barrier, and the others are to be asked.
-    BarrierIn(Vec<PmiEntry>),
+    BarrierIn(BarrierIn),
     /// MPI_Abort.
     Abort { rank: u32, code: i32 },
     /// Not the protocol. Nothing more is read from this PE.
@@ -113,6 +118,12 @@ pub struct Pmi {
     fresh_bytes: usize,
     /// How many PEs wait in the barrier.
     waiting: usize,
+    /// How many barriers they have left.
+    passed: u64,
+    /// What they had put for the last of those, where there are other hosts.
+    last: Vec<PmiEntry>,
+    /// Pieces of the leave that have come for the barrier that they are in.
+    pieces: u32,
 }
 
 impl Pmi {
@@ -136,6 +147,9 @@ impl Pmi {
             fresh: BTreeMap::new(),
             fresh_bytes: 0,
             waiting: 0,
+            passed: 0,
+            last: Vec::new(),
+            pieces: 0,
         }
     }
 
@@ -144,10 +158,23 @@ impl Pmi {
         self.clients.get(&rank).map_or(Progress::Outside, |c| c.progress)
     }
 
-    /// What has to go up (again) for a barrier in which all PEs here wait.
-    pub fn barrier_under_way(&self) -> Option<Vec<PmiEntry>> {
-        let all = self.waiting > 0 && self.waiting == self.clients.len();
-        (all && !self.alone).then(|| self.fresh_entries())
+    /// What an apinit that has just come has to know: the last barrier that the PEs have left, and
+    /// the one that all of them are in.
+    pub fn barriers(&self) -> Vec<BarrierIn> {
+        if self.alone {
+            return Vec::new();
+        }
+        let left = BarrierIn { generation: self.passed, entries: self.last.clone() };
+        let inside = self.all_wait().then(|| self.arrival());
+        (self.passed > 0).then_some(left).into_iter().chain(inside).collect()
+    }
+
+    fn all_wait(&self) -> bool {
+        self.waiting > 0 && self.waiting == self.clients.len()
+    }
+
+    fn arrival(&self) -> BarrierIn {
+        BarrierIn { generation: self.passed + 1, entries: self.fresh_entries() }
     }
 
     /// Takes bytes of a PE, cut anywhere.
@@ -174,16 +201,34 @@ impl Pmi {
         effects
     }
 
-    /// The barrier is complete on all hosts: these were put since the last one.
-    pub fn barrier_out(&mut self, entries: Vec<PmiEntry>) -> Vec<Effect> {
-        for PmiEntry { key, value } in entries {
-            // What does not fit is not found by the PEs, which say so by themselves.
-            let _ = self.insert(key, value);
+    /// A piece of the leave: the barrier is complete on all hosts, and these were put for it.
+    pub fn barrier_out(&mut self, out: BarrierOut) -> Vec<Effect> {
+        if self.alone || !self.all_wait() || out.generation != self.passed + 1 {
+            // Said again, and they have left already.
+            return Vec::new();
         }
-        self.let_out()
+        if out.piece == 0 {
+            self.pieces = 0;
+        }
+        if out.piece != self.pieces {
+            return Vec::new();
+        }
+        self.pieces += 1;
+        for PmiEntry { key, value } in out.entries {
+            if let Err(Full) = self.insert(key, value) {
+                let rank = self.clients.keys().next().copied().unwrap_or_default();
+                return vec![Effect::Garbage { rank, text: too_much() }];
+            }
+        }
+        if out.last { self.let_out() } else { Vec::new() }
     }
 
     fn let_out(&mut self) -> Vec<Effect> {
+        if !self.alone {
+            self.last = self.fresh_entries();
+        }
+        self.passed += 1;
+        self.pieces = 0;
         self.fresh.clear();
         self.fresh_bytes = 0;
         self.waiting = 0;
@@ -276,7 +321,7 @@ impl Pmi {
                     if self.alone {
                         effects.extend(self.let_out());
                     } else {
-                        effects.push(Effect::BarrierIn(self.fresh_entries()));
+                        effects.push(Effect::BarrierIn(self.arrival()));
                     }
                 }
                 return Ok(());
@@ -299,7 +344,7 @@ impl Pmi {
     fn put(&mut self, words: &Words<'_>) -> Result<String, String> {
         let key = words.get(b"key").ok_or("a put without a key")?;
         let value = words.get(b"value").ok_or("a put without a value")?;
-        let size = key.len() + value.len();
+        let size = key.len() + value.len() + PMI_ENTRY_COST;
         let refusal = if !self.is_ours(words) {
             "unknown_kvsname"
         } else if key.len() > KEY_MAX {
@@ -348,8 +393,9 @@ impl Pmi {
     }
 
     fn insert(&mut self, key: Bytes, value: Bytes) -> Result<(), Full> {
-        let old = self.space.get(&key).map_or(0, |v| key.len() + v.len());
-        let size = self.space_bytes - old + key.len() + value.len();
+        let cost = |value: &Bytes| key.len() + value.len() + PMI_ENTRY_COST;
+        let old = self.space.get(&key).map_or(0, cost);
+        let size = self.space_bytes - old + cost(&value);
         if size > SPACE_MAX {
             return Err(Full);
         }
@@ -428,6 +474,11 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn cut(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = word.iter().position(|b| *b == b'=')?;
     Some((&word[..at], &word[at + 1..]))
+}
+
+/// Why no more keys and values are taken.
+pub fn too_much() -> String {
+    format!("keys and values of more than {} MiB, with those of the other PEs", SPACE_MAX >> 20)
 }
 
 /// Foreign bytes, fit for a message: short, and nothing that a terminal obeys.

@@ -1,7 +1,11 @@
 use super::*;
 use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::{Launch, LocalPe};
-use crate::apteam::talk::attach::{Output, PmiEntry};
+use crate::apteam::talk::attach::{
+    BarrierIn, BarrierOut, Output, PmiEntry, StdinCredit, StdinPiece,
+};
+use crate::apteam::talk::shepherd::STDIN_WINDOW;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -24,6 +28,8 @@ fn launch(width: u32) -> HostLaunch {
         stdin: false,
         kill_grace: Duration::from_secs(5),
         marker: String::new(),
+        memory_per_pe: None,
+        pids_max: None,
     }
 }
 
@@ -89,7 +95,7 @@ fn close(shepherd: &mut Shepherd, now: u64, width: u32) -> Option<HostEnd> {
 fn the_gate_opens_when_all_stand() {
     let mut shepherd = starting(launch(2));
     assert_eq!(shepherd.apply(1, Happening::Frame(ToShepherd::Go)), []);
-    let early = Happening::Frame(ToShepherd::Signal(10));
+    let early = Happening::Frame(ToShepherd::Signal(NumberedSignal { number: 0, signal: 10 }));
     assert_eq!(shepherd.apply(1, early.clone()), []);
     assert_eq!(shepherd.apply(1, early), []);
     assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 1 }), []);
@@ -102,6 +108,15 @@ fn the_gate_opens_when_all_stand() {
         [Action::Go, Action::Signal(10)]
     );
     assert_eq!(shepherd.apply(5, Happening::Frame(ToShepherd::Go)), []);
+}
+
+#[test]
+fn without_processes_nothing_goes() {
+    let mut shepherd = starting(launch(2));
+    shepherd.apply(1, Happening::NoChildLeft);
+    shepherd.apply(2, ended(1, PeEnd::Signal(9)));
+    shepherd.apply(3, Happening::Stopped { rank: 0 });
+    assert_eq!(shepherd.apply(4, Happening::Frame(ToShepherd::Go)), []);
 }
 
 #[test]
@@ -375,15 +390,23 @@ fn a_new_apinit_is_told_what_it_missed() {
         key: Bytes::from_static(b"k"),
         value: Bytes::from_static(value.as_bytes()),
     };
-    let inside = [Action::Send(FromShepherd::BarrierIn(vec![entry("v")]))];
+    let first = BarrierIn { generation: 1, entries: vec![entry("v")] };
+    let inside = [Action::Send(FromShepherd::BarrierIn(first))];
     barrier.apply(1, pmi(0, "cmd=put key=k value=v\n"));
     assert_eq!(barrier.apply(2, pmi(0, "cmd=barrier_in\n")), inside);
     barrier.apply(3, Happening::Disconnected);
     barrier.apply(3, Happening::Connected);
     assert_eq!(barrier.apply(3, hello()), inside);
-    let out = Happening::Frame(ToShepherd::BarrierOut(vec![entry("v")]));
+    let out = |generation| BarrierOut { generation, piece: 0, last: true, entries: vec![] };
+    let out = |generation| Happening::Frame(ToShepherd::BarrierOut(out(generation)));
     let data = Bytes::from_static(b"cmd=barrier_out rc=0\n");
-    assert_eq!(barrier.apply(4, out), [Action::PmiSend { rank: 0, data }]);
+    assert_eq!(barrier.apply(4, out(2)), []);
+    assert_eq!(barrier.apply(4, out(1)), [Action::PmiSend { rank: 0, data }]);
+    assert_eq!(barrier.apply(4, out(1)), []);
+    // Another host may still be in it.
+    barrier.apply(5, Happening::Disconnected);
+    barrier.apply(5, Happening::Connected);
+    assert_eq!(barrier.apply(5, hello()), inside);
 
     let mut dying = going(launch(3));
     let exit = decisive(0, Cause::PeExit { rank: 2, nid: Nid(9), code: 1 });
@@ -402,22 +425,63 @@ fn a_new_apinit_is_told_what_it_missed() {
 fn stdin_has_its_credit() {
     let mut shepherd = starting(HostLaunch { stdin: true, ..launch(1) });
     let some = |count: u64| Bytes::from(vec![b'x'; count as usize]);
-    let stdin = |count| Happening::Frame(ToShepherd::Stdin(some(count)));
+    let stdin = |offset, count| {
+        Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data: some(count) }))
+    };
     let step = STDIN_WINDOW / 4;
-    assert_eq!(shepherd.apply(1, stdin(step)), [Action::WriteStdin(some(step))]);
+    assert_eq!(shepherd.apply(1, stdin(0, step)), [Action::WriteStdin(some(step))]);
     let rest = STDIN_WINDOW - step;
-    assert_eq!(shepherd.apply(1, stdin(rest)), [Action::WriteStdin(some(rest))]);
+    // Said again, in whole or in part: only what is new is written.
+    assert_eq!(shepherd.apply(1, stdin(0, step)), []);
+    assert_eq!(shepherd.apply(1, stdin(1, step - 1 + rest)), [Action::WriteStdin(some(rest))]);
     // No word for every few bytes, but one for every step.
     assert_eq!(shepherd.apply(2, Happening::StdinWritten(step - 1)), []);
-    let credit = |credit| Action::Send(FromShepherd::StdinCredit(credit));
-    assert_eq!(shepherd.apply(3, Happening::StdinWritten(1)), [credit(STDIN_WINDOW + step)]);
-    assert_eq!(shepherd.apply(4, stdin(step + 1)), [Action::Hangup]);
-    let end = Happening::Frame(ToShepherd::StdinEnd);
-    assert_eq!(shepherd.apply(5, end.clone()), [Action::CloseStdin]);
+    let credit = |credit, received| {
+        Action::Send(FromShepherd::StdinCredit(StdinCredit { credit, received }))
+    };
+    let window = STDIN_WINDOW;
+    assert_eq!(shepherd.apply(3, Happening::StdinWritten(1)), [credit(window + step, window)]);
+    assert_eq!(shepherd.apply(4, stdin(window, step + 1)), [Action::Hangup]);
+    assert_eq!(shepherd.apply(4, stdin(window + 1, 1)), [Action::Hangup]);
+    let end = |length| Happening::Frame(ToShepherd::StdinEnd(length));
+    assert_eq!(shepherd.apply(5, end(window + 1)), [Action::Hangup]);
+    assert_eq!(shepherd.apply(5, end(window)), [Action::CloseStdin]);
     // What comes after PE 0 has closed it goes nowhere, and stops nobody.
-    assert_eq!(shepherd.apply(6, Happening::StdinClosed), [credit(2 * STDIN_WINDOW)]);
-    assert_eq!(shepherd.apply(7, stdin(step)), [credit(2 * STDIN_WINDOW + step)]);
-    assert_eq!(shepherd.apply(8, end), []);
+    assert_eq!(shepherd.apply(6, Happening::StdinClosed), [credit(2 * window, window)]);
+    let all = window + step;
+    assert_eq!(shepherd.apply(7, stdin(window, step)), [credit(all + window, all)]);
+    assert_eq!(shepherd.apply(8, end(all)), []);
+}
+
+#[test]
+fn stdin_that_was_closed_is_not_opened_again() {
+    let mut shepherd = Shepherd::new(0, key());
+    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, hello());
+    let piece =
+        |offset| Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data: "ab".into() }));
+    shepherd.apply(1, Happening::StdinClosed);
+    shepherd.apply(2, piece(0));
+    let launch = Box::new(HostLaunch { stdin: true, ..launch(1) });
+    shepherd.apply(3, Happening::Frame(ToShepherd::Launch(launch)));
+    // Its beginning would be missing.
+    let actions = shepherd.apply(4, piece(2));
+    assert!(!actions.iter().any(|a| matches!(a, Action::WriteStdin(_))), "{actions:?}");
+}
+
+#[test]
+fn a_signal_that_is_said_again_is_passed_on_once() {
+    let mut shepherd = going(launch(1));
+    let said = |number| Happening::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }));
+    let taken = |number| Action::Send(FromShepherd::SignalsTaken(number));
+    assert_eq!(shepherd.apply(1, said(1)), [Action::Signal(10), taken(1)]);
+    assert_eq!(shepherd.apply(1, said(1)), [taken(1)]);
+    assert_eq!(shepherd.apply(1, said(2)), [Action::Signal(10), taken(2)]);
+    // psched's are not counted.
+    assert_eq!(shepherd.apply(2, said(0)), [Action::Signal(10)]);
+    shepherd.apply(3, Happening::Disconnected);
+    shepherd.apply(3, Happening::Connected);
+    assert_eq!(shepherd.apply(3, hello()), [taken(2)]);
 }
 
 #[test]
@@ -483,9 +547,17 @@ fn any_happening() -> impl Strategy<Value = Happening> {
             let kill_after = Duration::from_secs(s);
             Happening::Frame(ToShepherd::Terminate { cause, kill_after })
         }),
-        data.clone().prop_map(|data| Happening::Frame(ToShepherd::Stdin(data))),
+        (0..40u64, data.clone()).prop_map(|(offset, data)| {
+            Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data }))
+        }),
+        (0..3u64).prop_map(|number| {
+            Happening::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }))
+        }),
         any::<u64>().prop_map(|n| Happening::Frame(ToShepherd::OutputTaken(n))),
-        Just(Happening::Frame(ToShepherd::BarrierOut(vec![]))),
+        (0..3u64, 0..2u32, any::<bool>()).prop_map(|(generation, piece, last)| {
+            let out = BarrierOut { generation, piece, last, entries: vec![] };
+            Happening::Frame(ToShepherd::BarrierOut(out))
+        }),
         rank.clone().prop_map(|rank| Happening::Stopped { rank }),
         rank.clone()
             .prop_map(|rank| { Happening::ExecFailed { rank, errno: 2, text: String::new() } }),
@@ -534,4 +606,148 @@ proptest! {
             prop_assert!(forks <= 1);
         }
     }
+}
+
+/// A PE that the kernel killed, with this resident set.
+fn killed(rank: u32, max_rss_kib: u64) -> Happening {
+    let usage = Usage { max_rss_kib, ..Usage::default() };
+    Happening::PeEnded { rank, end: PeEnd::Signal(9), usage }
+}
+
+/// The decisive end that is told among these.
+fn told(actions: &[Action]) -> Option<Decisive> {
+    actions.iter().find_map(|action| match action {
+        Action::Send(FromShepherd::Decisive(decisive)) => Some(decisive.clone()),
+        _ => None,
+    })
+}
+
+/// Four PEs on two nodes, 7 and 8, each with 4 GiB.
+fn limited() -> Shepherd {
+    let pes = |rank| LocalPe { rank, nid: Nid(7 + rank / 2), cpus: vec![] };
+    let pes = (0..4).map(pes).collect();
+    going(HostLaunch { pes, memory_per_pe: Some(4 << 30), ..launch(4) })
+}
+
+#[test]
+fn who_went_over_the_memory_is_told_when_all_have_died() {
+    let nid = Nid(8);
+    let mut shepherd = limited();
+    assert_eq!(shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true }), []);
+    assert_eq!(told(&shepherd.apply(5, killed(2, 1 << 20))), None);
+    assert_eq!(told(&shepherd.apply(6, killed(3, 3000))), None);
+    // What PE 3 had started is larger than itself.
+    shepherd.apply(7, Happening::OrphanKilled { rank: 3, max_rss_kib: 5 << 20 });
+    let actions = shepherd.apply(8, Happening::NodeReaped(nid));
+    let cause = Cause::OverMemory { nid, pes: 2, per_pe: 4 << 30, largest: Some((3, 5 << 30)) };
+    let text = "NID 8 went over 8G (2 PEs x 4G); largest: PE 3, 5G";
+    assert_eq!((cause.to_string().as_str(), cause.status()), (text, 137));
+    assert_eq!(told(&actions), Some(decisive(5, cause.clone())), "at the time of the first");
+    let line = format!("{text}; initiated application termination");
+    assert!(actions.contains(&Action::Notice { nid, text: line }), "{actions:?}");
+    // The others are ended in consequence.
+    assert!(actions.contains(&Action::Signal(15)), "{actions:?}");
+    for rank in [0, 1] {
+        assert_eq!(told(&shepherd.apply(9, ended(rank, PeEnd::Signal(15)))), None);
+    }
+    shepherd.apply(9, Happening::NoChildLeft);
+    let end = close(&mut shepherd, 9, 4).expect("all told");
+    assert_eq!(end.first, Some(decisive(5, cause)));
+    let counts: Vec<_> = end.ends.iter().map(|e| (e.end, e.count, e.consequence)).collect();
+    assert_eq!(counts, [(PeEnd::Signal(9), 2, false), (PeEnd::Signal(15), 2, true)]);
+}
+
+#[test]
+fn a_death_for_memory_is_not_kept_back_for_long() {
+    let nid = Nid(7);
+    let after = limits::GATHER.as_nanos() as u64 + 5;
+    let mut shepherd = limited();
+    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    let actions = shepherd.apply(5, killed(0, 1 << 20));
+    assert_eq!(actions.last(), Some(&Action::SetTimer(Some(after))));
+    // PE 1 waits in the kernel. PE 0's size is known.
+    let cause = |largest| Cause::OverMemory { nid, pes: 2, per_pe: 4 << 30, largest };
+    let first = Some(decisive(5, cause(Some((0, 1 << 30)))));
+    assert_eq!(told(&shepherd.apply(after, Happening::Tick)), first);
+
+    // Something else ends the application meanwhile: this came first.
+    let mut shepherd = limited();
+    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    shepherd.apply(5, killed(1, 0));
+    let cause_of_end = Cause::Kill { signal: 15, uid: 0 };
+    let kill_after = Duration::from_secs(5);
+    let terminate = ToShepherd::Terminate { cause: cause_of_end, kill_after };
+    let actions = shepherd.apply(6, Happening::Frame(terminate));
+    assert_eq!(told(&actions), Some(decisive(5, cause(None))));
+}
+
+#[test]
+fn other_deaths_by_kill_are_what_they_were() {
+    // The host's memory, not the group's.
+    let nid = Nid(7);
+    let mut shepherd = limited();
+    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: false });
+    shepherd.apply(5, killed(1, 4000));
+    let first = Some(decisive(5, Cause::HostMemory { rank: 1, nid }));
+    assert_eq!(told(&shepherd.apply(5, Happening::NodeReaped(nid))), first);
+    // Somebody's KILL, on a node on which the kernel has done nothing.
+    let mut shepherd = limited();
+    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    let first = Some(decisive(6, Cause::PeSignal { rank: 2, nid: Nid(8), signal: 9 }));
+    assert_eq!(told(&shepherd.apply(6, ended(2, PeEnd::Signal(9)))), first);
+}
+
+#[test]
+fn a_node_full_of_processes_is_told_once() {
+    let mut shepherd = going(HostLaunch { pids_max: Some(40), ..launch(2) });
+    let text = "NID 8 has as many processes and threads as the application may have there (40, \
+                variable pids_max): a fork failed";
+    let notice = Action::Notice { nid: Nid(8), text: text.into() };
+    assert_eq!(shepherd.apply(5, Happening::ProcessLimit { nid: Nid(8) }), [notice]);
+    assert_eq!(shepherd.apply(6, Happening::ProcessLimit { nid: Nid(8) }), []);
+}
+
+#[test]
+fn what_outlives_its_kill_is_named_and_killed_less_often() {
+    const MS: u64 = 1_000_000;
+    let mut shepherd = going(launch(2));
+    let kill = ToShepherd::Terminate {
+        cause: Cause::Kill { signal: 9, uid: 0 },
+        kill_after: Duration::ZERO,
+    };
+    let actions = shepherd.apply(0, Happening::Frame(kill));
+    assert!(actions.contains(&Action::KillEverything));
+    let (mut kills, mut named) = (0, Vec::new());
+    for ms in 1..20_000 {
+        for action in shepherd.apply(ms * MS, Happening::Tick) {
+            match action {
+                Action::KillEverything => kills += 1,
+                Action::NameLeft => named.push(ms),
+                _ => {}
+            }
+        }
+    }
+    assert!((5..15).contains(&kills), "{kills}");
+    assert_eq!(named, [1_000, 6_000, 11_000, 16_000]);
+    let left = |pid: i32| Left { pid, nid: Nid(8), text: format!("pid {pid} waits") };
+    let notice = |pid: i32| Action::Notice { nid: Nid(8), text: format!("pid {pid} waits") };
+    let stuck = |pids: &[i32]| {
+        let texts = pids.iter().map(|pid| format!("pid {pid} waits")).collect();
+        Action::Send(FromShepherd::Stuck(texts))
+    };
+    let now = 20_000 * MS;
+    let actions = shepherd.apply(now, Happening::LeftNamed(vec![left(7)]));
+    assert_eq!(actions, [stuck(&[7]), notice(7)]);
+    // Nothing new; one more; each is told once, and apinit knows all.
+    assert_eq!(shepherd.apply(now, Happening::LeftNamed(vec![left(7)])), []);
+    let actions = shepherd.apply(now, Happening::LeftNamed(vec![left(7), left(9)]));
+    assert_eq!(actions, [stuck(&[7, 9]), notice(9)]);
+    shepherd.apply(now, Happening::Disconnected);
+    shepherd.apply(now, Happening::Connected);
+    assert!(shepherd.apply(now, hello()).contains(&stuck(&[7, 9])), "said again");
+    // At last.
+    let actions = shepherd.apply(now, Happening::NoChildLeft);
+    assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
+    let actions = shepherd.apply(now + 60_000 * MS, Happening::Tick);
+    assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
 }

@@ -1,5 +1,6 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
+use super::stuck::Left;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
@@ -21,8 +22,25 @@ pub enum Happening {
     ExecFailed { rank: u32, errno: i32, text: String },
     /// A PE has been reaped. Everything that it said over PMI has been reported before.
     PeEnded { rank: u32, end: PeEnd, usage: Usage },
+    /// The kernel has killed processes of this node for want of memory. Reported before the first
+    /// of the PEs that died of it.
+    MemoryKill {
+        /// On which node.
+        nid: Nid,
+        /// Its group was over its own limit; else it was the host's memory that ran out.
+        over_limit: bool,
+    },
+    /// A process that this PE has left, by making its session, was killed and had this resident set.
+    OrphanKilled { rank: u32, max_rss_kib: u64 },
+    /// All PEs of this node, and what they have left, have been reaped; after a
+    /// [`Happening::MemoryKill`].
+    NodeReaped(Nid),
+    /// A fork failed, as this node has all the processes that it may have.
+    ProcessLimit { nid: Nid },
     /// There is no child, and PEs have been forked.
     NoChildLeft,
+    /// Answer to [`Action::NameLeft`]: what descends from the shepherd and lives.
+    LeftNamed(Vec<Left>),
     /// So many processes were alive when [`Action::SignalLeft`] was done.
     LeftFound(u32),
     /// Bytes on a PE's PMI connection.
@@ -55,6 +73,9 @@ pub enum Action {
     SignalLeft(i32),
     /// KILL every process that descends from the shepherd.
     KillEverything,
+    /// Say which processes descend from the shepherd and live; answered by
+    /// [`Happening::LeftNamed`].
+    NameLeft,
     /// Tell apinit.
     Send(FromShepherd),
     /// Tell apinit, as a [`FromShepherd::Notice`]: `[NID 00002] DATE Apid 12: text`, the date being

@@ -37,6 +37,26 @@ pub enum Kind {
     Duration,
     /// A whole number.
     Count,
+    /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
+    Isolation,
+}
+
+/// Whether an application has IPC and a /dev/shm of its own on each host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Wherever that is possible: for an ordinary user's apinit by a user namespace.
+    #[default]
+    Auto,
+    /// Only where apinit is root's, and so no user namespace is needed.
+    Root,
+    /// Never.
+    Off,
+}
+
+impl Isolation {
+    /// All of them, with their names.
+    pub const ALL: [(Isolation, &str); 3] =
+        [(Isolation::Auto, "auto"), (Isolation::Root, "root"), (Isolation::Off, "off")];
 }
 
 impl Kind {
@@ -45,6 +65,7 @@ impl Kind {
         match self {
             Kind::Duration => "duration",
             Kind::Count => "count",
+            Kind::Isolation => "word",
         }
     }
 
@@ -53,6 +74,7 @@ impl Kind {
         match self {
             Kind::Duration => format_duration(Duration::from_nanos(value)),
             Kind::Count => value.to_string(),
+            Kind::Isolation => isolation(value).1.to_owned(),
         }
     }
 
@@ -60,8 +82,18 @@ impl Kind {
         match self {
             Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
             Kind::Count => text.trim().parse().ok(),
+            Kind::Isolation => {
+                let place = Isolation::ALL.iter().position(|(_, name)| *name == text.trim())?;
+                u64::try_from(place).ok()
+            }
         }
     }
+}
+
+/// The isolation of this number; beyond them the last.
+fn isolation(value: u64) -> (Isolation, &'static str) {
+    let last = Isolation::ALL.len() - 1;
+    Isolation::ALL[usize::try_from(value).unwrap_or(last).min(last)]
 }
 
 /// One row of the table.
@@ -84,7 +116,12 @@ pub struct Definition {
 impl Definition {
     /// Its range as people write it: `0s to 1h`.
     pub fn range(&self) -> String {
-        format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
+        match self.kind {
+            Kind::Duration | Kind::Count => {
+                format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
+            }
+            Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
+        }
     }
 
     /// Its default as people write it.
@@ -101,6 +138,9 @@ macro_rules! value_type {
     (Count) => {
         u64
     };
+    (Isolation) => {
+        Isolation
+    };
 }
 
 /// The Rust value of a kind.
@@ -110,6 +150,9 @@ macro_rules! typed {
     };
     (Count, $value:expr) => {
         $value
+    };
+    (Isolation, $value:expr) => {
+        isolation($value).0
     };
 }
 
@@ -155,10 +198,14 @@ variables! {
         "time between TERM and KILL for an application whose aprun has died";
     history_max: Count, 0 => 10_000_000, default 10_000,
         "ended applications of which a record is kept";
+    isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
+        "whether an application has IPC and a /dev/shm of its own on each host";
     kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
         "time between TERM and KILL when an application is ended";
     passed_over_max: Count, 1 => 1_000_000, default 50,
         "how many later postings may start past a waiting one before nodes are kept for it";
+    pids_max: Count, 16 => 4_194_304, default 16_384,
+        "processes and threads that an application may have on each node";
     postings_max: Count, 1 => 10_000_000, default 100_000,
         "postings that wait at once";
     postings_user_max: Count, 1 => 10_000_000, default 10_000,
@@ -239,6 +286,7 @@ impl VariableError {
                 let such = match row.kind {
                     Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
                     Kind::Count => "a whole number",
+                    Kind::Isolation => "a word",
                 };
                 format!("give {such}, {}", row.range())
             }
@@ -382,6 +430,7 @@ mod tests {
                 "0",
                 "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
             ),
+            ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
             (
                 "pased_over_mx",
                 "1",
@@ -391,8 +440,8 @@ mod tests {
                 "colour",
                 "red",
                 "there is no variable colour; there are answer_time, apkill_grace, connections_max, \
-                 connections_user_max, front_kill_grace, history_max, kill_grace, passed_over_max, \
-                 postings_max, postings_user_max, ticket_time",
+                 connections_user_max, front_kill_grace, history_max, isolation, kill_grace, \
+                 passed_over_max, pids_max, postings_max, postings_user_max, ticket_time",
             ),
         ] {
             let mut variables = Variables::default();

@@ -118,6 +118,24 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
+/// Writes a size for people: exactly where that is short, else with a decimal: `8G`, `6.1G`, `512M`.
+///
+/// ```
+/// # use psched::variables::units::about;
+/// assert_eq!([about(8 << 30), about(6_549_825_126), about(1536 << 20)], ["8G", "6.1G", "1.5G"]);
+/// assert_eq!([about(999), about(1000 << 10), about((1 << 30) - 1)], ["999", "1000K", "1G"]);
+/// ```
+pub fn about(bytes: u64) -> String {
+    let tenths = |unit: u64| (u128::from(bytes) * 10 + u128::from(unit) / 2) / u128::from(unit);
+    // The smallest unit of which there are, when rounded, fewer than the next one has.
+    let fits = |(_, unit): &&(&str, u64)| tenths(*unit) < 10 * 1024;
+    let (name, unit) = SIZES.iter().find(fits).unwrap_or(&SIZES[SIZES.len() - 1]);
+    match tenths(*unit) {
+        whole if whole % 10 == 0 => format!("{}{name}", whole / 10),
+        tenths => format!("{}.{}{name}", tenths / 10, tenths % 10),
+    }
+}
+
 /// A number with or without decimals, times a unit, rounded down; `None`: not a number. What is
 /// too large for the type is its largest value, which every caller has a bound below.
 fn decimal(number: &str, unit: u64) -> Option<u128> {

@@ -4,7 +4,7 @@ use psched::apteam::ending::{Cause, EndCount, HostEnd, PeEnd};
 use psched::apteam::launch::Launch;
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::{Owner, Shape};
-use psched::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
+use psched::apteam::talk::attach::{FromApinit, OutputTaken, StdinPiece, ToApinit};
 use psched::apteam::talk::node::{Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome};
 use psched::apteam::{Key, Ticket};
 use psched::machine::Nid;
@@ -126,6 +126,7 @@ impl Nodes for PlayedNodes {
             };
             let welcome = Welcome {
                 store_id: store,
+                next_apid: 1_000,
                 epoch: 1,
                 nodes: hello.nids.iter().enumerate().map(node).collect(),
                 kill_grace: Duration::from_secs(5),
@@ -233,6 +234,7 @@ impl Instance {
             host_id: format!("host{}", nids[0]),
         };
         PlaceCommand {
+            isolation: psched::variables::Isolation::Auto,
             key: key(name),
             owner: own_ids(),
             shape: Shape { width: nids.len() as u32 * per_node, depth: 1, per_node: None },
@@ -244,6 +246,9 @@ impl Instance {
             time_limit: None,
             kill_grace: Duration::from_secs(2),
             memory_per_pe: None,
+            pids_max: None,
+            request_id: [1; 16],
+            command: name.into(),
         }
     }
 }
@@ -537,8 +542,9 @@ async fn psched_goes_and_comes_back() {
     front.until_output("begun\n").await;
     instance.kill_psched(link).await;
     // Meanwhile the application goes on, and ends.
-    front.say(ToApinit::Stdin(b"words\n"[..].into())).await;
-    front.say(ToApinit::StdinEnd).await;
+    let data = b"words\n"[..].into();
+    front.say(ToApinit::Stdin(StdinPiece { offset: 0, data })).await;
+    front.say(ToApinit::StdinEnd(6)).await;
     front.until_done().await;
     assert_eq!(sorted(&front.output), ["", "begun", "begun", "words"]);
     instance.start_psched();
@@ -580,7 +586,7 @@ async fn apinit_is_killed_and_started_again() {
     );
     let had = front.had[&0];
     let taken = vec![OutputTaken { source: 0, offset: had }];
-    let resume = ToApinit::Resume { key, ticket: TICKET, taken, stdin_sent: 0 };
+    let resume = ToApinit::Resume { key, ticket: TICKET, taken };
     let mut front = Front::attach(&instance.apinit_socket(0), resume).await;
     front.had.insert(0, had);
     front.until_going().await;

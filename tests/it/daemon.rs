@@ -179,7 +179,8 @@ fn postings_survive_a_kill_and_numbers_are_never_used_twice() {
         // The same posting again, by a front end that did not hear the answer, is the same one.
         assert_eq!(accepted(&mut daemon.post(1, 2).await.expect("posted")).await, 1);
         assert_eq!(accepted(&mut daemon.post(3, 2).await.expect("posted")).await, 3);
-        let watch = daemon.client().await.watch(pb::WatchRequest { apid: 2 }).await;
+        let watch =
+            daemon.client().await.watch(pb::WatchRequest { apid: 2, ..Default::default() }).await;
         let event = watch.expect("there").into_inner().message().await.expect("a message");
         let Some(pb::application_event::Event::Ended(end)) = event.expect("an event").event else {
             panic!("not ended");
@@ -201,7 +202,8 @@ fn impossible_postings_and_unknown_applications_are_refused() {
         assert!(status.message().contains("ask for -n 4 or less"), "{}", status.message());
         let status = daemon.post(1, 0).await.expect_err("refused");
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
-        let watch = daemon.client().await.watch(pb::WatchRequest { apid: 77 }).await;
+        let watch =
+            daemon.client().await.watch(pb::WatchRequest { apid: 77, ..Default::default() }).await;
         assert_eq!(watch.expect_err("refused").code(), tonic::Code::NotFound);
         let now = pb::PostRequest { immediate: true, ..posting(4, 1) };
         let status = daemon.client().await.post(now).await.expect_err("no node is offered");

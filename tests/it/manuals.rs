@@ -67,7 +67,7 @@ fn check(page: &str, commands: &[&[&str]]) {
 
 #[test]
 fn psched_8() {
-    check("psched.8", &[&["psched"], &["psched", "start"]]);
+    check("psched.8", &[&["psched"], &["psched", "start"], &["psched", "torture"]]);
 }
 
 #[test]
@@ -93,6 +93,11 @@ fn apstat_1() {
 #[test]
 fn apkill_1() {
     check("apkill.1", &[&["apkill"]]);
+}
+
+#[test]
+fn psmgr_8() {
+    check("psmgr.8", &[&["psmgr"], &["psmgr", "adopt"], &["psmgr", "purge"]]);
 }
 
 /// mpirun is aprun; its page tells the one flag that is its own, and sends the reader to aprun(1).

@@ -1,6 +1,7 @@
 //! Ends of every kind.
 
 use super::*;
+use crate::apteam::ending::Usage;
 
 fn terminated(key: Key, cause: Cause, kill_after: Duration) -> Action {
     Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after })
@@ -20,7 +21,7 @@ fn psched_ends_it_and_only_a_sooner_kill_is_passed_on() {
     assert_eq!(act(&mut agent, 5 * S, terminate(9, 0)), [terminated(key, kill(9), secs(0))]);
     assert_eq!(
         act(&mut agent, 5 * S, Happening::Command(3, Command::Signal { key, signal: 10 })),
-        [Action::SendShepherd(key, ToShepherd::Signal(10))]
+        [Action::SendShepherd(key, ToShepherd::Signal(numbered(0, 10)))]
     );
 }
 
@@ -106,6 +107,56 @@ fn a_pe_decides_on_one_host() {
 }
 
 #[test]
+fn what_does_not_die_is_told() {
+    let (mut agent, key) = with_running();
+    let said = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+    let stuck =
+        |texts: &[&str]| Action::Report(Report::Stuck { key, nid: Nid(0), processes: said(texts) });
+    let from = |texts: &[&str]| from_shepherd(key, FromShepherd::Stuck(said(texts)));
+    assert_eq!(act(&mut agent, 3 * S, from(&["pid 7"])), [stuck(&["pid 7"])]);
+    assert_eq!(act(&mut agent, 3 * S, from(&["pid 7"])), []);
+    // psched keeps no record of it.
+    act(&mut agent, 4 * S, Happening::Unlinked);
+    let welcome = agent.welcome.clone().expect("it has one");
+    assert!(act(&mut agent, 4 * S, Happening::Linked(welcome)).contains(&stuck(&["pid 7"])));
+    // Its shepherd is lost: the groups tell, and here is nobody else to tell the front end.
+    let text = "killed".into();
+    act(&mut agent, 5 * S, Happening::ShepherdLost { key, text });
+    let left = |texts: &[&str]| Happening::GroupsStuck { key, processes: 1, named: said(texts) };
+    let again = [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)];
+    assert_eq!(act(&mut agent, 6 * S, left(&["pid 7"])), again);
+    let actions = act(&mut agent, 7 * S, left(&["pid 7", "pid 8"]));
+    let line = to_front(FromApinit::Notice("Apid 12: pid 8".into()));
+    assert_eq!(actions, [again.as_slice(), &[line, stuck(&["pid 7", "pid 8"])]].concat());
+    // It is over: nothing is stuck any more.
+    act(&mut agent, 8 * S, Happening::GroupsEmpty(key));
+    act(&mut agent, 8 * S, Happening::Unlinked);
+    let welcome = agent.welcome.clone().expect("it has one");
+    let actions = act(&mut agent, 9 * S, Happening::Linked(welcome));
+    assert!(!actions.contains(&stuck(&["pid 7", "pid 8"])), "{actions:?}");
+}
+
+#[test]
+fn the_groups_know_what_was_used() {
+    let seconds = Duration::from_secs;
+    for (utime, stime, known) in [(3, 2, (3, 2)), (1, 0, (2, 1))] {
+        let (mut agent, key) = with_running();
+        let usage =
+            Usage { utime: seconds(2), stime: seconds(1), max_rss_kib: 7, ..Usage::default() };
+        let ended = HostEnd { usage, ..end(key) };
+        let message = from_shepherd(key, FromShepherd::Ended(Box::new(ended)));
+        act(&mut agent, 2 * S, message);
+        let (utime, stime) = (seconds(utime), seconds(stime));
+        assert_eq!(act(&mut agent, 2 * S, Happening::GroupsUsed { key, utime, stime }), []);
+        let usage = Usage { utime: seconds(known.0), stime: seconds(known.1), ..usage };
+        assert_eq!(
+            act(&mut agent, 2 * S, Happening::GroupsEmpty(key))[0],
+            reported(HostEnd { usage, ..end(key) }, &[0, 1])
+        );
+    }
+}
+
+#[test]
 fn a_launch_fails() {
     let (mut agent, key) = with_launched();
     let cause = Cause::LaunchFailed { rank: 1, nid: Nid(0), errno: 2, text: "no such file".into() };
@@ -150,12 +201,23 @@ fn a_shepherd_cannot_be_made() {
 fn a_shepherd_is_lost() {
     let (mut agent, key) = with_running();
     let text = "killed by signal 9".to_string();
+    let said = "application 12: apshepherd on NID 0 was lost: killed by signal 9; what its PEs wrote \
+                last may be lost";
     assert_eq!(
         act(&mut agent, 5 * S, Happening::ShepherdLost { key, text: text.clone() }),
-        [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
+        [
+            to_front(FromApinit::Notice(said.into())),
+            Action::KillGroups { key, shepherd: true },
+            Action::CheckGroupsEmpty(key)
+        ]
     );
+    // A front end that was away then is told when it comes back.
+    let back = Conn(2);
+    go_through(&mut agent, 5 * S, [Happening::AttachClosed(FRONT), opened(back, OWNER)]);
+    let actions = act(&mut agent, 5 * S, resume(back, key, &[]));
+    assert!(actions.contains(&Action::SendFront(back, FromApinit::Notice(said.into()))));
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 2 }),
+        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 2, named: vec![] }),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
     let cause = Cause::ShepherdLost { nid: Nid(0), text };
@@ -167,11 +229,11 @@ fn a_shepherd_is_lost() {
     };
     assert_eq!(
         act(&mut agent, 6 * S, Happening::GroupsEmpty(key)),
-        [reported(lost, &[0, 1]), to_front(FromApinit::Done)]
+        [reported(lost, &[0, 1]), Action::SendFront(back, FromApinit::Done)]
     );
     assert_eq!(
         act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::CloseFront(FRONT), Action::Remove(key)]
+        [Action::CloseFront(back), Action::Remove(key)]
     );
 }
 
@@ -188,7 +250,7 @@ fn processes_that_hide_are_found_in_the_groups() {
     let (mut agent, key) = with_running();
     go_through(&mut agent, 5 * S, [ended(key)]);
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 3 }),
+        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 3, named: vec![] }),
         [Action::KillGroups { key, shepherd: false }, Action::CheckGroupsEmpty(key)]
     );
     assert_eq!(
@@ -205,14 +267,13 @@ fn a_front_end_that_stays_away_does_not_keep_the_record_for_ever() {
         5 * S,
         [Happening::AttachClosed(FRONT), ended(key), Happening::GroupsEmpty(key)],
     );
-    assert_eq!(
-        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::SendShepherd(key, ToShepherd::Release)]
-    );
+    // The shepherd stays: an apinit that is killed now finds its hello, and knows the end.
+    assert_eq!(act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(agent.next_timer(), Some(35 * S));
+    let release = Action::SendShepherd(key, ToShepherd::Release);
     assert_eq!(
         act(&mut agent, 35 * S, Happening::Tick),
-        [Action::CloseFront(FRONT), Action::Remove(key)]
+        [Action::CloseFront(FRONT), release, Action::Remove(key)]
     );
 }
 
@@ -236,4 +297,27 @@ fn a_front_end_that_comes_back_after_the_end_is_told_that_it_is_over() {
             Action::SendFront(back, FromApinit::Done),
         ]
     );
+}
+
+#[test]
+fn an_end_is_stamped_with_the_clock_of_psched() {
+    let mut agent = apinit(&[0, 1]);
+    let key = key(12, 1);
+    // Another host's, which has been up for longer.
+    let theirs = Welcome { mono_ns: 1_000 * S, boot_id: "theirs".into(), ..welcome() };
+    go_through(
+        &mut agent,
+        10 * S,
+        [
+            Happening::Linked(theirs),
+            placed(place(key, &[&[0, 1]])),
+            Happening::SpawnFailed { key, text: "no".into() },
+        ],
+    );
+    let again = act(&mut agent, 12 * S, Happening::Tick);
+    let at = again.iter().find_map(|a| match a {
+        Action::Report(Report::Ended(end)) => end.first.as_ref().map(|d| d.at_ns),
+        _ => None,
+    });
+    assert_eq!(at, Some(1_000 * S), "{again:?}");
 }

@@ -35,6 +35,8 @@ fn a_whole_life() {
                     stdin: true,
                     kill_grace: GRACE,
                     marker: "01234567.12.1".into(),
+                    memory_per_pe: None,
+                    pids_max: None,
                 }))
             ),
         ]
@@ -96,7 +98,7 @@ fn a_launch_waits_for_its_placement() {
     let key = key(12, 1);
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), []);
-    let signal = Happening::AttachMessage(FRONT, ToApinit::Signal(10));
+    let signal = Happening::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
     assert_eq!(act(&mut agent, 0, signal), []);
     let actions = act(&mut agent, 9 * S, placed(place(key, &[&[0, 1]])));
     assert!(actions.contains(&to_front(FromApinit::Accepted)), "{actions:?}");
@@ -154,7 +156,11 @@ fn who_may_launch() {
     let chatter = Conn(8);
     go_through(&mut agent, 60 * S, [opened(chatter, OWNER)]);
     assert_eq!(
-        act(&mut agent, 60 * S, Happening::AttachMessage(chatter, ToApinit::Signal(2))),
+        act(
+            &mut agent,
+            60 * S,
+            Happening::AttachMessage(chatter, ToApinit::Signal(numbered(1, 2)))
+        ),
         refused(chatter, "the first message of a stream is a launch or a resumption")
     );
     assert_eq!(agent.held(), (1, 0));
@@ -180,7 +186,10 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     go_through(
         &mut agent,
         3 * S,
-        [from_shepherd(key, FromShepherd::StdinCredit(99)), Happening::AttachClosed(FRONT)],
+        [
+            from_shepherd(key, FromShepherd::StdinCredit(credit(99, 0))),
+            Happening::AttachClosed(FRONT),
+        ],
     );
     let third = FromShepherd::Output(output(8, "three\n"));
     assert_eq!(act(&mut agent, 4 * S, from_shepherd(key, third.clone())), []);
@@ -197,19 +206,19 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
             Action::SendShepherd(key, ToShepherd::OutputTaken(4)),
             say(FromApinit::Accepted),
             say(FromApinit::Going),
-            say(FromApinit::StdinCredit(99)),
+            say(FromApinit::StdinCredit(credit(99, 0))),
             say(FromApinit::Output(output(4, "two\n"))),
             say(FromApinit::Output(output(8, "three\n"))),
         ]
     );
-    let stdin = ToApinit::Stdin(Bytes::from_static(b"in"));
+    let stdin = ToApinit::Stdin(piece(0, "in"));
     assert_eq!(
         act(&mut agent, 400 * S, Happening::AttachMessage(back, stdin)),
-        [Action::SendShepherd(key, ToShepherd::Stdin(Bytes::from_static(b"in")))]
+        [Action::SendShepherd(key, ToShepherd::Stdin(piece(0, "in")))]
     );
     assert_eq!(
-        act(&mut agent, 400 * S, Happening::AttachMessage(back, ToApinit::Signal(10))),
-        [Action::SendShepherd(key, ToShepherd::Signal(10))]
+        act(&mut agent, 400 * S, Happening::AttachMessage(back, ToApinit::Signal(numbered(1, 10)))),
+        [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10)))]
     );
 }
 
@@ -295,8 +304,10 @@ fn a_processor_is_not_given_twice() {
 
 #[test]
 fn a_former_life_is_taken_up() {
-    let mut agent =
-        Agent::new(Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0, 1] }, Some(welcome()));
+    let mut agent = Agent::new(
+        Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0, 1], boot_id: "boot".into() },
+        Some(welcome()),
+    );
     let key = key(12, 1);
     let hello = Hello { key, launched: true, going: true, output_taken: 100, ..Hello::default() };
     let mut place = place(key, &[&[0, 1]]);
@@ -380,16 +391,17 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
 #[test]
 fn stdin_beyond_its_credit_is_not_kept() {
     let (mut agent, key) = with_running();
-    let stdin = |text: &'static str| {
-        Happening::AttachMessage(FRONT, ToApinit::Stdin(Bytes::from_static(text.as_bytes())))
-    };
-    go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(4))]);
+    let stdin =
+        |offset, text| Happening::AttachMessage(FRONT, ToApinit::Stdin(piece(offset, text)));
+    go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(credit(4, 0)))]);
     assert_eq!(
-        act(&mut agent, 3 * S, stdin("four")),
-        [Action::SendShepherd(key, ToShepherd::Stdin(Bytes::from_static(b"four")))]
+        act(&mut agent, 3 * S, stdin(0, "four")),
+        [Action::SendShepherd(key, ToShepherd::Stdin(piece(0, "four")))]
     );
+    // Said again: the shepherd has it.
+    assert_eq!(act(&mut agent, 3 * S, stdin(0, "four")), []);
     assert_eq!(
-        act(&mut agent, 3 * S, stdin("!")),
+        act(&mut agent, 3 * S, stdin(4, "!")),
         refused(FRONT, "more stdin than there was credit for")
     );
     assert_eq!(agent.next_timer(), Some(13 * S));

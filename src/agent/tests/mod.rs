@@ -1,7 +1,9 @@
 //! The agent by examples, with the exact actions of each step; and thrown at with random
 //! happenings in [`random`].
 
+mod deaths;
 mod ends;
+mod foreign;
 mod lives;
 mod psched;
 mod random;
@@ -12,8 +14,9 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
-use crate::apteam::talk::attach::{Output, OutputTaken};
+use crate::apteam::talk::attach::{NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece};
 use crate::apteam::{Apid, Incarnation, Ticket};
+use crate::variables::Isolation;
 use bytes::Bytes;
 
 const S: u64 = 1_000_000_000;
@@ -41,13 +44,15 @@ fn welcome() -> Welcome {
         kill_grace: GRACE,
         mono_ns: 0,
         boot_id: "boot".into(),
+        next_apid: 100,
+        starts: vec![(2, "two".into()), (3, "three".into())],
     }
 }
 
 /// An apinit of these nodes, run by root.
 fn apinit(nids: &[u32]) -> Agent {
     let nids = nids.iter().map(|n| Nid(*n)).collect();
-    Agent::new(Me { nids, uid: 0, cpus: vec![0, 1, 2, 3] }, None)
+    Agent::new(Me { nids, uid: 0, cpus: vec![0, 1, 2, 3], boot_id: "boot".into() }, None)
 }
 
 fn linked(nids: &[u32]) -> Agent {
@@ -77,6 +82,10 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         time_limit: None,
         kill_grace: GRACE,
         memory_per_pe: None,
+        pids_max: None,
+        isolation: Isolation::Auto,
+        request_id: [key.apid.0 as u8; 16],
+        command: "a.out".into(),
     }
 }
 
@@ -96,11 +105,23 @@ fn resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Happening {
     let taken =
         taken.iter().map(|(source, offset)| OutputTaken { source: *source, offset: *offset });
     let taken = taken.collect();
-    Happening::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken, stdin_sent: 0 })
+    Happening::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken })
 }
 
 fn opened(conn: Conn, uid: u32) -> Happening {
     Happening::AttachOpened { conn, uid, trusted: uid == 0, watched: true }
+}
+
+fn numbered(number: u64, signal: i32) -> NumberedSignal {
+    NumberedSignal { number, signal }
+}
+
+fn piece(offset: u64, text: &'static str) -> StdinPiece {
+    StdinPiece { offset, data: Bytes::from_static(text.as_bytes()) }
+}
+
+fn credit(credit: u64, received: u64) -> StdinCredit {
+    StdinCredit { credit, received }
 }
 
 fn output(offset: u64, text: &'static str) -> Output {

@@ -85,24 +85,6 @@ fn discarded() {
 }
 
 #[test]
-fn another_store_or_an_older_copy_is_not_obeyed() {
-    let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Unlinked);
-    let other = Welcome { store_id: "ffff".into(), ..welcome() };
-    let older = Welcome { epoch: 2, ..welcome() };
-    for foreign in [other, older] {
-        let actions = act(&mut agent, 3 * S, Happening::Linked(foreign));
-        assert!(matches!(actions[..], [Action::RefuseLink(_)]), "{actions:?}");
-    }
-    // What happens meanwhile is told to no one.
-    go_through(&mut agent, 4 * S, [ended(key)]);
-    assert_eq!(act(&mut agent, 4 * S, Happening::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
-    let newer = Welcome { epoch: 4, ..welcome() };
-    let actions = act(&mut agent, 5 * S, Happening::Linked(newer));
-    assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
-}
-
-#[test]
 fn placements_that_cannot_be() {
     let ends_with = |agent: &mut Agent, place: PlaceCommand, needle: &str| {
         let actions = act(agent, 0, placed(place));
@@ -118,7 +100,7 @@ fn placements_that_cannot_be() {
     let mut odd = place(key(2, 1), &[&[0]]);
     odd.shape.width = 7;
     ends_with(&mut agent, odd, "does not fit this apinit's nodes");
-    let me = Me { nids: [Nid(0)].into(), uid: 77, cpus: vec![0] };
+    let me = Me { nids: [Nid(0)].into(), uid: 77, cpus: vec![0], boot_id: "boot".into() };
     let mut ordinary = Agent::new(me, None);
     ordinary.apply(0, Happening::Linked(welcome()));
     let needle = "apinit runs as user 77 and can't run an application of user 1000";
@@ -140,7 +122,7 @@ fn unknown_names_have_no_effect() {
         Happening::PeerMessage(key, 1, FromApinit::Ready),
         Happening::PeerLost { key, index: 1, text: String::new() },
         Happening::GroupsEmpty(key),
-        Happening::GroupsStuck { key, processes: 1 },
+        Happening::GroupsStuck { key, processes: 1, named: vec![] },
         Happening::AttachMessage(Conn(3), ToApinit::Go),
         Happening::AttachClosed(Conn(3)),
         Happening::FrontDied(Conn(3)),

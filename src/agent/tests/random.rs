@@ -1,7 +1,8 @@
 //! Anything may happen in any order: what must hold whatever comes.
 
 use super::*;
-use crate::apteam::talk::shepherd::OUTPUT_WINDOW;
+use crate::apteam::talk::attach::{BarrierIn, BarrierOut};
+use crate::apteam::talk::shepherd::{OUTPUT_WINDOW, STDIN_WINDOW};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -54,6 +55,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         }),
         2 => any_key().prop_map(Command::AcknowledgeEnd),
         1 => any_key().prop_map(Command::Discard),
+        1 => Just(Command::Adopt),
+        1 => Just(Command::Purge { uid: 0 }),
     ]
 }
 
@@ -63,15 +66,22 @@ fn any_to_apinit() -> impl Strategy<Value = ToApinit> {
     prop_oneof![
         5 => any_key().prop_map(launch),
         2 => (any_key(), (0..2u32, 0..20u64).prop_map(taken)).prop_map(|(key, taken)| {
-            ToApinit::Resume { key, ticket: TICKET, taken: vec![taken], stdin_sent: 0 }
+            ToApinit::Resume { key, ticket: TICKET, taken: vec![taken] }
         }),
         1 => (0..3u32, 0..20u64).prop_map(move |t| ToApinit::OutputTaken(taken(t))),
         1 => Just(ToApinit::Go),
-        1 => Just(ToApinit::BarrierOut(vec![])),
-        1 => Just(ToApinit::Signal(2)),
-        1 => Just(ToApinit::Stdin(Bytes::from_static(b"in"))),
+        1 => (1..4u64, 0..2u32, any::<bool>()).prop_map(|(generation, piece, last)| {
+            ToApinit::BarrierOut(BarrierOut { generation, piece, last, entries: vec![] })
+        }),
+        1 => (0..4u64).prop_map(|number| ToApinit::Signal(numbered(number, 2))),
+        1 => (0..8u64).prop_map(|offset| ToApinit::Stdin(piece(offset, "in"))),
+        1 => (0..8u64).prop_map(ToApinit::StdinEnd),
         1 => any_cause().prop_map(|cause| ToApinit::Terminate { cause, kill_after: GRACE }),
     ]
+}
+
+fn any_arrival() -> impl Strategy<Value = BarrierIn> {
+    (1..4u64).prop_map(|generation| BarrierIn { generation, entries: vec![] })
 }
 
 fn any_from_shepherd() -> impl Strategy<Value = FromShepherd> {
@@ -81,8 +91,9 @@ fn any_from_shepherd() -> impl Strategy<Value = FromShepherd> {
         2 => (0..4u64).prop_map(|n| FromShepherd::Output(output(n * 4, "four"))),
         1 => decisive().prop_map(FromShepherd::Failed),
         1 => decisive().prop_map(FromShepherd::Decisive),
-        1 => Just(FromShepherd::BarrierIn(vec![])),
-        1 => Just(FromShepherd::StdinCredit(5)),
+        1 => any_arrival().prop_map(FromShepherd::BarrierIn),
+        1 => (0..8u64).prop_map(|received| FromShepherd::StdinCredit(credit(5, received))),
+        1 => (0..4u64).prop_map(FromShepherd::SignalsTaken),
         3 => any_key().prop_map(|key| FromShepherd::Ended(Box::new(end(key)))),
     ]
 }
@@ -91,7 +102,9 @@ fn any_from_apinit() -> impl Strategy<Value = FromApinit> {
     prop_oneof![
         3 => Just(FromApinit::Accepted),
         3 => Just(FromApinit::Ready),
-        1 => Just(FromApinit::BarrierIn(vec![])),
+        1 => any_arrival().prop_map(FromApinit::BarrierIn),
+        1 => Just(FromApinit::Going),
+        1 => (0..4u64).prop_map(FromApinit::SignalsTaken),
         1 => Just(FromApinit::Done),
         1 => Just(FromApinit::Refused { text: String::new(), cause: None }),
         1 => (0..4u64).prop_map(|n| FromApinit::Output(output(n * 4, "four"))),
@@ -106,6 +119,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Happening::Linked(welcome())),
         1 => Just(Happening::Unlinked),
         1 => Just(Happening::Linked(Welcome { epoch: 1, ..welcome() })),
+        1 => Just(Happening::Linked(Welcome { store_id: "ffff".into(), ..welcome() })),
         8 => (1..99u64, any_command()).prop_map(|(seq, c)| Happening::Command(seq, c)),
         6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
             Happening::AttachOpened { conn, uid, trusted: uid == 0, watched }
@@ -123,7 +137,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             key, index, text: String::new()
         }),
         6 => any_key().prop_map(Happening::GroupsEmpty),
-        1 => any_key().prop_map(|key| Happening::GroupsStuck { key, processes: 1 }),
+        1 => any_key().prop_map(|key| Happening::GroupsStuck { key, processes: 1, named: vec![] }),
         1 => any_place().prop_map(|place| {
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
             Happening::Found(Box::new(Found {
@@ -154,6 +168,9 @@ struct Onlooker {
     seen: BTreeMap<Key, Seen>,
     open: BTreeMap<Conn, ()>,
     linked: bool,
+    /// The node does not obey the psched that it is linked to, and is being purged for it.
+    foreign: bool,
+    purging: bool,
 }
 
 fn of_place(place: &PlaceCommand) -> Seen {
@@ -165,7 +182,10 @@ fn of_place(place: &PlaceCommand) -> Seen {
 impl Onlooker {
     fn happens(&mut self, happening: &Happening) {
         match happening {
-            Happening::Unlinked => self.linked = false,
+            Happening::Unlinked => {
+                (self.linked, self.foreign, self.purging) = (false, false, false)
+            }
+            Happening::Command(_, Command::Purge { .. }) if self.foreign => self.purging = true,
             Happening::AttachOpened { conn, .. } => {
                 self.open.insert(*conn, ());
             }
@@ -239,13 +259,19 @@ impl Onlooker {
                 self.open.remove(conn);
             }
             Action::Report(report) => {
-                assert!(self.linked, "{report:?} to nobody");
+                assert!(self.linked || self.purging, "{report:?} to nobody");
                 if let Report::Ended(end) = report {
                     assert!(!self.seen[&end.key].acknowledged, "{} again", end.key);
                 }
             }
-            Action::Remember(_) => self.linked = true,
-            Action::RefuseLink(_) => self.linked = false,
+            Action::Remember(_) => {
+                (self.linked, self.foreign, self.purging) = (true, false, false);
+            }
+            Action::Foreign(foreign) => {
+                (self.linked, self.foreign, self.purging) = (false, true, false);
+                let held = foreign.applications.iter().map(|a| a.place.key);
+                held.for_each(|key| assert!(self.seen.contains_key(&key), "{key} is not here"));
+            }
             Action::Remove(key) => {
                 self.seen.remove(key);
             }
@@ -295,8 +321,21 @@ proptest! {
                 Happening::Command(_, Command::AcknowledgeEnd(key)) => Some(*key),
                 _ => None,
             };
-            let ended = acknowledged.is_some_and(|k| agent.apps.get(&k).is_some_and(App::empty));
+            let ended = acknowledged.is_some_and(|k| agent.apps.get(&k).is_some_and(App::empty))
+                && (!onlooker.foreign || onlooker.purging);
+            let ignored = onlooker.foreign && !onlooker.purging
+                && matches!(&happening, Happening::Command(_, c)
+                    if !matches!(c, Command::Adopt | Command::Purge { .. }));
+            let adopts = onlooker.foreign && !onlooker.purging
+                && matches!(happening, Happening::Command(_, Command::Adopt));
             for action in agent.apply(now, happening) {
+                if !matches!(action, Action::SetTimer(_)) {
+                    prop_assert!(!ignored, "{:?} by the word of a stranger", action);
+                    let told = matches!(
+                        action, Action::Remember(_) | Action::Inventory { .. } | Action::Report(_)
+                    );
+                    prop_assert!(!adopts || told, "{:?} by an adoption", action);
+                }
                 onlooker.does(&action);
                 if let Action::SetTimer(at) = action {
                     timer = at;
@@ -308,6 +347,9 @@ proptest! {
             prop_assert!(agent.apps.len() <= 6 && agent.attached.len() <= 5);
             for app in agent.apps.values() {
                 prop_assert!(app.output.end - app.output.taken <= 2 * OUTPUT_WINDOW);
+                prop_assert!(app.stdin_passed <= app.stdin_limit);
+                prop_assert!(app.stdin_limit <= STDIN_WINDOW);
+                prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 64);
             }
         }
         // A timer that is due is used up by its tick: the shell can't spin.

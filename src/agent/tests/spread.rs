@@ -1,7 +1,7 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
-use crate::apteam::talk::attach::PmiEntry;
+use crate::apteam::talk::attach::{BarrierIn, BarrierOut, PmiEntry};
 
 const HEADS: Conn = Conn(50);
 
@@ -10,6 +10,16 @@ fn entry(text: &'static str) -> PmiEntry {
         key: Bytes::from_static(text.as_bytes()),
         value: Bytes::from_static(text.as_bytes()),
     }
+}
+
+/// All PEs of a host are in the first barrier, and have put these.
+fn arrival(entries: Vec<PmiEntry>) -> BarrierIn {
+    BarrierIn { generation: 1, entries }
+}
+
+/// The leave of the first barrier, in one piece.
+fn leave(entries: Vec<PmiEntry>) -> BarrierOut {
+    BarrierOut { generation: 1, piece: 0, last: true, entries }
 }
 
 /// The head, `12.1` being on its nodes 0 and 1 and on node 2 of another, launched.
@@ -139,16 +149,19 @@ fn the_other_does_as_the_head_says() {
     );
     assert_eq!(act(&mut agent, S, from_head(ToApinit::Go)), []);
     assert_eq!(
-        act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(vec![entry("b")]))),
-        [to_head(FromApinit::BarrierIn(vec![entry("b")]))]
+        act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")])))),
+        [to_head(FromApinit::BarrierIn(arrival(vec![entry("b")])))]
     );
-    let merged = vec![entry("a"), entry("b")];
+    let merged = leave(vec![entry("a"), entry("b")]);
     assert_eq!(
         act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
         [Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone()))]
     );
-    // A second one is nobody's.
-    assert_eq!(act(&mut agent, S, from_head(ToApinit::BarrierOut(merged))), []);
+    // Said again: whether it counts is the shepherd's to know.
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        [Action::SendShepherd(key, ToShepherd::BarrierOut(merged))]
+    );
     let source = Output { source: 1, ..output(0, "x\n") };
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Output(output(0, "x\n")))),
@@ -178,18 +191,30 @@ fn the_other_does_as_the_head_says() {
 #[test]
 fn barriers_are_merged_at_the_head() {
     let (mut agent, key) = running_head();
-    let own = from_shepherd(key, FromShepherd::BarrierIn(vec![entry("a")]));
-    let peers = from_peer(key, FromApinit::BarrierIn(vec![entry("b")]));
-    let merged = vec![entry("a"), entry("b")];
+    let own = from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("a")])));
+    let peers = from_peer(key, FromApinit::BarrierIn(arrival(vec![entry("b")])));
+    let merged = leave(vec![entry("a"), entry("b")]);
     let out = [
         Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())),
         to_peer(key, ToApinit::BarrierOut(merged)),
     ];
     assert_eq!(act(&mut agent, 3 * S, own.clone()), []);
     assert_eq!(act(&mut agent, 3 * S, peers.clone()), out);
-    // And the other way round: nothing of the first one is left.
-    assert_eq!(act(&mut agent, 3 * S, peers), []);
-    assert_eq!(act(&mut agent, 3 * S, own), out);
+    // Who says again that he is in it has not heard of its end.
+    assert_eq!(act(&mut agent, 3 * S, peers), out[1..]);
+    assert_eq!(act(&mut agent, 3 * S, own), out[..1]);
+    // The next one, the other way round: nothing of the first is left.
+    let second = |text| BarrierIn { generation: 2, entries: vec![entry(text)] };
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::BarrierIn(second("d")))), []);
+    let out =
+        BarrierOut { generation: 2, piece: 0, last: true, entries: vec![entry("c"), entry("d")] };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::BarrierIn(second("c")))),
+        [
+            Action::SendShepherd(key, ToShepherd::BarrierOut(out.clone())),
+            to_peer(key, ToApinit::BarrierOut(out)),
+        ]
+    );
 }
 
 #[test]
@@ -215,9 +240,10 @@ fn one_hosts_end_is_everybodys() {
 #[test]
 fn signals_and_output_go_through_the_head() {
     let (mut agent, key) = running_head();
+    let usr1 = ToApinit::Signal(numbered(1, 10));
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(10))),
-        [Action::SendShepherd(key, ToShepherd::Signal(10)), to_peer(key, ToApinit::Signal(10))]
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, usr1.clone())),
+        [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10))), to_peer(key, usr1)]
     );
     let theirs = |offset, text| FromApinit::Output(Output { source: 1, ..output(offset, text) });
     assert_eq!(
@@ -236,7 +262,7 @@ fn signals_and_output_go_through_the_head() {
     go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
     let again = OutputTaken { source: 1, offset: 2 };
     let actions = act(&mut agent, 4 * S, resume(Conn(2), key, &[(1, 2)]));
-    let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again], stdin_sent: 0 };
+    let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again] };
     assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
     // It dies: the other host's output is taken for it.
     let actions = act(&mut agent, 5 * S, Happening::FrontDied(Conn(2)));
@@ -246,22 +272,44 @@ fn signals_and_output_go_through_the_head() {
 }
 
 #[test]
+fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
+    let (mut agent, key) = running_head();
+    act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(0, "ab"))));
+    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
+    // It may come back: this stays with the other host.
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(2, "cd")))), []);
+    let gone = act(&mut agent, 4 * S, Happening::FrontDied(FRONT));
+    let taken = vec![OutputTaken { source: 1, offset: 0 }];
+    let again = to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken });
+    assert!(gone.contains(&again), "{gone:?}");
+    let written = |offset| to_peer(key, ToApinit::OutputTaken(OutputTaken { source: 1, offset }));
+    // Also where something before it is missing, which was written in a former life of this head.
+    for (offset, text, end) in [(0, "ab", 2), (2, "cd", 4), (9, "ef", 11)] {
+        let more = from_peer(key, FromApinit::Output(output(offset, text)));
+        assert_eq!(act(&mut agent, 4 * S, more), [written(end)]);
+    }
+}
+
+#[test]
 fn done_is_said_when_all_are() {
     let (mut agent, key) = running_head();
     go_through(&mut agent, 3 * S, [ended(key)]);
     assert_eq!(act(&mut agent, 3 * S, Happening::GroupsEmpty(key)), [reported(end(key), &[0, 1])]);
-    // psched has this host's end on record; the others are not through yet.
+    // psched has this host's end on record; the others are not through yet. The shepherd stays: an
+    // apinit that is killed now finds its hello, and ends nobody else.
+    assert_eq!(act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::SendShepherd(key, ToShepherd::Release)]
-    );
-    assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(2))),
-        [to_peer(key, ToApinit::Signal(2))]
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
+        [to_peer(key, ToApinit::Signal(numbered(1, 2)))]
     );
     assert_eq!(
         act(&mut agent, 4 * S, from_peer(key, FromApinit::Done)),
-        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key)]
+        [
+            to_front(FromApinit::Done),
+            Action::SendShepherd(key, ToShepherd::Release),
+            Action::CloseFront(FRONT),
+            Action::Remove(key)
+        ]
     );
 }
 
@@ -292,7 +340,6 @@ fn another_host_is_reached_again_or_given_up() {
             key,
             ticket: TICKET,
             taken: vec![OutputTaken { source: 1, offset: 0 }],
-            stdin_sent: 0,
         };
         assert_eq!(
             act(&mut agent, n * S + S / 2, Happening::Tick),
@@ -320,7 +367,7 @@ fn the_head_comes_back_to_the_other() {
         S,
         [
             from_shepherd(key, FromShepherd::Ready),
-            from_shepherd(key, FromShepherd::BarrierIn(vec![entry("b")])),
+            from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")]))),
             Happening::AttachClosed(HEADS),
         ],
     );
@@ -336,7 +383,7 @@ fn the_head_comes_back_to_the_other() {
             Action::KeepFront(key, back),
             say(FromApinit::Accepted),
             say(FromApinit::Ready),
-            say(FromApinit::BarrierIn(vec![entry("b")])),
+            say(FromApinit::BarrierIn(arrival(vec![entry("b")]))),
         ]
     );
     // psched ends it here: the head hears of it.
@@ -349,4 +396,72 @@ fn the_head_comes_back_to_the_other() {
             Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: Duration::ZERO }),
         ]
     );
+}
+
+/// The head's apinit was killed, and is back before its former stream is seen to be closed.
+#[test]
+fn a_launch_that_is_repeated_is_taken_as_a_return() {
+    let (mut agent, key) = other();
+    let back = Conn(51);
+    go_through(&mut agent, S, [opened(back, 0)]);
+    let actions = act(&mut agent, S, launch(back, key));
+    assert!(actions.contains(&Action::SendFront(back, FromApinit::Accepted)), "{actions:?}");
+    let actions = act(&mut agent, S, from_shepherd(key, FromShepherd::Ready));
+    assert!(actions.contains(&Action::SendFront(back, FromApinit::Ready)), "{actions:?}");
+}
+
+/// The head's shepherd died while its apinit was dead, before all could go: those who wait for the
+/// go must hear of the end, and the head must not wait for them for ever.
+#[test]
+fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let place = place(key, &[&[0, 1], &[2]]);
+    let found = Found { place, going_ns: None, hello: None, front: Some(Conn(77)) };
+    act(&mut agent, 2 * S, Happening::Found(Box::new(found)));
+    let actions = act(&mut agent, 2 * S, Happening::Tick);
+    let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToApinit::Terminate { .. }));
+    assert!(actions.iter().any(is_terminate), "{actions:?}");
+    let refused = FromApinit::Refused { text: "it is not here".into(), cause: None };
+    go_through(
+        &mut agent,
+        3 * S,
+        [
+            from_peer(key, refused),
+            Happening::GroupsEmpty(key),
+            Happening::FrontDied(Conn(77)),
+            Happening::Command(2, Command::AcknowledgeEnd(key)),
+        ],
+    );
+    assert_eq!(agent.held(), (0, 0));
+}
+
+/// A host that is given up while the front end may still come back must not stop the clock of all.
+#[test]
+fn another_host_that_is_given_up_is_due_no_more() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
+    let lost = || Happening::PeerLost { key, index: 1, text: "gone".into() };
+    let mut timer = None;
+    let mut now = 3 * S;
+    let mut next = vec![lost()];
+    for _ in 0..400 {
+        let Some(happening) = next.pop() else {
+            let Some(at) = timer else { break };
+            assert!(at > now, "it is {now}, and the timer stands at {at}");
+            now = at;
+            next.push(Happening::Tick);
+            continue;
+        };
+        for action in agent.apply(now, happening) {
+            match action {
+                Action::SetTimer(at) => timer = at,
+                Action::OpenPeer { .. } => next.push(lost()),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((timer, agent.held().0), (None, 0), "everything is forgotten at {now}");
 }

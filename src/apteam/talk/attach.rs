@@ -5,6 +5,11 @@
 //!
 //! Output is numbered in bytes for each source and kept by the apshepherd until the front end says
 //! that it has written it: a window bounds what lies between, and a lost apinit loses nothing.
+//!
+//! What goes down is numbered for the same reason, and whoever sends it keeps it until the
+//! apshepherd is known to have it: stdin by bytes ([`StdinCredit`]), signals and barriers one by
+//! one. An apinit that dies with some of it in its hands is told it again, and what the apshepherd
+//! has had already it knows by the number.
 
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::launch::Launch;
@@ -31,27 +36,130 @@ pub struct PmiEntry {
     pub value: Bytes,
 }
 
+impl PmiEntry {
+    /// At least as many bytes as it takes in a message, and as good a measure of the memory.
+    pub fn cost(&self) -> usize {
+        self.key.len() + self.value.len() + PMI_ENTRY_COST
+    }
+}
+
+/// What an entry costs in a message beside its key and its value, in bytes, rounded up.
+pub const PMI_ENTRY_COST: usize = 16;
+
+/// The most of entries that goes in one piece of a [`BarrierOut`], in bytes of their cost.
+pub const BARRIER_PIECE_MAX: usize = 1024 * 1024;
+
+/// Bytes of stdin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StdinPiece {
+    /// Bytes of stdin before these.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+impl StdinPiece {
+    /// Bytes of stdin up to its end.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.data.len() as u64)
+    }
+}
+
+/// How much of stdin may be sent, and how much need not be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StdinCredit {
+    /// It may be sent up to so many bytes from the start.
+    pub credit: u64,
+    /// The apshepherd has it up to here.
+    pub received: u64,
+}
+
+/// A signal for all PEs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberedSignal {
+    /// Counted up from 1 by the front end, so that one that is said again is passed on once; 0: not
+    /// counted (psched's).
+    pub number: u64,
+    /// Which signal.
+    pub signal: i32,
+}
+
+/// All PEs of a host are in a PMI barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BarrierIn {
+    /// Which one, counted from 1.
+    pub generation: u64,
+    /// What they have put since the one before.
+    pub entries: Vec<PmiEntry>,
+}
+
+/// The PEs of all hosts are in a PMI barrier: what anyone has put since the one before, in pieces
+/// that fit in a frame. With the last piece they go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BarrierOut {
+    /// Which one.
+    pub generation: u64,
+    /// Counted from 0.
+    pub piece: u32,
+    /// There is no further piece.
+    pub last: bool,
+    /// The entries.
+    pub entries: Vec<PmiEntry>,
+}
+
+impl BarrierOut {
+    /// All pieces of one, in order: at least one, and each fits in a frame.
+    pub fn pieces(generation: u64, entries: Vec<PmiEntry>) -> Vec<BarrierOut> {
+        let mut pieces: Vec<BarrierOut> = Vec::new();
+        let mut room = 0;
+        for entry in entries {
+            let cost = entry.cost();
+            match pieces.last_mut() {
+                Some(piece) if cost <= room => piece.entries.push(entry),
+                _ => {
+                    let piece = pieces.len() as u32;
+                    pieces.push(BarrierOut {
+                        generation,
+                        piece,
+                        last: false,
+                        entries: vec![entry],
+                    });
+                    room = BARRIER_PIECE_MAX;
+                }
+            }
+            room = room.saturating_sub(cost);
+        }
+        match pieces.last_mut() {
+            Some(last) => last.last = true,
+            None => {
+                pieces.push(BarrierOut { generation, piece: 0, last: true, entries: Vec::new() })
+            }
+        }
+        pieces
+    }
+}
+
 /// Towards the apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToApinit {
     /// Begins the conversation: launch this.
     Launch { key: Key, ticket: Ticket, launch: Box<Launch> },
-    /// Begins it anew after a break: output up to here has been written, so much stdin was sent.
-    Resume { key: Key, ticket: Ticket, taken: Vec<OutputTaken>, stdin_sent: u64 },
+    /// Begins it anew after a break: output up to here has been written.
+    Resume { key: Key, ticket: Ticket, taken: Vec<OutputTaken> },
     /// For PE 0.
-    Stdin(Bytes),
-    /// No more for PE 0.
-    StdinEnd,
+    Stdin(StdinPiece),
+    /// No more for PE 0: so many bytes in all.
+    StdinEnd(u64),
     /// Written out.
     OutputTaken(OutputTaken),
     /// For all PEs.
-    Signal(i32),
+    Signal(NumberedSignal),
     /// End it.
     Terminate { cause: Cause, kill_after: Duration },
     /// (From the head.) Let the PEs go.
     Go,
-    /// (From the head.) The barrier is complete; these were put by anyone since the last one.
-    BarrierOut(Vec<PmiEntry>),
+    /// (From the head.) The barrier is complete.
+    BarrierOut(BarrierOut),
 }
 
 /// Output of one PE.
@@ -83,16 +191,18 @@ pub enum FromApinit {
     Going,
     /// Bytes that PEs wrote.
     Output(Output),
-    /// stdin may be sent up to so many bytes from the start.
-    StdinCredit(u64),
+    /// stdin may be sent so far.
+    StdinCredit(StdinCredit),
+    /// Signals up to this number have come to all PEs' apshepherds.
+    SignalsTaken(u64),
     /// A line for stderr.
     Notice(String),
     /// Nothing more comes.
     Done,
     /// (To the head.) Every PE here has been executed and stands still.
     Ready,
-    /// (To the head.) All PEs here are in the barrier; these were put since the last one.
-    BarrierIn(Vec<PmiEntry>),
+    /// (To the head.) All PEs here are in the barrier.
+    BarrierIn(BarrierIn),
     /// (To the head.) Something that ends the application or decides its status.
     Decisive(Decisive),
 }

@@ -5,6 +5,7 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Owner, Shape};
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
+use crate::variables::Isolation;
 use std::time::Duration;
 
 /// The version of this conversation.
@@ -33,6 +34,8 @@ pub struct Hello {
     pub cpus: Vec<u32>,
     /// Memory of the host in bytes.
     pub memory: u64,
+    /// Which limits it enforces: `memory`, `processes`.
+    pub limits: Vec<String>,
 }
 
 /// What a node is told about itself.
@@ -77,10 +80,21 @@ pub struct Welcome {
     pub mono_ns: u64,
     /// See `mono_ns`.
     pub boot_id: String,
+    /// The number of the next application: this psched has not given it, nor any higher one.
+    pub next_apid: u64,
+    /// The last starts on this store by epoch, this one too, each with its random id.
+    pub starts: Vec<(u64, String)>,
+}
+
+impl Welcome {
+    /// The id of that start, if it is known.
+    pub fn start(&self, epoch: u64) -> Option<&str> {
+        self.starts.iter().find(|(e, _)| *e == epoch).map(|(_, id)| id.as_str())
+    }
 }
 
 /// How far an application is on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Known from psched, not launched.
     Placed,
@@ -117,6 +131,38 @@ pub struct PlaceCommand {
     pub kill_grace: Duration,
     /// Bytes for each PE.
     pub memory_per_pe: Option<u64>,
+    /// Processes and threads that it may have on each node.
+    pub pids_max: Option<u64>,
+    /// Whether it has IPC and a /dev/shm of its own.
+    pub isolation: Isolation,
+    /// The random number of its posting, which no application of another store shares.
+    pub request_id: [u8; 16],
+    /// For display.
+    pub command: String,
+}
+
+/// A node that does not obey the psched that it is linked to.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Foreign {
+    /// The store that it obeys.
+    pub store_id: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Why it does not obey, in words.
+    pub why: String,
+    /// What it holds. Without a command nothing is added, and nothing goes.
+    pub applications: Vec<ForeignApplication>,
+}
+
+/// An application on a foreign node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignApplication {
+    /// As the other psched placed it; of its ticket's time, the rest.
+    pub place: PlaceCommand,
+    /// How far it is here.
+    pub phase: Phase,
+    /// How long its PEs have run.
+    pub run: Duration,
 }
 
 /// psched to apinit.
@@ -135,6 +181,13 @@ pub enum Command {
     AcknowledgeEnd(Key),
     /// It is not in the records: end it, and forget it.
     Discard(Key),
+    /// (To a foreign node.) Obey this psched from now on.
+    Adopt,
+    /// (To a foreign node.) End what is there, by the word of this user; then obey this psched.
+    Purge {
+        /// The administrator.
+        uid: u32,
+    },
 }
 
 /// apinit to psched.
@@ -146,6 +199,9 @@ pub enum Report {
     Running(Key),
     /// It was not launched and will not be.
     TakenBack(Key),
+    /// It is being ended, and these processes outlive their KILL: in words, each time all of them.
+    /// `nid` is the first of its nodes here.
+    Stuck { key: Key, nid: Nid, processes: Vec<String> },
     /// Nothing of it is left here. Repeated until acknowledged; each apinit speaks for its own
     /// nodes.
     Ended(Box<HostEnd>),

@@ -1,10 +1,9 @@
 //! apinit and its apshepherds.
 
-use super::attach::{Output, PmiEntry};
+use super::attach::{BarrierIn, BarrierOut, NumberedSignal, Output, StdinCredit, StdinPiece};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;
-use bytes::Bytes;
 use std::time::Duration;
 
 /// The version of this conversation.
@@ -15,6 +14,9 @@ pub const FRAME_MAX: usize = 192 * 1024;
 
 /// How many bytes of output may be on their way, sent and not yet written out by the front end.
 pub const OUTPUT_WINDOW: u64 = 2 * 1024 * 1024;
+
+/// Bytes of stdin that may be on their way to PE 0.
+pub const STDIN_WINDOW: u64 = 256 * 1024;
 
 /// How both sides begin.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -31,7 +33,7 @@ pub struct Hello {
     pub ended: bool,
     /// (Shepherd.) Output taken so far.
     pub output_taken: u64,
-    /// (Shepherd.) stdin written to PE 0 so far.
+    /// (Shepherd.) stdin that has come so far.
     pub stdin_taken: u64,
 }
 
@@ -48,15 +50,15 @@ pub enum ToShepherd {
     /// End them: TERM (for [`Cause::Kill`], its signal), KILL after `kill_after`, zero: at once.
     Terminate { cause: Cause, kill_after: Duration },
     /// For every PE.
-    Signal(i32),
+    Signal(NumberedSignal),
     /// For PE 0.
-    Stdin(Bytes),
-    /// No more for PE 0.
-    StdinEnd,
+    Stdin(StdinPiece),
+    /// No more for PE 0: so many bytes in all.
+    StdinEnd(u64),
     /// Output up to so many bytes is written out: forget it.
     OutputTaken(u64),
     /// Let the PEs out of the barrier.
-    BarrierOut(Vec<PmiEntry>),
+    BarrierOut(BarrierOut),
     /// The end is known: exit.
     Release,
 }
@@ -72,14 +74,19 @@ pub enum FromShepherd {
     Failed(Decisive),
     /// What PEs wrote.
     Output(Output),
-    /// stdin may be sent up to so many bytes from the start.
-    StdinCredit(u64),
-    /// All PEs here are in PMI's barrier.
-    BarrierIn(Vec<PmiEntry>),
+    /// stdin may be sent so far.
+    StdinCredit(StdinCredit),
+    /// Signals up to this number have come.
+    SignalsTaken(u64),
+    /// All PEs here are in PMI's barrier. The last one that they have been let out of is told again
+    /// on each connection, since other hosts may still be in it.
+    BarrierIn(BarrierIn),
     /// Something that ends the application or decides its status.
     Decisive(Decisive),
     /// A line for the front end's stderr.
     Notice(String),
+    /// These processes outlive their KILL, in words. Each time all of them.
+    Stuck(Vec<String>),
     /// No process is left here and all output has been sent and taken. Sent again on each
     /// connection until `release`.
     Ended(Box<HostEnd>),

@@ -34,6 +34,8 @@ pub enum Note {
         /// The channel.
         channel: Channel,
     },
+    /// psched has the posting on record, there.
+    Store(psched::Store),
     /// From psched.
     Psched {
         /// On this connection.
@@ -76,6 +78,7 @@ struct Shell {
     notes: mpsc::Sender<Note>,
     psched: Link,
     channel: Option<Channel>,
+    store: psched::Store,
     apinit: Link,
     says: Option<mpsc::UnboundedSender<ToApinit>>,
     lanes: Lanes,
@@ -105,6 +108,7 @@ pub async fn run(
         quiet: options.quiet,
         psched: Link::default(),
         channel: None,
+        store: psched::Store::default(),
         apinit: Link::default(),
         says: None,
         lanes: Lanes::new(options, notes.clone()),
@@ -194,6 +198,7 @@ impl Shell {
             Note::Channel { link, channel } if link == self.psched.number => {
                 self.channel = Some(channel);
             }
+            Note::Store(store) => self.store = store,
             Note::Psched { link, happening } if link == self.psched.number => {
                 self.pending.push(happening);
             }
@@ -211,7 +216,8 @@ impl Shell {
                 let link = self.psched.next();
                 self.channel = None;
                 let (socket, request) = (self.socket.clone(), self.request.clone());
-                let events = psched::events(link, socket, ask, request, self.notes.clone());
+                let store = self.store.clone();
+                let events = psched::events(link, socket, ask, request, store, self.notes.clone());
                 self.psched.task = Some(tokio::spawn(events).abort_handle());
             }
             Action::Look(apid) => match self.channel.clone() {

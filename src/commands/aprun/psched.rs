@@ -9,6 +9,7 @@ use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event, Happening, Looked, Placement};
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
 use crate::rpc::{Malformed, pb};
+use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,22 @@ use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+/// Which records have the posting: another psched in this one's place has others, perhaps.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    /// Empty: not known yet.
+    id: String,
+    epoch: u64,
+    start_id: String,
+}
+
 /// Connects, asks for events, and passes them on until the stream ends.
 pub async fn events(
     link: u32,
     socket: PathBuf,
     ask: Ask,
     request: pb::PostRequest,
+    store: Store,
     notes: Sender<Note>,
 ) {
     let tell = async |happening| {
@@ -36,14 +47,25 @@ pub async fn events(
     tell(Happening::PschedUp { pid }).await;
     let stream = match ask {
         Ask::Post => client.post(request).await,
-        Ask::Watch(apid) => client.watch(pb::WatchRequest { apid: apid.0 }).await,
+        Ask::Watch(apid) => {
+            let Store { id: store_id, epoch, start_id } = store;
+            let request_id = request.request_id;
+            let apid = apid.0;
+            client.watch(pb::WatchRequest { apid, store_id, epoch, request_id, start_id }).await
+        }
     };
     let mut stream = match stream {
         Ok(stream) => stream.into_inner(),
         Err(status) => return tell(refused(status)).await,
     };
     loop {
-        let happening = match stream.message().await {
+        let message = stream.message().await;
+        if let Ok(Some(pb::ApplicationEvent { event: Some(Accepted(accepted)) })) = &message {
+            let pb::Accepted { store_id, epoch, start_id, .. } = accepted.clone();
+            let store = Store { id: store_id, epoch, start_id };
+            let _ = notes.send(Note::Store(store)).await;
+        }
+        let happening = match message {
             Ok(Some(message)) => match event(message) {
                 Ok(Some(event)) => Happening::Event(event),
                 Ok(None) => continue,

@@ -136,7 +136,7 @@ pub fn pending(reply: &pb::ListReply) -> Table {
 /// `-n`: the nodes, and their summary.
 pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
     let arch = std::env::consts::ARCH;
-    let columns = ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Apids";
+    let columns = ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids";
     let mut table = Table::new("nodes", "", columns);
     for node in &reply.nodes {
         // Of each application on this node: its PEs here times what each may have.
@@ -161,11 +161,12 @@ pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
             Cell::Number(0),
             Cell::Number(placed),
             Cell::Number(node.pes.into()),
+            Cell::text(node.limits.join(",")),
             Cell::List(node.apids.clone()),
         ]);
     }
     let count = |state: &str| reply.nodes.iter().filter(|n| n.state == state).count() as u64;
-    let (all, down) = (reply.nodes.len() as u64, count("suspect"));
+    let (all, down) = (reply.nodes.len() as u64, count("suspect") + count("foreign"));
     let columns = "<arch >config >up >resv >use >avail >down";
     let mut summary = Table::new("summary", "Compute node summary", columns);
     summary.rows.push(vec![
@@ -257,7 +258,9 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         // It has a place: nothing stands in its way.
         facts.push(("NIDs", Cell::text(nids(row))));
         facts.push(("Cause", Cell::text(decision(row))));
-        facts.retain(|(name, cell)| *name != "Cause" || *cell != Cell::None);
+        // Only the end of one can take long.
+        facts.push(("Obstacle", Cell::text(waiting.obstacle)));
+        facts.retain(|(name, cell)| !["Cause", "Obstacle"].contains(name) || *cell != Cell::None);
     }
     Some(Report { facts, ..Report::default() })
 }
@@ -328,6 +331,7 @@ mod tests {
             apids: apids.to_vec(),
             pes: used,
             notes: vec!["no cgroups: the tree is not ours".into()],
+            limits: apids.iter().map(|_| "memory".into()).collect(),
             ..Default::default()
         }
     }
@@ -403,10 +407,10 @@ Apid User w:d:N   Age Passed Command Why
     #[test]
     fn nodes_and_their_summary() {
         let golden = "\
-NID Arch   State   HW Rv Pl PgSz  Avl Conf Placed PEs Apids
-  0 x86_64 busy     2  2  2   4K 1024    0    512   2 7
-  1 x86_64 busy     2  2  2   4K 1024    0    256   2 7,12
-  2 x86_64 suspect  2  0  0   4K 1024    0      0   0 -
+NID Arch   State   HW Rv Pl PgSz  Avl Conf Placed PEs Limits        Apids
+  0 x86_64 busy     2  2  2   4K 1024    0    512   2 memory        7
+  1 x86_64 busy     2  2  2   4K 1024    0    256   2 memory,memory 7,12
+  2 x86_64 suspect  2  0  0   4K 1024    0      0   0 -             -
 
 Compute node summary
 arch   config up resv use avail down

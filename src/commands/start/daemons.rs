@@ -7,7 +7,7 @@
 //! whose end is shown when one of them can't be had; with PSCHED_LOG set, to our own stderr.
 
 use crate::machine::{Nid, format_nids};
-use crate::os::instance;
+use crate::os::{instance, notify};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -267,6 +267,9 @@ impl Keeper {
             .arg(self.lifeline.as_raw_fd().to_string())
             .env(instance::RUNTIME, &self.folder)
             .env_remove(instance::SOCKET)
+            .env_remove(notify::VARIABLES[0])
+            .env_remove(notify::VARIABLES[1])
+            .env_remove(notify::VARIABLES[2])
             .current_dir("/")
             // ^C is not for them.
             .process_group(0)

@@ -17,6 +17,7 @@ impl Front {
         self.step = Step::Attaching;
         self.wait_say_at = Some(now_ns + SILENCE_NS);
         self.resuming = false;
+        self.launch_again = false;
         self.attach(first);
     }
 
@@ -26,7 +27,6 @@ impl Front {
             key: placement.key,
             ticket: placement.ticket,
             taken: self.received.taken(),
-            stdin_sent: self.stdin_sent,
         };
         self.resuming = true;
         self.attach(first);
@@ -80,9 +80,10 @@ impl Front {
                 }
             }
             FromApinit::StdinCredit(credit) => {
-                self.stdin_credit = self.stdin_credit.max(credit);
+                self.stdin.credit(credit);
                 self.read_stdin();
             }
+            FromApinit::SignalsTaken(number) => self.signals.retain(|s| s.number > number),
             FromApinit::Notice(text) => {
                 self.told |= text.ends_with(TERMINATION);
                 self.say(if text.starts_with("[NID ") { text } else { format!("aprun: {text}") });
@@ -110,14 +111,26 @@ impl Front {
         if let Some(cause) = self.terminate.clone() {
             self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
         }
+        // What was in the hands of the one before may be lost.
+        for signal in self.signals.clone() {
+            self.send(ToApinit::Signal(signal));
+        }
+        for piece in self.stdin.again() {
+            self.send(ToApinit::Stdin(piece));
+        }
+        if self.stdin_over {
+            self.send(ToApinit::StdinEnd(self.stdin.length()));
+        }
         if self.step == Step::Going {
             self.pass_on();
         }
-        self.send_stdin();
+        self.read_stdin();
     }
 
     pub(super) fn apinit_refused(&mut self, now_ns: u64, text: String, cause: Option<Cause>) {
         self.apinit.up = false;
+        // Its silence was taken for its death, and what had not been written was thrown away.
+        self.given_up |= self.is_launched() && cause == Some(Cause::FrontGone);
         match (self.step, self.resuming, cause) {
             // The launch never came there.
             (Step::Attaching, true, None) => self.launch(now_ns),
@@ -138,7 +151,14 @@ impl Front {
                 self.apinit = Peer::default();
                 self.look_at = Some(now_ns + u64::from(self.refusals) * 2 * RETRY_MIN_NS);
             }
-            // An apinit that has just been restarted may not have found its application yet.
+            // It has forgotten the application, which has ended: nothing more comes. Whether all has
+            // come it would have said.
+            (_, true, _) if self.ended.is_some() => (self.done, self.given_up) = (true, true),
+            // It was killed before its apshepherd had the launch, and knows only of the placement.
+            (Step::Launched, true, None) => {
+                self.launch_again = true;
+                self.apinit.down(now_ns, text);
+            }
             _ => {
                 self.apinit.down(now_ns, text);
                 self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);
@@ -146,23 +166,9 @@ impl Front {
         }
     }
 
-    /// Sends what was read, and reads on where there is credit.
-    pub(super) fn send_stdin(&mut self) {
-        if !self.apinit.up {
-            return;
-        }
-        if let Some(bytes) = self.stdin_held.take() {
-            self.stdin_sent += bytes.len() as u64;
-            self.send(ToApinit::Stdin(bytes));
-        }
-        if self.stdin_over {
-            self.send(ToApinit::StdinEnd);
-        }
-        self.read_stdin();
-    }
-
+    /// Reads on where there is credit.
     pub(super) fn read_stdin(&mut self) {
-        let credit = self.stdin_credit.saturating_sub(self.stdin_sent);
+        let credit = self.stdin.room();
         if credit > 0 && !self.stdin_busy && !self.stdin_over && self.apinit.up && !self.done {
             self.stdin_busy = true;
             self.act(Action::ReadStdin(credit.min(STDIN_PIECE) as usize));

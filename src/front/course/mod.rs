@@ -21,19 +21,22 @@
 //!   reached is waited for [`DONE_PATIENCE_NS`].
 //! - *Output is counted.* The apshepherd keeps what has not been reported as taken, so a piece is
 //!   reported only when it is written, and what comes twice after a break is known by its offset.
+//! - *What goes down is counted too.* stdin and signals are kept until the apshepherds have them, and
+//!   said again to an apinit that comes back.
 
 mod apinit;
 mod output;
 mod psched;
 mod signals;
+mod stdin;
 mod words;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
-use bytes::Bytes;
 use output::Received;
 use signals::{Kept, Withdrawal};
+use std::collections::VecDeque;
 use std::time::Duration;
 pub use words::{Action, Ask, Ended, Event, Happening, Looked, Loss, Placement, Setup};
 
@@ -145,13 +148,15 @@ pub struct Front {
     resuming: bool,
     refusals: u32,
     refused: Option<Refused>,
+    /// The apinit did not know of the launch when it was asked to resume.
+    launch_again: bool,
     kept: Vec<Kept>,
+    /// Passed on, and not known to have come to all PEs.
+    signals: VecDeque<NumberedSignal>,
+    signals_sent: u64,
     received: Received,
-    stdin_sent: u64,
-    stdin_credit: u64,
+    stdin: stdin::Unreceived,
     stdin_busy: bool,
-    /// Read while the apinit was away.
-    stdin_held: Option<Bytes>,
     stdin_over: bool,
     /// To be said to the apinit, once it can be reached.
     terminate: Option<Cause>,
@@ -166,6 +171,8 @@ pub struct Front {
     /// What ended it has been shown.
     told: bool,
     done: bool,
+    /// The apinit has taken this process for dead, or has forgotten the application without a word.
+    given_up: bool,
     /// Since when nothing has come after the end.
     quiet_since: u64,
     over: bool,
@@ -189,12 +196,13 @@ impl Front {
             resuming: false,
             refusals: 0,
             refused: None,
+            launch_again: false,
             kept: Vec::new(),
+            signals: VecDeque::new(),
+            signals_sent: 0,
             received: Received::default(),
-            stdin_sent: 0,
-            stdin_credit: 0,
+            stdin: stdin::Unreceived::default(),
             stdin_busy: false,
-            stdin_held: None,
             stdin_over: false,
             terminate: None,
             output_status: None,
@@ -205,6 +213,7 @@ impl Front {
             ended: None,
             told: false,
             done: false,
+            given_up: false,
             quiet_since: 0,
             over: false,
             actions: Vec::new(),
@@ -224,7 +233,7 @@ impl Front {
             }
             Happening::PschedUp { pid } => self.psched_up(pid),
             Happening::PschedDown { text, absent } => self.psched_down(now_ns, text, absent),
-            Happening::PschedRefused(text) => self.psched_refused(&text),
+            Happening::PschedRefused(text) => self.psched_refused(now_ns, text),
             Happening::Event(event) => self.event(now_ns, event),
             Happening::Looked(looked) => self.looked(now_ns, looked),
             Happening::Killed => {
@@ -242,13 +251,14 @@ impl Front {
             Happening::Signal { signal, sender } => self.signal(now_ns, signal, sender),
             Happening::Stdin(bytes) => {
                 self.stdin_busy = false;
-                self.stdin_held = Some(bytes);
-                self.send_stdin();
+                let piece = self.stdin.read(bytes);
+                self.send(ToApinit::Stdin(piece));
+                self.read_stdin();
             }
             Happening::StdinEnd => {
                 self.stdin_busy = false;
                 self.stdin_over = true;
-                self.send_stdin();
+                self.send(ToApinit::StdinEnd(self.stdin.length()));
             }
             Happening::Trouble(text) => self.say(format!("aprun: {text}")),
             Happening::Written { source, end } => {
@@ -339,7 +349,8 @@ impl Front {
             self.act(Action::Psched(self.apid.map_or(Ask::Post, Ask::Watch)));
         }
         if due(self.apinit.retry_at, now_ns) {
-            if self.is_launched() || self.resuming { self.resume() } else { self.launch(now_ns) }
+            let resume = (self.is_launched() || self.resuming) && !self.launch_again;
+            if resume { self.resume() } else { self.launch(now_ns) }
         }
         if due(self.look_at, now_ns) {
             self.look_at = None;
@@ -435,7 +446,13 @@ impl Front {
         }
         let mut ended = ended.clone();
         ended.told |= self.told;
-        if output_may_come {
+        if self.given_up && ended.end.launched {
+            self.say(format!(
+                "aprun: the apinit of {} could not hear from this aprun and has nothing more of it: \
+                 its output may not be complete",
+                self.named()
+            ));
+        } else if output_may_come {
             self.say(format!(
                 "aprun: {} has ended, but its apinit has been silent for {} s: its output may not \
                  be complete",

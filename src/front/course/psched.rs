@@ -4,9 +4,8 @@ use super::*;
 
 impl Front {
     pub(super) fn psched_up(&mut self, pid: i32) {
-        if self.psched.answers() {
-            self.say("aprun: psched answers again".to_owned());
-        }
+        // That it answers is said when it does: one that has other records says no to all.
+        (self.psched.up, self.psched.retry_at) = (true, None);
         if !self.psched_pids.contains(&pid) {
             const PIDS_MAX: usize = 8;
             if self.psched_pids.len() == PIDS_MAX {
@@ -43,20 +42,20 @@ impl Front {
         }
     }
 
-    pub(super) fn psched_refused(&mut self, text: &str) {
+    pub(super) fn psched_refused(&mut self, now_ns: u64, text: String) {
         match self.apid {
-            None => self.fail(text),
-            Some(apid) => {
-                if self.is_launched() && !self.done {
-                    let kill_after = KILL_AFTER;
-                    self.send(ToApinit::Terminate { cause: Cause::NoRecord, kill_after });
-                }
-                self.fail(&format!("application {apid}: its record is lost: {text}"));
-            }
+            None => self.fail(&text),
+            // What runs is not ended by the word of a psched that may have the wrong records: its
+            // nodes know whether that one is to be obeyed.
+            Some(_) if self.is_launched() && !self.done => self.psched.down(now_ns, text),
+            Some(apid) => self.fail(&format!("application {apid}: its record is lost: {text}")),
         }
     }
 
     pub(super) fn event(&mut self, now_ns: u64, event: Event) {
+        if self.psched.down_since.is_some() && self.psched.answers() {
+            self.say("aprun: psched answers again".to_owned());
+        }
         match event {
             Event::Accepted(apid) => {
                 self.first_try_at = None;

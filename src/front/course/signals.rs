@@ -51,7 +51,7 @@ impl Front {
             if until.is_some() || !self.apinit.up {
                 self.keep(Kept { signal, sender, until });
             } else {
-                self.send(ToApinit::Signal(signal));
+                self.pass(signal);
             }
         } else if ends {
             self.withdraw(now_ns, signal);
@@ -71,6 +71,17 @@ impl Front {
         }
     }
 
+    /// Sends it down, and keeps it until all PEs are known to have it. When very many are under way
+    /// it is merged with them, as the kernel merges signals.
+    fn pass(&mut self, signal: i32) {
+        if self.signals.len() < KEPT_MAX {
+            self.signals_sent += 1;
+            let signal = NumberedSignal { number: self.signals_sent, signal };
+            self.signals.push_back(signal);
+            self.send(ToApinit::Signal(signal));
+        }
+    }
+
     /// Passes on what is kept, but for psched's own, if the PEs can be reached.
     pub(super) fn pass_on(&mut self) {
         if !self.apinit.up {
@@ -80,7 +91,7 @@ impl Front {
             if kept.until.is_some() && !self.psched.up {
                 self.kept.push(kept);
             } else if kept.signal != SIGUSR1 || !self.is_psched(kept.sender) {
-                self.send(ToApinit::Signal(kept.signal));
+                self.pass(kept.signal);
             }
         }
     }

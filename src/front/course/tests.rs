@@ -4,9 +4,10 @@ use super::*;
 use crate::apteam::ending::{Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::talk::attach::{Output, OutputTaken};
+use crate::apteam::talk::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -49,11 +50,11 @@ fn launch_of(incarnation: u32) -> Action {
     }
 }
 
-fn resume(taken: Vec<OutputTaken>, stdin_sent: u64) -> Action {
+fn resume(taken: Vec<OutputTaken>) -> Action {
     let Placement { key, ticket, .. } = *placement(1);
     Action::Attach {
         socket: "/run/a.sock".to_owned(),
-        first: Box::new(ToApinit::Resume { key, ticket, taken, stdin_sent }),
+        first: Box::new(ToApinit::Resume { key, ticket, taken }),
     }
 }
 
@@ -63,6 +64,11 @@ fn say(text: &str) -> Action {
 
 fn down(text: &str) -> Happening {
     Happening::PschedDown { text: text.to_owned(), absent: false }
+}
+
+/// A signal on its way down.
+fn passed(number: u64, signal: i32) -> ToApinit {
+    ToApinit::Signal(NumberedSignal { number, signal })
 }
 
 fn signal(signal: i32, sender: i32) -> Happening {
@@ -220,13 +226,13 @@ fn other_signals_wait_for_the_pes() {
         .gives(
             apinit(FromApinit::Going),
             &[
-                Action::Send(ToApinit::Signal(SIGUSR1)),
-                Action::Send(ToApinit::Signal(12)),
-                Action::Send(ToApinit::Signal(28)),
+                Action::Send(passed(1, SIGUSR1)),
+                Action::Send(passed(2, 12)),
+                Action::Send(passed(3, 28)),
             ],
         )
-        .gives(signal(SIGINT, 500), &[Action::Send(ToApinit::Signal(SIGINT))])
-        .gives(signal(SIGUSR1, 500), &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+        .gives(signal(SIGINT, 500), &[Action::Send(passed(4, SIGINT))])
+        .gives(signal(SIGUSR1, 500), &[Action::Send(passed(5, SIGUSR1))]);
 }
 
 #[test]
@@ -247,15 +253,15 @@ fn usr1_from_a_psched_that_is_not_known_yet() {
         .gives(down("broken pipe"), &[])
         .gives(signal(SIGUSR1, 79), &[])
         .gives(signal(SIGUSR1, 500), &[])
-        .gives(signal(12, 500), &[Action::Send(ToApinit::Signal(12))])
+        .gives(signal(12, 500), &[Action::Send(passed(1, 12))])
         .at(100, &[Action::Psched(Ask::Watch(APID))])
-        .gives(Happening::PschedUp { pid: 79 }, &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+        .gives(Happening::PschedUp { pid: 79 }, &[Action::Send(passed(2, SIGUSR1))]);
     course
         .gives(down("broken pipe"), &[])
         .gives(signal(SIGUSR1, 500), &[])
-        .at(150, &[Action::Psched(Ask::Watch(APID))])
+        .at(200, &[Action::Psched(Ask::Watch(APID))])
         .at(1_099, &[])
-        .at(1_100, &[Action::Send(ToApinit::Signal(SIGUSR1))]);
+        .at(1_100, &[Action::Send(passed(3, SIGUSR1))]);
 }
 
 #[test]
@@ -343,14 +349,16 @@ fn refused_postings() {
             Happening::PschedRefused("-n 1000: too wide".to_owned()),
             &[say("-n 1000: too wide"), Action::Exit(125)],
         );
-    Course::going().gives(down("gone"), &[]).at(50, &[Action::Psched(Ask::Watch(APID))]).gives(
-        Happening::PschedRefused("not known".to_owned()),
-        &[
-            Action::Send(ToApinit::Terminate { cause: Cause::NoRecord, kill_after: KILL_AFTER }),
-            say("application 12: its record is lost: not known"),
-            Action::Exit(125),
-        ],
-    );
+    // What runs is not ended by that, for the psched may be the wrong one.
+    let watch = Action::Psched(Ask::Watch(APID));
+    let refused = Happening::PschedRefused("not known".to_owned());
+    Course::going()
+        .gives(down("gone"), &[])
+        .at(50, std::slice::from_ref(&watch))
+        .gives(refused.clone(), &[])
+        .at(150, std::slice::from_ref(&watch))
+        .gives(done(), &[])
+        .gives(refused, &[say("application 12: its record is lost: not known"), Action::Exit(125)]);
 }
 
 #[test]
@@ -369,9 +377,30 @@ fn psched_is_away_while_the_application_runs_and_ends() {
     );
     // For however long.
     course.gives(down("refused"), &[]).at(90_000, &[watch]);
+    course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(
+        event(Event::Ended(end.clone())),
+        &[say("psched answers again"), Action::Close(end), Action::Exit(0)],
+    );
+}
+
+/// It connects, and says that it has other records: that is no answer, and no end.
+#[test]
+fn another_psched_is_in_its_place() {
+    let mut course = Course::going();
+    course.gives(down("connection reset"), &[]);
+    let watch = Action::Psched(Ask::Watch(APID));
+    course.at(50, std::slice::from_ref(&watch));
+    let said = "psched does not answer (no record here); application 12 runs on; trying again";
+    course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(down("no record here"), &[]);
+    course.at(2_000, &[watch.clone(), say(said)]);
+    // Once is enough.
+    for seconds in 4..9 {
+        course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(down("no record here"), &[]);
+        course.at(seconds * 1_000, std::slice::from_ref(&watch));
+    }
     course
-        .gives(Happening::PschedUp { pid: 90 }, &[say("psched answers again")])
-        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(0)]);
+        .gives(Happening::PschedUp { pid: 91 }, &[])
+        .gives(event(Event::Accepted(APID)), &[say("psched answers again")]);
 }
 
 #[test]
@@ -506,10 +535,10 @@ fn a_lost_apinit_is_resumed_and_nothing_is_doubled() {
         .gives(Happening::Written { source: 0, end: 2 }, &[])
         .gives(lost(), &[])
         .gives(signal(12, 5), &[])
-        .at(50, &[resume(vec![taken(2)], 0)])
+        .at(50, &[resume(vec![taken(2)])])
         .gives(Happening::ApinitDown { text: "refused".to_owned(), connected: false }, &[])
-        .at(150, &[resume(vec![taken(2)], 0)])
-        .gives(apinit(FromApinit::Accepted), &[Action::Send(ToApinit::Signal(12))])
+        .at(150, &[resume(vec![taken(2)])])
+        .gives(apinit(FromApinit::Accepted), &[Action::Send(passed(1, 12))])
         // It repeats what was not taken: "cd" is on its way to stdout already.
         .gives(apinit(FromApinit::Output(output(2, "cdef"))), &[Action::Write(output(4, "ef"))])
         .gives(apinit(FromApinit::Output(output(2, "cdef"))), &[])
@@ -526,7 +555,7 @@ fn a_launch_cut_off_is_first_resumed() {
         .gives(Happening::ApinitDown { text: "no".to_owned(), connected: false }, &[])
         .at(50, &[launch_of(1)])
         .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
-        .at(150, &[resume(vec![], 0)])
+        .at(150, &[resume(vec![])])
         .gives(
             apinit(FromApinit::Refused { text: "not known".to_owned(), cause: None }),
             &[launch_of(1)],
@@ -541,7 +570,7 @@ fn an_apinit_that_stays_away_after_the_end() {
     course
         .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
         .gives(event(Event::Ended(end.clone())), &[])
-        .at(50, &[resume(vec![], 0)])
+        .at(50, &[resume(vec![])])
         .at(2_000, &[say("apinit does not answer (reset); trying again")])
         .at(9_999, &[])
         .at(
@@ -551,6 +580,28 @@ fn an_apinit_that_stays_away_after_the_end() {
                      output may not be complete"),
                 Action::Close(end),
                 Action::Exit(9),
+            ],
+        );
+}
+
+#[test]
+fn an_apinit_that_took_it_for_dead_has_thrown_output_away() {
+    let end = ended(None, true);
+    let refused = |cause| apinit(FromApinit::Refused { text: "gone".to_owned(), cause });
+    Course::going()
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .at(50, &[resume(vec![])])
+        .gives(refused(Some(Cause::FrontGone)), &[])
+        .gives(event(Event::Ended(end.clone())), &[])
+        .at(1_050, &[resume(vec![])])
+        // It has forgotten it by now.
+        .gives(
+            refused(None),
+            &[
+                say("the apinit of application 12 could not hear from this aprun and has nothing \
+                     more of it: its output may not be complete"),
+                Action::Close(end),
+                Action::Exit(0),
             ],
         );
 }
@@ -582,7 +633,7 @@ fn output_that_nobody_takes() {
         )
         // Said again to an apinit that was restarted.
         .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
-        .at(50, &[resume(vec![], 0)])
+        .at(50, &[resume(vec![])])
         .gives(apinit(FromApinit::Accepted), &[terminate(Cause::FrontGone)])
         .gives(done(), &[])
         .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
@@ -592,27 +643,47 @@ fn output_that_nobody_takes() {
 fn stdin_follows_its_credit() {
     let bytes = |n: usize| Bytes::from(vec![b'x'; n]);
     let mut course = Course::going();
+    let piece = |offset, n| Action::Send(ToApinit::Stdin(StdinPiece { offset, data: bytes(n) }));
     course
-        .gives(apinit(FromApinit::StdinCredit(10)), &[Action::ReadStdin(10)])
+        .gives(apinit(credit(10, 0)), &[Action::ReadStdin(10)])
         // One read at a time.
-        .gives(apinit(FromApinit::StdinCredit(200_000)), &[])
-        .gives(
-            Happening::Stdin(bytes(4)),
-            &[Action::Send(ToApinit::Stdin(bytes(4))), Action::ReadStdin(65_536)],
-        )
+        .gives(apinit(credit(200_000, 0)), &[])
+        .gives(Happening::Stdin(bytes(4)), &[piece(0, 4), Action::ReadStdin(65_536)])
         .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
         // Read, and not to be sent now: not lost.
         .gives(Happening::Stdin(bytes(7)), &[])
-        .at(50, &[resume(vec![], 4)])
-        .gives(
-            apinit(FromApinit::Accepted),
-            &[Action::Send(ToApinit::Stdin(bytes(7))), Action::ReadStdin(65_536)],
-        )
-        .gives(Happening::StdinEnd, &[Action::Send(ToApinit::StdinEnd)])
-        .gives(apinit(FromApinit::StdinCredit(400_000)), &[]);
+        .at(50, &[resume(vec![])])
+        // What was sent before may have been in the hands of the one that is gone.
+        .gives(apinit(FromApinit::Accepted), &[piece(0, 4), piece(4, 7), Action::ReadStdin(65_536)])
+        .gives(apinit(credit(200_000, 4)), &[])
+        .gives(Happening::StdinEnd, &[Action::Send(ToApinit::StdinEnd(11))])
+        .gives(apinit(credit(400_000, 4)), &[])
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .at(100, &[resume(vec![])])
+        .gives(apinit(FromApinit::Accepted), &[piece(4, 7), Action::Send(ToApinit::StdinEnd(11))]);
     Course::going()
-        .gives(apinit(FromApinit::StdinCredit(3)), &[Action::ReadStdin(3)])
-        .gives(Happening::Stdin(bytes(3)), &[Action::Send(ToApinit::Stdin(bytes(3)))]);
+        .gives(apinit(credit(3, 0)), &[Action::ReadStdin(3)])
+        .gives(Happening::Stdin(bytes(3)), &[piece(0, 3)]);
+}
+
+#[test]
+fn signals_are_said_again_until_all_pes_have_them() {
+    let lost = || Happening::ApinitDown { text: "reset".to_owned(), connected: true };
+    let send = |number, signal| Action::Send(passed(number, signal));
+    let mut course = Course::going();
+    course
+        .gives(signal(SIGUSR1, 500), &[send(1, SIGUSR1)])
+        .gives(signal(SIGUSR1, 500), &[send(2, SIGUSR1)])
+        .gives(signal(12, 500), &[send(3, 12)])
+        .gives(apinit(FromApinit::SignalsTaken(1)), &[])
+        .gives(lost(), &[])
+        .gives(signal(28, 500), &[])
+        .at(50, &[resume(vec![])])
+        .gives(apinit(FromApinit::Accepted), &[send(2, SIGUSR1), send(3, 12), send(4, 28)])
+        .gives(apinit(FromApinit::SignalsTaken(4)), &[])
+        .gives(lost(), &[])
+        .at(100, &[resume(vec![])])
+        .gives(apinit(FromApinit::Accepted), &[]);
 }
 
 #[test]
@@ -681,6 +752,10 @@ fn ended_before_its_launch() {
     );
 }
 
+fn credit(credit: u64, received: u64) -> FromApinit {
+    FromApinit::StdinCredit(StdinCredit { credit, received })
+}
+
 fn any_happening() -> impl Strategy<Value = Happening> {
     let text = || "[a-z]{0,3}";
     let apinit = prop_oneof![
@@ -689,7 +764,8 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         Just(FromApinit::Done),
         Just(FromApinit::Refused { text: "no".to_owned(), cause: None }),
         Just(FromApinit::Refused { text: "no".to_owned(), cause: Some(Cause::NoRecord) }),
-        (0u64..300_000).prop_map(FromApinit::StdinCredit),
+        (0u64..300_000, 0u64..9).prop_map(|(more, received)| credit(received + more, received)),
+        (0u64..5).prop_map(FromApinit::SignalsTaken),
         (0u64..40, text()).prop_map(|(offset, text)| FromApinit::Output(output(offset, &text))),
         text().prop_map(FromApinit::Notice),
     ];

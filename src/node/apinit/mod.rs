@@ -16,10 +16,12 @@
 //! ```text
 //!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
 //!   apps-0/welcome           the store that is obeyed, and the nodes
+//!   apps-0/distrusted        starts of psched on old copies of it
 //!   apps-0/12.1/             one application:
 //!       shepherd.sock        where its shepherd listens
 //!       place                its placement, as psched sent it
 //!       shepherd groups front going      pids with start times, path, time of go
+//!       sessions                         the PEs' pids, likewise, where there are no groups
 //! ```
 //!
 //! By these an apinit that is started again takes up what the one before has left running.
@@ -27,14 +29,16 @@
 mod attach;
 mod host;
 mod link;
-mod marker;
 mod peers;
 mod runtime;
 mod shell;
 mod shepherds;
+mod trail;
 
 use crate::machine::{Nid, parse_nids};
+use crate::node::groups::Groups;
 use crate::os::instance::Member;
+use crate::os::notify::Notify;
 use crate::rpc::listen::{Bounds, PATH_MAX, incoming, listen, raise_descriptor_limit};
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
@@ -52,17 +56,29 @@ use std::time::Duration;
 )]
 pub struct Options {
     /// psched's unix socket
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "hold_groups")]
+    pub socket: Option<PathBuf>,
     /// The nodes that this host offers: 0-3,8
-    #[arg(long, value_name = "LIST", value_parser = nids)]
-    pub nids: Nids,
+    #[arg(long, value_name = "LIST", value_parser = nids, required_unless_present = "hold_groups")]
+    pub nids: Option<Nids>,
+    /// Make applications' control groups below this one, not below its own
+    #[arg(long, value_name = "GROUP")]
+    pub groups: Option<PathBuf>,
+    /// Only hold the control group in which it is started, for another's --groups
+    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
+    pub hold_groups: bool,
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
     #[arg(long, value_name = "FD")]
     pub lifeline: Option<RawFd>,
     /// Look like another host (for tests)
     #[arg(long, value_name = "TEXT", hide = true)]
     pub host_id: Option<String>,
+}
+
+impl Options {
+    fn nodes(&self) -> BTreeSet<Nid> {
+        self.nids.as_ref().map(|nids| nids.0.clone()).unwrap_or_default()
+    }
 }
 
 /// A list of NIDs on the command line.
@@ -116,7 +132,11 @@ impl Paths {
 /// What `main` of apinit does, after the command line.
 pub fn main(options: &Options) -> ExitCode {
     crate::logging::init("apinit");
-    match run(options) {
+    if let Err(error) = crate::os::dispositions::unblock_all() {
+        tracing::warn!(%error, "signals may stay blocked");
+    }
+    let outcome = if options.hold_groups { hold_groups() } else { run(options) };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("apinit: {error:#}");
@@ -133,14 +153,32 @@ fn lifeline(fd: Option<RawFd>) -> anyhow::Result<Option<OwnedFd>> {
         .with_context(|| format!("--lifeline {fd} is not an open descriptor"))
 }
 
+/// Holds the group in which it was started until TERM or INT; applications in it stay.
+fn hold_groups() -> anyhow::Result<()> {
+    use nix::sys::signal::{SigSet, Signal};
+    // HUP has no meaning here, and must not end it.
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block()?;
+    let groups = Groups::hold().map_err(|why| anyhow::anyhow!("no groups: {why}"))?;
+    for note in groups.notes() {
+        tracing::warn!("{note}");
+    }
+    let notify = Notify::from_environment();
+    notify.ready();
+    while signals.wait()? == Signal::SIGHUP {}
+    notify.stopping();
+    Ok(())
+}
+
 fn run(options: &Options) -> anyhow::Result<()> {
     let lifeline = lifeline(options.lifeline)?;
     // In a private instance's folder: whoever of the instance leaves last clears it.
-    let folder = options.socket.parent().filter(|_| lifeline.is_some());
+    let Some(socket) = &options.socket else { bail!("--socket is not given") };
+    let folder = socket.parent().filter(|_| lifeline.is_some());
     let member = folder.and_then(|folder| Member::join(folder).ok());
-    let Some(lowest) = options.nids.0.first().copied() else { bail!("--nids names no node") };
-    let paths = Paths::new(&options.socket, lowest)?;
-    let apshepherd = shepherds::find_program()?;
+    let Some(lowest) = options.nodes().first().copied() else { bail!("--nids names no node") };
+    let paths = Paths::new(socket, lowest)?;
+    let apshepherd = shepherds::Program::find()?;
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
@@ -162,7 +200,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
 async fn serve(
     options: &Options,
     paths: Paths,
-    apshepherd: PathBuf,
+    apshepherd: shepherds::Program,
     lifeline: Option<OwnedFd>,
 ) -> anyhow::Result<bool> {
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
@@ -182,7 +220,13 @@ async fn serve(
         .add_service(service)
         .serve_with_incoming(incoming(listener, Bounds::default()));
     let server = tokio::spawn(server);
-    let outcome = shell.run().await;
+    let notify = match options.lifeline {
+        None => Notify::from_environment(),
+        Some(_) => Notify::default(),
+    };
+    notify.ready();
+    let outcome = shell.run(&notify).await;
+    notify.stopping();
     server.abort();
     let _ = std::fs::remove_file(&paths.own);
     let everything = outcome == shell::Ending::Everything;

@@ -3,6 +3,7 @@
 use super::shell::{Event, Events};
 use crate::apteam::Key;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::apinit_client::ApinitClient;
@@ -61,7 +62,9 @@ async fn talk(
     let late = |_| format!("{} does not answer", socket.display());
     let channel = tokio::time::timeout(ANSWER, connect(&socket)).await.map_err(late)?;
     let mut client = ApinitClient::new(channel.map_err(|e| e.to_string())?)
-        .max_encoding_message_size(16 * 1024 * 1024);
+        .max_encoding_message_size(16 * 1024 * 1024)
+        // What the PEs of a host have put for a barrier comes in one message.
+        .max_decoding_message_size(MESSAGE_MAX);
     let attach = client.attach(UnboundedReceiverStream::new(receiver));
     let answer = tokio::time::timeout(ANSWER, attach).await.map_err(late)?;
     let mut stream = answer.map_err(status_text)?.into_inner();

@@ -31,6 +31,11 @@ impl Process {
         Process { pid, started: process_started(pid).unwrap_or(0) }
     }
 
+    fn parse(text: &str) -> Option<Process> {
+        let (pid, started) = text.split_once(' ')?;
+        Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    }
+
     /// A descriptor of it, if it is still there.
     pub fn open(self) -> Option<OwnedFd> {
         let pid = rustix::process::Pid::from_raw(self.pid)?;
@@ -80,6 +85,20 @@ impl Runtime {
         if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
             tracing::warn!(%error, "can't keep what psched said of itself");
         }
+        let _ = fs::remove_file(self.path.join("distrusted"));
+    }
+
+    /// Starts of psched that are not to be obeyed, a line each; until the next `remember`.
+    pub fn distrust(&self, starts: &[String]) {
+        if let Err(error) = write_whole(&self.path.join("distrusted"), starts.join("\n").as_bytes())
+        {
+            tracing::warn!(%error, "can't keep which psched has an old copy of its state");
+        }
+    }
+
+    pub fn distrusted(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path.join("distrusted")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 
     pub fn remembered(&self) -> Option<Welcome> {
@@ -164,15 +183,22 @@ impl AppDirectory {
         self.kept("going")?.parse().ok()
     }
 
+    pub fn keep_sessions(&self, leaders: &[Process]) {
+        let line = |p: &Process| format!("{} {}\n", p.pid, p.started);
+        self.keep("sessions", leaders.iter().map(line).collect::<String>().as_bytes());
+    }
+
+    pub fn sessions(&self) -> Vec<Process> {
+        self.kept("sessions").unwrap_or_default().lines().filter_map(Process::parse).collect()
+    }
+
     /// `name` is `front` or `shepherd`.
     pub fn keep_process(&self, name: &str, process: Process) {
         self.keep(name, format!("{} {}", process.pid, process.started).as_bytes());
     }
 
     pub fn process(&self, name: &str) -> Option<Process> {
-        let text = self.kept(name)?;
-        let (pid, started) = text.split_once(' ')?;
-        Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
+        Process::parse(&self.kept(name)?)
     }
 
     pub fn remove(&self) {
@@ -203,6 +229,9 @@ mod tests {
         app.keep_process("front", own);
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
         assert_eq!(app.process("front"), Some(own));
+        assert_eq!(app.sessions(), []);
+        app.keep_sessions(&[own, Process { pid: 7, started: 8 }]);
+        assert_eq!(app.sessions(), [own, Process { pid: 7, started: 8 }]);
         assert!(own.open().is_some());
         assert!(Process { started: own.started + 1, ..own }.open().is_none(), "another one's pid");
         assert_eq!(runtime.applications().len(), 1);

@@ -6,7 +6,8 @@ use super::attach::Front;
 use super::link::{self, Link};
 use super::peers::Peer;
 use super::runtime::{Process, Runtime};
-use super::shepherds::Shepherd;
+use super::shepherds::{Program, Shepherd};
+use super::trail::Shepherds;
 use super::{Options, Paths, host};
 use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::Key;
@@ -15,6 +16,8 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
+use crate::os::notify::Notify;
+use crate::os::space::Space;
 use crate::rpc::listen::Peer as Caller;
 use crate::rpc::pb;
 use anyhow::Context;
@@ -55,7 +58,7 @@ pub(super) enum Event {
     PeerSaid { key: Key, index: u32, generation: u64, message: FromApinit },
     PeerLost { key: Key, index: u32, generation: u64, text: String },
     GroupsEmpty(Key),
-    GroupsStuck(Key, u32),
+    GroupsStuck(Key, u32, Vec<String>),
 }
 
 /// Why the loop ended.
@@ -72,15 +75,17 @@ pub(super) struct Shell {
     agent: Agent,
     runtime: Runtime,
     groups: Option<Groups>,
-    apshepherd: PathBuf,
+    /// Where an application is kept to itself, if that is possible here.
+    space: Option<Space>,
+    apshepherd: Program,
     lifeline: Option<Arc<OwnedFd>>,
     apps: BTreeMap<Key, App>,
+    shepherds: Shepherds,
     fronts: BTreeMap<Conn, Front>,
     peers: BTreeMap<(Key, u32), Peer>,
     generation: u64,
     link: Option<Link>,
     hello: watch::Sender<Hello>,
-    notes: Vec<String>,
     psched: PathBuf,
     events: Events,
     incoming: mpsc::Receiver<Event>,
@@ -98,15 +103,30 @@ impl Shell {
         options: &Options,
         paths: &Paths,
         runtime: Runtime,
-        apshepherd: PathBuf,
+        apshepherd: Program,
         lifeline: Option<OwnedFd>,
     ) -> anyhow::Result<(Shell, Events)> {
         let mut notes = Vec::new();
-        let groups = match Groups::discover() {
+        let groups = match Groups::discover(options.groups.as_deref()) {
             Ok(groups) => Some(groups),
+            // Asked for, so not to be done without.
+            Err(why) if options.groups.is_some() => anyhow::bail!(
+                "--groups: {why}; is psched-groups.service running? (systemctl start psched-groups)"
+            ),
             Err(why) => {
                 notes.push(format!(
-                    "no cgroups ({why}): what PEs leave behind is found by its environment only"
+                    "no cgroups ({why}): processes are found by descent, session and environment, \
+                     memory (-m) and processes (pids_max) are not limited"
+                ));
+                None
+            }
+        };
+        let space = Space::prepare(!nix::unistd::geteuid().is_root());
+        let space = match space.probe() {
+            Ok(()) => Some(space),
+            Err(why) => {
+                notes.push(format!(
+                    "not isolated: {why}; applications share /dev/shm and System V IPC with everybody"
                 ));
                 None
             }
@@ -114,38 +134,47 @@ impl Shell {
         for note in &notes {
             tracing::warn!("{note}");
         }
+        // What is not limited here is what most private instances can't limit.
+        for note in groups.iter().flat_map(Groups::notes) {
+            tracing::info!("{note}");
+            notes.push(note.clone());
+        }
         let me = Me {
-            nids: options.nids.0.clone(),
+            nids: options.nodes(),
             uid: nix::unistd::geteuid().as_raw(),
             cpus: host::cpus(),
+            boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
         let agent = Agent::new(me.clone(), runtime.remembered());
+        let agent = agent.distrusting(runtime.distrusted());
         let hello = Hello {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
             hostname: options.host_id.clone().unwrap_or_else(host::hostname),
-            boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
+            boot_id: me.boot_id,
             nids: me.nids.iter().copied().collect(),
-            notes: notes.clone(),
+            notes,
             store_id: agent.store().0.to_string(),
             epoch: agent.store().1,
             cpus: me.cpus,
             memory: host::memory(),
+            limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
         };
         let (events, incoming) = mpsc::channel(EVENTS);
         let shell = Shell {
             agent,
             runtime,
             groups,
+            space,
             apshepherd,
             lifeline: lifeline.map(Arc::new),
             apps: BTreeMap::new(),
+            shepherds: Shepherds::begin(),
             fronts: BTreeMap::new(),
             peers: BTreeMap::new(),
             generation: 0,
             link: None,
             hello: watch::Sender::new(hello),
-            notes,
             psched: paths.psched.clone(),
             events: events.clone(),
             incoming,
@@ -158,7 +187,7 @@ impl Shell {
     }
 
     /// Until a signal or the lifeline ends it.
-    pub async fn run(&mut self) -> Ending {
+    pub async fn run(&mut self, notify: &Notify) -> Ending {
         let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
         let [Ok(mut term), Ok(mut int), Ok(mut hup)] = ends.map(signal) else {
             return Ending::Alone;
@@ -176,6 +205,7 @@ impl Shell {
             }
         };
         tokio::pin!(cut);
+        let mut beat = notify.beat().map(tokio::time::interval);
         let ending = loop {
             let timer =
                 self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
@@ -185,7 +215,15 @@ impl Shell {
                     None => std::future::pending().await,
                 }
             };
+            let beats = async {
+                match &mut beat {
+                    Some(beat) => beat.tick().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                // From here, so that it says that the loop turns.
+                _ = beats => notify.alive(),
                 () = &mut cut => break Ending::Everything,
                 _ = term.recv() => break Ending::Alone,
                 _ = int.recv() => break Ending::Alone,
@@ -263,8 +301,13 @@ impl Shell {
                 self.peers.remove(&(key, index));
                 Happening::PeerLost { key, index, text }
             }
-            Event::GroupsEmpty(key) => Happening::GroupsEmpty(key),
-            Event::GroupsStuck(key, processes) => Happening::GroupsStuck { key, processes },
+            Event::GroupsEmpty(key) => {
+                self.groups_empty(key);
+                return;
+            }
+            Event::GroupsStuck(key, processes, named) => {
+                Happening::GroupsStuck { key, processes, named }
+            }
         };
         self.own.push_back(happening);
     }
@@ -296,6 +339,7 @@ impl Shell {
                 Ok(WaitStatus::StillAlive) | Err(_) => return,
                 Ok(_) => continue,
             };
+            self.shepherds.reaped(pid.as_raw());
             let of_pid = |app: &&mut App| {
                 app.shepherd.as_ref().is_some_and(|s| s.process.pid == pid.as_raw())
             };
@@ -335,8 +379,9 @@ impl Shell {
                 }
             }
             Action::KeepGoing(key, at_ns) => {
-                if let Some(app) = self.apps.get(&key) {
+                if let Some(app) = self.apps.get_mut(&key) {
                     app.directory.keep_going(at_ns);
+                    app.keep_sessions();
                     app.span.in_scope(|| tracing::info!("going"));
                 }
             }
@@ -364,19 +409,18 @@ impl Shell {
                 }
                 self.tell_psched(pb::from_node::Message::Report(report.into()));
             }
-            Action::RefuseLink(text) => {
-                // It dials again and again: once is enough to say it.
-                if !self.hello.borrow().notes.contains(&text) {
-                    tracing::warn!("{text}");
-                }
-                self.set_notes(Some(text));
-                if let Some(link) = self.link.take() {
-                    link.hang_up();
-                }
+            Action::Foreign(foreign) => {
+                tracing::warn!(
+                    applications = foreign.applications.len(),
+                    "this psched is not obeyed: {}; psmgr(8) adopts or purges this node",
+                    foreign.why
+                );
+                self.tell_psched(pb::from_node::Message::Foreign((*foreign).into()));
             }
+            Action::Distrust(starts) => self.runtime.distrust(&starts),
             Action::Remember(welcome) => {
-                self.set_notes(None);
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
+                tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
                 self.runtime.remember(welcome);
             }
@@ -386,11 +430,6 @@ impl Shell {
             Action::Remove(key) => self.remove(key),
             Action::SetTimer(at_ns) => self.timer_ns = at_ns,
         }
-    }
-
-    fn set_notes(&mut self, more: Option<String>) {
-        let notes: Vec<String> = self.notes.iter().cloned().chain(more).collect();
-        self.hello.send_modify(|hello| hello.notes = notes);
     }
 
     fn tell_psched(&self, message: pb::from_node::Message) {

@@ -9,10 +9,12 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
-use crate::os::spawn::{Ids, Spawn, spawn};
+use crate::os::space::Space;
+use crate::os::spawn::{Failure, Ids, Spawn, spawn};
 use crate::os::watch::watch;
 use crate::rpc::pb;
 use anyhow::Context;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen, recv,
     sendmsg, setsockopt, socket, sockopt,
@@ -39,8 +41,24 @@ const SEND_BUFFER: usize = 1024 * 1024;
 /// How long a found one may take for its hello.
 const HELLO: Duration = Duration::from_secs(2);
 
+/// What shepherds are made of, whatever the application.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    /// The soft limit of open files with which apinit was started: it raises its own.
+    soft_files: Option<u64>,
+}
+
+impl Program {
+    /// To be called before apinit raises its own limits.
+    pub fn find() -> anyhow::Result<Program> {
+        let files = getrlimit(Resource::RLIMIT_NOFILE);
+        Ok(Program { path: find_program()?, soft_files: files.ok().map(|(soft, _)| soft) })
+    }
+}
+
 /// Where apshepherd is: next to this program, else in PATH.
-pub(super) fn find_program() -> anyhow::Result<PathBuf> {
+fn find_program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("can't tell where apinit is")?;
     let beside = own.parent().map(|folder| folder.join(PROGRAM));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -68,12 +86,15 @@ impl Shepherd {
 
     /// Why it could not be executed, if so.
     pub fn failure(&mut self) -> Option<String> {
-        let mut errno = [0; 4];
+        let mut bytes = [0; Failure::SIZE];
         let mut pipe = std::fs::File::from(self.failure.take()?);
         // It is dead, so the pipe is at its end.
-        pipe.read_exact(&mut errno).ok()?;
-        let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
-        Some(format!("{PROGRAM} could not be executed: {error}"))
+        pipe.read_exact(&mut bytes).ok()?;
+        let Failure { step, error } = Failure::parse(bytes);
+        Some(match step {
+            Some(step) => format!("it can't be isolated: {}", step.explain(&error)),
+            None => format!("{PROGRAM} could not be executed: {error}"),
+        })
     }
 
     pub fn kill(&self) {
@@ -86,11 +107,13 @@ impl Shepherd {
 
 /// What a new shepherd is made of.
 pub(super) struct Making<'a> {
-    pub program: &'a Path,
+    pub program: &'a Program,
     pub place: &'a PlaceCommand,
     pub directory: &'a AppDirectory,
     pub groups: Option<&'a AppGroups>,
     pub lifeline: Option<&'a OwnedFd>,
+    /// Its own, if it is to have one.
+    pub space: Option<&'a Space>,
 }
 
 /// Variables of apinit's own that its shepherds get.
@@ -118,14 +141,14 @@ impl Making<'_> {
         let ids = nix::unistd::geteuid().is_root().then(|| Ids {
             uid: owner.uid,
             gid: owner.gid,
-            groups: owner.groups.clone(),
+            groups: (!own_groups(&owner.groups)).then(|| owner.groups.clone()),
         });
         let keep = [listener.as_fd()]
             .into_iter()
             .chain(self.lifeline.map(AsFd::as_fd))
             .chain(nids.iter().map(|(_, fd)| fd.as_fd()));
         let spawned = spawn(&Spawn {
-            program: CString::new(self.program.as_os_str().as_bytes())?,
+            program: CString::new(self.program.path.as_os_str().as_bytes())?,
             arguments: vec![
                 text(PROGRAM.into())?,
                 text(key.to_string())?,
@@ -140,8 +163,10 @@ impl Making<'_> {
             keep: keep.collect(),
             group: opened.as_ref().map(|(shepherd, _)| shepherd.as_fd()),
             ids,
+            space: self.space,
+            soft_files: self.program.soft_files,
         })
-        .with_context(|| format!("can't start {}", self.program.display()))?;
+        .with_context(|| format!("can't start {}", self.program.path.display()))?;
         let process = Process::now(spawned.pid);
         let pidfd = Arc::new(spawned.pidfd);
         let connection = dial(&self.directory.socket()).context("can't connect to it")?;
@@ -151,6 +176,16 @@ impl Making<'_> {
         let failure = Some(spawned.failure);
         Ok(Shepherd { process, pidfd: Some(pidfd), mouth, failure })
     }
+}
+
+/// Whether these are this process's own supplementary groups, in any order.
+fn own_groups(groups: &[u32]) -> bool {
+    let sorted = |mut groups: Vec<u32>| {
+        groups.sort_unstable();
+        groups
+    };
+    let own = nix::unistd::getgroups();
+    own.is_ok_and(|own| sorted(own.iter().map(|g| g.as_raw()).collect()) == sorted(groups.to_vec()))
 }
 
 fn seqpacket() -> io::Result<OwnedFd> {

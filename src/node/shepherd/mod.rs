@@ -21,6 +21,7 @@
 //! so that nothing that they start gets away; and apinit (or root) alone may talk to it.
 
 mod descend;
+mod limits;
 mod link;
 mod options;
 mod pes;
@@ -33,11 +34,12 @@ use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::frames::PACKET_MAX;
-use crate::os::fork::{Change, Child, Waited, high, wait_any};
+use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
 use crate::os::host::monotonic_ns;
 use crate::os::inherit;
-use crate::shepherd::{Action, Happening, Shepherd};
+use crate::shepherd::{Action, Happening, Left, NAMED_MAX, Shepherd};
 use bytes::{Buf, Bytes};
+use limits::Limits;
 use link::{Link, LinkError};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -71,6 +73,8 @@ enum Token {
     Lifeline,
     Outputs,
     Stdin,
+    /// Forks that were refused in a node's group.
+    Processes(usize),
     Pmi(usize),
     Stdout(usize),
     Stderr(usize),
@@ -88,6 +92,7 @@ impl Token {
             Token::Pmi(i) => (6, i),
             Token::Stdout(i) => (7, i),
             Token::Stderr(i) => (8, i),
+            Token::Processes(i) => (9, i),
         };
         kind << 32 | index as u64
     }
@@ -104,6 +109,7 @@ impl Token {
             6 => Token::Pmi(index),
             7 => Token::Stdout(index),
             8 => Token::Stderr(index),
+            9 => Token::Processes(index),
             _ => return None,
         })
     }
@@ -131,6 +137,7 @@ struct Shell {
     lifeline: Option<OwnedFd>,
     signals: SignalFd,
     groups: Vec<(Nid, OwnedFd)>,
+    limits: Limits,
     link: Option<Link>,
     link_waits: bool,
     launch: Option<Box<HostLaunch>>,
@@ -212,6 +219,7 @@ impl Shell {
             lifeline,
             signals,
             groups,
+            limits: Limits::default(),
             link: None,
             link_waits: false,
             launch: None,
@@ -284,6 +292,11 @@ impl Shell {
             }
             Token::Outputs => self.outputs_ready(),
             Token::Stdin => self.write_stdin(),
+            Token::Processes(index) => {
+                if let Some((nid, _)) = self.groups.get(index) {
+                    self.look_at_processes(*nid);
+                }
+            }
             Token::Pmi(index) => self.pmi_ready(index, flags),
             Token::Stdout(index) => self.read_output(index, false),
             Token::Stderr(index) => self.read_output(index, true),
@@ -318,6 +331,10 @@ impl Shell {
             Action::SignalLeft(signal) => {
                 let found = Signal::try_from(signal).map_or(0, descend::signal_all);
                 self.happenings.push_back(Happening::LeftFound(found));
+            }
+            Action::NameLeft => {
+                let left = self.left();
+                self.happenings.push_back(Happening::LeftNamed(left));
             }
             Action::KillEverything => self.kill_everything(),
             Action::Send(message) => self.send(message),

@@ -26,6 +26,8 @@ const PIPE_DEFAULT: usize = 64 * 1024;
 pub struct Pe {
     /// Its rank.
     pub rank: u32,
+    /// Its node.
+    pub nid: Nid,
     /// Its process, which is also its process group.
     pub pid: Pid,
     /// It stands after execve, or goes.
@@ -103,6 +105,7 @@ pub fn fork_all(launch: &HostLaunch, program: &Program, groups: &[(Nid, OwnedFd)
             let pid = Pid::from_raw(fork_pe(program, &setup)?);
             let pe = Pe {
                 rank: local.rank,
+                nid: local.nid,
                 pid,
                 executed: false,
                 ended: false,

@@ -5,6 +5,11 @@ use super::*;
 
 impl Shell {
     pub(super) fn fork(&mut self, launch: Box<HostLaunch>) {
+        self.limits = Limits::open(&launch, &self.groups);
+        for (index, file) in self.limits.watched() {
+            // Refused: then it is looked at when a PE ends.
+            let _ = watch(&self.epoll, file, Token::Processes(index), EpollFlags::EPOLLPRI);
+        }
         let prepared = program::prepare(&launch, self.soft_files);
         let failed = match prepared {
             Ok(program) => {
@@ -61,8 +66,13 @@ impl Shell {
             return;
         }
         loop {
+            // Asked before it is reaped: then it has none any more.
+            let session = self.limits.memory_limited().then(session_of_ended).flatten();
             match wait_any() {
-                Waited::News(child) => self.child(child),
+                Waited::News(child) => {
+                    let session = session.filter(|(pid, _)| *pid == child.pid);
+                    self.child(child, session.map(|(_, session)| session));
+                }
                 Waited::Nothing => break,
                 Waited::NoChild if self.childless => break,
                 Waited::NoChild => {
@@ -73,11 +83,20 @@ impl Shell {
                 }
             }
         }
+        for nid in self.limits.reaped(&self.pes) {
+            self.happens(Happening::NodeReaped(nid));
+        }
     }
 
-    pub(super) fn child(&mut self, child: Child) {
+    pub(super) fn child(&mut self, child: Child, session: Option<i32>) {
+        let killed = child.change == Change::Died(Signal::SIGKILL as i32);
         let Some(index) = self.pes.of_pid(child.pid) else {
             // Somebody's child that has come to us; it has ended, and that is all.
+            let of = session.filter(|_| killed).and_then(|leader| self.pes.of_pid(leader));
+            if let Some(index) = of {
+                let (rank, max_rss_kib) = (self.pes.all[index].rank, child.usage.max_rss_kib);
+                self.happens(Happening::OrphanKilled { rank, max_rss_kib });
+            }
             return;
         };
         let (rank, executed) = (self.pes.all[index].rank, self.pes.all[index].executed);
@@ -87,6 +106,11 @@ impl Shell {
             Change::Died(signal) => PeEnd::Signal(signal),
         };
         self.pes.all[index].ended = true;
+        let nid = self.pes.all[index].nid;
+        if let Some(over_limit) = killed.then(|| self.limits.memory_kill(nid)).flatten() {
+            self.happens(Happening::MemoryKill { nid, over_limit });
+        }
+        self.look_at_processes(nid);
         if !executed {
             self.tell_failures();
         }
@@ -94,6 +118,13 @@ impl Shell {
         self.read_pmi(index, LAST_READS);
         self.close_pmi(index);
         self.happens(Happening::PeEnded { rank, end, usage: child.usage });
+    }
+
+    /// Tells if a fork has failed on this node because of its limit.
+    pub(super) fn look_at_processes(&mut self, nid: Nid) {
+        if self.limits.forks_refused(nid) {
+            self.happens(Happening::ProcessLimit { nid });
+        }
     }
 
     pub(super) fn tell_failures(&mut self) {
@@ -149,6 +180,21 @@ impl Shell {
                 let _ = killpg(pe.pid, Signal::SIGCONT);
             }
         }
+    }
+
+    /// What descends from this process and lives. Its session tells whose it is, if it has not made
+    /// one of its own.
+    pub(super) fn left(&self) -> Vec<Left> {
+        let named = descend::descendants().into_iter().take(NAMED_MAX).filter_map(|pid| {
+            let session = nix::unistd::getsid(Some(pid)).ok();
+            let pe = session.and_then(|s| self.pes.of_pid(s.as_raw())).map(|i| &self.pes.all[i]);
+            let first = self.launch.as_ref().and_then(|launch| launch.pes.first());
+            let nid = pe.map(|pe| pe.nid).or(first.map(|pe| pe.nid)).unwrap_or_default();
+            let pid = pid.as_raw();
+            let text = crate::node::stuck::describe(pid, pe.map(|pe| pe.rank), nid)?;
+            Some(Left { pid, nid, text })
+        });
+        named.collect()
     }
 
     pub(super) fn kill_everything(&mut self) {

@@ -151,7 +151,18 @@ fn changed(path: &Path) -> Refusal {
 
 fn missing(path: &Path, error: &std::io::Error) -> Refusal {
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-    (errno, format!("{}: {}", path.display(), Errno::from_raw(errno).desc()))
+    let hint = own_shm(&path.to_string_lossy(), errno);
+    (errno, format!("{}: {}{hint}", path.display(), Errno::from_raw(errno).desc()))
+}
+
+/// What may lie behind a path that its user can see, and a PE can't.
+fn own_shm(path: &str, errno: i32) -> &'static str {
+    if path.starts_with("/dev/shm") && errno == Errno::ENOENT as i32 {
+        " (an application has a /dev/shm of its own, which is empty when it begins: put the file \
+         elsewhere)"
+    } else {
+        ""
+    }
 }
 
 /// Why a PE could not be executed, for its user.
@@ -162,7 +173,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
     let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
     let text = match step {
         Step::Directory => {
-            format!("its working directory {directory}: {why}")
+            format!("its working directory {directory}: {why}{}", own_shm(&directory, errno))
         }
         Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
         Step::Session => format!("it can't have a session of its own: {why}"),

@@ -23,6 +23,7 @@ impl Psched for Mirror {
         let posting = crate::apteam::posting::Posting::try_from(request.into_inner())?;
         let event = pb::application_event::Event::Accepted(pb::Accepted {
             apid: posting.shape.width.into(),
+            ..pb::Accepted::default()
         });
         Ok(Response::new(tokio_stream::once(Ok(pb::ApplicationEvent { event: Some(event) }))))
     }
@@ -47,6 +48,20 @@ impl Psched for Mirror {
 
     async fn kill(&self, _: Request<pb::KillRequest>) -> Result<Response<pb::KillReply>, Status> {
         std::future::pending().await
+    }
+
+    async fn adopt(
+        &self,
+        _: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn purge(
+        &self,
+        _: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        Err(Status::unimplemented(""))
     }
 
     async fn list(

@@ -3,7 +3,10 @@
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
 use crate::apteam::Ticket;
 use crate::apteam::launch::{Binding, FileIdentity, Launch, Limit};
-use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, PmiEntry, ToApinit};
+use crate::apteam::talk::attach::{
+    BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
+    StdinPiece, ToApinit,
+};
 use crate::machine::Nid;
 use crate::rpc::pb;
 use bytes::Bytes;
@@ -116,16 +119,77 @@ impl TryFrom<pb::PmiEntry> for PmiEntry {
     }
 }
 
-impl From<Vec<PmiEntry>> for pb::PmiEntries {
-    fn from(entries: Vec<PmiEntry>) -> Self {
-        Self { entries: all(entries) }
+impl From<BarrierIn> for pb::BarrierIn {
+    fn from(barrier: BarrierIn) -> Self {
+        Self { generation: barrier.generation, entries: all(barrier.entries) }
     }
 }
 
-impl TryFrom<pb::PmiEntries> for Vec<PmiEntry> {
+impl TryFrom<pb::BarrierIn> for BarrierIn {
     type Error = Malformed;
-    fn try_from(entries: pb::PmiEntries) -> Result<Self, Malformed> {
-        Field("PmiEntries", "entries").list(entries.entries, LONG_LIST_MAX)
+    fn try_from(barrier: pb::BarrierIn) -> Result<Self, Malformed> {
+        let entries = Field("BarrierIn", "entries").list(barrier.entries, LONG_LIST_MAX)?;
+        Ok(BarrierIn { generation: barrier.generation, entries })
+    }
+}
+
+impl From<BarrierOut> for pb::BarrierOut {
+    fn from(barrier: BarrierOut) -> Self {
+        let BarrierOut { generation, piece, last, entries } = barrier;
+        Self { generation, piece, last, entries: all(entries) }
+    }
+}
+
+impl TryFrom<pb::BarrierOut> for BarrierOut {
+    type Error = Malformed;
+    fn try_from(barrier: pb::BarrierOut) -> Result<Self, Malformed> {
+        let pb::BarrierOut { generation, piece, last, entries } = barrier;
+        let entries = Field("BarrierOut", "entries").list(entries, LONG_LIST_MAX)?;
+        Ok(BarrierOut { generation, piece, last, entries })
+    }
+}
+
+impl From<StdinPiece> for pb::StdinPiece {
+    fn from(piece: StdinPiece) -> Self {
+        Self { offset: piece.offset, data: piece.data }
+    }
+}
+
+impl TryFrom<pb::StdinPiece> for StdinPiece {
+    type Error = Malformed;
+    fn try_from(piece: pb::StdinPiece) -> Result<Self, Malformed> {
+        let data = Field("StdinPiece", "data").data(piece.data)?;
+        // What follows adds the two.
+        if piece.offset.checked_add(data.len() as u64).is_none() {
+            return Field("StdinPiece", "offset").wrong("it is beyond any input");
+        }
+        Ok(StdinPiece { offset: piece.offset, data })
+    }
+}
+
+impl From<StdinCredit> for pb::StdinCredit {
+    fn from(credit: StdinCredit) -> Self {
+        Self { credit: credit.credit, received: credit.received }
+    }
+}
+
+impl From<pb::StdinCredit> for StdinCredit {
+    fn from(credit: pb::StdinCredit) -> Self {
+        Self { credit: credit.credit, received: credit.received }
+    }
+}
+
+impl From<NumberedSignal> for pb::NumberedSignal {
+    fn from(signal: NumberedSignal) -> Self {
+        Self { number: signal.number, signal: signal.signal }
+    }
+}
+
+impl TryFrom<pb::NumberedSignal> for NumberedSignal {
+    type Error = Malformed;
+    fn try_from(signal: pb::NumberedSignal) -> Result<Self, Malformed> {
+        let pb::NumberedSignal { number, signal } = signal;
+        Ok(NumberedSignal { number, signal: Field("NumberedSignal", "signal").signal(signal)? })
     }
 }
 
@@ -158,24 +222,21 @@ impl From<ToApinit> for pb::ToApinit {
                 ticket: Bytes::copy_from_slice(&ticket.0),
                 launch: Some((*launch).into()),
             }),
-            ToApinit::Resume { key, ticket, taken, stdin_sent } => {
-                Message::Resume(pb::ResumeRequest {
-                    key: Some(key.into()),
-                    ticket: Bytes::copy_from_slice(&ticket.0),
-                    taken: all(taken),
-                    stdin_sent,
-                })
-            }
-            ToApinit::Stdin(data) => Message::Stdin(data),
-            ToApinit::StdinEnd => Message::StdinEnd(pb::StdinEnd {}),
+            ToApinit::Resume { key, ticket, taken } => Message::Resume(pb::ResumeRequest {
+                key: Some(key.into()),
+                ticket: Bytes::copy_from_slice(&ticket.0),
+                taken: all(taken),
+            }),
+            ToApinit::Stdin(data) => Message::Stdin(data.into()),
+            ToApinit::StdinEnd(length) => Message::StdinEnd(pb::StdinEnd { length }),
             ToApinit::OutputTaken(taken) => Message::OutputTaken(taken.into()),
-            ToApinit::Signal(signal) => Message::Signal(signal),
+            ToApinit::Signal(signal) => Message::Signal(signal.into()),
             ToApinit::Terminate { cause, kill_after } => Message::Terminate(pb::Terminate {
                 cause: Some(cause.into()),
                 kill_after_ms: ms(kill_after),
             }),
             ToApinit::Go => Message::Go(pb::Go {}),
-            ToApinit::BarrierOut(entries) => Message::BarrierOut(entries.into()),
+            ToApinit::BarrierOut(barrier) => Message::BarrierOut(barrier.into()),
         };
         Self { message: Some(message) }
     }
@@ -196,18 +257,17 @@ impl TryFrom<pb::ToApinit> for ToApinit {
                 key: Field("ResumeRequest", "key").need(request.key)?,
                 ticket: Ticket(Field("ResumeRequest", "ticket").secret(request.ticket)?),
                 taken: Field("ResumeRequest", "taken").list(request.taken, LIST_MAX)?,
-                stdin_sent: request.stdin_sent,
             },
-            Message::Stdin(data) => ToApinit::Stdin(of("stdin").data(data)?),
-            Message::StdinEnd(_) => ToApinit::StdinEnd,
+            Message::Stdin(piece) => ToApinit::Stdin(piece.try_into()?),
+            Message::StdinEnd(end) => ToApinit::StdinEnd(end.length),
             Message::OutputTaken(taken) => ToApinit::OutputTaken(taken.try_into()?),
-            Message::Signal(signal) => ToApinit::Signal(of("signal").signal(signal)?),
+            Message::Signal(signal) => ToApinit::Signal(signal.try_into()?),
             Message::Terminate(terminate) => ToApinit::Terminate {
                 cause: Field("Terminate", "cause").need(terminate.cause)?,
                 kill_after: Duration::from_millis(terminate.kill_after_ms),
             },
             Message::Go(_) => ToApinit::Go,
-            Message::BarrierOut(entries) => ToApinit::BarrierOut(entries.try_into()?),
+            Message::BarrierOut(barrier) => ToApinit::BarrierOut(barrier.try_into()?),
         })
     }
 }
@@ -222,11 +282,12 @@ impl From<FromApinit> for pb::FromApinit {
             }
             FromApinit::Going => Message::Going(pb::Going {}),
             FromApinit::Output(output) => Message::Output(output.into()),
-            FromApinit::StdinCredit(bytes) => Message::StdinCredit(bytes),
+            FromApinit::StdinCredit(credit) => Message::StdinCredit(credit.into()),
+            FromApinit::SignalsTaken(number) => Message::SignalsTaken(number),
             FromApinit::Notice(text) => Message::Notice(text),
             FromApinit::Done => Message::Done(pb::Done {}),
             FromApinit::Ready => Message::Ready(pb::Ready {}),
-            FromApinit::BarrierIn(entries) => Message::BarrierIn(entries.into()),
+            FromApinit::BarrierIn(barrier) => Message::BarrierIn(barrier.into()),
             FromApinit::Decisive(decisive) => Message::Decisive(decisive.into()),
         };
         Self { message: Some(message) }
@@ -246,11 +307,12 @@ impl TryFrom<pb::FromApinit> for FromApinit {
             },
             Message::Going(_) => FromApinit::Going,
             Message::Output(output) => FromApinit::Output(output.try_into()?),
-            Message::StdinCredit(bytes) => FromApinit::StdinCredit(bytes),
+            Message::StdinCredit(credit) => FromApinit::StdinCredit(credit.into()),
+            Message::SignalsTaken(number) => FromApinit::SignalsTaken(number),
             Message::Notice(text) => FromApinit::Notice(of("notice").text(text)?),
             Message::Done(_) => FromApinit::Done,
             Message::Ready(_) => FromApinit::Ready,
-            Message::BarrierIn(entries) => FromApinit::BarrierIn(entries.try_into()?),
+            Message::BarrierIn(barrier) => FromApinit::BarrierIn(barrier.try_into()?),
             Message::Decisive(decisive) => FromApinit::Decisive(decisive.try_into()?),
         })
     }

@@ -1,6 +1,6 @@
 //! Words that every service shares: keys, places, endings.
 
-use super::{COUNT_MAX, Field, LIST_MAX, Malformed, all, bare, ms};
+use super::{COUNT_MAX, Field, LIST_MAX, Malformed, all, bare, given, ms};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Shape};
@@ -172,6 +172,21 @@ impl From<Cause> for pb::Cause {
             }
             Cause::NodeLost { nid, text } => pb::Cause { nid: nid.0, text, ..of(Kind::NodeLost) },
             Cause::NoRecord => of(Kind::NoRecord),
+            Cause::OverMemory { nid, pes, per_pe, largest } => {
+                let (rank, largest) = largest.unwrap_or_default();
+                pb::Cause {
+                    nid: nid.0,
+                    pes: pes.min(COUNT_MAX),
+                    memory_per_pe: per_pe,
+                    rank,
+                    largest,
+                    ..of(Kind::OverMemory)
+                }
+            }
+            Cause::HostMemory { rank, nid } => {
+                pb::Cause { rank, nid: nid.0, ..of(Kind::HostMemory) }
+            }
+            Cause::Purge { uid } => pb::Cause { uid, ..of(Kind::Purge) },
         }
     }
 }
@@ -180,7 +195,7 @@ impl TryFrom<pb::Cause> for Cause {
     type Error = Malformed;
     fn try_from(cause: pb::Cause) -> Result<Self, Malformed> {
         use pb::cause::Kind;
-        let pb::Cause { kind: number, rank, nid, code, signal, uid, limit_ms, text } = cause;
+        let pb::Cause { kind: number, rank, nid, code, signal, uid, limit_ms, text, .. } = cause;
         let text = Field("Cause", "text").text(text)?;
         let nid = Nid(nid);
         let code_of_exit = || Field("Cause", "code").exit_code(code);
@@ -203,6 +218,14 @@ impl TryFrom<pb::Cause> for Cause {
             Kind::ShepherdLost => Cause::ShepherdLost { nid, text },
             Kind::NodeLost => Cause::NodeLost { nid, text },
             Kind::NoRecord => Cause::NoRecord,
+            Kind::OverMemory => Cause::OverMemory {
+                nid,
+                pes: Field("Cause", "pes").between(cause.pes, 0, COUNT_MAX)?,
+                per_pe: cause.memory_per_pe,
+                largest: given(cause.largest).map(|bytes| (rank, bytes)),
+            },
+            Kind::HostMemory => Cause::HostMemory { rank, nid },
+            Kind::Purge => Cause::Purge { uid },
         })
     }
 }

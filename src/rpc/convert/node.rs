@@ -1,10 +1,13 @@
 //! psched and apinit.
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms};
-use crate::apteam::talk::node::{Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::node::{
+    Command, Foreign, ForeignApplication, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+};
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::rpc::pb;
+use crate::variables::Isolation;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ impl From<Hello> for pb::NodeHello {
             epoch: hello.epoch,
             cpus: hello.cpus,
             memory: hello.memory,
+            limits: hello.limits,
         }
     }
 }
@@ -40,6 +44,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             epoch: hello.epoch,
             cpus: of("cpus").numbers(hello.cpus)?,
             memory: hello.memory,
+            limits: of("limits").texts(hello.limits)?,
         })
     }
 }
@@ -61,6 +66,19 @@ impl TryFrom<pb::NodeSpec> for NodeSpec {
     }
 }
 
+impl From<(u64, String)> for pb::Start {
+    fn from((epoch, id): (u64, String)) -> Self {
+        Self { epoch, id }
+    }
+}
+
+impl TryFrom<pb::Start> for (u64, String) {
+    type Error = Malformed;
+    fn try_from(start: pb::Start) -> Result<Self, Malformed> {
+        Ok((start.epoch, Field("Start", "id").text(start.id)?))
+    }
+}
+
 impl From<Welcome> for pb::Welcome {
     fn from(welcome: Welcome) -> Self {
         Self {
@@ -70,6 +88,8 @@ impl From<Welcome> for pb::Welcome {
             kill_grace_ms: ms(welcome.kill_grace),
             mono_ns: welcome.mono_ns,
             boot_id: welcome.boot_id,
+            next_apid: welcome.next_apid,
+            starts: all(welcome.starts),
         }
     }
 }
@@ -84,6 +104,8 @@ impl TryFrom<pb::Welcome> for Welcome {
             kill_grace: Duration::from_millis(welcome.kill_grace_ms),
             mono_ns: welcome.mono_ns,
             boot_id: Field("Welcome", "boot_id").text(welcome.boot_id)?,
+            next_apid: welcome.next_apid,
+            starts: Field("Welcome", "starts").list(welcome.starts, LIST_MAX)?,
         })
     }
 }
@@ -158,6 +180,15 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             time_limit_ms: limit_ms(place.time_limit),
             kill_grace_ms: ms(place.kill_grace),
             memory_per_pe: place.memory_per_pe.unwrap_or(0),
+            pids_max: place.pids_max.unwrap_or(0),
+            isolation: match place.isolation {
+                Isolation::Auto => pb::Isolation::Auto,
+                Isolation::Root => pb::Isolation::Root,
+                Isolation::Off => pb::Isolation::Off,
+            }
+            .into(),
+            request_id: Bytes::copy_from_slice(&place.request_id),
+            command: place.command,
         }
     }
 }
@@ -178,6 +209,15 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             time_limit: limit(place.time_limit_ms),
             kill_grace: Duration::from_millis(place.kill_grace_ms),
             memory_per_pe: given(place.memory_per_pe),
+            pids_max: given(place.pids_max),
+            // What a newer psched calls otherwise is the default here.
+            isolation: match pb::Isolation::try_from(place.isolation).unwrap_or_default() {
+                pb::Isolation::Auto => Isolation::Auto,
+                pb::Isolation::Root => Isolation::Root,
+                pb::Isolation::Off => Isolation::Off,
+            },
+            request_id: of("request_id").secret(place.request_id)?,
+            command: of("command").text(place.command)?,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {
@@ -187,6 +227,49 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             return of("hosts").wrong("nobody holds PE 0");
         }
         Ok(command)
+    }
+}
+
+impl From<ForeignApplication> for pb::ForeignApplication {
+    fn from(application: ForeignApplication) -> Self {
+        let ForeignApplication { place, phase, run } = application;
+        let phase = pb::inventory_item::Phase::from(phase).into();
+        Self { place: Some(place.into()), phase, run_ms: ms(run) }
+    }
+}
+
+impl TryFrom<pb::ForeignApplication> for ForeignApplication {
+    type Error = Malformed;
+    fn try_from(application: pb::ForeignApplication) -> Result<Self, Malformed> {
+        let of = |field| Field("ForeignApplication", field);
+        let Ok(phase) = pb::inventory_item::Phase::try_from(application.phase) else {
+            return of("phase").wrong(format_args!("{} is no kind", application.phase));
+        };
+        Ok(ForeignApplication {
+            place: of("place").need(application.place)?,
+            phase: phase.into(),
+            run: Duration::from_millis(application.run_ms),
+        })
+    }
+}
+
+impl From<Foreign> for pb::Foreign {
+    fn from(foreign: Foreign) -> Self {
+        let Foreign { store_id, epoch, why, applications } = foreign;
+        Self { store_id, epoch, why, applications: all(applications) }
+    }
+}
+
+impl TryFrom<pb::Foreign> for Foreign {
+    type Error = Malformed;
+    fn try_from(foreign: pb::Foreign) -> Result<Self, Malformed> {
+        let of = |field| Field("Foreign", field);
+        Ok(Foreign {
+            store_id: of("store_id").text(foreign.store_id)?,
+            epoch: foreign.epoch,
+            why: of("why").text(foreign.why)?,
+            applications: of("applications").list(foreign.applications, LIST_MAX)?,
+        })
     }
 }
 
@@ -207,6 +290,8 @@ impl From<Command> for pb::to_node::Message {
             }
             Command::AcknowledgeEnd(key) => Self::AcknowledgeEnd(key.into()),
             Command::Discard(key) => Self::Discard(key.into()),
+            Command::Adopt => Self::Adopt(pb::Adopt {}),
+            Command::Purge { uid } => Self::Purge(pb::Purge { uid }),
         }
     }
 }
@@ -230,6 +315,8 @@ impl TryFrom<pb::to_node::Message> for Command {
             },
             Message::AcknowledgeEnd(key) => Command::AcknowledgeEnd(key.try_into()?),
             Message::Discard(key) => Command::Discard(key.try_into()?),
+            Message::Adopt(pb::Adopt {}) => Command::Adopt,
+            Message::Purge(pb::Purge { uid }) => Command::Purge { uid },
             Message::Welcome(_) | Message::Refused(_) => {
                 return Field("ToNode", "message").wrong("it is no command");
             }
@@ -244,6 +331,9 @@ impl From<Report> for pb::NodeReport {
             Report::Launched(key) => Wire::Launched(key.into()),
             Report::Running(key) => Wire::Running(key.into()),
             Report::TakenBack(key) => Wire::TakenBack(key.into()),
+            Report::Stuck { key, nid, processes } => {
+                Wire::Stuck(pb::StuckReport { key: Some(key.into()), nid: nid.0, processes })
+            }
             Report::Ended(end) => Wire::Ended((*end).into()),
         };
         Self { report: Some(report) }
@@ -258,6 +348,11 @@ impl TryFrom<pb::NodeReport> for Report {
             Wire::Launched(key) => Report::Launched(key.try_into()?),
             Wire::Running(key) => Report::Running(key.try_into()?),
             Wire::TakenBack(key) => Report::TakenBack(key.try_into()?),
+            Wire::Stuck(stuck) => Report::Stuck {
+                key: Field("StuckReport", "key").need(stuck.key)?,
+                nid: Nid(stuck.nid),
+                processes: Field("StuckReport", "processes").texts(stuck.processes)?,
+            },
             Wire::Ended(end) => Report::Ended(Box::new(end.try_into()?)),
         })
     }

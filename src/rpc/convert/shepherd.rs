@@ -1,6 +1,6 @@
 //! apinit and apshepherd.
 
-use super::{Field, LONG_LIST_MAX, Malformed, all, limit, limit_ms, ms};
+use super::{Field, LONG_LIST_MAX, Malformed, all, given, limit, limit_ms, ms};
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::machine::Nid;
@@ -35,6 +35,8 @@ impl From<HostLaunch> for pb::ShepherdLaunch {
             stdin: launch.stdin,
             kill_grace_ms: ms(launch.kill_grace),
             marker: launch.marker,
+            memory_per_pe: launch.memory_per_pe.unwrap_or(0),
+            pids_max: launch.pids_max.unwrap_or(0),
         }
     }
 }
@@ -55,6 +57,8 @@ impl TryFrom<pb::ShepherdLaunch> for HostLaunch {
             stdin: launch.stdin,
             kill_grace: Duration::from_millis(launch.kill_grace_ms),
             marker: of("marker").text(launch.marker)?,
+            memory_per_pe: given(launch.memory_per_pe),
+            pids_max: given(launch.pids_max),
         };
         match host_launch.pes.iter().find(|pe| pe.rank >= host_launch.width) {
             Some(pe) => of("pes")
@@ -93,11 +97,11 @@ impl From<ToShepherd> for pb::ToShepherd {
                 cause: Some(cause.into()),
                 kill_after_ms: ms(kill_after),
             }),
-            ToShepherd::Signal(signal) => Message::Signal(signal),
-            ToShepherd::Stdin(data) => Message::Stdin(data),
-            ToShepherd::StdinEnd => Message::StdinEnd(pb::StdinEnd {}),
+            ToShepherd::Signal(signal) => Message::Signal(signal.into()),
+            ToShepherd::Stdin(piece) => Message::Stdin(piece.into()),
+            ToShepherd::StdinEnd(length) => Message::StdinEnd(pb::StdinEnd { length }),
             ToShepherd::OutputTaken(bytes) => Message::OutputTaken(bytes),
-            ToShepherd::BarrierOut(entries) => Message::BarrierOut(entries.into()),
+            ToShepherd::BarrierOut(barrier) => Message::BarrierOut(barrier.into()),
             ToShepherd::Release => Message::Release(pb::Release {}),
         };
         Self { message: Some(message) }
@@ -117,11 +121,11 @@ impl TryFrom<pb::ToShepherd> for ToShepherd {
                 cause: Field("Terminate", "cause").need(terminate.cause)?,
                 kill_after: Duration::from_millis(terminate.kill_after_ms),
             },
-            Message::Signal(signal) => ToShepherd::Signal(of("signal").signal(signal)?),
-            Message::Stdin(data) => ToShepherd::Stdin(of("stdin").data(data)?),
-            Message::StdinEnd(_) => ToShepherd::StdinEnd,
+            Message::Signal(signal) => ToShepherd::Signal(signal.try_into()?),
+            Message::Stdin(piece) => ToShepherd::Stdin(piece.try_into()?),
+            Message::StdinEnd(end) => ToShepherd::StdinEnd(end.length),
             Message::OutputTaken(bytes) => ToShepherd::OutputTaken(bytes),
-            Message::BarrierOut(entries) => ToShepherd::BarrierOut(entries.try_into()?),
+            Message::BarrierOut(barrier) => ToShepherd::BarrierOut(barrier.try_into()?),
             Message::Release(_) => ToShepherd::Release,
         })
     }
@@ -135,10 +139,12 @@ impl From<FromShepherd> for pb::FromShepherd {
             FromShepherd::Ready => Message::Ready(pb::Ready {}),
             FromShepherd::Failed(decisive) => Message::Failed(decisive.into()),
             FromShepherd::Output(output) => Message::Output(output.into()),
-            FromShepherd::StdinCredit(bytes) => Message::StdinCredit(bytes),
-            FromShepherd::BarrierIn(entries) => Message::BarrierIn(entries.into()),
+            FromShepherd::StdinCredit(credit) => Message::StdinCredit(credit.into()),
+            FromShepherd::SignalsTaken(number) => Message::SignalsTaken(number),
+            FromShepherd::BarrierIn(barrier) => Message::BarrierIn(barrier.into()),
             FromShepherd::Decisive(decisive) => Message::Decisive(decisive.into()),
             FromShepherd::Notice(text) => Message::Notice(text),
+            FromShepherd::Stuck(processes) => Message::Stuck(pb::StuckProcesses { processes }),
             FromShepherd::Ended(end) => Message::Ended((*end).into()),
         };
         Self { message: Some(message) }
@@ -155,10 +161,14 @@ impl TryFrom<pb::FromShepherd> for FromShepherd {
             Message::Ready(_) => FromShepherd::Ready,
             Message::Failed(decisive) => FromShepherd::Failed(decisive.try_into()?),
             Message::Output(output) => FromShepherd::Output(output.try_into()?),
-            Message::StdinCredit(bytes) => FromShepherd::StdinCredit(bytes),
-            Message::BarrierIn(entries) => FromShepherd::BarrierIn(entries.try_into()?),
+            Message::StdinCredit(credit) => FromShepherd::StdinCredit(credit.into()),
+            Message::SignalsTaken(number) => FromShepherd::SignalsTaken(number),
+            Message::BarrierIn(barrier) => FromShepherd::BarrierIn(barrier.try_into()?),
             Message::Decisive(decisive) => FromShepherd::Decisive(decisive.try_into()?),
             Message::Notice(text) => FromShepherd::Notice(of("notice").text(text)?),
+            Message::Stuck(stuck) => {
+                FromShepherd::Stuck(Field("StuckProcesses", "processes").texts(stuck.processes)?)
+            }
             Message::Ended(end) => FromShepherd::Ended(Box::new(end.try_into()?)),
         })
     }

@@ -5,12 +5,18 @@ use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::launch::{Binding, FileIdentity, HostLaunch, Launch, Limit, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Executable, Explanation, Mpi, Owner, Posting, Shape};
-use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, PmiEntry, ToApinit};
-use crate::apteam::talk::node::{self, Command, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::talk::attach::{
+    BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
+    StdinPiece, ToApinit,
+};
+use crate::apteam::talk::node::{
+    self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::{Apid, Incarnation, Key, Ticket};
 use crate::machine::Nid;
 use crate::rpc::{Malformed, pb};
+use crate::variables::Isolation;
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
@@ -120,6 +126,11 @@ fn cause() -> impl Strategy<Value = Cause> {
         (nid(), text()).prop_map(|(nid, text)| Cause::ShepherdLost { nid, text }),
         (nid(), text()).prop_map(|(nid, text)| Cause::NodeLost { nid, text }),
         Just(Cause::NoRecord),
+        (nid(), 0..9u32, any::<u64>(), option::of((any::<u32>(), 1..=u64::MAX))).prop_map(
+            |(nid, pes, per_pe, largest)| Cause::OverMemory { nid, pes, per_pe, largest }
+        ),
+        pe().prop_map(|(rank, nid)| Cause::HostMemory { rank, nid }),
+        any::<u32>().prop_map(|uid| Cause::Purge { uid }),
     ]
 }
 
@@ -222,7 +233,8 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
         cpus,
     });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
-    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text());
+    let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
+    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most);
     (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
         |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
             key,
@@ -236,15 +248,17 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             stdin: rest.2,
             kill_grace: rest.3,
             marker: rest.4,
+            memory_per_pe: rest.5.0,
+            pids_max: rest.5.1,
         },
     )
 }
 
 fn node_hello() -> impl Strategy<Value = node::Hello> {
     let texts = (text(), text(), text(), text());
-    let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4));
+    let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
     (any::<u32>(), texts, lists, any::<u64>(), any::<u64>()).prop_map(
-        |(protocol, texts, (nids, notes, cpus), epoch, memory)| node::Hello {
+        |(protocol, texts, (nids, notes, cpus, limits), epoch, memory)| node::Hello {
             protocol,
             socket: texts.0,
             hostname: texts.1,
@@ -255,6 +269,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
             epoch,
             cpus,
             memory,
+            limits,
         },
     )
 }
@@ -269,22 +284,29 @@ fn welcome() -> impl Strategy<Value = Welcome> {
             memory,
         },
     );
-    (text(), any::<u64>(), vec(spec, 0..4), millis(), any::<u64>(), text()).prop_map(
-        |(store_id, epoch, nodes, kill_grace, mono_ns, boot_id)| Welcome {
+    let store = (text(), any::<u64>(), vec((any::<u64>(), text()), 0..3));
+    (store, vec(spec, 0..4), millis(), any::<(u64, u64)>(), text()).prop_map(
+        |((store_id, epoch, starts), nodes, kill_grace, (mono_ns, next_apid), boot_id)| Welcome {
             store_id,
             epoch,
             nodes,
             kill_grace,
             mono_ns,
             boot_id,
+            next_apid,
+            starts,
         },
     )
 }
 
 fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let who = (key(), owner(), placement(), vec(host_part(), 1..3), ticket());
-    (who, millis(), limit(), limit(), millis(), option::of(1..=u64::MAX)).prop_map(
-        |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, memory)| {
+    let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
+    let posting = (any::<[u8; 16]>(), text());
+    let rest = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), isolation, posting);
+    (who, millis(), limit(), limit(), millis(), rest).prop_map(
+        |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
+            let (memory, pids, isolation, (request_id, command)) = rest;
             PlaceCommand {
                 key,
                 owner,
@@ -297,8 +319,26 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 time_limit: time,
                 kill_grace: grace,
                 memory_per_pe: memory,
+                pids_max: pids,
+                isolation,
+                request_id,
+                command,
             }
         },
+    )
+}
+
+fn foreign() -> impl Strategy<Value = Foreign> {
+    let phase = prop_oneof![
+        Just(Phase::Placed),
+        Just(Phase::Launched),
+        Just(Phase::Running),
+        Just(Phase::Ended),
+    ];
+    let application = (place_command(), phase, millis())
+        .prop_map(|(place, phase, run)| ForeignApplication { place, phase, run });
+    (text(), any::<u64>(), text(), vec(application, 0..3)).prop_map(
+        |(store_id, epoch, why, applications)| Foreign { store_id, epoch, why, applications },
     )
 }
 
@@ -314,6 +354,8 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         key().prop_map(Command::AcknowledgeEnd),
         key().prop_map(Command::Discard),
+        Just(Command::Adopt),
+        any::<u32>().prop_map(|uid| Command::Purge { uid }),
     ]
 }
 
@@ -322,6 +364,11 @@ fn report() -> impl Strategy<Value = Report> {
         key().prop_map(Report::Launched),
         key().prop_map(Report::Running),
         key().prop_map(Report::TakenBack),
+        (key(), nid(), vec(text(), 0..3)).prop_map(|(key, nid, processes)| Report::Stuck {
+            key,
+            nid,
+            processes
+        }),
         host_end().prop_map(|end| Report::Ended(Box::new(end))),
     ]
 }
@@ -347,6 +394,28 @@ fn entries() -> impl Strategy<Value = Vec<PmiEntry>> {
     vec((data(), data()).prop_map(|(key, value)| PmiEntry { key, value }), 0..4)
 }
 
+fn barrier_in() -> impl Strategy<Value = BarrierIn> {
+    (any::<u64>(), entries()).prop_map(|(generation, entries)| BarrierIn { generation, entries })
+}
+
+fn barrier_out() -> impl Strategy<Value = BarrierOut> {
+    (any::<u64>(), any::<u32>(), any::<bool>(), entries()).prop_map(
+        |(generation, piece, last, entries)| BarrierOut { generation, piece, last, entries },
+    )
+}
+
+fn stdin_piece() -> impl Strategy<Value = StdinPiece> {
+    (0..u64::MAX / 2, data()).prop_map(|(offset, data)| StdinPiece { offset, data })
+}
+
+fn stdin_credit() -> impl Strategy<Value = StdinCredit> {
+    any::<(u64, u64)>().prop_map(|(credit, received)| StdinCredit { credit, received })
+}
+
+fn numbered_signal() -> impl Strategy<Value = NumberedSignal> {
+    (any::<u64>(), 1..=64i32).prop_map(|(number, signal)| NumberedSignal { number, signal })
+}
+
 fn to_apinit() -> impl Strategy<Value = ToApinit> {
     prop_oneof![
         (key(), ticket(), launch()).prop_map(|(key, ticket, launch)| ToApinit::Launch {
@@ -354,17 +423,19 @@ fn to_apinit() -> impl Strategy<Value = ToApinit> {
             ticket,
             launch: Box::new(launch)
         }),
-        (key(), ticket(), vec(taken(), 0..3), any::<u64>()).prop_map(
-            |(key, ticket, taken, stdin_sent)| ToApinit::Resume { key, ticket, taken, stdin_sent }
-        ),
-        data().prop_map(ToApinit::Stdin),
-        Just(ToApinit::StdinEnd),
+        (key(), ticket(), vec(taken(), 0..3)).prop_map(|(key, ticket, taken)| ToApinit::Resume {
+            key,
+            ticket,
+            taken
+        }),
+        stdin_piece().prop_map(ToApinit::Stdin),
+        any::<u64>().prop_map(ToApinit::StdinEnd),
         taken().prop_map(ToApinit::OutputTaken),
-        (1..=64i32).prop_map(ToApinit::Signal),
+        numbered_signal().prop_map(ToApinit::Signal),
         (cause(), millis())
             .prop_map(|(cause, kill_after)| ToApinit::Terminate { cause, kill_after }),
         Just(ToApinit::Go),
-        entries().prop_map(ToApinit::BarrierOut),
+        barrier_out().prop_map(ToApinit::BarrierOut),
     ]
 }
 
@@ -374,11 +445,12 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
         (text(), option::of(cause())).prop_map(|(text, cause)| FromApinit::Refused { text, cause }),
         Just(FromApinit::Going),
         output().prop_map(FromApinit::Output),
-        any::<u64>().prop_map(FromApinit::StdinCredit),
+        stdin_credit().prop_map(FromApinit::StdinCredit),
+        any::<u64>().prop_map(FromApinit::SignalsTaken),
         text().prop_map(FromApinit::Notice),
         Just(FromApinit::Done),
         Just(FromApinit::Ready),
-        entries().prop_map(FromApinit::BarrierIn),
+        barrier_in().prop_map(FromApinit::BarrierIn),
         decisive().prop_map(FromApinit::Decisive),
     ]
 }
@@ -404,11 +476,11 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
         Just(ToShepherd::Go),
         (cause(), millis())
             .prop_map(|(cause, kill_after)| ToShepherd::Terminate { cause, kill_after }),
-        (1..=64i32).prop_map(ToShepherd::Signal),
-        data().prop_map(ToShepherd::Stdin),
-        Just(ToShepherd::StdinEnd),
+        numbered_signal().prop_map(ToShepherd::Signal),
+        stdin_piece().prop_map(ToShepherd::Stdin),
+        any::<u64>().prop_map(ToShepherd::StdinEnd),
         any::<u64>().prop_map(ToShepherd::OutputTaken),
-        entries().prop_map(ToShepherd::BarrierOut),
+        barrier_out().prop_map(ToShepherd::BarrierOut),
         Just(ToShepherd::Release),
     ]
 }
@@ -419,10 +491,12 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
         Just(FromShepherd::Ready),
         decisive().prop_map(FromShepherd::Failed),
         output().prop_map(FromShepherd::Output),
-        any::<u64>().prop_map(FromShepherd::StdinCredit),
-        entries().prop_map(FromShepherd::BarrierIn),
+        stdin_credit().prop_map(FromShepherd::StdinCredit),
+        any::<u64>().prop_map(FromShepherd::SignalsTaken),
+        barrier_in().prop_map(FromShepherd::BarrierIn),
         decisive().prop_map(FromShepherd::Decisive),
         text().prop_map(FromShepherd::Notice),
+        vec(text(), 0..3).prop_map(FromShepherd::Stuck),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
     ]
 }
@@ -443,7 +517,9 @@ proptest! {
 
     #[test]
     fn what_psched_and_apinit_say(hello in node_hello(), welcome in welcome(),
-                                  command in command(), report in report(), key in key()) {
+                                  command in command(), report in report(), key in key(),
+                                  foreign in foreign()) {
+        prop_assert_eq!(there_and_back::<_, pb::Foreign>(&foreign), Ok(foreign));
         prop_assert_eq!(there_and_back::<_, pb::NodeHello>(&hello), Ok(hello));
         prop_assert_eq!(there_and_back::<_, pb::Welcome>(&welcome), Ok(welcome));
         prop_assert_eq!(there_and_back::<_, pb::NodeReport>(&report), Ok(report));
@@ -536,6 +612,7 @@ fn a_place_that_is_not_of_the_shape_is_refused() {
         places: vec![pb::Place { nid: 0, processors: vec![0, 1], pes: 2 }],
         hosts: vec![pb::HostPart::default()],
         ticket: vec![0; 16].into(),
+        request_id: vec![0; 16].into(),
         ..Default::default()
     };
     assert!(PlaceCommand::try_from(good.clone()).is_ok());

@@ -1,5 +1,6 @@
 //! Making the socket itself.
 
+use crate::os::trust;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{Mode, fchmod};
@@ -43,6 +44,16 @@ pub enum ListenError {
     /// Its directory does not exist.
     #[error("the directory {0} does not exist: create it, or choose another path")]
     NoDirectory(PathBuf),
+    /// Another user could change where it is.
+    #[error(
+        "a socket at {path} would not be safe: {why}; choose a directory that only root changes"
+    )]
+    Unsafe {
+        /// The path.
+        path: PathBuf,
+        /// Who could.
+        why: String,
+    },
     /// Not allowed.
     #[error("not allowed to {doing} {path}: choose a directory of your own")]
     NotAllowed {
@@ -80,6 +91,9 @@ pub fn listen(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
     let system = |doing| move |error: io::Error| wrong(doing, path, error);
     // Two that find the same stale socket must not each unlink the other's new one.
     let _lock = lock_directory(path)?;
+    let directory = directory_of(path);
+    trust::check_directory(directory)
+        .map_err(|why| ListenError::Unsafe { path: path.to_owned(), why })?;
     remove_stale(path)?;
 
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -140,12 +154,16 @@ fn try_connect(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A lock on the socket's directory, for as long as it is looked at and changed.
-fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
-    let directory = match path.parent() {
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// A lock on the socket's directory, for as long as it is looked at and changed.
+fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
+    let directory = directory_of(path);
     let mut file = fs::File::open(directory).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ListenError::NoDirectory(directory.to_owned()),
         _ => wrong("open", directory, error),

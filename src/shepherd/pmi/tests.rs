@@ -58,24 +58,74 @@ fn a_barrier_across_hosts_carries_what_was_put() {
     let mut pmi = server(false);
     ask(&mut pmi, 0, "cmd=put kvsname=psched_12_1 key=P0 value=here");
     assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), []);
-    assert_eq!(pmi.barrier_under_way(), None);
+    assert_eq!(pmi.barriers(), []);
     let entry = |k: &str, v: &str| PmiEntry {
         key: Bytes::copy_from_slice(k.as_bytes()),
         value: Bytes::copy_from_slice(v.as_bytes()),
     };
-    let up = vec![entry("P0", "here")];
+    let up = BarrierIn { generation: 1, entries: vec![entry("P0", "here")] };
     assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), [Effect::BarrierIn(up.clone())]);
-    assert_eq!(pmi.barrier_under_way(), Some(up.clone()));
-    let out = pmi.barrier_out(vec![entry("P0", "here"), entry("P2", "there")]);
-    assert_eq!(out.len(), 2);
-    assert_eq!(pmi.barrier_under_way(), None);
+    assert_eq!(pmi.barriers(), std::slice::from_ref(&up));
+    let leave =
+        |generation, piece, entries| BarrierOut { generation, piece, last: piece == 1, entries };
+    let first = leave(1, 0, vec![entry("P0", "here")]);
+    let second = leave(1, 1, vec![entry("P2", "there")]);
+    // Of another barrier, the second piece before the first, and the first twice.
+    for (piece, count) in [
+        (leave(2, 0, vec![]), 0),
+        (second.clone(), 0),
+        (first.clone(), 0),
+        (first, 0),
+        (second.clone(), 2),
+        (second, 0),
+    ] {
+        assert_eq!(pmi.barrier_out(piece).len(), count);
+    }
+    assert_eq!(pmi.barriers(), std::slice::from_ref(&up));
     assert_eq!(
         ask(&mut pmi, 1, "cmd=get kvsname=psched_12_1 key=P2"),
         "cmd=get_result rc=0 msg=success value=there"
     );
     // The next barrier carries only what is new.
     assert_eq!(pmi.read(0, b"cmd=barrier_in\n"), []);
-    assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), [Effect::BarrierIn(vec![])]);
+    let next = BarrierIn { generation: 2, entries: vec![] };
+    assert_eq!(pmi.read(1, b"cmd=barrier_in\n"), [Effect::BarrierIn(next.clone())]);
+    // The head may have died before all hosts heard of the first.
+    assert_eq!(pmi.barriers(), [up, next]);
+}
+
+#[test]
+fn what_a_host_puts_fits_in_a_frame_however_small_the_keys_are() {
+    let mut pmi = server(false);
+    let mut many = String::new();
+    for i in 0..FRESH_MAX {
+        many += &format!("cmd=put key={i:x} value=\n");
+    }
+    let full = "cmd=put_result rc=-1 msg=kvs_full\n";
+    let refused = |e: &Effect| matches!(e, Effect::Reply(0, data) if data[..] == *full.as_bytes());
+    assert!(
+        many.split_inclusive('\n').any(|line| pmi.read(0, line.as_bytes()).iter().any(refused))
+    );
+    pmi.read(0, b"cmd=barrier_in\n");
+    let effects = pmi.read(1, b"cmd=barrier_in\n");
+    let [Effect::BarrierIn(arrival)] = &effects[..] else { panic!("{effects:?}") };
+    let cost: usize = arrival.entries.iter().map(PmiEntry::cost).sum();
+    assert!(cost <= FRESH_MAX && arrival.entries.len() > FRESH_MAX / 30, "{cost}");
+}
+
+#[test]
+fn more_than_all_hosts_may_put_is_refused_clearly() {
+    let mut pmi = server(false);
+    let value = Bytes::from(vec![b'v'; VALUE_MAX]);
+    let count = SPACE_MAX / (VALUE_MAX + PMI_ENTRY_COST) + 1;
+    let key = |i: usize| Bytes::from(format!("{i}"));
+    let entries = (0..count).map(|i| PmiEntry { key: key(i), value: value.clone() }).collect();
+    pmi.read(0, b"cmd=barrier_in\n");
+    pmi.read(1, b"cmd=barrier_in\n");
+    let pieces = BarrierOut::pieces(1, entries);
+    assert!(pieces.len() >= 64 && pieces.iter().all(|p| p.entries.len() < 1100));
+    let last = pieces.into_iter().flat_map(|piece| pmi.barrier_out(piece)).last();
+    assert_eq!(last, Some(Effect::Garbage { rank: 0, text: too_much() }));
 }
 
 #[test]
@@ -139,7 +189,7 @@ fn the_space_between_barriers_is_bounded() {
     let mut pmi = server(true);
     let value = "v".repeat(VALUE_MAX);
     let put = |i: usize| format!("cmd=put key={i:04} value={value}");
-    let room = FRESH_MAX / (4 + VALUE_MAX);
+    let room = FRESH_MAX / (4 + VALUE_MAX + PMI_ENTRY_COST);
     for i in 0..room {
         assert_eq!(ask(&mut pmi, 0, &put(i)), "cmd=put_result rc=0 msg=success");
     }

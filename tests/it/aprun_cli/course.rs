@@ -44,6 +44,22 @@ fn assert_output(output: &Output, stdout: &str, stderr: &str, status: i32) {
 const RESOURCES: &str =
     "Application 12 resources: utime ~0s, stime ~0s, Rss ~100, inblocks ~0, outblocks ~0\n";
 
+fn credit(credit: u64) -> From {
+    From::StdinCredit(pb::StdinCredit { credit, received: 0 })
+}
+
+fn stdin(offset: u64, data: &'static [u8]) -> To {
+    To::Stdin(pb::StdinPiece { offset, data: data.into() })
+}
+
+fn stdin_end(length: u64) -> To {
+    To::StdinEnd(pb::StdinEnd { length })
+}
+
+fn passed(number: u64, signal: i32) -> To {
+    To::Signal(pb::NumberedSignal { number, signal })
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = child.id().expect("it runs");
     kill(Pid::from_raw(pid as i32), signal).expect("our child");
@@ -127,7 +143,7 @@ async fn interrupted_while_it_waits() {
     let mut fake = Fake::start();
     let child = start(&fake, &["true"]);
     let posted = fake.posted().await;
-    posted.tell(Event::Accepted(pb::Accepted { apid: KEY.apid }));
+    posted.tell(Event::Accepted(pb::Accepted { apid: KEY.apid, ..Default::default() }));
     // Until the event is read, ^C needs no answer of psched's: either way the status is 130.
     signal(&child, Signal::SIGINT);
     let output = finish(child).await;
@@ -141,7 +157,7 @@ async fn signals_go_down_and_psched_s_does_not() {
     let child = start(&fake, &["true"]);
     let posted = fake.posted().await;
     // This process plays psched, so its USR1 says "look". It has connected, so handlers are there.
-    posted.tell(Event::Accepted(pb::Accepted { apid: KEY.apid }));
+    posted.tell(Event::Accepted(pb::Accepted { apid: KEY.apid, ..Default::default() }));
     signal(&child, Signal::SIGUSR2);
     signal(&child, Signal::SIGUSR1);
     // The signal may have come before the event; its twin may not be needed.
@@ -149,8 +165,8 @@ async fn signals_go_down_and_psched_s_does_not() {
     let mut attached = fake.attached().await;
     assert!(matches!(attached.next().await, To::Launch(_)));
     attached.go();
-    assert_eq!(attached.next().await, To::Signal(12));
-    for passed_on in [
+    assert_eq!(attached.next().await, passed(1, 12));
+    let others = [
         Signal::SIGINT,
         Signal::SIGTERM,
         Signal::SIGHUP,
@@ -159,16 +175,17 @@ async fn signals_go_down_and_psched_s_does_not() {
         Signal::SIGUSR2,
         Signal::SIGURG,
         Signal::SIGWINCH,
-    ] {
+    ];
+    for (number, passed_on) in (2..).zip(others) {
         signal(&child, Signal::SIGUSR1);
         signal(&child, passed_on);
-        assert_eq!(attached.next().await, To::Signal(passed_on as i32));
+        assert_eq!(attached.next().await, passed(number, passed_on as i32));
     }
     // Another process's goes down.
     let pid = child.id().expect("it runs").to_string();
     let sent = Command::new("sh").args(["-c", &format!("kill -USR1 {pid}")]).status().await;
     assert!(sent.expect("a shell").success());
-    assert_eq!(attached.next().await, To::Signal(10));
+    assert_eq!(attached.next().await, passed(10, 10));
     attached.done();
     posted.end(0, None);
     assert_output(&finish(child).await, "", RESOURCES, 0);
@@ -188,7 +205,7 @@ async fn a_signal_that_was_ignored_stays_so() {
     attached.taken().await;
     signal(&child, Signal::SIGINT);
     signal(&child, Signal::SIGTERM);
-    assert_eq!(attached.next().await, To::Signal(15));
+    assert_eq!(attached.next().await, passed(1, 15));
     attached.done();
     posted.end(0, None);
     assert_output(&finish(child).await, "x\n", RESOURCES, 0);
@@ -279,8 +296,8 @@ async fn stdout_closed_from_the_start() {
         shell.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let child = shell.spawn().expect("a shell");
         let (posted, mut attached, _) = fake.going().await;
-        attached.say(From::StdinCredit(1000));
-        assert_eq!(attached.next().await, To::StdinEnd(pb::StdinEnd {}));
+        attached.say(credit(1000));
+        assert_eq!(attached.next().await, stdin_end(0));
         if !text.is_empty() {
             attached.output(0, false, text.as_bytes());
             attached.taken().await;
@@ -302,14 +319,14 @@ async fn stdin_is_read_as_far_as_there_is_room() {
     drop(command);
     let (posted, mut attached, _) = fake.going().await;
     std::io::Write::write_all(&mut writer, b"0123456789").expect("room in the pipe");
-    attached.say(From::StdinCredit(4));
-    assert_eq!(attached.next().await, To::Stdin(b"0123"[..].into()));
-    attached.say(From::StdinCredit(7));
-    assert_eq!(attached.next().await, To::Stdin(b"456"[..].into()));
+    attached.say(credit(4));
+    assert_eq!(attached.next().await, stdin(0, b"0123"));
+    attached.say(credit(7));
+    assert_eq!(attached.next().await, stdin(4, b"456"));
     drop(writer);
-    attached.say(From::StdinCredit(1000));
-    assert_eq!(attached.next().await, To::Stdin(b"789"[..].into()));
-    assert_eq!(attached.next().await, To::StdinEnd(pb::StdinEnd {}));
+    attached.say(credit(1000));
+    assert_eq!(attached.next().await, stdin(7, b"789"));
+    assert_eq!(attached.next().await, stdin_end(10));
     attached.done();
     posted.end(0, None);
     assert_output(&finish(child).await, "", "", 0);
@@ -324,9 +341,9 @@ async fn stdin_from_a_file() {
     command.stdin(std::fs::File::open(&path).expect("just written"));
     let child = command.spawn().expect("aprun can be started");
     let (posted, mut attached, _) = fake.going().await;
-    attached.say(From::StdinCredit(1000));
-    assert_eq!(attached.next().await, To::Stdin(b"text"[..].into()));
-    assert_eq!(attached.next().await, To::StdinEnd(pb::StdinEnd {}));
+    attached.say(credit(1000));
+    assert_eq!(attached.next().await, stdin(0, b"text"));
+    assert_eq!(attached.next().await, stdin_end(4));
     attached.done();
     posted.end(0, None);
     assert_output(&finish(child).await, "", "", 0);

@@ -38,7 +38,7 @@ impl Posted {
 
     /// Accepted, and at once placed.
     pub fn place(&self) {
-        self.tell(Event::Accepted(pb::Accepted { apid: KEY.apid }));
+        self.tell(Event::Accepted(pb::Accepted { apid: KEY.apid, ..Default::default() }));
         self.tell(Event::Placed(pb::Placed { incarnation: KEY.incarnation }));
     }
 
@@ -172,6 +172,20 @@ impl Psched for Services {
     ) -> Result<Response<pb::KillReply>, Status> {
         self.kills.lock().expect("no panic").push(request.into_inner().signal);
         Ok(Response::new(pb::KillReply { problems: vec![String::new()] }))
+    }
+
+    async fn adopt(
+        &self,
+        _: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn purge(
+        &self,
+        _: Request<pb::NodesRequest>,
+    ) -> Result<Response<pb::NodesReply>, Status> {
+        Err(Status::unimplemented(""))
     }
 
     async fn list(&self, _: Request<pb::ListRequest>) -> Result<Response<pb::ListReply>, Status> {

@@ -9,6 +9,7 @@ use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv};
 use nix::unistd::Pid;
 use psched::apteam::ending::{Cause, EndCount, PeEnd};
 use psched::apteam::launch::{FileIdentity, Limit};
+use psched::apteam::talk::attach::{NumberedSignal, StdinPiece};
 use psched::apteam::talk::shepherd::{FromShepherd, OUTPUT_WINDOW, ToShepherd};
 use psched::machine::Nid;
 use rig::*;
@@ -67,7 +68,7 @@ fn who_ignores_term_is_killed_after_the_grace() {
     rig.start(launch);
     rig.until_written(|rig| rig.stdout(1) == "set\n");
     let began = Instant::now();
-    rig.say(ToShepherd::Stdin(bytes("go\n")));
+    rig.say(ToShepherd::Stdin(StdinPiece { offset: 0, data: bytes("go\n") }));
     let end = rig.end();
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert_eq!(end.ends, [count(PeEnd::Signal(9), 1, false), count(PeEnd::Signal(9), 1, true)]);
@@ -302,7 +303,7 @@ fn stdin_goes_to_pe_0_alone() {
     while sent < total {
         if rig.credit == sent {
             match rig.hear() {
-                FromShepherd::StdinCredit(credit) => rig.credit = credit,
+                FromShepherd::StdinCredit(credit) => rig.credit = credit.credit,
                 FromShepherd::Output(output) => {
                     assert_eq!((output.rank, &output.data[..]), (1, &b"0\n"[..]));
                     rig.received += output.data.len() as u64;
@@ -312,10 +313,11 @@ fn stdin_goes_to_pe_0_alone() {
             }
         }
         let some = (rig.credit - sent).min(100_000).min(total - sent);
-        rig.say(ToShepherd::Stdin(vec![b'x'; some as usize].into()));
+        let data = vec![b'x'; some as usize].into();
+        rig.say(ToShepherd::Stdin(StdinPiece { offset: sent, data }));
         sent += some;
     }
-    rig.say(ToShepherd::StdinEnd);
+    rig.say(ToShepherd::StdinEnd(total));
     assert_eq!(rig.end().status(), 0);
     assert_eq!(rig.stdout(0), "3000000\n");
 }
@@ -328,9 +330,10 @@ fn what_nobody_reads_of_stdin_stops_nobody() {
     rig.start(launch);
     rig.until_written(|rig| rig.stdout(0) == "closed\n");
     let before = rig.credit;
-    rig.say(ToShepherd::Stdin(vec![b'x'; before as usize].into()));
+    let data = vec![b'x'; before as usize].into();
+    rig.say(ToShepherd::Stdin(StdinPiece { offset: 0, data }));
     match rig.hear() {
-        FromShepherd::StdinCredit(credit) => assert!(credit > before),
+        FromShepherd::StdinCredit(credit) => assert!(credit.credit > before),
         other => panic!("{other:?}"),
     }
     rig.say(ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO });
@@ -361,6 +364,10 @@ fn what_ends_by_itself_soon_is_not_left_behind() {
     assert_eq!(rig.stdout(0), "last\n");
 }
 
+fn uncounted(signal: Signal) -> NumberedSignal {
+    NumberedSignal { number: 0, signal: signal as i32 }
+}
+
 #[test]
 fn signals_go_down_and_early_ones_wait() {
     let mut rig = Rig::new();
@@ -369,12 +376,12 @@ fn signals_go_down_and_early_ones_wait() {
     rig.launch(sh(1, script));
     assert_eq!(rig.next(), FromShepherd::Ready);
     // Default action of WINCH: none; it must not make a program go that stands.
-    rig.say(ToShepherd::Signal(Signal::SIGWINCH as i32));
+    rig.say(ToShepherd::Signal(uncounted(Signal::SIGWINCH)));
     rig.say(ToShepherd::Go);
     rig.until_written(|rig| rig.stdout(0) == "ready\n");
-    rig.say(ToShepherd::Signal(Signal::SIGUSR1 as i32));
+    rig.say(ToShepherd::Signal(uncounted(Signal::SIGUSR1)));
     rig.until_written(|rig| rig.stdout(0) == "ready\nusr1\n");
-    rig.say(ToShepherd::Signal(Signal::SIGUSR2 as i32));
+    rig.say(ToShepherd::Signal(uncounted(Signal::SIGUSR2)));
     assert_eq!(rig.end().status(), 0);
     assert_eq!(rig.stdout(0), "ready\nusr1\nusr2\n");
 }

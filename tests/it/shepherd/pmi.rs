@@ -3,7 +3,7 @@
 use super::rig::*;
 use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::launch::HostLaunch;
-use psched::apteam::talk::attach::PmiEntry;
+use psched::apteam::talk::attach::{BarrierOut, PmiEntry};
 use psched::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use psched::shepherd::mapping::process_mapping;
 use std::path::PathBuf;
@@ -139,15 +139,20 @@ fn two_made_up_hosts_meet_in_the_barrier() {
         let mut entries = Vec::<PmiEntry>::new();
         for rig in [&mut first, &mut second] {
             match rig.next() {
-                FromShepherd::BarrierIn(some) => entries.extend(some),
+                FromShepherd::BarrierIn(arrival) => {
+                    assert_eq!(arrival.generation, barriers + 1);
+                    entries.extend(arrival.entries);
+                }
                 FromShepherd::Ended(end) => ends.push(*end),
                 other => panic!("{other:?}"),
             }
         }
         if ends.is_empty() {
             barriers += 1;
-            first.say(ToShepherd::BarrierOut(entries.clone()));
-            second.say(ToShepherd::BarrierOut(entries));
+            for piece in BarrierOut::pieces(barriers, entries) {
+                first.say(ToShepherd::BarrierOut(piece.clone()));
+                second.say(ToShepherd::BarrierOut(piece));
+            }
         }
     }
     assert!(barriers > 0);

@@ -168,7 +168,7 @@ impl Rig {
                     }
                 }
                 FromShepherd::Notice(line) => self.notices.push(line),
-                FromShepherd::StdinCredit(credit) => self.credit = credit,
+                FromShepherd::StdinCredit(credit) => self.credit = credit.credit,
                 other => return other,
             }
         }
@@ -222,7 +222,7 @@ impl Rig {
                     self.received += output.data.len() as u64;
                     self.say(ToShepherd::OutputTaken(self.received));
                 }
-                FromShepherd::StdinCredit(credit) => self.credit = credit,
+                FromShepherd::StdinCredit(credit) => self.credit = credit.credit,
                 other => panic!("{other:?} instead of output"),
             }
         }
@@ -283,6 +283,8 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         stdin: false,
         kill_grace: Duration::from_secs(5),
         marker: "01234567.12.1".into(),
+        memory_per_pe: None,
+        pids_max: None,
     }
 }
 

@@ -7,17 +7,29 @@ pub struct Hand {
     folder: tempfile::TempDir,
     psched: Option<Child>,
     apinits: Vec<Child>,
+    /// What is put in front of the daemons' command lines.
+    prefix: Vec<OsString>,
+    /// What each of them offers.
+    offered: Vec<String>,
 }
 
 impl Hand {
     /// `config` lacks `listening` and `state`; apinits are NIDs and the host that they look like.
     #[track_caller]
     pub fn start(config: &str, apinits: &[(&str, Option<&str>)]) -> Hand {
+        Hand::start_by(&[], config, apinits)
+    }
+
+    /// The same, where a program starts the daemons: its command line, to which theirs is added.
+    #[track_caller]
+    pub fn start_by(prefix: &[OsString], config: &str, apinits: &[(&str, Option<&str>)]) -> Hand {
         let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
         let path = folder.path().display();
         let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
         std::fs::write(folder.path().join("psched.yaml"), text).expect("written");
-        let mut hand = Hand { folder, psched: None, apinits: Vec::new() };
+        let prefix = prefix.to_vec();
+        let mut hand =
+            Hand { folder, psched: None, apinits: Vec::new(), offered: Vec::new(), prefix };
         hand.start_psched();
         for (nids, host) in apinits {
             hand.start_apinit(nids, *host);
@@ -26,16 +38,41 @@ impl Hand {
         hand
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where the daemons write what they have to say.
+    fn log(&self) -> std::fs::File {
+        let path = self.folder.path().join("log");
+        std::fs::OpenOptions::new().create(true).append(true).open(path).expect("a log")
+    }
+
+    /// psched's socket.
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("psched.sock")
+    }
+
+    /// The folder with the sockets, the state and the runtime directories.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Lets every user come to the sockets, as in /run.
+    pub fn open_to_all(&self) {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.folder.path(), mode).expect("ours");
     }
 
     /// psched --config FILE, until it listens.
     #[track_caller]
     pub fn start_psched(&mut self) {
+        self.start_psched_on("state");
+    }
+
+    /// The same with another state directory.
+    #[track_caller]
+    pub fn start_psched_on(&mut self, state: &str) {
         let config = self.folder.path().join("psched.yaml");
-        let mut command = self.command("psched", ["--config"]);
-        command.arg(config).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = self.daemon("psched");
+        command.arg("--config").arg(config).arg("--state").arg(self.folder.path().join(state));
+        command.stdout(Stdio::null()).stderr(self.log());
         self.psched = Some(command.spawn().expect("psched starts"));
         let socket = self.socket();
         eventually(BOUND, "psched listens", || {
@@ -46,10 +83,56 @@ impl Hand {
     /// apinit --socket PATH --nids LIST.
     pub fn start_apinit(&mut self, nids: &str, host: Option<&str>) {
         let socket = self.socket();
-        let mut command = self.command("apinit", ["--nids", nids, "--socket"]);
-        command.arg(socket).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = self.daemon("apinit");
+        command
+            .args(["--nids", nids, "--socket"])
+            .arg(socket)
+            .stdout(Stdio::null())
+            .stderr(self.log());
         command.args(host.into_iter().flat_map(|host| ["--host-id", host]));
         self.apinits.push(command.spawn().expect("apinit starts"));
+        self.offered.push(nids.to_owned());
+    }
+
+    fn daemon(&self, name: &str) -> Command {
+        let Some((program, arguments)) = self.prefix.split_first() else {
+            let mut command = self.command::<&str>(name, []);
+            // A failure shows the end of it.
+            command.env("PSCHED_LOG", "info");
+            return command;
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(binaries().join(name));
+        command.env("PSCHED_SOCKET", self.socket()).env_remove("PSCHED_LOG").stdin(Stdio::null());
+        command
+    }
+
+    /// What the daemons have said so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Replaces psched.yaml but for `listening` and `state`, and says so to psched.
+    #[track_caller]
+    pub fn reconfigure(&self, config: &str) {
+        let path = self.folder.path().display();
+        let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
+        std::fs::write(self.folder.path().join("psched.yaml"), text).expect("written");
+        kill(self.psched_pid(), 1);
+    }
+
+    /// TERM to psched: it ends with 0, and how long that took.
+    #[track_caller]
+    pub fn stop_psched(&mut self) -> Duration {
+        stop(self.psched.take().expect("it runs"))
+    }
+
+    /// The same for the apinit of these NIDs.
+    #[track_caller]
+    pub fn stop_apinit(&mut self, nids: &str) -> Duration {
+        let number = self.number_of(nids);
+        self.offered.remove(number);
+        stop(self.apinits.remove(number))
     }
 
     /// kill -9, and nobody starts another.
@@ -62,8 +145,31 @@ impl Hand {
     /// kill -9 of one of the apinits, in the order in which they were started.
     pub fn kill_apinit(&mut self, number: usize) {
         let mut apinit = self.apinits.remove(number);
+        self.offered.remove(number);
         apinit.kill().expect("killed");
         apinit.wait().expect("reaped");
+    }
+
+    /// kill -9 of the apinit that was started with these NIDs.
+    pub fn kill_apinit_of(&mut self, nids: &str) {
+        self.kill_apinit(self.number_of(nids));
+    }
+
+    fn number_of(&self, nids: &str) -> usize {
+        self.offered.iter().position(|of| of == nids).expect("an apinit of these NIDs")
+    }
+
+    pub fn apinit_pid(&self, nids: &str) -> i32 {
+        self.apinits[self.number_of(nids)].id() as i32
+    }
+
+    pub fn psched_pid(&self) -> i32 {
+        self.psched.as_ref().expect("it runs").id() as i32
+    }
+
+    /// The folder of all its things.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     /// A command that finds this psched by PSCHED_SOCKET.
@@ -131,8 +237,25 @@ impl Hand {
     }
 }
 
+#[track_caller]
+fn stop(mut daemon: Child) -> Duration {
+    let began = Instant::now();
+    kill(daemon.id() as i32, 15);
+    let mut ended = None;
+    eventually(BOUND, "a daemon ends", || {
+        ended = daemon.try_wait().expect("asked");
+        ended.is_some()
+    });
+    assert_eq!(ended.map(status_of), Some(0));
+    began.elapsed()
+}
+
 impl Drop for Hand {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
+            eprintln!("the daemons' log:\n{}", tail(&String::from_utf8_lossy(&log), 200));
+        }
         let text = self.folder.path().to_str().expect("text").to_owned();
         // Those of the applications too; a shepherd may have started one meanwhile.
         for _ in 0..3 {

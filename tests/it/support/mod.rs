@@ -6,8 +6,12 @@
 // Each helper is used by some module, not by each.
 #![allow(dead_code)]
 
+pub mod dice;
 pub mod hand;
+pub mod machine;
 pub mod mpi;
+pub mod phases;
+pub mod users;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -460,6 +464,15 @@ impl Instance {
         found.expect("found")
     }
 
+    /// All daemons of this name that run now.
+    pub fn daemons(&self, name: &str) -> Vec<i32> {
+        let parent = self.child.as_ref().expect("it runs").pid();
+        let mut all: Vec<i32> =
+            children(parent).into_iter().filter(|(_, n)| n == name).map(|(pid, _)| pid).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Ends it with a signal, waits, and checks that nothing is left.
     #[track_caller]
     pub fn end(&mut self, signal: i32) -> Option<Run> {
@@ -501,6 +514,8 @@ fn listing(directory: &Path) -> Vec<OsString> {
 impl Drop for Instance {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            let log = std::fs::read(self.folder().join("log")).unwrap_or_default();
+            eprintln!("the daemons' log:\n{}", tail(&String::from_utf8_lossy(&log), 60));
             // One failure is enough to tell; but nothing is to stay.
             if let Some(running) = self.child.take() {
                 running.signal(15);
@@ -516,6 +531,12 @@ impl Drop for Instance {
             self.end(15);
         }
     }
+}
+
+/// The last lines of a text.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }
 
 /// Options as one text.

@@ -1,27 +1,51 @@
-//! MPI programs: tests/programs/*.c, built with Debian's mpicc.mpich.
+//! Programs of the tests' own: tests/programs/*.c, built with the C compiler or with Debian's
+//! mpicc.mpich.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Builds a program into a folder of the build, once; `None` without the compiler: the test is
+/// Builds an MPI program into a folder of the build; `None` without the compiler: the test is
 /// skipped, by name.
 pub fn program(test: &str, name: &str) -> Option<PathBuf> {
-    static COMPILER: OnceLock<bool> = OnceLock::new();
-    let there = COMPILER.get_or_init(|| {
-        Command::new("mpicc.mpich").arg("-v").output().is_ok_and(|o| o.status.success())
-    });
-    if !there {
+    if !is_there() {
         super::skip(test, "mpicc.mpich is not installed (apt-get install mpich libmpich-dev)");
         return None;
     }
+    Some(build("mpicc.mpich", &[], test, name))
+}
+
+/// Whether MPI programs can be built here.
+pub fn is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| answers("mpicc.mpich", "-v"))
+}
+
+/// The same for a program of C alone.
+pub fn plain(test: &str, name: &str) -> Option<PathBuf> {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    if !THERE.get_or_init(|| answers("cc", "--version")) {
+        super::skip(test, "cc is not installed");
+        return None;
+    }
+    Some(build("cc", &[], test, name))
+}
+
+fn answers(compiler: &str, version: &str) -> bool {
+    Command::new(compiler).arg(version).output().is_ok_and(|o| o.status.success())
+}
+
+/// Builds a program for a test.
+pub fn build(compiler: &str, options: &[&str], test: &str, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"));
-    let output = Command::new("mpicc.mpich")
+    let output = Command::new(compiler)
         .args(["-O1", "-Wall", "-o"])
-        .args([&target, &source])
+        .arg(&target)
+        .args(options)
+        .arg(&source)
         .output()
         .expect("the compiler runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(target)
+    target
 }

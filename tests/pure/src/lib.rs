@@ -20,5 +20,7 @@ pub mod placement;
 pub mod scheduler;
 #[path = "../../../src/shepherd/mod.rs"]
 pub mod shepherd;
+#[path = "../../../src/torture/mod.rs"]
+pub mod torture;
 #[path = "../../../src/variables/mod.rs"]
 pub mod variables;

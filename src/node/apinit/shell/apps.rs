@@ -6,10 +6,13 @@ use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
-use crate::node::apinit::marker;
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
-use crate::node::groups::AppGroups;
+use crate::node::apinit::trail::{self, Shepherds, Trail};
+use crate::node::groups::{AppGroups, Limits};
+use crate::node::stuck;
+use crate::shepherd::NAMED_MAX;
+use crate::variables::Isolation;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +26,37 @@ pub(super) struct App {
     pub(super) directory: AppDirectory,
     pub(super) groups: Option<AppGroups>,
     pub(super) marker: String,
+    /// The PEs, leaders of sessions, where there are no groups.
+    pub(super) sessions: Vec<Process>,
     pub(super) owner: u32,
     pub(super) shepherd: Option<Shepherd>,
     /// How it ended, if it has been waited for.
     pub(super) exit: Option<String>,
     /// Its shepherd can't be heard any more.
     pub(super) silent: bool,
+    /// Everything in it has had its KILL.
+    pub(super) killed: bool,
     pub(super) span: tracing::Span,
+}
+
+impl App {
+    /// Where there are no groups: what leads to its processes.
+    fn trail(&self, shepherds: &Shepherds) -> Trail {
+        let gone = self.silent || self.shepherd.is_none();
+        Trail {
+            marker: self.marker.clone(),
+            sessions: self.sessions.clone(),
+            orphans: gone.then(|| shepherds.clone()),
+        }
+    }
+
+    /// Its PEs are all there. Where there are no groups their sessions are kept.
+    pub(super) fn keep_sessions(&mut self) {
+        if let Some(shepherd) = self.shepherd.as_ref().filter(|_| self.groups.is_none()) {
+            self.sessions = trail::children(shepherd.process.pid);
+            self.directory.keep_sessions(&self.sessions);
+        }
+    }
 }
 
 fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
@@ -37,17 +64,42 @@ fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
     tracing::info_span!("application", apid = place.key.apid.0, nid, uid = place.owner.uid)
 }
 
+/// What an application may have on a node.
+fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
+    let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
+    let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
+    Limits { memory, pids: place.pids_max }
+}
+
+/// The first processes of those that are left, in words.
+fn named(groups: Option<&AppGroups>, trail: &Trail, nid: Nid) -> Vec<String> {
+    let left = match groups {
+        Some(groups) => groups.left(),
+        None => trail.find().into_iter().map(|pid| (nid, pid)).collect(),
+    };
+    let left = left.into_iter().take(NAMED_MAX);
+    left.filter_map(|(nid, pid)| stuck::describe(pid, None, nid)).collect()
+}
+
 impl Shell {
     /// Takes up what a former life has left running.
     pub async fn take_up(&mut self) {
+        let mut asked = Vec::new();
         for (key, directory) in self.runtime.applications() {
             let Some(place) = directory.place().filter(|place| place.key == key) else {
                 // It had only begun to be made: psched will say it again.
-                self.clear(&directory);
+                clear(&directory).await;
                 continue;
             };
+            // All at once: each has to wake up, and one that is stopped holds up no other.
+            let (of, events) = (directory.clone(), self.events.clone());
+            let hello = tokio::spawn(async move { shepherds::find(key, &of, &events).await });
+            asked.push((key, directory, place, hello));
+        }
+        for (key, directory, place, hello) in asked {
             let nids = self.nids_here(&place);
-            let found = shepherds::find(key, &directory, &self.events).await;
+            // An Err: it has panicked, which is as good as no answer.
+            let found = hello.await.ok().flatten();
             let (shepherd, hello) = found.unzip();
             if hello.is_none()
                 && let Some(pidfd) = directory.process("shepherd").and_then(Process::open)
@@ -71,10 +123,12 @@ impl Shell {
             let app = App {
                 groups,
                 marker: self.marker(key),
+                sessions: directory.sessions(),
                 owner: place.owner.uid,
                 shepherd,
                 exit: None,
                 silent: false,
+                killed: false,
                 span,
                 directory: directory.clone(),
             };
@@ -93,18 +147,6 @@ impl Shell {
 
     fn marker(&self, key: Key) -> String {
         format!("{}.{key}", self.agent.store_mark())
-    }
-
-    /// Ends and removes what has no placement.
-    fn clear(&mut self, directory: &AppDirectory) {
-        if let Some(pidfd) = directory.process("shepherd").and_then(Process::open) {
-            let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
-        }
-        if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
-            groups.kill(true);
-            self.leaving.spawn(remove_groups(groups));
-        }
-        directory.remove();
     }
 
     pub(super) fn make(&mut self, place: PlaceCommand, nids: Vec<Nid>) {
@@ -134,18 +176,22 @@ impl Shell {
             directory: directory.clone(),
             groups: None,
             marker: self.marker(key),
+            sessions: Vec::new(),
             owner: place.owner.uid,
             shepherd: None,
             exit: None,
             silent: false,
+            killed: false,
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
         if let Some(groups) = &self.groups {
             let alone = place.hosts.len() == 1;
-            let made = groups.make(self.agent.store_mark(), key, &nids, alone);
-            let made = made.context("can't make its groups")?;
-            directory.keep_groups(made.path());
+            let mark = self.agent.store_mark();
+            // Known before they are there: whoever comes after us has to remove them.
+            directory.keep_groups(&groups.path_of(mark, key, &nids, alone));
+            let limits = nids.iter().map(|nid| (*nid, limits_of(place, *nid))).collect();
+            let made = groups.make(mark, key, &limits, alone).context("can't make its groups")?;
             app.groups = Some(made);
         }
         let making = Making {
@@ -154,8 +200,15 @@ impl Shell {
             directory: &directory,
             groups: app.groups.as_ref(),
             lifeline: self.lifeline.as_deref(),
+            space: self.space.as_ref().filter(|space| match place.isolation {
+                Isolation::Auto => true,
+                Isolation::Root => !space.own_user(),
+                Isolation::Off => false,
+            }),
         };
         let shepherd = making.make(key, &self.events)?;
+        // At once: no other child of ours is believed to be somebody's.
+        self.shepherds.made(shepherd.process.pid);
         directory.keep_process("shepherd", shepherd.process);
         app.shepherd = Some(shepherd);
         // Last: with this it counts as made.
@@ -178,7 +231,8 @@ impl Shell {
     }
 
     pub(super) fn kill_groups(&mut self, key: Key, shepherd: bool) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.killed = true;
         if let Some(groups) = &app.groups {
             groups.kill(shepherd);
         }
@@ -186,22 +240,24 @@ impl Shell {
             known.kill();
         }
         if app.groups.is_none() {
-            let marker = app.marker.clone();
-            self.leaving.spawn_blocking(move || marker::kill(&marker));
+            app.trail(&self.shepherds).kill();
         }
     }
 
     /// Tells when nothing is left in the groups, or what is after a while. Where there are no
-    /// groups a shepherd's word counts, which has waited for all its descendants; the marker tells
-    /// of those whose shepherd has died.
+    /// groups a shepherd's word counts, which has waited for all its descendants; a [`Trail`] leads
+    /// to those of one that has died.
     pub(super) fn check_groups(&mut self, key: Key) {
         let Some(app) = self.apps.get(&key) else { return };
         let trusted = app.groups.is_none() && app.shepherd.is_some() && !app.silent;
         if trusted || app.groups.as_ref().is_some_and(AppGroups::empty) {
-            self.own.push_back(Happening::GroupsEmpty(key));
+            self.groups_empty(key);
             return;
         }
-        let (groups, marker) = (app.groups.clone(), app.marker.clone());
+        let (groups, trail, killed) = (app.groups.clone(), app.trail(&self.shepherds), app.killed);
+        let place = app.directory.place();
+        let nid = place.and_then(|place| self.nids_here(&place).first().copied());
+        let nid = nid.unwrap_or_default();
         let events = self.events.clone();
         self.leaving.spawn(async move {
             let begun = tokio::time::Instant::now();
@@ -210,23 +266,30 @@ impl Shell {
                 let left = match &groups {
                     Some(groups) if groups.empty() => 0,
                     Some(groups) => groups.processes().max(1),
-                    None => {
-                        let marker = marker.clone();
-                        let count = tokio::task::spawn_blocking(move || marker::count(&marker));
-                        count.await.unwrap_or(0)
-                    }
+                    // On the one thread that also makes shepherds: none is made meanwhile.
+                    None => u32::try_from(trail.find().len()).unwrap_or(u32::MAX),
                 };
                 if left == 0 {
                     break Event::GroupsEmpty(key);
                 }
                 if begun.elapsed() > EMPTY_WAIT {
-                    break Event::GroupsStuck(key, left);
+                    let named = if killed { named(groups.as_ref(), &trail, nid) } else { vec![] };
+                    break Event::GroupsStuck(key, left, named);
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(50));
             };
             let _ = events.send(event).await;
         });
+    }
+
+    /// Nothing is left in them: what was used there is known.
+    pub(super) fn groups_empty(&mut self, key: Key) {
+        let cpu = self.apps.get(&key).and_then(|app| app.groups.as_ref()?.cpu());
+        if let Some((utime, stime)) = cpu {
+            self.own.push_back(Happening::GroupsUsed { key, utime, stime });
+        }
+        self.own.push_back(Happening::GroupsEmpty(key));
     }
 
     /// Removes all of it, once its shepherd has gone.
@@ -260,7 +323,7 @@ impl Shell {
                 shepherd.kill();
             }
             if app.groups.is_none() {
-                marker::kill(&app.marker);
+                app.trail(&self.shepherds).kill();
             }
             self.leaving.spawn(remove_app(app));
         }
@@ -272,6 +335,19 @@ impl Shell {
         }
         runtime.remove();
     }
+}
+
+/// Ends and removes what has no placement. That is waited for: psched will place it here again, and
+/// what is born into a group that was killed may be killed as well.
+async fn clear(directory: &AppDirectory) {
+    if let Some(pidfd) = directory.process("shepherd").and_then(Process::open) {
+        let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    }
+    if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
+        groups.kill(true);
+        remove_groups(groups).await;
+    }
+    directory.remove();
 }
 
 async fn remove_app(app: App) {
@@ -286,10 +362,11 @@ async fn remove_app(app: App) {
             }
         }
     }
-    directory.remove();
     if let Some(groups) = groups {
         remove_groups(groups).await;
     }
+    // Last: by it an apinit that is started again knows of the groups.
+    directory.remove();
 }
 
 async fn remove_groups(groups: AppGroups) {

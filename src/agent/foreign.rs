@@ -1,0 +1,163 @@
+//! A psched that is not obeyed.
+//!
+//! A node remembers the store of the psched that it obeys, and how often that psched had started
+//! on it (its epoch). One that comes with another store, or with an older start of the same one, is
+//! a stranger: its state directory is empty, wrong, or an old copy, and its records know nothing of
+//! what runs here. To obey it would end everything. So the node stays linked, tells what it holds,
+//! and takes no command, until an administrator has said which it is to be:
+//!
+//! - *adopt*: the stranger, which has put what is here on its records, is obeyed from now on.
+//! - *purge*: everything is ended, and each end told to the stranger until it has acknowledged it;
+//!   once nothing is left, it is obeyed.
+//!
+//! An old copy is told from the store itself by the starts of psched, each of which has a random id:
+//! whoever has gone on from what the node obeys has that start on record. A copy that was made
+//! since that start has it too; it is told by the numbers of the applications that it lacks.
+//!
+//! Neither adoption nor purge is remembered before it is done: when psched, apinit or the link between them dies in
+//! the middle, the node is foreign still, and the same command goes on from there.
+
+use super::{Action, Agent, Out};
+use crate::apteam::Key;
+use crate::apteam::ending::Cause;
+use crate::apteam::talk::node::{Command, Foreign, ForeignApplication, Welcome};
+use std::time::Duration;
+
+/// Starts of old copies that are remembered.
+const DISTRUSTED_MAX: usize = 64;
+
+/// A psched that this node is linked to and does not obey.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    /// As it introduced itself.
+    welcome: Welcome,
+    /// An administrator has had the node purged.
+    purging: bool,
+}
+
+impl Agent {
+    /// Takes these starts of psched, which a former life of this apinit has met, for old copies.
+    pub fn distrusting(mut self, starts: Vec<String>) -> Agent {
+        self.distrusted = starts;
+        self
+    }
+
+    /// Why a psched is not obeyed, if it isn't.
+    pub(super) fn why_not(&mut self, welcome: &Welcome, out: &mut Out) -> Option<String> {
+        let known = self.welcome.as_ref().filter(|w| !w.store_id.is_empty())?;
+        if known.store_id != welcome.store_id {
+            return Some(format!(
+                "it obeys the psched of store {}, not this one of store {}",
+                short(&known.store_id),
+                short(&welcome.store_id)
+            ));
+        }
+        let copy = "this psched has an old copy of its state";
+        let followed = match (known.start(known.epoch), welcome.start(known.epoch)) {
+            (Some(obeyed), Some(told)) => obeyed == told,
+            // Longer ago than anybody keeps, or of a release that told no starts.
+            _ => welcome.epoch >= known.epoch,
+        };
+        if !followed {
+            return Some(format!(
+                "it has obeyed start {} of this store, of which this one, start {}, knows nothing: \
+                 {copy}",
+                known.epoch, welcome.epoch
+            ));
+        }
+        if welcome.starts.iter().any(|(_, id)| self.distrusted.contains(id)) {
+            return Some(format!(
+                "it has met a start of this store that lacked its applications: {copy}"
+            ));
+        }
+        // Copied in the epoch that the node knows: the number tells. But only now, before others
+        // are given; so it is remembered.
+        let held = self.apps.values().filter(|app| !app.over_with_psched());
+        let newest = held.map(|app| app.key().apid.0).max()?;
+        if newest < welcome.next_apid {
+            return None;
+        }
+        if let Some(start) = welcome.start(welcome.epoch)
+            && self.distrusted.len() < DISTRUSTED_MAX
+        {
+            self.distrusted.push(start.to_owned());
+            out.push(Action::Distrust(self.distrusted.clone()));
+        }
+        Some(format!(
+            "it has application {newest}, and the numbers of this store go to {} only: {copy}",
+            welcome.next_apid.saturating_sub(1)
+        ))
+    }
+
+    pub(super) fn meet_stranger(&mut self, now: u64, welcome: Welcome, why: String, out: &mut Out) {
+        self.linked = false;
+        let (store_id, epoch) = self.store();
+        let (store_id, epoch) = (store_id.to_owned(), epoch);
+        let applications = self
+            .apps
+            .values()
+            .filter(|app| !app.over_with_psched())
+            .map(|app| {
+                let mut place = app.place.clone();
+                place.ticket_left = Duration::from_nanos(app.ticket_until_ns.saturating_sub(now));
+                let run = app.going_ns.map_or(0, |since| now.saturating_sub(since));
+                ForeignApplication { place, phase: app.phase(), run: Duration::from_nanos(run) }
+            })
+            .collect();
+        self.stranger = Some(Stranger { welcome, purging: false });
+        out.push(Action::Foreign(Box::new(Foreign { store_id, epoch, why, applications })));
+    }
+
+    /// Ends are told: to the psched that is obeyed, or to the one that has the node purged.
+    pub(super) fn reports_ends(&self) -> bool {
+        self.linked || self.is_purged()
+    }
+
+    fn is_purged(&self) -> bool {
+        self.stranger.as_ref().is_some_and(|s| s.purging)
+    }
+
+    pub(super) fn stranger_says(&mut self, now: u64, command: Command, out: &mut Out) {
+        match command {
+            Command::Adopt if !self.is_purged() => {
+                if let Some(stranger) = self.stranger.take() {
+                    self.obey(now, stranger.welcome, out);
+                }
+            }
+            Command::Purge { uid } => self.purge(now, uid, out),
+            Command::AcknowledgeEnd(key) if self.is_purged() => self.acknowledge(now, key, out),
+            _ => {}
+        }
+    }
+
+    fn purge(&mut self, now: u64, uid: u32, out: &mut Out) {
+        let Some(stranger) = &mut self.stranger else { return };
+        stranger.purging = true;
+        let grace = stranger.welcome.kill_grace;
+        let keys: Vec<Key> = self.apps.keys().copied().collect();
+        for key in keys {
+            let cause = Cause::Purge { uid };
+            if self.apps.get(&key).is_some_and(|app| !app.empty()) {
+                self.tell_head(now, key, &cause, out);
+                self.end_all(now, key, cause, grace, None, out);
+            } else {
+                self.report_end(now, key, out);
+            }
+        }
+    }
+
+    /// Obeys the psched that had the node purged, once every end is on its log.
+    pub(super) fn finish_purge(&mut self, now: u64, out: &mut Out) {
+        if !self.is_purged() || !self.apps.values().all(|app| app.over_with_psched()) {
+            return;
+        }
+        if let Some(stranger) = self.stranger.take() {
+            self.obey(now, stranger.welcome, out);
+        }
+    }
+}
+
+/// The first eight digits of a store's id, by which its groups are known too.
+fn short(store_id: &str) -> &str {
+    store_id.get(..8).unwrap_or(store_id)
+}

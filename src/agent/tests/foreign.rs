@@ -1,0 +1,215 @@
+//! A psched that is not obeyed, by examples.
+
+use super::*;
+use crate::apteam::talk::node::{Foreign, ForeignApplication};
+
+fn other() -> Welcome {
+    Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() }
+}
+
+fn older() -> Welcome {
+    Welcome { epoch: 2, starts: vec![(2, "two".into())], ..welcome() }
+}
+
+/// Of a copy made in epoch 2, and started often since.
+fn branched() -> Welcome {
+    let starts = [(2, "two"), (3, "other"), (4, "another")].map(|(e, id)| (e, id.into()));
+    Welcome { epoch: 4, starts: starts.into(), ..welcome() }
+}
+
+/// The next start.
+fn next() -> Welcome {
+    let starts = [(3, "three"), (4, "four")].map(|(e, id)| (e, id.into()));
+    Welcome { epoch: 4, starts: starts.into(), ..welcome() }
+}
+
+/// Of a copy made in epoch 3, before the application was posted.
+fn copied() -> Welcome {
+    let starts = [(3, "three"), (4, "copy")].map(|(e, id)| (e, id.into()));
+    Welcome { epoch: 4, next_apid: 12, starts: starts.into(), ..welcome() }
+}
+
+fn command(command: Command) -> Happening {
+    Happening::Command(7, command)
+}
+
+fn told(actions: &[Action]) -> &Foreign {
+    match actions {
+        [Action::Foreign(foreign)] => foreign,
+        _ => panic!("{actions:?}"),
+    }
+}
+
+/// `12.1` runs since 2 s, and a psched of another store calls at 5 s.
+fn with_stranger() -> (Agent, Key) {
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Unlinked);
+    agent.apply(5 * S, Happening::Linked(other()));
+    (agent, key)
+}
+
+#[test]
+fn another_store_or_an_older_copy_is_not_obeyed() {
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Unlinked);
+    for (stranger, why) in [
+        (other(), "it obeys the psched of store 01234567, not this one of store ffffffff"),
+        (
+            older(),
+            "it has obeyed start 3 of this store, of which this one, start 2, knows nothing: this \
+             psched has an old copy of its state",
+        ),
+        (
+            branched(),
+            "it has obeyed start 3 of this store, of which this one, start 4, knows nothing: this \
+             psched has an old copy of its state",
+        ),
+    ] {
+        let actions = act(&mut agent, 5 * S, Happening::Linked(stranger));
+        let foreign = told(&actions);
+        assert_eq!((foreign.why.as_str(), foreign.epoch), (why, 3));
+        assert_eq!(foreign.store_id, "0123456789abcdef");
+        let place = PlaceCommand { ticket_left: Duration::from_secs(55), ..place(key, &[&[0, 1]]) };
+        let run = Duration::from_secs(3);
+        let phase = Phase::Running;
+        assert_eq!(foreign.applications, [ForeignApplication { place, phase, run }]);
+        agent.apply(5 * S, Happening::Unlinked);
+    }
+    // What happens meanwhile is told to no one.
+    go_through(&mut agent, 6 * S, [Happening::Linked(other()), ended(key)]);
+    assert_eq!(act(&mut agent, 6 * S, Happening::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
+    assert_eq!(act(&mut agent, 9 * S, Happening::Tick), []);
+    agent.apply(9 * S, Happening::Unlinked);
+    let actions = act(&mut agent, 9 * S, Happening::Linked(next()));
+    assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
+}
+
+/// A copy made in the epoch that the node obeys is told by its numbers, and known from then on.
+#[test]
+fn a_young_copy_is_not_obeyed() {
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Unlinked);
+    let actions = act(&mut agent, 5 * S, Happening::Linked(copied()));
+    let [Action::Distrust(starts), told @ ..] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(starts, &["copy"]);
+    assert_eq!(
+        self::told(told).why,
+        "it has application 12, and the numbers of this store go to 11 only: this psched has an old \
+         copy of its state"
+    );
+    // Other numbers have been given on it meanwhile, and it was started again.
+    let mut later = Welcome { epoch: 5, next_apid: 40, ..copied() };
+    later.starts.push((5, "later".into()));
+    for next in [Welcome { next_apid: 40, ..copied() }, later.clone()] {
+        agent.apply(5 * S, Happening::Unlinked);
+        let actions = act(&mut agent, 5 * S, Happening::Linked(next));
+        assert!(self::told(&actions).why.contains("a start of this store that lacked"));
+    }
+    // Also by an apinit that was started again.
+    let me = Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0], boot_id: "boot".into() };
+    let mut again = Agent::new(me, Some(welcome())).distrusting(starts.clone());
+    told_by(&mut again, later);
+    // The store itself comes back.
+    agent.apply(6 * S, Happening::Unlinked);
+    let actions = act(&mut agent, 6 * S, Happening::Linked(next()));
+    let items = vec![(key, Phase::Running)];
+    let inventory = Action::Inventory { items, last_command: 1 };
+    assert_eq!(actions, [Action::Remember(next()), inventory]);
+}
+
+#[track_caller]
+fn told_by(agent: &mut Agent, welcome: Welcome) {
+    told(&act(agent, 5 * S, Happening::Linked(welcome)));
+}
+
+#[test]
+fn a_stranger_commands_nothing() {
+    let (mut agent, key) = with_stranger();
+    let terminate = Command::Terminate { key, cause: Cause::NoRecord, kill_after: Duration::ZERO };
+    for said in [
+        Command::Place(Box::new(place(super::key(13, 1), &[&[0]]))),
+        Command::TakeBack(key),
+        Command::Signal { key, signal: 9 },
+        terminate,
+        Command::AcknowledgeEnd(key),
+        Command::Discard(key),
+    ] {
+        assert_eq!(act(&mut agent, 5 * S, command(said.clone())), [], "{said:?}");
+    }
+}
+
+#[test]
+fn adopted() {
+    let (mut agent, key) = with_stranger();
+    assert_eq!(
+        act(&mut agent, 6 * S, command(Command::Adopt)),
+        [
+            Action::Remember(other()),
+            Action::Inventory { items: vec![(key, Phase::Running)], last_command: 7 },
+        ]
+    );
+    // Said again, or a purge that comes too late: it is so already.
+    for late in [Command::Adopt, Command::Purge { uid: 0 }] {
+        assert_eq!(act(&mut agent, 6 * S, command(late)), []);
+    }
+    go_through(&mut agent, 7 * S, [ended(key)]);
+    let actions = act(&mut agent, 7 * S, Happening::GroupsEmpty(key));
+    assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
+    // Its former psched is the stranger now.
+    agent.apply(8 * S, Happening::Unlinked);
+    let actions = act(&mut agent, 8 * S, Happening::Linked(welcome()));
+    assert_eq!(told(&actions).store_id, "ffffffffff");
+}
+
+#[test]
+fn purged() {
+    let (mut agent, key) = with_stranger();
+    let cause = Cause::Purge { uid: 77 };
+    assert_eq!(
+        act(&mut agent, 6 * S, command(Command::Purge { uid: 77 })),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+    // Once more, and an adoption, change nothing.
+    for again in [Command::Purge { uid: 77 }, Command::Adopt] {
+        assert_eq!(act(&mut agent, 6 * S, command(again)), []);
+    }
+    go_through(&mut agent, 7 * S, [ended(key)]);
+    let report = reported(end(key), &[0, 1]);
+    let done = to_front(FromApinit::Done);
+    assert_eq!(act(&mut agent, 7 * S, Happening::GroupsEmpty(key)), [report.clone(), done]);
+    // Each end is told until it is heard.
+    assert_eq!(act(&mut agent, 8 * S, Happening::Tick), [report]);
+    assert_eq!(
+        act(&mut agent, 8 * S, command(Command::AcknowledgeEnd(key))),
+        [
+            Action::SendShepherd(key, ToShepherd::Release),
+            Action::CloseFront(FRONT),
+            Action::Remove(key),
+            Action::Remember(other()),
+            Action::Inventory { items: vec![], last_command: 7 },
+        ]
+    );
+}
+
+#[test]
+fn a_purge_that_is_cut_off_is_begun_again() {
+    let (mut agent, key) = with_stranger();
+    go_through(&mut agent, 6 * S, [command(Command::Purge { uid: 0 }), Happening::Unlinked]);
+    go_through(&mut agent, 7 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    let actions = act(&mut agent, 8 * S, Happening::Linked(Welcome { epoch: 2, ..other() }));
+    assert_eq!(told(&actions).applications[0].phase, Phase::Ended);
+    let actions = act(&mut agent, 8 * S, command(Command::Purge { uid: 0 }));
+    assert_eq!(actions, [reported(end(key), &[0, 1])]);
+    let actions = act(&mut agent, 8 * S, command(Command::AcknowledgeEnd(key)));
+    assert!(matches!(actions[..], [.., Action::Remember(_), Action::Inventory { .. }]));
+}
+
+#[test]
+fn purged_of_nothing() {
+    let mut agent = linked(&[0]);
+    go_through(&mut agent, S, [Happening::Unlinked, Happening::Linked(other())]);
+    assert_eq!(
+        act(&mut agent, S, command(Command::Purge { uid: 0 })),
+        [Action::Remember(other()), Action::Inventory { items: vec![], last_command: 7 }]
+    );
+}

@@ -1,0 +1,147 @@
+//! `psched torture`: seeds of the simulated cluster, as many as somebody likes.
+
+use crate::torture::faults::CLASSES;
+use crate::torture::{self, Counts, Failure, Options, scenarios};
+use clap::Args;
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Try the scheduler in a simulated cluster against every fault.
+#[derive(Args, Debug)]
+#[command(long_about = "Tries psched's own decisions in a simulated cluster: hosts, processes, \
+    connections and a disk on which everything goes wrong that can, in virtual time. A seed is a \
+    history; the same seed is the same history. What must hold is checked after every event.")]
+pub struct TortureArgs {
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, from that one on
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    seeds: NonZeroU64,
+    /// Simulated days of work and faults in each seed [default: 20 minutes]
+    #[arg(long, value_name = "D", value_parser = days)]
+    days: Option<f64>,
+    /// Only these classes of faults, or none; otherwise each seed chooses
+    #[arg(long, value_name = "CLASS,...", value_delimiter = ',', value_parser = class)]
+    faults: Option<Vec<String>>,
+    /// Instead of seeds, the scenario of this name, or all
+    #[arg(long, value_name = "NAME", value_parser = scenario)]
+    #[arg(conflicts_with_all = ["seed", "seeds", "days", "faults"])]
+    scenario: Option<String>,
+}
+
+fn days(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(days) if (0.001..=1_000.0).contains(&days) => Ok(days),
+        _ => Err("a number from 0.001 to 1000".into()),
+    }
+}
+
+fn class(text: &str) -> Result<String, String> {
+    if text == "none" || CLASSES.iter().any(|(name, _)| *name == text) {
+        return Ok(text.to_owned());
+    }
+    let names: Vec<&str> = CLASSES.iter().map(|(name, _)| *name).collect();
+    Err(format!("it is one of none, {}", names.join(", ")))
+}
+
+fn scenario(text: &str) -> Result<String, String> {
+    if text == "all" || scenarios::named(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let names: Vec<&str> = scenarios::SCENARIOS.iter().map(|s| s.name).collect();
+    Err(format!("it is one of all, {}", names.join(", ")))
+}
+
+/// Plays them. The status: 0 if all held, 1 if one did not.
+fn play(name: &str) -> ExitCode {
+    let mut failed = false;
+    for scenario in scenarios::SCENARIOS.iter().filter(|s| name == "all" || s.name == name) {
+        match scenario.run() {
+            Ok(_) => println!("{}: held, against: {}", scenario.name, scenario.fault),
+            Err(failure) => {
+                failed = true;
+                println!("{failure}\n");
+            }
+        }
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+impl TortureArgs {
+    fn options(&self, seed: u64) -> Options {
+        let mut options = Options::new(seed);
+        if let Some(days) = self.days {
+            options.last(days);
+        }
+        let names = |names: &Vec<String>| -> BTreeSet<String> {
+            names.iter().filter(|name| *name != "none").cloned().collect()
+        };
+        options.faults = self.faults.as_ref().map(names);
+        options
+    }
+}
+
+/// Tries them on all processors. The status: 0 if all held, 1 if one did not.
+pub fn run(arguments: &TortureArgs) -> ExitCode {
+    if let Some(name) = &arguments.scenario {
+        return play(name);
+    }
+    let begun = Instant::now();
+    let next = AtomicU64::new(0);
+    let found: Mutex<(Counts, Vec<Box<Failure>>)> = Mutex::default();
+    let work = || {
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && number < arguments.seeds.get()
+        {
+            let outcome = torture::run(&arguments.options(arguments.seed.wrapping_add(number)));
+            let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+            match outcome {
+                Ok(summary) => found.0.and(&summary.counts),
+                Err(failure) => {
+                    // The whole story of the first; of the others what was broken.
+                    match found.1.is_empty() {
+                        true => println!("{failure}\n"),
+                        false => println!("{}\nagain: {}\n", failure.text, failure.line),
+                    }
+                    found.1.push(failure);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    let (counts, failures) = found.into_inner().unwrap_or_else(|e| e.into_inner());
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("seeds       {}, of which {} failed", arguments.seeds, failures.len());
+    println!("simulated   {:.2} days", counts.time_ns as f64 / 86_400e9);
+    println!(
+        "events      {} ({:.0} a second, {seconds:.1} s in all)",
+        counts.events,
+        counts.events as f64 / seconds.max(1e-9)
+    );
+    println!("postings    {}", counts.postings);
+    let faults: Vec<String> =
+        counts.faults.iter().map(|(class, count)| format!("{class} {count}")).collect();
+    println!("faults      {}", if faults.is_empty() { "none".into() } else { faults.join(", ") });
+    println!(
+        "deaths      {} between two actions; of transactions under way then {} kept, {} lost; {} postings refused by a full disk",
+        counts.killed_between, counts.kept_at_death, counts.lost_at_death, counts.refused_by_disk
+    );
+    println!(
+        "checked     after every event: processors, contiguity, records, statuses, output, barriers, bounds"
+    );
+    println!(
+        "            {} explanations against the machine, {} restarts; at the end of each seed that nothing is lost or left, and rest",
+        counts.explanations, counts.restarts
+    );
+    ExitCode::from(u8::from(!failures.is_empty()))
+}

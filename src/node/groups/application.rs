@@ -1,0 +1,247 @@
+//! The groups of one application on this host.
+
+use crate::machine::Nid;
+use nix::unistd::{Gid, Uid, chown};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The groups of one application on this host.
+#[derive(Clone, Debug)]
+pub struct AppGroups {
+    path: PathBuf,
+    nids: Vec<Nid>,
+}
+
+/// What the group of a node may have; `None`: anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory; none of it in swap, where the program would crawl instead of being told.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+/// Makes a directory that may be there already.
+/// How often groups are made while the one above them is being removed.
+const MAKE_TRIES: u32 = 100;
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn set(group: &Path, file: &str, value: &str) -> io::Result<()> {
+    fs::write(group.join(file), value)
+        .map_err(|e| io::Error::new(e.kind(), format!("{value} for {file}: {e}")))
+}
+
+impl AppGroups {
+    /// Makes them, one for each node with its limits and one for the shepherd. `controllers` are
+    /// those that the nodes' groups are to have.
+    ///
+    /// # Errors
+    /// Those of mkdir, and of a limit that can't be set; or a former life of this apinit has left
+    /// them, and they can't be removed. They are not used again: Linux 6.18 kills what clone3 puts
+    /// into a group that was ever killed. Nothing stays.
+    pub(super) fn make(
+        path: PathBuf,
+        nids: &[Nid],
+        controllers: &[&str],
+        limits: impl Fn(Nid) -> Limits,
+    ) -> io::Result<AppGroups> {
+        let groups = AppGroups { path, nids: nids.to_vec() };
+        if groups.path.exists() && !groups.remove() {
+            let text = format!("{} holds processes that do not end", groups.path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        let mut tries = 0;
+        let made = loop {
+            let made = groups.try_make(controllers, &limits);
+            // Another apinit of this host may just have removed the group above, which was empty.
+            let again = made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+            tries += 1;
+            if !again || tries == MAKE_TRIES {
+                break made;
+            }
+        };
+        if made.is_err() {
+            groups.remove();
+        }
+        made.map(|()| groups)
+    }
+
+    fn try_make(&self, controllers: &[&str], limits: &impl Fn(Nid) -> Limits) -> io::Result<()> {
+        let above = self.path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        for group in [above, &self.path] {
+            make_dir(group)?;
+            for controller in controllers {
+                set(group, "cgroup.subtree_control", &format!("+{controller}"))?;
+            }
+        }
+        make_dir(&self.path.join("shepherd"))?;
+        for nid in &self.nids {
+            let group = self.of_nid(*nid);
+            make_dir(&group)?;
+            if controllers.contains(&"memory") {
+                // One without the others is no program any more.
+                set(&group, "memory.oom.group", "1")?;
+            }
+            let Limits { memory, pids } = limits(*nid);
+            if let Some(bytes) = memory {
+                set(&group, "memory.max", &bytes.to_string())?;
+                // Absent where the kernel has no swap.
+                if group.join("memory.swap.max").exists() {
+                    set(&group, "memory.swap.max", "0")?;
+                }
+            }
+            if let Some(number) = pids {
+                set(&group, "pids.max", &number.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// User and system time of all that ever ran in the groups of the nodes, waited for or not;
+    /// `None`: it can't be read.
+    pub fn cpu(&self) -> Option<(Duration, Duration)> {
+        let mut sum = (Duration::ZERO, Duration::ZERO);
+        for nid in &self.nids {
+            let (user, system) =
+                cpu_of(&fs::read_to_string(self.of_nid(*nid).join("cpu.stat")).ok()?)?;
+            sum = (sum.0 + user, sum.1 + system);
+        }
+        Some(sum)
+    }
+
+    /// Those that a former life of this apinit has made.
+    pub fn found(path: PathBuf, nids: Vec<Nid>) -> Option<AppGroups> {
+        path.join("cgroup.procs").exists().then_some(AppGroups { path, nids })
+    }
+
+    /// Where they are.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn of_nid(&self, nid: Nid) -> PathBuf {
+        self.path.join(nid.to_string())
+    }
+
+    /// The directory of the shepherd's group, and that of each node's.
+    ///
+    /// # Errors
+    /// Those of open.
+    pub fn open(&self) -> io::Result<(OwnedFd, Vec<(Nid, OwnedFd)>)> {
+        let open = |path: PathBuf| File::open(path).map(OwnedFd::from);
+        let nids: io::Result<_> =
+            self.nids.iter().map(|nid| Ok((*nid, open(self.of_nid(*nid))?))).collect();
+        Ok((open(self.path.join("shepherd"))?, nids?))
+    }
+
+    /// Lets this user put processes into the groups of the nodes; or, with apinit's own id, no more.
+    ///
+    /// # Errors
+    /// Those of chown.
+    pub fn give(&self, uid: u32) -> io::Result<()> {
+        for nid in &self.nids {
+            self.give_one(&self.of_nid(*nid), uid)?;
+        }
+        self.give_one(&self.path, uid)
+    }
+
+    fn give_one(&self, group: &Path, uid: u32) -> io::Result<()> {
+        let file = group.join("cgroup.procs");
+        chown(&file, Some(Uid::from_raw(uid)), None::<Gid>).map_err(io::Error::from)
+    }
+
+    /// Kills all PEs and what they have made; the shepherd too if so wanted.
+    pub fn kill(&self, shepherd: bool) {
+        let killed = match shepherd {
+            true => fs::write(self.path.join("cgroup.kill"), "1"),
+            false => self
+                .nids
+                .iter()
+                .try_for_each(|nid| fs::write(self.of_nid(*nid).join("cgroup.kill"), "1")),
+        };
+        if let Err(error) = killed {
+            tracing::warn!(group = %self.path.display(), %error, "can't kill");
+        }
+    }
+
+    /// Whether no PE, and nothing that one has made, is alive. (A group that is gone is empty.)
+    pub fn empty(&self) -> bool {
+        self.nids.iter().all(|nid| {
+            let events = fs::read_to_string(self.of_nid(*nid).join("cgroup.events"));
+            events.map_or_else(
+                |error| error.kind() == io::ErrorKind::NotFound,
+                |text| text.lines().any(|line| line == "populated 0"),
+            )
+        })
+    }
+
+    /// How many processes are alive there.
+    pub fn processes(&self) -> u32 {
+        u32::try_from(self.left().len()).unwrap_or(u32::MAX)
+    }
+
+    /// The processes that are alive there, with the node of each.
+    pub fn left(&self) -> Vec<(Nid, i32)> {
+        fn collect(directory: &Path, nid: Nid, all: &mut Vec<(Nid, i32)>) {
+            let own = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            all.extend(own.lines().filter_map(|pid| Some((nid, pid.parse().ok()?))));
+            let below = fs::read_dir(directory).into_iter().flatten().flatten();
+            for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+                collect(&entry.path(), nid, all);
+            }
+        }
+        let mut all = Vec::new();
+        for nid in &self.nids {
+            collect(&self.of_nid(*nid), *nid, &mut all);
+        }
+        all
+    }
+
+    /// Removes them; says whether they are gone. They are not while a process is in one.
+    pub fn remove(&self) -> bool {
+        fn remove_tree(directory: &Path) {
+            let below = fs::read_dir(directory).into_iter().flatten().flatten();
+            for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+                remove_tree(&entry.path());
+            }
+            let _ = fs::remove_dir(directory);
+        }
+        remove_tree(&self.path);
+        let gone = !self.path.exists();
+        if let Some(above) = self.path.parent().filter(|_| gone) {
+            // The last application takes the store's group with it: an Err is that others are left.
+            let _ = fs::remove_dir(above);
+        }
+        gone
+    }
+}
+
+/// User and system time in the text of cpu.stat.
+fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
+        line.trim().parse().ok().map(Duration::from_micros)
+    };
+    Some((value("user_usec")?, value("system_usec")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_read() {
+        let text = "usage_usec 7\nuser_usec 5\nsystem_usec 2\nnice_usec 0\n";
+        assert_eq!(cpu_of(text), Some((Duration::from_micros(5), Duration::from_micros(2))));
+        assert_eq!(cpu_of("usage_usec 7\n"), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! What a process inherits of its parent beyond memory and files, and how an application's process
+//! is rid of it.
+//!
+//! A daemon runs with settings that its administrator chose for *it*: it is the last that the
+//! kernel kills for want of memory, it runs before others, it may have capabilities that outlive a
+//! change of ids. Nearly all of them pass through fork and execve. So apinit's child, which becomes
+//! an apshepherd and later has the PEs as its children, lays them off ([`settings`]) while it is
+//! still root, and all rights when it is its owner's ([`rights`]).
+//!
+//! Two settings can't be laid off by anybody, as the kernel wants it: no_new_privs and filters of
+//! system calls. Who puts these on apinit puts them on every PE.
+//!
+//! Everything here is called between clone3 and execve: system calls, no allocation.
+
+use std::ffi::{CStr, c_int, c_ulong};
+
+/// Bytes of the largest `struct sigaction` that a kernel has, in words.
+const SIGACTION_WORDS: usize = 8;
+/// Bytes of the kernel's signal set.
+const SIGNAL_SET_BYTES: usize = 8;
+/// What Linux gives every process: 50 microseconds.
+const TIMER_SLACK_NS: c_ulong = 50_000;
+/// What a core dump holds if nobody says otherwise: core(5).
+const CORE_DUMP_FILTER: &CStr = c"0x33";
+/// `ioprio_set`: the calling process.
+const IOPRIO_WHO_PROCESS: c_int = 1;
+/// `keyctl`: a new session keyring.
+const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+/// `set_mempolicy`: memory from the nearest node.
+const MPOL_DEFAULT: c_int = 0;
+/// `personality`: nothing of another system's, and addresses at random.
+const PER_LINUX: c_ulong = 0;
+/// `capset`: two words for each set.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// Default dispositions for all signals, those included that glibc keeps for itself: its `signal`
+/// refuses them, and a parent that ignores them would hand that on.
+///
+/// # Safety
+/// In a forked child only: no handler of the program's runs any more.
+pub(super) unsafe fn default_signals() {
+    // All zeros: SIG_DFL, no flags, an empty mask.
+    let action = [0u64; SIGACTION_WORDS];
+    for signal in 1..=64 {
+        // SAFETY: the pointer is to at least as many bytes as the kernel reads; nothing is written.
+        // Refused for KILL and STOP, which are default.
+        unsafe {
+            let none = std::ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, SIGNAL_SET_BYTES);
+        }
+    }
+}
+
+/// Settings back to what Linux gives a process: to be called by root. What this system doesn't know,
+/// or a container forbids, was never set.
+///
+/// # Safety
+/// In a forked child only.
+pub(super) unsafe fn settings() {
+    // SAFETY (whole block): system calls by thin wrappers, on constants.
+    unsafe {
+        put(c"/proc/self/oom_score_adj", c"0");
+        put(c"/proc/self/coredump_filter", CORE_DUMP_FILTER);
+        let param = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &param);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, 0);
+        // After the policy: a real-time process has none.
+        libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+        libc::syscall(libc::SYS_set_mempolicy, MPOL_DEFAULT, std::ptr::null::<c_ulong>(), 0);
+        libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
+        libc::personality(PER_LINUX);
+        // The possessor of a keyring may use its keys, whoever he is: the daemon's are not for the
+        // owner. Made while this is root's, so that it takes nothing of the owner's quota.
+        libc::syscall(
+            libc::SYS_keyctl,
+            KEYCTL_JOIN_SESSION_KEYRING,
+            std::ptr::null::<libc::c_char>(),
+        );
+        // Those that keep capabilities when ids change. Refused where a container has locked them.
+        libc::prctl(libc::PR_SET_SECUREBITS, 0, 0, 0, 0);
+    }
+}
+
+/// No capabilities any more, in the sets that ids do not govern: the inheritable and, with them, the
+/// ambient one; for an ordinary user in every set. To be called when the ids are the owner's.
+/// Whether that worked: who has any left must not go on.
+///
+/// # Safety
+/// In a forked child only.
+pub(super) unsafe fn rights(uid: u32) -> bool {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    // Effective, permitted, inheritable; low words, then high ones.
+    let mut sets = [[0u32; 3]; 2];
+    let header = Header { version: CAPABILITY_VERSION_3, pid: 0 };
+    // SAFETY: both pointers are to what version 3 of the interface says.
+    unsafe {
+        if uid == 0 {
+            let asked = libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr());
+            if asked != 0 {
+                return false;
+            }
+            for [_, _, inheritable] in &mut sets {
+                *inheritable = 0;
+            }
+        }
+        // The kernel takes out of the ambient set what is no longer inheritable.
+        libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
+    }
+}
+
+/// # Safety
+/// In a forked child only.
+unsafe fn put(path: &CStr, text: &CStr) {
+    // SAFETY: both end in a zero byte; the descriptor is this function's own.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::write(fd, text.as_ptr().cast(), text.count_bytes());
+            libc::close(fd);
+        }
+    }
+}

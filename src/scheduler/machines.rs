@@ -1,0 +1,95 @@
+//! Another machine than before: nodes that come, go and change in the configuration.
+//!
+//! A node that is taken out of psched.yaml while applications are on it is not gone: they run. It is
+//! *retired*: nothing new is placed there, what is there keeps its processors, and its apinit is
+//! heard. The same holds for a node that is to have fewer processors than are in use. With the next
+//! look at the configuration after its last application has ended, it is gone.
+//!
+//! An apinit whose nodes have changed is hung up on; it calls again and is told of its new ones.
+
+use super::{Effect, LinkId, Now, Scheduler};
+use crate::apteam::record::Apteam;
+use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
+use crate::occupancy::Occupancy;
+use std::collections::BTreeSet;
+
+/// The machine, and with it those nodes that applications are on and that it lacks in whole or in
+/// part; these as they were in `old`, if that is known.
+pub(super) fn with_retired<'a>(
+    mut machine: Machine,
+    old: Option<&Machine>,
+    teams: impl Iterator<Item = &'a Apteam>,
+) -> (Machine, BTreeSet<Nid>) {
+    let mut retired = BTreeSet::new();
+    for team in teams.filter(|t| t.state.holds_processors()) {
+        for place in &team.places.0 {
+            let needed = place.processors.iter().max().map_or(0, |p| p.saturating_add(1));
+            if machine.nodes.get(&place.nid).is_some_and(|n| n.processors >= needed) {
+                continue;
+            }
+            retired.insert(place.nid);
+            let bare = || Node {
+                nid: place.nid,
+                processors: needed,
+                cpus: Vec::new(),
+                memory: 0,
+                flavors: Flavors::default(),
+                host: String::new(),
+            };
+            let known = old.and_then(|old| old.nodes.get(&place.nid).cloned());
+            let mut node = known.unwrap_or_else(bare);
+            // Without the flavor ap placement passes over it.
+            node.flavors = Flavors::default();
+            machine.nodes.insert(place.nid, node);
+        }
+    }
+    (machine, retired)
+}
+
+impl Scheduler {
+    pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
+        self.configured.clone_from(&machine);
+        let (machine, retired) = with_retired(machine, Some(&self.machine), self.teams.values());
+        self.retired = retired;
+        if machine == self.machine {
+            return;
+        }
+        let old = std::mem::replace(&mut self.machine, machine);
+        let changed = |nid: Nid| {
+            old.nodes.get(&nid) != self.machine.nodes.get(&nid)
+                || old.first_processor(nid) != self.machine.first_processor(nid)
+        };
+        let stale: BTreeSet<LinkId> =
+            self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
+        self.occupancy = Occupancy::new(&self.machine);
+        for team in self.teams.values().filter(|t| t.state.holds_processors()) {
+            if let Err(conflict) = self.occupancy.take(team.apid, &team.places) {
+                // They were its own a moment ago: a fault of ours.
+                let text = format!("application {} was not placed anew: {conflict}", team.apid);
+                out.push(Effect::Warn(text));
+            }
+        }
+        for (nid, link) in &self.offered {
+            let known = self.links.get(link).is_some_and(|l| l.known);
+            self.occupancy.set_open(*nid, known);
+        }
+        let in_use = |nid: &Nid| self.occupancy.used(*nid) > 0;
+        let moved = self.machine.nodes.keys().copied().filter(in_use);
+        let moved: Vec<Nid> = moved
+            .filter(|n| old.first_processor(*n) != self.machine.first_processor(*n))
+            .filter(|n| old.nodes.get(n).is_some_and(|node| node.cpus.is_empty()))
+            .collect();
+        if !moved.is_empty() {
+            out.push(Effect::Warn(format!(
+                "the processors of NIDs {} are other real ones now, and applications run on the \
+                 former: give nodes of one host explicit cpus to keep them apart",
+                format_nids(moved)
+            )));
+        }
+        for link in stale {
+            self.link_closed(link, out);
+            out.push(Effect::CloseLink { link });
+        }
+        self.place_waiting(now, out);
+    }
+}

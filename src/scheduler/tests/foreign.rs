@@ -1,0 +1,277 @@
+//! Nodes that obey another psched, by examples.
+
+use super::*;
+use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
+
+/// An application of another store: one PE on processor 0 of each of these nodes.
+fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
+    let place = |nid: &u32| Place { nid: Nid(*nid), processors: vec![0], pes: 1 };
+    let nid_list: Vec<Nid> = nids.iter().map(|n| Nid(*n)).collect();
+    let place = PlaceCommand {
+        key: key(apid, 1),
+        owner: Owner { uid: 1001, gid: 1001, groups: vec![], name: "bob".into() },
+        shape: Shape { width: nids.len() as u32, depth: 1, per_node: None },
+        places: PlacementList(nids.iter().map(place).collect()),
+        hosts: vec![HostPart { nids: nid_list, ..HostPart::default() }],
+        ticket: Ticket([9; 16]),
+        ticket_left: Duration::from_secs(30),
+        cpu_limit: None,
+        time_limit: None,
+        kill_grace: Duration::from_secs(5),
+        memory_per_pe: None,
+        pids_max: None,
+        isolation: Default::default(),
+        request_id: [99; 16],
+        command: "b.out".into(),
+    };
+    ForeignApplication { place, phase, run: Duration::from_secs(1) }
+}
+
+/// An apinit calls that obeys another psched.
+fn call(s: &mut Scheduler, number: u64, nids: &[u32], has: Vec<ForeignApplication>) -> Vec<String> {
+    let link = LinkId(number);
+    s.apply(at(0), Event::LinkOpened { link, hello: hello(nids) });
+    let foreign = Foreign {
+        store_id: "ab".into(),
+        epoch: 3,
+        why: "it obeys the psched of store ab, not this one of store cd".into(),
+        applications: has,
+    };
+    brief(&s.apply(at(0), Event::Foreign { link, foreign: Box::new(foreign) }))
+}
+
+fn order(s: &mut Scheduler, what: Manage, nids: &[u32]) -> Vec<Effect> {
+    let (reply, uid, administrator) = (ReplyId(7), 0, true);
+    let nids = nids.iter().map(|n| Nid(*n)).collect();
+    let used = BTreeSet::new();
+    s.apply(at(5), Event::Manage { reply, what, nids, uid, administrator, used })
+}
+
+#[track_caller]
+fn refused(effects: &[Effect], words: &[&str]) {
+    let [Effect::Managed { done, problems, .. }] = effects else { panic!("{effects:?}") };
+    assert!(done.is_empty(), "{done:?}");
+    assert_eq!(problems.len(), words.len(), "{problems:?}");
+    for (problem, words) in problems.iter().zip(words) {
+        assert!(problem.contains(words), "{problem}");
+    }
+}
+
+#[track_caller]
+fn answered(effects: &[Effect], words: &str) {
+    let found = effects.iter().find_map(|e| match e {
+        Effect::Managed { done, problems, .. } => Some((done.join("; "), problems)),
+        _ => None,
+    });
+    let Some((done, problems)) = found else { panic!("no answer in {effects:?}") };
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(done, words);
+}
+
+fn inventory(s: &mut Scheduler, link: u64, items: &[(Key, Phase)]) -> Vec<Effect> {
+    s.apply(at(6), Event::Inventory { link: LinkId(link), items: items.to_vec() })
+}
+
+#[test]
+fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
+    let mut s = Scheduler::new(machine(1, 2), Settings::default());
+    let effects = call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Running)]);
+    assert_eq!(effects, ["warn"]);
+    let node = s.nodes().next().expect("one");
+    assert_eq!(node.state, "foreign");
+    assert_eq!(
+        node.notes,
+        [
+            "foreign: it obeys the psched of store ab, not this one of store cd; it runs application \
+          12 of bob: psmgr adopt 0 takes it over with them, psmgr purge 0 ends them"
+        ]
+    );
+    // Its number is given to no other.
+    assert_eq!(
+        brief(&s.apply(at(1), posted(1, 1))),
+        ["save 13.0 posted", "log 13 posted", "accept 1 13"]
+    );
+    let why = s.why(Apid(13)).expect("it waits").to_string();
+    assert!(why.contains("NID 0 is foreign: its apinit obeys another psched"), "{why}");
+    assert!(why.contains("psmgr adopt 0, or psmgr purge 0"), "{why}");
+    // What it says of its own has no effect.
+    assert_eq!(report(&mut s, 1, ended(key(12, 1), &[0], None)), ["warn", "-> 1 acknowledge 12.1"]);
+    assert_eq!(report(&mut s, 1, Report::Running(key(13, 1))), [""; 0]);
+}
+
+#[test]
+fn adopted_with_what_runs_there() {
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    call(&mut s, 1, &[0, 1], vec![stranger(12, &[0, 1], Phase::Running)]);
+    let effects = order(&mut s, Manage::Adopt, &[0, 1]);
+    assert_eq!(
+        brief(&effects),
+        ["save-adopted 12.1 running", "log 12 adopted", "warn", "-> 1 adopt"]
+    );
+    let team = s.team(Apid(12)).expect("on record");
+    assert_eq!((team.owner.uid, team.posting.command.as_str()), (1001, "b.out"));
+    assert_eq!(team.running_at_ns, at(5).wall_ns - SECOND);
+    // Killed and started again before the node has heard of it: the same once more.
+    let records = s.teams().cloned().collect();
+    let (mut s, _) =
+        Scheduler::restore(machine(2, 1), Settings::default(), records, BTreeMap::new(), 1, at(6));
+    call(&mut s, 1, &[0, 1], vec![stranger(12, &[0, 1], Phase::Running)]);
+    assert_eq!(brief(&order(&mut s, Manage::Adopt, &[0, 1])), ["warn", "-> 1 adopt"]);
+    let effects = inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
+    assert_eq!(brief(&effects), ["boot boot-1", "managed 7 1 0"]);
+    answered(&effects, "NIDs 0-1: obeyed from now on; application 12 of bob on record here");
+    answered(&order(&mut s, Manage::Adopt, &[0, 1]), "NIDs 0-1: this psched is obeyed already");
+    assert_eq!(
+        report(&mut s, 1, ended(key(12, 1), &[0, 1], None)),
+        ["save 12.1 ended", "log 12 ended", "now: tell 12 ended 0", "-> 1 acknowledge 12.1"]
+    );
+}
+
+#[test]
+fn placed_and_not_launched_it_is_taken_back_and_gone() {
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
+    order(&mut s, Manage::Adopt, &[0]);
+    inventory(&mut s, 1, &[(key(12, 1), Phase::Placed)]);
+    assert_eq!(
+        brief(&s.apply(at(35), Event::Tick)),
+        ["-> 1 take-back 12.1", "save 12.1 taking-back", "log 12 silent"]
+    );
+    // Nobody here knows its aprun, so nobody would ever ask for another place.
+    assert_eq!(
+        report(&mut s, 1, Report::TakenBack(key(12, 1))),
+        ["save 12.1 ended", "log 12 ended", "tell 12 ended 125"]
+    );
+}
+
+#[test]
+fn an_adoption_is_whole_or_not_at_all() {
+    let mut s = Scheduler::new(machine(3, 1), Settings::default());
+    call(&mut s, 1, &[0], vec![stranger(12, &[0, 1], Phase::Running)]);
+    call(&mut s, 2, &[1], vec![stranger(12, &[0, 1], Phase::Running)]);
+    refused(
+        &order(&mut s, Manage::Adopt, &[0]),
+        &["application 12 of bob on NID 0: its part on NID 1 is missing: psmgr adopt 0-1 takes"],
+    );
+    refused(
+        &order(&mut s, Manage::Adopt, &[0, 1, 2, 9]),
+        &["NID 9: not in psched.yaml", "NID 2: no apinit offers it"],
+    );
+    call(&mut s, 3, &[1, 2], vec![]);
+    refused(&order(&mut s, Manage::Adopt, &[0, 1]), &["NIDs 1-2 belong to one apinit"]);
+    assert_eq!(s.teams().count(), 0);
+}
+
+#[test]
+fn numbers_that_collide() {
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    s.apply(at(0), posted(1, 1));
+    call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
+    refused(
+        &order(&mut s, Manage::Adopt, &[0]),
+        &["application 1 of bob on NID 0: this psched has another application 1, of alice: apkill"],
+    );
+    let mut other = stranger(7, &[1], Phase::Running);
+    other.place.request_id = [1; 16];
+    call(&mut s, 1, &[0], vec![stranger(7, &[0], Phase::Running)]);
+    call(&mut s, 2, &[1], vec![other]);
+    refused(&order(&mut s, Manage::Adopt, &[0, 1]), &["there are two applications 7, 7 of bob on"]);
+    // One that has ended here.
+    let (nids, used) = ([Nid(0)].into(), [Apid(7)].into());
+    let (reply, what, uid, administrator) = (ReplyId(7), Manage::Adopt, 0, true);
+    refused(
+        &s.apply(at(5), Event::Manage { reply, what, nids, uid, administrator, used }),
+        &["this psched's history has another application 7"],
+    );
+}
+
+#[test]
+fn an_old_copy_gives_way_to_what_runs() {
+    // The copy has 1.1 on the node, which has long ended there, and 2 runs instead.
+    let mut s = ready(1, 1);
+    s.apply(at(0), posted(1, 1));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    call(&mut s, 2, &[0], vec![stranger(2, &[0], Phase::Running)]);
+    assert_eq!(
+        brief(&order(&mut s, Manage::Adopt, &[0])),
+        [
+            "log 1 lost",
+            "save 1.1 ended",
+            "log 1 ended",
+            "tell 1 ended 125",
+            "save-adopted 2.1 running",
+            "log 2 adopted",
+            "warn",
+            "-> 2 adopt"
+        ]
+    );
+    // Placed only, its aprun is there still: it waits for its turn.
+    let mut s = ready(1, 1);
+    s.apply(at(0), posted(1, 1));
+    call(&mut s, 2, &[0], vec![stranger(2, &[0], Phase::Running)]);
+    assert_eq!(
+        brief(&order(&mut s, Manage::Adopt, &[0])),
+        [
+            "save 1.1 posted",
+            "log 1 waiting",
+            "save-adopted 2.1 running",
+            "log 2 adopted",
+            "warn",
+            "-> 2 adopt"
+        ]
+    );
+    // A processor that the configuration does not give the node any more.
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut wide = stranger(2, &[0], Phase::Running);
+    wide.place.places.0[0].processors = vec![3];
+    call(&mut s, 2, &[0], vec![wide]);
+    refused(&order(&mut s, Manage::Adopt, &[0]), &["it has processor 3 of NID 0, and psched.yaml"]);
+}
+
+#[test]
+fn purged() {
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    s.apply(at(0), posted(1, 1));
+    call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
+    assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["warn", "-> 1 purge"]);
+    refused(&order(&mut s, Manage::Adopt, &[0]), &["NID 0: just being purged"]);
+    // Its end is not that of the application with the same number here.
+    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["warn", "-> 1 acknowledge 1.1"]);
+    let effects = inventory(&mut s, 1, &[]);
+    assert_eq!(
+        brief(&effects),
+        [
+            "boot boot-1",
+            "managed 7 1 0",
+            "save 1.1 placed",
+            "log 1 placed",
+            "-> 1 place 1.1",
+            "tell 1 placed",
+            "usr1 1"
+        ]
+    );
+    answered(&effects, "NID 0: obeyed from now on; application 1 of bob ended");
+}
+
+#[test]
+fn a_link_that_breaks_is_said() {
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
+    order(&mut s, Manage::Purge, &[0]);
+    let effects = s.apply(at(6), Event::LinkClosed { link: LinkId(1) });
+    refused(&effects, &["the connection of an apinit broke before it had answered"]);
+    assert_eq!(s.nodes().next().expect("one").state, "suspect");
+}
+
+#[test]
+fn managing_is_for_administrators() {
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    call(&mut s, 1, &[0], vec![]);
+    for what in [Manage::Adopt, Manage::Purge] {
+        let (reply, uid, administrator) = (ReplyId(7), 1000, false);
+        let (nids, used) = ([Nid(0)].into(), BTreeSet::new());
+        let event = Event::Manage { reply, what, nids, uid, administrator, used };
+        assert_eq!(brief(&s.apply(at(1), event)), ["refuse 7 NotAllowed"]);
+    }
+}

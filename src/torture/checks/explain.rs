@@ -1,0 +1,151 @@
+//! Promise 6: what psched says stands in the way really does, and would fit if it did not.
+//!
+//! The look is a stupid one: every window is tried, on a table of free processors made anew. It
+//! reads psched's sentences as a user would.
+
+use crate::apteam::Apid;
+use crate::apteam::posting::{Explanation, Shape};
+use crate::machine::{Nid, parse_nids};
+use crate::scheduler::{Effect, Looked, Refusal, Scheduler};
+use crate::torture::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free processors of each open node.
+type Free = BTreeMap<Nid, u32>;
+
+/// Whether a shape fits on some window of these nodes.
+fn fits(free: &Free, shape: &Shape) -> bool {
+    let capacity = |nid: &Nid| {
+        let pes = free.get(nid).copied().unwrap_or(0) / shape.depth;
+        shape.per_node.map_or(pes, |most| pes.min(most))
+    };
+    free.keys().any(|first| {
+        let mut rest = shape.width;
+        let mut nid = *first;
+        loop {
+            let here = capacity(&nid).min(rest);
+            let short = shape.per_node.is_some_and(|n| here < n && here < rest);
+            if here == 0 || short {
+                return false;
+            }
+            rest -= here;
+            if rest == 0 {
+                return true;
+            }
+            nid.0 += 1;
+        }
+    })
+}
+
+/// The numbers before " of user", as an explanation names applications.
+fn named(text: &str) -> BTreeSet<Apid> {
+    let words: Vec<&str> = text.split([' ', ',']).collect();
+    let number = |w: &[&str]| (w[1] == "of" && w[2].starts_with("user")).then(|| w[0].parse().ok());
+    words.windows(3).filter_map(|w| number(w).flatten()).map(Apid).collect()
+}
+
+/// The list of NIDs that follows these words.
+fn nids_after(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
+    let rest = &text[text.find(words)? + words.len()..];
+    let rest = rest.strip_prefix("NIDs ").or_else(|| rest.strip_prefix("NID "))?;
+    let list = rest.split([' ', ';']).next()?.trim_end_matches(',');
+    parse_nids(list).ok()
+}
+
+/// The list of NIDs that stands before these words.
+fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
+    let list = text[..text.find(words)?].rsplit(' ').next()?;
+    parse_nids(list).ok()
+}
+
+/// What is wrong with an explanation, if anything.
+fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
+    let mut free = Free::new();
+    let mut closed = BTreeSet::new();
+    for view in s.nodes() {
+        free.insert(view.node.nid, view.node.processors);
+        if view.state == "suspect" {
+            closed.insert(view.node.nid);
+        }
+    }
+    let all = free.clone();
+    let mut held: BTreeMap<Apid, BTreeMap<Nid, u32>> = BTreeMap::new();
+    for team in s.teams().filter(|t| t.state.holds_processors()) {
+        for place in &team.places.0 {
+            let count = place.processors.len() as u32;
+            *free.entry(place.nid).or_default() -= count;
+            held.entry(team.apid).or_default().insert(place.nid, count);
+        }
+    }
+    let mut open = free.clone();
+    open.retain(|nid, _| !closed.contains(nid));
+    let kept = why.holder.contains("kept for");
+    if fits(&open, shape) && !kept {
+        return Some("it fits now".into());
+    }
+    let names = named(&why.holder);
+    let window = nids_after(&why.cure, "it fits on ")?;
+    for apid in &names {
+        let holds = held.get(apid).is_some_and(|on| on.keys().any(|nid| window.contains(nid)));
+        if !holds {
+            return Some(format!("application {apid} holds nothing there"));
+        }
+    }
+    if let Some(named) = nids_before(&why.holder, " is offered by no apinit")
+        .or_else(|| nids_before(&why.holder, " are offered by no apinit"))
+        && !named.is_subset(&closed)
+    {
+        return Some(format!("apinits offer some of {named:?}"));
+    }
+    if why.holder.contains(" others") {
+        return None;
+    }
+    // When they have gone it fits, on that window.
+    let mut then: Free =
+        window.iter().map(|nid| (*nid, free.get(nid).copied().unwrap_or(0))).collect();
+    for (nid, count) in names.iter().filter_map(|a| held.get(a)).flatten() {
+        if let Some(free) = then.get_mut(nid) {
+            *free += count;
+        }
+    }
+    let sane = then.iter().all(|(nid, free)| all.get(nid).is_some_and(|most| free <= most));
+    if !sane || !fits(&then, shape) {
+        return Some(format!("it would not fit there even then: {then:?}"));
+    }
+    None
+}
+
+impl World {
+    /// Looks at what psched is about to tell of waiting postings.
+    pub fn check_explanations(
+        &mut self,
+        asked: Option<Apid>,
+        posted: Option<Shape>,
+        effects: &[Effect],
+    ) {
+        let Some(psched) = &self.psched else { return };
+        let s = &psched.scheduler;
+        let mut found = None;
+        for effect in effects {
+            let (shape, why) = match effect {
+                Effect::Look { looked: Looked::Waiting(why), .. } => {
+                    let team = asked.and_then(|a| s.team(a));
+                    let waits = |t: &&crate::apteam::record::Apteam| {
+                        t.state == crate::apteam::record::State::Posted
+                    };
+                    (team.filter(waits).map(|t| t.posting.shape), why)
+                }
+                Effect::Refuse { refusal: Refusal::NoRoom, explanation, .. } => {
+                    (posted, explanation)
+                }
+                _ => continue,
+            };
+            let Some(shape) = shape else { continue };
+            self.checks.looked += 1;
+            found = wrong(s, &shape, why).map(|wrong| format!("\"{why}\" is not true: {wrong}"));
+        }
+        if let Some(text) = found {
+            self.checks.broken(text);
+        }
+    }
+}

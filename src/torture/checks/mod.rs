@@ -1,0 +1,384 @@
+//! What must hold, looked at from outside.
+//!
+//! The checkers know nothing of how psched works. They see what an administrator could see who
+//! looked everywhere at once: which processes run on which processors, what is on the disk, what
+//! front ends were told and how they ended. What they are told of comes from the simulated world,
+//! never from a scheduler, an agent or a shepherd.
+
+mod ends;
+mod explain;
+mod output;
+mod processors;
+mod rest;
+mod restore;
+
+use super::SECOND;
+use super::host::{Proc, ProcId};
+use super::program::Plan;
+use super::store::Disk;
+use super::wire::Pid;
+use crate::apteam::ending::PeEnd;
+use crate::apteam::posting::Posting;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::{Apid, Key};
+use output::Shown;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything that is known of one posting.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub posting: Posting,
+    pub plan: Plan,
+    pub apid: Option<Apid>,
+    /// How its aprun ended: `Some(None)`: it was killed.
+    pub exit: Option<Option<u8>>,
+    /// The status that aprun told of the application.
+    pub told: Option<u8>,
+    /// Signals that its user sent to aprun.
+    pub interrupted: Vec<i32>,
+    /// It was stopped for a while.
+    pub napped: bool,
+    pub said: Vec<String>,
+}
+
+/// Everything that is known of one application.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub front: Pid,
+    /// PEs that have run user code, where and on which processors.
+    pub ran: BTreeMap<u32, (crate::machine::Nid, usize)>,
+    /// The incarnation that ran.
+    pub incarnation: u32,
+    /// What PEs did by themselves: when, rank, apinit, status if bad.
+    pub ends: BTreeMap<u32, (u64, usize, Option<u8>)>,
+    /// Aborts and executables that can't be executed: when, status.
+    pub other: Vec<(u64, u8)>,
+    /// Statuses that something from outside excuses.
+    pub excused: BTreeSet<u8>,
+    /// PEs between MPI's init and finalize.
+    pub inside: BTreeSet<u32>,
+    /// Barriers that each rank has left.
+    pub rounds: BTreeMap<u32, u32>,
+    /// Bytes written by each rank.
+    pub wrote: BTreeMap<u32, u64>,
+    pub shown: Shown,
+    /// Times it was recorded as ended.
+    pub ended: u32,
+    pub status: Option<u8>,
+}
+
+/// All checkers.
+#[derive(Debug, Default)]
+pub struct Checks {
+    pub(super) lives: BTreeMap<Pid, Life>,
+    pub(super) courses: BTreeMap<Apid, Course>,
+    acknowledged: BTreeSet<Apid>,
+    /// Who runs on each real processor: host, processor.
+    busy: BTreeMap<(usize, u32), (Apid, u32)>,
+    host_of: BTreeMap<ProcId, (usize, Vec<u32>)>,
+    now: u64,
+    /// Until then whoever is being launched may be given up for the silence of a host.
+    trouble_until: u64,
+    pub(super) warnings: Vec<String>,
+    violation: Option<String>,
+    /// Explanations, restorations and bounds that were looked at.
+    pub looked: u64,
+    pub restored: u64,
+}
+
+impl Checks {
+    /// Nothing is broken yet.
+    pub fn sound(&self) -> bool {
+        self.violation.is_none()
+    }
+
+    /// What is broken.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    /// Something is broken. The first counts.
+    pub fn broken(&mut self, text: String) {
+        self.violation.get_or_insert(text);
+    }
+
+    /// A count that must stay under its bound.
+    pub fn bound(&mut self, what: &str, count: usize, most: usize) {
+        if count > most {
+            self.broken(format!("{count} {what}, and {most} is the most"));
+        }
+    }
+
+    fn course(&mut self, apid: Apid) -> &mut Course {
+        self.courses.entry(apid).or_default()
+    }
+
+    // ---- what users do ----
+
+    /// Somebody has typed aprun.
+    pub fn posted(&mut self, front: Pid, posting: &Posting, plan: Plan) {
+        let life = Life {
+            posting: posting.clone(),
+            plan,
+            apid: None,
+            exit: None,
+            told: None,
+            interrupted: Vec::new(),
+            napped: false,
+            said: Vec::new(),
+        };
+        self.lives.insert(front, life);
+    }
+
+    /// The program of a posting.
+    pub fn plan(&self, front: Pid) -> Option<&Plan> {
+        self.lives.get(&front).map(|l| &l.plan)
+    }
+
+    /// PEs of an application.
+    pub fn width(&self, apid: Apid) -> u32 {
+        let front = self.courses.get(&apid).map_or(0, |c| c.front);
+        self.lives.get(&front).map_or(0, |l| l.posting.shape.width)
+    }
+
+    /// ^C and the like.
+    pub fn interrupted(&mut self, front: Pid, signal: i32) {
+        // Before its PEs go, aprun ends it as if it had died.
+        let ends = matches!(signal, 1 | 2 | 3 | 15);
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.interrupted.push(signal);
+            if let Some(apid) = life.apid {
+                self.excuse(apid, 128 + signal as u8);
+                if ends {
+                    self.excuse(apid, 125);
+                }
+            }
+        }
+    }
+
+    /// Somebody has asked for its end.
+    pub fn killed(&mut self, apid: Apid, signal: i32) {
+        self.excuse(apid, 128 + if signal == 0 { 15 } else { signal as u8 });
+    }
+
+    fn excuse(&mut self, apid: Apid, status: u8) {
+        self.course(apid).excused.insert(status);
+    }
+
+    // ---- what goes wrong ----
+
+    /// A host that had part of it lost power.
+    pub fn host_took(&mut self, apid: Apid) {
+        self.excuse(apid, 125);
+    }
+
+    /// A shepherd of it was killed, or could not be made.
+    pub fn shepherd_killed(&mut self, apid: Apid) {
+        self.excuse(apid, 125);
+    }
+
+    /// Hosts are silent until then, cut off or stopped: a launch that waits for one is given up
+    /// after a while.
+    pub fn silence(&mut self, until: u64) {
+        self.trouble_until = self.trouble_until.max(until + 60 * SECOND);
+    }
+
+    /// Hosts of these applications can't reach each other.
+    pub fn cut(&mut self, apids: Vec<Apid>) {
+        apids.into_iter().for_each(|apid| self.excuse(apid, 125));
+    }
+
+    /// Something that psched or an apinit finds worth a warning.
+    pub fn warned(&mut self, text: &str) {
+        // Placement and occupancy must never disagree; the rest is for reading.
+        if text.contains("was not placed") {
+            self.broken(text.to_owned());
+        }
+        if self.warnings.len() < 64 {
+            self.warnings.push(text.to_owned());
+        }
+    }
+
+    /// This aprun says nothing for a while.
+    pub fn napped(&mut self, front: Pid) {
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.napped = true;
+        }
+    }
+
+    // ---- psched's word ----
+
+    /// A front end is told that its posting is on record.
+    pub fn acknowledged(&mut self, disk: &Disk, apid: Apid, front: Pid) {
+        if !disk.teams.contains_key(&apid) {
+            self.broken(format!("posting {apid} is acknowledged, and is not on the disk"));
+        }
+        self.acknowledged.insert(apid);
+        self.course(apid).front = front;
+        if let Some(life) = self.lives.get_mut(&front) {
+            if life.apid.is_some_and(|known| known != apid) {
+                let text = format!("aprun {front} has two postings: {:?} and {apid}", life.apid);
+                return self.broken(text);
+            }
+            life.apid = Some(apid);
+            let gone = life.exit.is_some();
+            for signal in life.interrupted.clone() {
+                self.excuse(apid, 128 + signal as u8);
+                self.excuse(apid, 125);
+            }
+            if gone {
+                self.excuse(apid, 125);
+            }
+        }
+    }
+
+    /// A record is on the disk.
+    pub fn recorded(
+        &mut self,
+        now: u64,
+        disk: &Disk,
+        team: &Apteam,
+        procs: &BTreeMap<ProcId, Proc>,
+    ) {
+        self.now = now;
+        let apid = team.apid;
+        if disk.teams.get(&apid).is_none_or(|kept| kept.key() != team.key()) {
+            return;
+        }
+        let front = team.front.map(|f| f.pid);
+        let course = self.course(apid);
+        if let Some(front) = front.filter(|_| course.front == 0) {
+            course.front = front;
+        }
+        if !team.state.holds_processors() && team.state != State::Posted {
+            // Its processors are free now: nothing of it may run anywhere.
+            if let Some(proc) = procs.values().find(|p| p.key.apid == apid) {
+                let text = format!(
+                    "application {} is {}, and a process of it is on NID {}",
+                    team.key(),
+                    team.state.name(),
+                    proc.nid
+                );
+                self.broken(text);
+            }
+        }
+        if team.state == State::Ended {
+            let status = team.end.as_ref().map_or(0, |e| e.status());
+            let course = self.course(apid);
+            course.ended += 1;
+            course.status = Some(status);
+            if course.ended > 1 {
+                self.broken(format!("application {apid} was recorded as ended twice"));
+            }
+            self.check_status(apid, status);
+        }
+    }
+
+    /// An administrator has put an older or another state in psched's place: what he lost with it is
+    /// not psched's fault.
+    pub fn forgotten(&mut self, apid: Apid) {
+        self.acknowledged.remove(&apid);
+        self.excuse(apid, 125);
+    }
+
+    /// All that was acknowledged is on the disk.
+    pub fn check_kept(&mut self, disk: &Disk) {
+        if let Some(lost) = self.acknowledged.iter().find(|a| !disk.teams.contains_key(a)) {
+            let lost = *lost;
+            self.broken(format!(
+                "posting {lost} was acknowledged, and is not on the disk any more"
+            ));
+        }
+    }
+
+    // ---- what front ends see ----
+
+    /// aprun has printed a line.
+    pub fn said(&mut self, front: Pid, line: String) {
+        if let Some(life) = self.lives.get_mut(&front)
+            && life.said.len() < 32
+        {
+            life.said.push(line);
+        }
+    }
+
+    /// aprun has told how it ended.
+    pub fn closed(&mut self, front: Pid, status: u8) {
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.told = Some(status);
+        }
+    }
+
+    /// aprun has ended.
+    pub fn front_ended(&mut self, front: Pid, apid: Option<Apid>, status: Option<u8>) {
+        let mut known = None;
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.exit = Some(status);
+            known = life.apid;
+        }
+        // psched may have taken its posting, and the answer is still on its way.
+        if let Some(apid) = apid.or(known) {
+            // Whatever still runs of it is ended.
+            self.excuse(apid, 125);
+        }
+    }
+
+    // ---- programs ----
+
+    /// A PE or a child of one has ended, however.
+    pub fn process_ended(&mut self, id: ProcId, proc: &Proc) {
+        self.leaves(id, proc);
+    }
+
+    /// A PE ends as its program says.
+    pub fn ended_by_itself(
+        &mut self,
+        now: u64,
+        key: Key,
+        rank: u32,
+        end: PeEnd,
+        inside: bool,
+        slot: usize,
+    ) {
+        let status = super::program::status_of(end, inside);
+        self.course(key.apid).ends.insert(rank, (now, slot, status));
+    }
+
+    /// MPI_Abort.
+    pub fn aborted(&mut self, now: u64, key: Key, code: i32) {
+        let status = (code.rem_euclid(256) as u8).max(1);
+        self.course(key.apid).other.push((now, status));
+    }
+
+    /// Its executable can't be executed.
+    pub fn not_executable(&mut self, key: Key, errno: i32) {
+        self.course(key.apid).other.push((0, if errno == 2 { 127 } else { 126 }));
+    }
+
+    /// A PE asks on its PMI connection.
+    pub fn pmi_asks(&mut self, key: Key, rank: u32, answer: &str) {
+        let inside = &mut self.course(key.apid).inside;
+        match answer {
+            "cmd=response_to_init" => drop(inside.insert(rank)),
+            "cmd=finalize_ack" => drop(inside.remove(&rank)),
+            _ => {}
+        }
+    }
+
+    /// Whether a PE is between MPI's init and finalize.
+    pub fn pmi_inside(&self, key: Key, rank: u32) -> bool {
+        self.courses.get(&key.apid).is_some_and(|c| c.inside.contains(&rank))
+    }
+
+    /// A PE is let out of a barrier: nobody may still be before it.
+    pub fn left_barrier(&mut self, key: Key, rank: u32, round: u32) {
+        let width = self.width(key.apid) as usize;
+        let rounds = &mut self.course(key.apid).rounds;
+        rounds.insert(rank, round);
+        let all = rounds.len() == width;
+        let least = if all { rounds.values().copied().min().unwrap_or(0) } else { 0 };
+        if round > least + 1 {
+            self.broken(format!("PE {rank} of {key} left barrier {round}, another only {least}"));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Output: what PEs wrote comes to aprun's stdout once, whole and in order.
+
+use super::Checks;
+use crate::apteam::talk::attach::Output;
+use crate::apteam::{Apid, Key};
+use crate::torture::program;
+use std::collections::BTreeMap;
+
+/// What aprun has written out of each rank.
+#[derive(Debug, Default)]
+pub struct Shown(BTreeMap<u32, u64>);
+
+impl Shown {
+    /// Bytes of a rank.
+    pub fn of(&self, rank: u32) -> u64 {
+        self.0.get(&rank).copied().unwrap_or(0)
+    }
+}
+
+impl Checks {
+    /// A PE has written.
+    pub fn wrote(&mut self, key: Key, rank: u32, count: u64) {
+        *self.course(key.apid).wrote.entry(rank).or_default() += count;
+    }
+
+    /// aprun writes a piece out.
+    pub fn shown(&mut self, apid: Option<Apid>, output: &Output) {
+        let Some(apid) = apid else { return self.broken("output of no application".into()) };
+        let rank = output.rank;
+        let course = self.course(apid);
+        let from = course.shown.of(rank);
+        let wrote = course.wrote.get(&rank).copied().unwrap_or(0);
+        let end = from + output.data.len() as u64;
+        course.shown.0.insert(rank, end);
+        let ends = [0, output.data.len().saturating_sub(1)];
+        let same = |i: usize| output.data.get(i) == Some(&program::byte(rank, from + i as u64));
+        if end > wrote || !ends.into_iter().all(same) {
+            self.broken(format!(
+                "aprun of {apid} shows bytes {from} to {end} of PE {rank}, which wrote {wrote}, and \
+                 they are not those"
+            ));
+        }
+    }
+}

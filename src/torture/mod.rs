@@ -1,0 +1,220 @@
+//! The seeded cluster: every decision of psched, tried against everything that can go wrong.
+//!
+//! # Problem
+//! What an administrator must be able to believe ("no processor is given away twice", "what was
+//! acknowledged survives", "nothing is left") depends on thousands of orders in which messages,
+//! deaths and disks can happen. On real machines they come once a year, and can't be had again.
+//!
+//! # Approach
+//! The pure rooms that ship, [`Scheduler`](crate::scheduler::Scheduler) with its
+//! [`outbox`](crate::scheduler::outbox), [`Agent`](crate::agent::Agent),
+//! [`Shepherd`](crate::shepherd::Shepherd) and [`Front`](crate::front::course::Front), are put
+//! together into a cluster in which everything between them is simulated, in virtual time, from one
+//! seed: hosts with their clocks, processes and groups, connections that break, a disk that fills,
+//! programs that crash, users who type ^C. The same seed is the same history, to the last event.
+//!
+//! ```text
+//!   aprun (Front) ---wire--- psched (Scheduler, Outbox, Keeper) --- disk
+//!        \                        |  wire
+//!         `------wire------- apinit (Agent) ---wire--- other hosts' apinits
+//!                                 |  wire
+//!                            shepherd (Shepherd) --- PEs: programs with steps
+//! ```
+//!
+//! Each shell around a pure room ([`psched`], [`apinit`], [`shepherd`], [`front`]) does what the
+//! real one does, in the same order, and can be killed before each thing that it does. [`checks`]
+//! looks on from outside, after every event.
+//!
+//! # Example
+//! ```
+//! use psched::torture::{Options, run};
+//! let quiet = Options { faults: Some(Default::default()), postings: 5, ..Options::new(1) };
+//! let summary = run(&quiet).unwrap_or_else(|failure| panic!("{failure}"));
+//! assert!(summary.counts.postings == 5);
+//! ```
+
+mod apinit;
+pub mod checks;
+pub mod faults;
+mod front;
+mod host;
+mod play;
+mod program;
+mod psched;
+pub mod scenarios;
+mod shepherd;
+mod store;
+mod trace;
+mod wire;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use world::World;
+
+/// A microsecond in nanoseconds.
+pub(crate) const US: u64 = 1_000;
+/// A millisecond.
+pub(crate) const MS: u64 = 1_000_000;
+/// A second.
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Simulated seconds of work in a seed, if nothing else is asked for.
+pub const SECONDS: u64 = 1_200;
+/// Postings in that time.
+pub const POSTINGS: u32 = 110;
+
+/// What to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// All chance comes from here.
+    pub seed: u64,
+    /// For how long there is work and faults, in simulated nanoseconds.
+    pub time_ns: u64,
+    /// Postings in that time.
+    pub postings: u32,
+    /// The classes of faults, by name; `None`: the seed chooses.
+    pub faults: Option<BTreeSet<String>>,
+}
+
+impl Options {
+    /// A seed as `cargo test` tries it.
+    pub fn new(seed: u64) -> Options {
+        Options { seed, time_ns: SECONDS * SECOND, postings: POSTINGS, faults: None }
+    }
+
+    /// For so many simulated days, with as many postings as belong to them.
+    pub fn last(&mut self, days: f64) {
+        self.time_ns = (days * (86_400 * SECOND) as f64) as u64;
+        let share = self.time_ns as f64 / (SECONDS * SECOND) as f64;
+        self.postings = (f64::from(POSTINGS) * share).max(1.0) as u32;
+    }
+
+    /// The line that tries it again.
+    pub fn line(&self) -> String {
+        let mut line = format!("psched torture --seed {}", self.seed);
+        if self.time_ns != SECONDS * SECOND {
+            line.push_str(&format!(" --days {}", self.time_ns as f64 / (86_400 * SECOND) as f64));
+        }
+        if let Some(faults) = &self.faults {
+            let names: Vec<&str> = faults.iter().map(String::as_str).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(",") };
+            line.push_str(&format!(" --faults {names}"));
+        }
+        line
+    }
+}
+
+/// What has happened in a seed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Events.
+    pub events: u64,
+    /// Of them, those that some process heard of.
+    pub heard: u64,
+    /// Postings.
+    pub postings: u64,
+    /// Faults of each class, and what users did as suddenly.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Deaths between two actions of one batch.
+    pub killed_between: u64,
+    /// Transactions under way when psched died, that were kept, and that were lost.
+    pub kept_at_death: u64,
+    /// See `kept_at_death`.
+    pub lost_at_death: u64,
+    /// Postings refused because the disk was full.
+    pub refused_by_disk: u64,
+    /// Simulated time, in nanoseconds.
+    pub time_ns: u64,
+    /// Explanations that were held against the machine.
+    pub explanations: u64,
+    /// Restarts that were compared.
+    pub restarts: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, class: &'static str) {
+        *self.faults.entry(class).or_default() += 1;
+    }
+
+    /// Both together.
+    pub fn and(&mut self, other: &Counts) {
+        self.events += other.events;
+        self.heard += other.heard;
+        self.postings += other.postings;
+        self.killed_between += other.killed_between;
+        self.kept_at_death += other.kept_at_death;
+        self.lost_at_death += other.lost_at_death;
+        self.refused_by_disk += other.refused_by_disk;
+        self.time_ns += other.time_ns;
+        self.explanations += other.explanations;
+        self.restarts += other.restarts;
+        for (class, count) in &other.faults {
+            *self.faults.entry(class).or_default() += count;
+        }
+    }
+}
+
+/// A seed that held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// What happened.
+    pub counts: Counts,
+}
+
+/// A seed that did not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// What was broken.
+    pub text: String,
+    /// The last events before it.
+    pub trace: Vec<String>,
+    /// The line that tries it again.
+    pub line: String,
+    /// At which event.
+    pub event: u64,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "after {} events: {}", self.event, self.text)?;
+        write!(f, "again: {}", self.line)
+    }
+}
+
+fn simulate(options: &Options, lines: usize) -> World {
+    let mut world = World::new(options.clone(), lines);
+    world.run();
+    world.counts.time_ns = world.now;
+    world.counts.explanations = world.checks.looked;
+    world.counts.restarts = world.checks.restored;
+    world
+}
+
+/// Tries a seed.
+///
+/// # Errors
+/// What was broken, with a trace: the seed is tried a second time for that.
+pub fn run(options: &Options) -> Result<Summary, Box<Failure>> {
+    run_traced(options, trace::LINES)
+}
+
+/// The same, with so many lines of a trace.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(options: &Options, lines: usize) -> Result<Summary, Box<Failure>> {
+    let world = simulate(options, 0);
+    let Some(text) = world.checks.violation() else {
+        return Ok(Summary { counts: world.counts });
+    };
+    let text = text.to_owned();
+    let event = world.counts.events;
+    let mut again = simulate(options, lines);
+    let trace = again.trace.take();
+    Err(Box::new(Failure { text, trace, line: options.line(), event }))
+}

@@ -1,0 +1,542 @@
+//! Faults that another system had, and rows of the table of records and nodes, each by name.
+//!
+//! Each scenario leads a small cluster to the moment at which the fault would show, and says what
+//! must be so. `cargo test` plays all of them, `psched torture --scenario NAME` one, with its story.
+//!
+//! Where the cluster cannot express the fault whole, because the kernel or a socket has a say in it,
+//! the scenario is about the decision, and a test on the real programs (named in its comment) about
+//! the rest.
+
+use super::play::{Play, Played, expect, sleeps};
+use super::program::Plan;
+use super::world::World;
+use super::{Failure, MS, SECOND, Summary};
+use crate::apteam::ending::{Cause, HostEnd};
+use crate::apteam::launch::Launch;
+use crate::apteam::record::State;
+use crate::apteam::talk::attach::ToApinit;
+use crate::apteam::talk::node::Report;
+use crate::apteam::{Incarnation, Key, Ticket};
+use crate::machine::Nid;
+use std::time::Duration;
+
+/// Three hosts with two nodes of two processors each.
+const HOSTS: [&[u32]; 3] = [&[2, 2], &[2, 2], &[2, 2]];
+/// All of it.
+const ALL: u32 = 12;
+const USER: u32 = 1001;
+const OTHER: u32 = 1002;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What would go wrong.
+    pub fault: &'static str,
+    /// In how many forms it is played.
+    pub forms: u64,
+    play: fn(&mut Play, u64) -> Played,
+}
+
+const fn scenario(
+    name: &'static str,
+    fault: &'static str,
+    forms: u64,
+    play: fn(&mut Play, u64) -> Played,
+) -> Scenario {
+    Scenario { name, fault, forms, play }
+}
+
+/// All of them.
+pub const SCENARIOS: [Scenario; 17] = [
+    scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
+    scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
+    scenario(
+        "stale-completion",
+        "a stale completion is applied to a newer run",
+        5,
+        stale_completion,
+    ),
+    scenario("lost-completion", "a lost completion strands a node", 6, lost_completion),
+    scenario(
+        "freed-but-held",
+        "the controller frees a node that the agent still holds",
+        2,
+        freed_but_held,
+    ),
+    scenario("restart-orphans", "an agent's restart orphans what it ran", 3, restart_orphans),
+    scenario("sick-node-loop", "work is queued again and again for a sick node", 1, sick_node_loop),
+    scenario(
+        "missing-transition",
+        "two things at the same moment, for which the table of states has no line",
+        120,
+        missing_transition,
+    ),
+    scenario("wrong-reason", "the reason given for waiting is not the true one", 1, wrong_reason),
+    scenario(
+        "stalled-loop",
+        "questions are answered while nothing is scheduled any more",
+        1,
+        stalled_loop,
+    ),
+    scenario("row-no-record", "a node has what the records do not: it is ended", 1, row_no_record),
+    scenario("row-lost", "the records have running what a node lacks: it is lost", 1, row_lost),
+    scenario("row-other-boot", "it died with its host", 1, row_other_boot),
+    scenario("row-suspect", "a node that is silent gets nothing and frees nothing", 1, row_suspect),
+    scenario(
+        "row-older-incarnation",
+        "a node has an older incarnation: that one is ended",
+        1,
+        row_older_incarnation,
+    ),
+    scenario("row-ended", "the end of what has ended is acknowledged", 2, row_ended),
+    scenario("row-ticket", "a ticket goes on for its rest", 1, row_ticket),
+];
+
+/// The scenario of that name.
+pub fn named(name: &str) -> Option<Scenario> {
+    SCENARIOS.into_iter().find(|s| s.name == name)
+}
+
+impl Scenario {
+    /// Plays all its forms.
+    ///
+    /// # Errors
+    /// What was not as it must be, with a trace.
+    pub fn run(&self) -> Result<Summary, Box<Failure>> {
+        let mut counts = super::Counts::default();
+        for form in 0..self.forms {
+            let (world, played) = self.form(form, 0);
+            if let Err(text) = played {
+                let (mut again, _) = self.form(form, super::trace::LINES);
+                let trace = again.as_mut().map(|w| w.trace.take()).unwrap_or_default();
+                let line = format!("psched torture --scenario {}", self.name);
+                let text = format!("{} (form {form}): {text}", self.name);
+                let event = world.map_or(0, |w| w.counts.events);
+                return Err(Box::new(Failure { text, trace, line, event }));
+            }
+            if let Some(world) = world {
+                counts.and(&world.counts);
+                counts.time_ns += world.now;
+            }
+        }
+        Ok(Summary { counts })
+    }
+
+    fn form(&self, form: u64, lines: usize) -> (Option<World>, Played) {
+        let mut play = match Play::new(&HOSTS, lines) {
+            Ok(play) => play,
+            Err(text) => return (None, Err(text)),
+        };
+        let played = (self.play)(&mut play, form);
+        let mut world = play.world;
+        if played.is_ok() {
+            world.come_to_rest();
+        }
+        let broken = world.checks.violation().map(str::to_owned);
+        // What a checker saw explains more than what the script missed.
+        let played = match (broken, played) {
+            (Some(text), _) => Err(text),
+            (None, played) => played,
+        };
+        (Some(world), played)
+    }
+}
+
+/// The place of an aprun that naps, and its ticket, as whoever has stolen it would have them.
+fn stolen(play: &Play, aprun: i32) -> Result<(Key, Ticket, Launch), String> {
+    let team = play.world.on_disk(aprun).ok_or("no record")?;
+    let executable = aprun.to_string().into_bytes();
+    Ok((team.key(), team.ticket, Launch { executable, ..Launch::default() }))
+}
+
+/// Who somebody is, the kernel says, not he. On the real programs: `two_users` and `namespaces`.
+fn claimed_uid(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts_and_naps(USER, 4, sleeps(5 * SECOND), 5 * SECOND)?;
+    let (key, ticket, launch) = stolen(play, aprun)?;
+    let launch = Box::new(launch);
+    play.stranger_says(0, OTHER, vec![ToApinit::Launch { key, ticket, launch }]);
+    play.throughout(2 * SECOND, "nobody else launches it", |w| w.runs(aprun) == 0)?;
+    play.until("it runs", |w| w.runs(aprun) == 4)?;
+    play.stranger_says(
+        0,
+        OTHER,
+        vec![
+            ToApinit::Resume { key, ticket, taken: vec![] },
+            ToApinit::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO },
+        ],
+    );
+    play.world.psched_kill(None, key.apid, 9, OTHER);
+    play.throughout(SECOND, "nobody else ends it", |w| w.runs(aprun) == 4)?;
+    play.ends(aprun, 0)
+}
+
+/// An apinit launches what psched has placed on it, for whoever has the ticket; and on a host that
+/// is not the head's, for another apinit. On the real programs: `apinit::*`, and the socket's owner.
+fn open_agent_port(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts_and_naps(USER, ALL, sleeps(5 * SECOND), 5 * SECOND)?;
+    let (key, ticket, launch) = stolen(play, aprun)?;
+    let launch = Box::new(launch);
+    let with = |key: Key, ticket: Ticket| {
+        vec![ToApinit::Launch { key, ticket, launch: launch.clone() }, ToApinit::Go]
+    };
+    // Without the ticket; as one's own, on a node that is not the head's; of what nobody placed.
+    play.stranger_says(0, USER, with(key, Ticket([7; 16])));
+    play.stranger_says(1, USER, with(key, ticket));
+    let never = Key { apid: crate::apteam::Apid(77), incarnation: Incarnation(1) };
+    play.stranger_says(0, USER, with(never, ticket));
+    play.stranger_says(0, USER, vec![ToApinit::Go]);
+    play.throughout(3 * SECOND, "nobody gets anything executed", |w| w.procs.is_empty())?;
+    play.ends(aprun, 0)
+}
+
+/// The first place of a posting lapses and it gets a second: what was said of the first comes again.
+fn stale_completion(play: &mut Play, form: u64) -> Played {
+    let aprun = play.posts_and_naps(USER, 2, sleeps(20 * SECOND), 15 * SECOND)?;
+    play.until("its place is taken back", |w| w.state_of(aprun) == Some(State::Lapsed))?;
+    let first = play.world.key_of(aprun).ok_or("no record")?;
+    play.until("it runs", |w| w.state_of(aprun) == Some(State::Running) && w.runs(aprun) == 2)?;
+    let second = play.world.key_of(aprun).ok_or("no record")?;
+    expect("it runs as its second incarnation", second.incarnation > first.incarnation)?;
+    let end = HostEnd { key: first, nids: vec![Nid(0)], ..HostEnd::default() };
+    let report = match form {
+        0 => Report::Ended(Box::new(end)),
+        1 => Report::TakenBack(first),
+        2 => Report::Launched(first),
+        3 => Report::Running(first),
+        _ => Report::Stuck { key: first, nid: Nid(0), processes: vec!["pid 1".into()] },
+    };
+    play.report_comes(0, report)?;
+    play.throughout(2 * SECOND, "it runs on, and is recorded so", |w| {
+        w.runs(aprun) == 2 && w.state_of(aprun) == Some(State::Running) && w.used() == 2
+    })?;
+    let stuck = play.world.psched.as_ref().map(|p| p.scheduler.stuck_of(second.apid));
+    expect("nothing of it is stuck", stuck.as_deref() == Some(""))?;
+    play.ends(aprun, 0)
+}
+
+/// Every end of an application is told once and lost.
+fn lost_completion(play: &mut Play, form: u64) -> Played {
+    let aprun = play.posts(USER, 2, sleeps(5 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == 2)?;
+    play.until("its PEs have ended", |w| w.runs(aprun) == 0)?;
+    match form {
+        // The report is lost on its way; or its answer; or one of those who talk dies.
+        0..=2 => {
+            let late = [MS, 2 * MS, 4 * MS][form as usize];
+            play.pass(late);
+            play.lose_link(0);
+        }
+        3 => play.cut_off(1, 8 * SECOND),
+        4 => play.world.kill_psched(),
+        _ => play.world.kill_apinit(0),
+    }
+    play.until("the node is free again", |w| w.used() == 0 && w.open_nodes() == 6)?;
+    play.ends(aprun, 0)?;
+    let next = play.posts(USER, ALL, sleeps(SECOND));
+    play.ends(next, 0)
+}
+
+/// psched hears nothing of a host for a while. What runs there, runs, and its processors are not
+/// given away; nor are those of a place that is being taken back before the host has said so.
+fn freed_but_held(play: &mut Play, form: u64) -> Played {
+    if form == 0 {
+        let first = play.posts(USER, ALL, sleeps(40 * SECOND));
+        play.until("it runs", |w| w.runs(first) == ALL as usize)?;
+        let second = play.posts(USER, ALL, sleeps(SECOND));
+        play.cut_off(2, 20 * SECOND);
+        play.throughout(25 * SECOND, "its processors are its own", |w| {
+            w.used() == ALL && w.runs(first) == ALL as usize && w.runs(second) == 0
+        })?;
+        play.ends(first, 0)?;
+        return play.ends(second, 0);
+    }
+    // A place on hosts 1 to 3, whose ticket lapses while host 3 can't be asked.
+    let first = play.posts_and_naps(USER, ALL, sleeps(SECOND), 60 * SECOND)?;
+    let second = play.posts(OTHER, ALL, sleeps(SECOND));
+    play.cut_off(3, 20 * SECOND);
+    play.throughout(19 * SECOND, "nothing is placed where a host may hold it", |w| {
+        w.used() == ALL && w.runs(second) == 0
+    })?;
+    expect("it is being taken back", play.world.state_of(first) == Some(State::TakingBack))?;
+    play.ends(second, 0)?;
+    play.ends(first, 0)
+}
+
+/// apinit is killed while an application runs, or while it ends, or again and again; or where its
+/// part has ended and others go on.
+fn restart_orphans(play: &mut Play, form: u64) -> Played {
+    if form == 3 {
+        let early = sleeps(SECOND).pes.into_iter().cycle().take(4);
+        let late = sleeps(10 * SECOND).pes.into_iter().cycle().take(8);
+        let plan = Plan { mpi: false, pes: early.chain(late).collect() };
+        let aprun = play.posts(USER, ALL, plan);
+        play.until("the first host's PEs have run", |w| w.runs(aprun) == 12)?;
+        play.until("their end is on record", |w| {
+            w.on_disk(aprun).is_some_and(|t| t.end.as_ref().is_some_and(|e| e.nids.len() == 2))
+        })?;
+        play.pass(SECOND);
+        play.world.kill_apinit(0);
+        play.throughout(5 * SECOND, "the others run on", |w| w.runs(aprun) == 8)?;
+        return play.ends(aprun, 0);
+    }
+    let aprun = play.posts(USER, ALL, sleeps(10 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == ALL as usize)?;
+    match form {
+        0 => (0..3).for_each(|slot| play.world.kill_apinit(slot)),
+        // It ends while nobody looks.
+        1 => {
+            play.pass(10 * SECOND - 2 * MS);
+            (0..3).for_each(|slot| play.world.kill_apinit(slot));
+        }
+        _ => {
+            for _ in 0..10 {
+                (0..3).for_each(|slot| play.world.kill_apinit(slot));
+                play.pass(5 * SECOND / 4);
+            }
+        }
+    }
+    if form == 0 {
+        play.throughout(5 * SECOND, "it runs on", |w| w.runs(aprun) == ALL as usize)?;
+    }
+    play.ends(aprun, 0)
+}
+
+/// No shepherd can be started on a host. Whoever is placed there is told so, once: its aprun ends.
+fn sick_node_loop(play: &mut Play, _: u64) -> Played {
+    play.world.slots[0].sick = true;
+    let before = play.world.counts.heard;
+    let unlucky = play.posts(USER, 2, sleeps(SECOND));
+    play.ends(unlucky, 125)?;
+    let key = play.world.key_of(unlucky).ok_or("no record")?;
+    expect("it was placed once", key.incarnation == Incarnation(1))?;
+    play.pass(60 * SECOND);
+    expect("nothing goes round", play.world.counts.heard < before + 200)?;
+    expect("the node is free", play.world.used() == 0)?;
+    // Those who need no sick node run; the cure is enough for the others.
+    let filler = play.posts(USER, 4, sleeps(SECOND));
+    play.ends(filler, 125)?;
+    play.world.slots[0].sick = false;
+    let well = play.posts(USER, ALL, sleeps(SECOND));
+    play.ends(well, 0)
+}
+
+/// At the moment when a ticket lapses, a little before and a little after, its aprun launches, or
+/// dies, or is interrupted, or psched is killed; and one of the hosts can't be asked just then.
+fn missing_transition(play: &mut Play, form: u64) -> Played {
+    let (step, what) = (form / 4, form % 4);
+    // psched's ticket is good for ten seconds.
+    let aprun =
+        play.posts_and_naps(USER, ALL, sleeps(SECOND), 10 * SECOND - 3 * MS + step * MS / 5)?;
+    play.pass(10 * SECOND - 3 * MS);
+    match what {
+        0 => {}
+        1 => play.cut_off(2, 5 * SECOND),
+        2 => {
+            play.pass(step * MS / 5);
+            play.world.kill_psched();
+        }
+        _ => {
+            play.pass(step * MS / 5);
+            play.world.kill_apinit(1);
+        }
+    }
+    // A launch that came to one node while others had given their place back is over.
+    play.until("its aprun exits", |w| w.exit_of(aprun).is_some())?;
+    let cause = play.world.cause_of(aprun);
+    let crossed = cause.contains("has not placed application") || cause.is_empty();
+    expect(&format!("it ends well, or the launch came too late: {cause}"), crossed)
+}
+
+/// psched says who stands in the way; when that one goes, the posting that waits goes in.
+fn wrong_reason(play: &mut Play, _: u64) -> Played {
+    let small = play.posts(USER, 2, sleeps(20 * SECOND));
+    play.until("it runs", |w| w.runs(small) == 2)?;
+    let wide = play.posts(OTHER, ALL, sleeps(5 * SECOND));
+    play.pass(SECOND);
+    let why = play.why(wide)?.to_string();
+    let apid = play.world.apid_of(small).ok_or("no number")?;
+    expect(&format!("it names who holds it: {why}"), why.contains(&format!("{apid} of user1001")))?;
+    // A host goes away: that is another reason, and the first one is still one.
+    play.cut_off(3, 10 * SECOND);
+    play.until("psched notices", |w| w.open_nodes() < 6)?;
+    let why = play.why(wide)?.to_string();
+    expect(&format!("it names the nodes: {why}"), why.contains("offered by no apinit"))?;
+    play.ends(small, 0)?;
+    play.ends(wide, 0)?;
+    // Somebody later fits now, and somebody earlier does not.
+    let first = play.posts(USER, 10, sleeps(10 * SECOND));
+    play.until("it runs", |w| w.runs(first) == 10)?;
+    let second = play.posts(USER, 4, sleeps(SECOND));
+    play.pass(SECOND);
+    play.why(second)?;
+    let third = play.posts(OTHER, 2, sleeps(SECOND));
+    play.ends(third, 0)?;
+    play.ends(second, 0)?;
+    play.ends(first, 0)
+}
+
+/// The disk takes nothing for a minute, or psched is stopped: what could be answered in that time
+/// must not hide that nothing is scheduled, and afterwards everything goes on at once. On the real
+/// programs: psched answers from its loop alone, and systemd's watchdog hears of the loop.
+fn stalled_loop(play: &mut Play, _: u64) -> Played {
+    let first = play.posts(USER, ALL, sleeps(10 * SECOND));
+    play.until("it runs", |w| w.runs(first) == ALL as usize)?;
+    let second = play.posts(OTHER, ALL, sleeps(SECOND));
+    play.until("it waits", |w| w.state_of(second) == Some(State::Posted))?;
+    play.world.disk.full = true;
+    play.until("the first has ended", |w| w.runs(first) == 0)?;
+    play.throughout(30 * SECOND, "nothing leaves before its record", |w| w.runs(second) == 0)?;
+    play.world.disk.full = false;
+    let free = play.world.now;
+    play.until("the second runs", |w| w.runs(second) == ALL as usize)?;
+    expect("it was placed within a second", play.world.now < free + SECOND)?;
+    play.ends(first, 0)?;
+    play.ends(second, 0)
+}
+
+/// An application's record is lost. (Were it the newest, psched's state would be an old copy.)
+fn row_no_record(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts(USER, 2, sleeps(100 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == 2)?;
+    let other = play.posts(USER, 2, sleeps(100 * SECOND));
+    play.until("another runs", |w| w.runs(other) == 2)?;
+    let apid = play.world.apid_of(aprun).ok_or("no number")?;
+    play.world.psched_gone();
+    play.world.disk.teams.remove(&apid);
+    play.world.checks.forgotten(apid);
+    play.world.psched_start();
+    play.until("it is ended", |w| w.runs(aprun) == 0 && w.procs.len() == 2)?;
+    play.ends(aprun, 125)?;
+    play.ends(other, 0)
+}
+
+/// The runtime directory of an apinit is removed, and all that was in it ended.
+fn row_lost(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts(USER, ALL, sleeps(100 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == ALL as usize)?;
+    let key = play.world.key_of(aprun).ok_or("no record")?;
+    play.world.kill_apinit(1);
+    let own = |w: &World| w.sheps.iter().find(|(_, s)| s.slot == 1).map(|(pid, _)| *pid);
+    let shepherd = own(&play.world).ok_or("no shepherd")?;
+    play.world.kill_shepherd(shepherd);
+    play.world.kill_group(1, key);
+    play.world.slots[1].apps.clear();
+    play.ends(aprun, 125)?;
+    let cause = play.world.cause_of(aprun);
+    expect(&format!("it says on which NID: {cause}"), cause.contains("NID 2"))
+}
+
+/// A host loses power and comes back.
+fn row_other_boot(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts(USER, ALL, sleeps(100 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == ALL as usize)?;
+    play.world.checks_apps_of_slot(2);
+    play.world.host_down(3);
+    play.throughout(30 * SECOND, "nothing is freed while it is away", |w| w.used() == ALL)?;
+    play.world.host_up(3);
+    play.ends(aprun, 125)?;
+    let cause = play.world.cause_of(aprun);
+    expect(&format!("it says that the host went: {cause}"), cause.contains("restarted"))
+}
+
+/// An apinit is away.
+fn row_suspect(play: &mut Play, _: u64) -> Played {
+    play.world.apinit_gone(0);
+    play.until("psched notices", |w| w.open_nodes() == 4)?;
+    let fits = play.posts(USER, 8, sleeps(SECOND));
+    let waits = play.posts(USER, 9, sleeps(SECOND));
+    play.ends(fits, 0)?;
+    play.throughout(20 * SECOND, "nothing is placed there", |w| w.runs(waits) == 0)?;
+    play.world.apinit_start(0);
+    play.ends(waits, 0)
+}
+
+/// The record has gone on without the node: psched was given back a later copy of its state.
+fn row_older_incarnation(play: &mut Play, _: u64) -> Played {
+    let aprun = play.posts_and_naps(USER, 2, sleeps(SECOND), 5 * SECOND)?;
+    let apid = play.world.apid_of(aprun).ok_or("no number")?;
+    play.world.psched_gone();
+    if let Some(team) = play.world.disk.teams.get_mut(&apid) {
+        team.incarnation = Incarnation(2);
+    }
+    play.world.psched_start();
+    play.until("the node has the new one alone", |w| {
+        let apps: Vec<u32> = w.slots[0].apps.keys().map(|k| k.incarnation.0).collect();
+        apps == [2] && w.sheps.len() == 1
+    })?;
+    play.ends(aprun, 0)
+}
+
+/// psched dies with the end on its disk before a node has heard that it is.
+fn row_ended(play: &mut Play, form: u64) -> Played {
+    let aprun = play.posts(USER, 2, sleeps(SECOND));
+    play.until("its end is on the disk", |w| {
+        w.on_disk(aprun).is_some_and(|t| t.state == State::Ended)
+    })?;
+    match form {
+        0 => play.world.kill_psched(),
+        _ => play.lose_link(0),
+    }
+    play.until("the node has forgotten it", |w| w.slots[0].apps.is_empty())?;
+    play.ends(aprun, 0)
+}
+
+/// A place that nobody has launched yet: neither psched's restart nor a node's gives it more time.
+fn row_ticket(play: &mut Play, _: u64) -> Played {
+    let placed = play.world.now;
+    let aprun = play.posts_and_naps(USER, 2, sleeps(SECOND), 30 * SECOND)?;
+    play.pass(4 * SECOND);
+    play.world.psched_gone();
+    play.world.kill_apinit(0);
+    play.pass(3 * SECOND);
+    play.world.psched_start();
+    play.until("its place is taken back", |w| w.state_of(aprun) == Some(State::Lapsed))?;
+    let time = play.world.now - placed;
+    expect("after its ten seconds", (10 * SECOND..11 * SECOND).contains(&time))?;
+    play.ends(aprun, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each by its name.
+    macro_rules! scenarios {
+        ($($test:ident: $name:literal,)*) => {
+            $(#[test]
+            fn $test() {
+                let scenario = named($name).expect("it is in the list");
+                scenario.run().unwrap_or_else(|failure| panic!("{failure}"));
+            })*
+
+            #[test]
+            fn every_scenario_is_a_test() {
+                let tested = [$($name),*];
+                let all: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+                assert_eq!(all, tested);
+            }
+        };
+    }
+
+    scenarios! {
+        a_claimed_uid_is_not_believed: "claimed-uid",
+        an_agents_port_lets_nobody_in: "open-agent-port",
+        a_stale_completion_has_no_effect_on_a_newer_run: "stale-completion",
+        a_lost_completion_strands_no_node: "lost-completion",
+        a_node_that_the_agent_holds_is_not_freed: "freed-but-held",
+        an_agents_restart_orphans_nothing: "restart-orphans",
+        nothing_is_queued_again_for_a_sick_node: "sick-node-loop",
+        no_transition_is_missing_from_the_table: "missing-transition",
+        the_pending_reason_is_true: "wrong-reason",
+        the_loop_does_not_stall_behind_its_answers: "stalled-loop",
+        what_no_record_names_is_ended: "row-no-record",
+        what_a_node_has_lost_ends: "row-lost",
+        what_another_boot_has_ended_ends: "row-other-boot",
+        a_silent_node_gets_nothing_and_frees_nothing: "row-suspect",
+        an_older_incarnation_is_ended: "row-older-incarnation",
+        the_end_of_what_has_ended_is_acknowledged: "row-ended",
+        a_ticket_goes_on_for_its_rest: "row-ticket",
+    }
+}

@@ -1,0 +1,514 @@
+//! apshepherd around its pure self, and the PEs that it has forked. As `node::shepherd` does it.
+
+use super::host::{Proc, ProcId};
+use super::program::{self, Program, Step};
+use super::wire::{Msg, Pid, Who, WireId};
+use super::world::{Ev, World};
+use super::{MS, SECOND, US};
+use crate::apteam::Key;
+use crate::apteam::ending::{PeEnd, Usage};
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::shepherd::{Action, Happening, Left, Shepherd};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug)]
+struct Pe {
+    proc: ProcId,
+    reaped: bool,
+    eof: bool,
+}
+
+/// A shepherd that runs.
+#[derive(Debug)]
+pub struct Shep {
+    pub slot: usize,
+    pub key: Key,
+    core: Shepherd,
+    wire: Option<WireId>,
+    pes: BTreeMap<u32, Pe>,
+    launch: Option<Box<HostLaunch>>,
+    forked: bool,
+    /// Processes that PEs have started.
+    kids: u32,
+    childless: bool,
+    reading: bool,
+    /// PEs whose pipes are full.
+    stuck: Vec<ProcId>,
+    timer: u64,
+    happenings: VecDeque<Happening>,
+    settling: bool,
+    /// It dies after so many more actions.
+    pub dies_after: Option<u32>,
+}
+
+impl World {
+    /// A new shepherd.
+    pub fn shepherd_born(&mut self, slot: usize, key: Key) -> Pid {
+        let pid = self.new_pid();
+        let mono = self.mono(self.slots[slot].host);
+        let shep = Shep {
+            slot,
+            key,
+            core: Shepherd::new(mono, key),
+            wire: None,
+            pes: BTreeMap::new(),
+            launch: None,
+            forked: false,
+            kids: 0,
+            childless: false,
+            reading: true,
+            stuck: Vec::new(),
+            timer: 0,
+            happenings: VecDeque::new(),
+            settling: false,
+            dies_after: None,
+        };
+        self.sheps.insert(pid, shep);
+        self.shepherd_happens(pid, Happening::Tick);
+        pid
+    }
+
+    /// It is dead, by KILL or because it has left.
+    pub fn shepherd_gone(&mut self, pid: Pid) {
+        let Some(shep) = self.sheps.remove(&pid) else { return };
+        self.note(|| format!("shepherd {pid} of {} is gone", shep.key));
+        self.close_ends(|who| who == Who::Shepherd(pid));
+        // Those that it traces go with it; those that run go on.
+        for pe in shep.pes.values() {
+            if self.procs.get(&pe.proc).is_some_and(|p| !p.runs) {
+                self.kill_proc(pe.proc);
+            }
+        }
+    }
+
+    /// apinit has connected.
+    pub fn shepherd_connected(&mut self, pid: Pid, wire: WireId) {
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.wire = Some(wire);
+            self.shepherd_happens(pid, Happening::Connected);
+        }
+    }
+
+    /// It reads what is left on the connection of an apinit that died, and its end.
+    pub fn shepherd_drains(&mut self, pid: Pid) {
+        let Some(wire) = self.sheps.get_mut(&pid).and_then(|s| s.wire) else { return };
+        while let Some(msg) = self.wires.get_mut(&wire).and_then(|w| w.to[1].pop_front()) {
+            self.shepherd_hears(wire, pid, msg);
+        }
+        if let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.wire == Some(wire)) {
+            shep.wire = None;
+            self.wires.remove(&wire);
+            self.shepherd_happens(pid, Happening::Disconnected);
+        }
+    }
+
+    /// apinit says something.
+    pub fn shepherd_hears(&mut self, wire: WireId, pid: Pid, msg: Msg) {
+        let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.wire == Some(wire)) else { return };
+        match msg {
+            Msg::ToShepherd(frame) => self.shepherd_happens(pid, Happening::Frame(frame)),
+            Msg::Eof => {
+                shep.wire = None;
+                self.shepherd_happens(pid, Happening::Disconnected);
+            }
+            _ => {}
+        }
+    }
+
+    /// Its timer has rung.
+    pub fn shepherd_timer(&mut self, pid: Pid, timer: u64) {
+        if self.sheps.get(&pid).is_some_and(|s| s.timer == timer) {
+            self.shepherd_happens(pid, Happening::Tick);
+        }
+    }
+
+    fn shepherd_happens(&mut self, pid: Pid, happening: Happening) {
+        self.counts.heard += 1;
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
+        shep.happenings.push_back(happening);
+        if std::mem::replace(&mut shep.settling, true) {
+            return;
+        }
+        loop {
+            let Some(slot) = self.sheps.get(&pid).map(|s| s.slot) else { return };
+            let mono = self.mono(self.slots[slot].host);
+            let Some(shep) = self.sheps.get_mut(&pid) else { return };
+            let Some(next) = shep.happenings.pop_front() else { break };
+            let text = self.trace.on().then(|| super::trace::cut(&next));
+            let actions = shep.core.apply(mono, next);
+            let key = shep.key;
+            if let Some(text) = text {
+                self.note(|| format!("shepherd {pid} of {key}: {text}"));
+            }
+            for action in actions {
+                let Some(shep) = self.sheps.get_mut(&pid) else { return };
+                if let Some(left) = &mut shep.dies_after {
+                    if *left == 0 {
+                        self.counts.killed_between += 1;
+                        return self.kill_shepherd(pid);
+                    }
+                    *left -= 1;
+                }
+                self.shepherd_acts(pid, action);
+            }
+        }
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.settling = false;
+        }
+        self.childless(pid);
+    }
+
+    fn shepherd_acts(&mut self, pid: Pid, action: Action) {
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
+        let key = shep.key;
+        if self.trace.on() {
+            let text = format!("shepherd {pid} of {key} does {}", super::trace::cut(&action));
+            self.trace.line(self.now, text);
+        }
+        match action {
+            Action::Fork(launch) => self.fork(pid, launch),
+            Action::Go => self.go(pid),
+            Action::Signal(signal) => {
+                self.signal(pid, signal);
+            }
+            Action::SignalLeft(signal) => {
+                let found = self.signal(pid, signal);
+                if let Some(shep) = self.sheps.get_mut(&pid) {
+                    shep.happenings.push_back(Happening::LeftFound(found));
+                }
+            }
+            Action::NameLeft => {
+                let own = self.procs.iter().filter(|(_, p)| p.shepherd == pid);
+                let left = own.map(|(id, p)| Left {
+                    pid: id.0 as i32,
+                    nid: p.nid,
+                    text: format!("pid {}", id.0),
+                });
+                let named = Happening::LeftNamed(left.collect());
+                shep.happenings.push_back(named);
+            }
+            Action::KillEverything => {
+                let own = self.procs.iter().filter(|(_, p)| p.shepherd == pid);
+                let own: Vec<ProcId> = own.map(|(id, _)| *id).collect();
+                own.into_iter().for_each(|id| self.kill_proc(id));
+            }
+            Action::Send(message) => {
+                if let Some(wire) = shep.wire {
+                    self.send(wire, 1, Msg::FromShepherd(Box::new(message)));
+                }
+            }
+            Action::Notice { text, .. } => {
+                if let Some(wire) = shep.wire {
+                    self.send(wire, 1, Msg::FromShepherd(Box::new(FromShepherd::Notice(text))));
+                }
+            }
+            Action::Hangup => {
+                if let Some(wire) = shep.wire.take() {
+                    shep.happenings.push_back(Happening::Disconnected);
+                    self.hang_up(wire, 1);
+                }
+            }
+            Action::PmiSend { rank, data } => self.pmi_answer(pid, rank, &data),
+            Action::PmiClose { .. } => {}
+            Action::ReadOutput(on) => {
+                shep.reading = on;
+                if on {
+                    for id in std::mem::take(&mut shep.stuck) {
+                        self.after(10 * US, Ev::Step(id));
+                    }
+                }
+            }
+            Action::WriteStdin(data) => {
+                shep.happenings.push_back(Happening::StdinWritten(data.len() as u64));
+            }
+            Action::CloseStdin => shep.happenings.push_back(Happening::StdinClosed),
+            Action::SetTimer(at) => {
+                let host = self.slots[shep.slot].host;
+                let number = self.number();
+                if let Some(shep) = self.sheps.get_mut(&pid) {
+                    shep.timer = number;
+                }
+                if let Some(at) = at {
+                    let at = self.hosts[host].true_time(self.now, at);
+                    self.at(at, Ev::ShepherdTimer(pid, number));
+                }
+            }
+            Action::Exit => self.shepherd_gone(pid),
+        }
+    }
+
+    fn fork(&mut self, pid: Pid, launch: Box<HostLaunch>) {
+        let Some(shep) = self.sheps.get(&pid) else { return };
+        let (slot, key) = (shep.slot, shep.key);
+        let Some(plan) = self.plan_of(&launch) else { return };
+        for pe in &launch.pes {
+            let Some(own) = plan.pes.get(pe.rank as usize) else { continue };
+            let proc = self.born(Proc {
+                slot,
+                key,
+                nid: pe.nid,
+                shepherd: pid,
+                rank: Some(pe.rank),
+                runs: false,
+                dying: false,
+                ignores_term: own.ignores_term,
+                cpus: pe.cpus.clone(),
+                program: Program {
+                    steps: own.steps.iter().cloned().collect(),
+                    ..Program::default()
+                },
+            });
+            let late = self.work.u64(100 * US..5 * MS);
+            if let Some(shep) = self.sheps.get_mut(&pid) {
+                shep.pes.insert(pe.rank, Pe { proc, reaped: false, eof: false });
+            }
+            self.after(late, Ev::Executed(pid, pe.rank));
+        }
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.launch = Some(launch);
+            shep.forked = true;
+        }
+    }
+
+    /// A PE has been executed and stands, or it could not be.
+    pub fn executed(&mut self, pid: Pid, rank: u32) {
+        let Some(shep) = self.sheps.get(&pid) else { return };
+        let Some(pe) = shep.pes.get(&rank).filter(|pe| !pe.reaped) else { return };
+        let (proc, key) = (pe.proc, shep.key);
+        if self.procs.get(&proc).is_none_or(|p| p.dying) {
+            return;
+        }
+        let plan = shep.launch.as_ref().and_then(|l| self.plan_of(l));
+        let bad = plan.and_then(|p| p.pes.get(rank as usize)?.bad);
+        match bad {
+            Some(errno) => {
+                self.checks.not_executable(key, errno);
+                let text = "it can't be executed".to_owned();
+                self.dies(proc, PeEnd::Exit(127));
+                self.shepherd_happens(pid, Happening::ExecFailed { rank, errno, text });
+            }
+            None => self.shepherd_happens(pid, Happening::Stopped { rank }),
+        }
+    }
+
+    fn go(&mut self, pid: Pid) {
+        let Some(shep) = self.sheps.get(&pid) else { return };
+        let slot = shep.slot;
+        let host = self.slots[slot].host;
+        let own: Vec<ProcId> = shep.pes.values().map(|pe| pe.proc).collect();
+        for id in own {
+            let Some(proc) = self.procs.get_mut(&id).filter(|p| !p.dying) else { continue };
+            proc.runs = true;
+            self.checks.runs(self.now, &self.disk, host, id, proc);
+            self.after(US, Ev::Step(id));
+        }
+    }
+
+    /// Sends a signal to every process of a shepherd's that hears it; how many there are.
+    fn signal(&mut self, pid: Pid, signal: i32) -> u32 {
+        let own: Vec<ProcId> =
+            self.procs.iter().filter(|(_, p)| p.shepherd == pid).map(|(id, _)| *id).collect();
+        let found = own.len() as u32;
+        for id in own {
+            let Some(proc) = self.procs.get_mut(&id) else { continue };
+            // These programs have handlers for USR1, USR2 and the like.
+            let ends = matches!(signal, 1 | 2 | 3 | 6 | 9 | 15);
+            if !ends || proc.dying || proc.ignores_term && signal != 9 {
+                continue;
+            }
+            proc.dying = true;
+            let late = self.work.u64(20 * US..3 * MS);
+            self.after(late, Ev::Dies(id, PeEnd::Signal(signal)));
+        }
+        found
+    }
+
+    /// It has waited for a PE.
+    pub fn reap(&mut self, pid: Pid, rank: u32, end: PeEnd) {
+        let Some(pe) = self.sheps.get_mut(&pid).and_then(|s| s.pes.get_mut(&rank)) else { return };
+        if std::mem::replace(&mut pe.reaped, true) {
+            return;
+        }
+        self.shepherd_happens(pid, Happening::PeEnded { rank, end, usage: Usage::default() });
+        self.childless(pid);
+    }
+
+    /// A process that a PE had started has ended.
+    pub fn shepherd_lost_child(&mut self, pid: Pid) {
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.kids = shep.kids.saturating_sub(1);
+        }
+        self.childless(pid);
+    }
+
+    /// When it has no child any more, that is told, and what is in the pipes is all.
+    fn childless(&mut self, pid: Pid) {
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
+        let none = shep.forked && shep.kids == 0 && shep.pes.values().all(|pe| pe.reaped);
+        if shep.settling || !none || !shep.reading && shep.childless {
+            return;
+        }
+        if !std::mem::replace(&mut shep.childless, true) {
+            self.shepherd_happens(pid, Happening::NoChildLeft);
+        }
+        let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.reading) else { return };
+        let open: Vec<u32> = shep.pes.iter().filter(|(_, pe)| !pe.eof).map(|(r, _)| *r).collect();
+        shep.pes.values_mut().for_each(|pe| pe.eof = true);
+        for rank in open {
+            for stderr in [false, true] {
+                self.shepherd_happens(pid, Happening::OutputEof { rank, stderr });
+            }
+        }
+    }
+
+    // ---- programs ----
+
+    /// A process does its next step.
+    pub fn program_step(&mut self, id: ProcId) {
+        let Some(proc) = self.procs.get_mut(&id).filter(|p| p.runs && !p.dying) else { return };
+        if proc.program.waits.is_some() {
+            return;
+        }
+        let Some(step) = proc.program.steps.front().cloned() else { return };
+        let (pid, rank, key) = (proc.shepherd, proc.rank.unwrap_or(0), proc.key);
+        let (slot, nid, cpus) = (proc.slot, proc.nid, proc.cpus.clone());
+        let kvs = format!("psched_{}_{}", key.apid, key.incarnation.0);
+        let round = proc.program.round / 2;
+        match step {
+            Step::Say(count) => {
+                let Some(shep) = self.sheps.get_mut(&pid) else {
+                    // Nobody reads: SIGPIPE.
+                    return self.dies(id, PeEnd::Signal(13));
+                };
+                if !shep.reading {
+                    return shep.stuck.push(id);
+                }
+                let data = program::piece(rank, proc.program.said, count);
+                proc.program.said += count as u64;
+                proc.program.steps.pop_front();
+                self.checks.wrote(key, rank, count as u64);
+                self.shepherd_happens(pid, Happening::Output { rank, stderr: false, data });
+                self.after(20 * US, Ev::Step(id));
+            }
+            Step::Work(time) => {
+                proc.program.steps.pop_front();
+                self.after(time, Ev::Step(id));
+            }
+            Step::Init => {
+                let text = "cmd=init pmi_version=1 pmi_subversion=1\n".to_owned();
+                self.pmi_ask(id, "cmd=response_to_init", text);
+            }
+            Step::Put => {
+                let text =
+                    format!("cmd=put kvsname={kvs} key=r{round}p{rank} value=v{rank}r{round}\n");
+                self.pmi_ask(id, "cmd=put_result rc=0", text);
+            }
+            Step::Barrier => self.pmi_ask(id, "cmd=barrier_out", "cmd=barrier_in\n".to_owned()),
+            Step::Get => {
+                let width = self.checks.width(key.apid).max(1);
+                let other = (rank + 1 + round) % width;
+                let text = format!("cmd=get kvsname={kvs} key=r{round}p{other}\n");
+                self.pmi_ask(id, "cmd=get_result", text);
+            }
+            Step::Finalize => {
+                self.pmi_ask(id, "cmd=finalize_ack", "cmd=finalize\n".to_owned());
+            }
+            Step::Abort(code) => {
+                proc.program.steps = [Step::Work(SECOND), Step::End(PeEnd::Exit(1))].into();
+                self.checks.aborted(self.now, key, code);
+                self.pmi_say(id, format!("cmd=abort exitcode={code}\n"));
+                self.after(US, Ev::Step(id));
+            }
+            Step::Leave { lives, ignores_term } => {
+                proc.program.steps.pop_front();
+                let program = Program {
+                    steps: [Step::Work(lives), Step::End(PeEnd::Exit(0))].into(),
+                    ..Program::default()
+                };
+                let child = self.born(Proc {
+                    slot,
+                    key,
+                    nid,
+                    shepherd: pid,
+                    rank: None,
+                    runs: true,
+                    dying: false,
+                    ignores_term,
+                    cpus,
+                    program,
+                });
+                if let Some(shep) = self.sheps.get_mut(&pid) {
+                    shep.kids += 1;
+                }
+                let host = self.slots[slot].host;
+                if let Some(proc) = self.procs.get(&child) {
+                    self.checks.runs(self.now, &self.disk, host, child, proc);
+                }
+                self.after(US, Ev::Step(child));
+                self.after(US, Ev::Step(id));
+            }
+            Step::End(end) => {
+                proc.dying = true;
+                if proc.rank.is_some() {
+                    let inside = self.checks.pmi_inside(key, rank);
+                    self.checks.ended_by_itself(self.now, key, rank, end, inside, slot);
+                }
+                self.dies(id, end);
+            }
+        }
+    }
+
+    fn pmi_say(&mut self, id: ProcId, text: String) {
+        let Some(proc) = self.procs.get(&id) else { return };
+        let (pid, rank) = (proc.shepherd, proc.rank.unwrap_or(0));
+        let data = bytes::Bytes::from(text);
+        self.shepherd_happens(pid, Happening::Pmi { rank, data });
+    }
+
+    fn pmi_ask(&mut self, id: ProcId, answer: &'static str, text: String) {
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.program.waits = Some(answer);
+            let (key, rank) = (proc.key, proc.rank.unwrap_or(0));
+            self.checks.pmi_asks(key, rank, answer);
+            self.pmi_say(id, text);
+        }
+    }
+
+    fn pmi_answer(&mut self, pid: Pid, rank: u32, data: &[u8]) {
+        let Some(id) = self.sheps.get(&pid).and_then(|s| s.pes.get(&rank)).map(|pe| pe.proc) else {
+            return;
+        };
+        let text = String::from_utf8_lossy(data).into_owned();
+        let Some(proc) = self.procs.get_mut(&id) else { return };
+        let Some(awaited) = proc.program.waits else {
+            return self.checks.broken(format!("PE {rank} was answered unasked: {text}"));
+        };
+        if !text.starts_with(awaited) {
+            let said = format!("PE {rank} of {} awaits {awaited} and hears {text}", proc.key);
+            return self.checks.broken(said);
+        }
+        match proc.program.steps.pop_front() {
+            Some(Step::Get) => {
+                let width = self.checks.width(proc.key.apid).max(1);
+                let round = proc.program.round / 2;
+                let other = (rank + 1 + round) % width;
+                let expected = format!("value=v{other}r{round}");
+                if !text.contains(&expected) {
+                    let said = format!("PE {rank} of {} expects {expected}: {text}", proc.key);
+                    self.checks.broken(said);
+                }
+            }
+            Some(Step::Barrier) => {
+                proc.program.round += 1;
+                let (key, round) = (proc.key, proc.program.round);
+                self.checks.left_barrier(key, rank, round);
+            }
+            _ => {}
+        }
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.program.waits = None;
+        }
+        self.after(2 * US, Ev::Step(id));
+    }
+}

@@ -1,0 +1,215 @@
+//! The disk under psched, and its store thread.
+//!
+//! The thread is the shipped [`Keeper`]; here are only its waits and the disk: a transaction is
+//! written, then synced, and what psched dies between the two may be kept or not, but whole. While
+//! the disk is full no transaction succeeds.
+
+use super::psched::{Answer, Psched};
+use super::wire::Pid;
+use super::world::{Ev, World};
+use super::{MS, US};
+use crate::apteam::Apid;
+use crate::apteam::record::{Apteam, State};
+use crate::machine::Nid;
+use crate::scheduler::outbox::{BATCH_MAX, Commit, Keeper, Outcome, Record};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What is on the disk.
+#[derive(Debug, Default)]
+pub struct Disk {
+    /// By number; the newest stays for ever.
+    pub teams: BTreeMap<Apid, Apteam>,
+    pub boots: BTreeMap<Nid, String>,
+    pub epoch: u64,
+    /// Nothing more can be written.
+    pub full: bool,
+}
+
+impl Disk {
+    /// What a psched that starts goes on from.
+    pub fn restore(&self) -> (Vec<Apteam>, BTreeMap<Nid, String>, u64) {
+        let live = self.teams.values().filter(|t| t.state != State::Ended).cloned().collect();
+        let next = self.teams.keys().next_back().map_or(1, |a| a.0 + 1);
+        (live, self.boots.clone(), next)
+    }
+
+    /// One transaction.
+    fn keep(&mut self, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::New(team) => drop(self.teams.insert(team.apid, (**team).clone())),
+                Record::Update(team) => {
+                    if let Some(known) = self.teams.get_mut(&team.apid) {
+                        *known = (**team).clone();
+                    }
+                }
+                Record::PassedOver(apid, count) => {
+                    if let Some(known) = self.teams.get_mut(apid) {
+                        known.passed_over = *count;
+                    }
+                }
+                Record::Log { .. } => {}
+                Record::Boot(nids, boot) => {
+                    self.boots.extend(nids.iter().map(|nid| (*nid, boot.clone())));
+                }
+            }
+        }
+    }
+}
+
+/// How the thread is.
+#[derive(Debug, PartialEq)]
+enum Doing {
+    /// It waits for a commit.
+    Waits,
+    /// A transaction is on its way.
+    Writes,
+    /// It has failed and is tried again.
+    Pauses,
+}
+
+/// psched's store thread.
+#[derive(Debug)]
+pub struct Thread {
+    keeper: Keeper<Answer>,
+    queue: VecDeque<Commit<Answer>>,
+    doing: Doing,
+    /// Which wait counts.
+    number: u64,
+    /// On its way back to the loop.
+    pub back: VecDeque<Outcome<Answer>>,
+    /// The store fails: the gate refuses postings.
+    pub trouble: bool,
+}
+
+impl Default for Thread {
+    fn default() -> Thread {
+        Thread {
+            keeper: Keeper::default(),
+            queue: VecDeque::new(),
+            doing: Doing::Waits,
+            number: 0,
+            back: VecDeque::new(),
+            trouble: false,
+        }
+    }
+}
+
+impl World {
+    /// psched hands over a commit.
+    pub fn commit(&mut self, commit: Commit<Answer>) {
+        let Some(psched) = &mut self.psched else { return };
+        psched.store.queue.push_back(commit);
+        let queued = psched.store.queue.len();
+        self.checks.bound("commits on their way to the disk", queued, 4_096);
+        if self.psched.as_ref().is_some_and(|p| p.store.doing == Doing::Waits) {
+            self.store_gathers();
+        }
+    }
+
+    /// The thread takes what there is.
+    fn store_gathers(&mut self) {
+        let Some(psched) = &mut self.psched else { return };
+        let store = &mut psched.store;
+        let count = store.queue.len().min(BATCH_MAX);
+        let batch: Vec<_> = store.queue.drain(..count).collect();
+        match store.keeper.take(batch) {
+            Some(outcomes) => {
+                self.store_gives(outcomes);
+                self.store_waits();
+            }
+            None => self.store_writes(),
+        }
+    }
+
+    fn store_writes(&mut self) {
+        let time = self.work.u64(100 * US..3 * MS);
+        self.store_wakes(Doing::Writes, time);
+    }
+
+    /// The thread goes on after this time, unless something else comes first.
+    fn store_wakes(&mut self, doing: Doing, time: u64) {
+        let number = self.number();
+        let Some(psched) = &mut self.psched else { return };
+        psched.store.doing = doing;
+        psched.store.number = number;
+        let pid = psched.pid;
+        self.after(time, Ev::StoreDone(pid, number));
+    }
+
+    fn store_waits(&mut self) {
+        let Some(psched) = &mut self.psched else { return };
+        if !psched.store.queue.is_empty() {
+            return self.store_gathers();
+        }
+        let patience = psched.store.keeper.patience();
+        psched.store.doing = Doing::Waits;
+        psched.store.number = 0;
+        if let Some(time) = patience {
+            self.store_wakes(Doing::Waits, time.as_nanos() as u64);
+        }
+    }
+
+    /// Outcomes go back to the loop, which takes them up one after the other.
+    fn store_gives(&mut self, outcomes: Vec<Outcome<Answer>>) {
+        for outcome in outcomes {
+            let late = self.work.u64(5 * US..80 * US);
+            let Some(psched) = &mut self.psched else { return };
+            psched.store.back.push_back(outcome);
+            let pid = psched.pid;
+            self.after(late, Ev::StoreOutcome(pid));
+        }
+    }
+
+    /// A wait of the thread's is over.
+    pub fn store_done(&mut self, pid: Pid, number: u64) {
+        let now = |p: &&mut Box<Psched>| p.pid == pid && p.store.number == number;
+        let Some(psched) = self.psched.as_mut().filter(now) else { return };
+        match psched.store.doing {
+            Doing::Waits => self.store_gathers(),
+            Doing::Pauses => self.store_writes(),
+            Doing::Writes if self.disk.full => {
+                psched.store.trouble = true;
+                let failed = psched.store.keeper.failed("the file system is full: make room there");
+                self.counts.refused_by_disk += failed.outcomes.len() as u64;
+                self.store_gives(failed.outcomes);
+                match failed.again {
+                    Some(pause) => self.store_wakes(Doing::Pauses, pause.as_nanos() as u64),
+                    None => self.store_waits(),
+                }
+            }
+            Doing::Writes => {
+                let records: Vec<Record> =
+                    psched.store.keeper.records().into_iter().cloned().collect();
+                let outcomes = psched.store.keeper.written();
+                psched.store.trouble = false;
+                self.synced(&records);
+                self.store_gives(outcomes);
+                self.store_waits();
+            }
+        }
+    }
+
+    /// Records are on the disk.
+    fn synced(&mut self, records: &[Record]) {
+        self.disk.keep(records);
+        for record in records {
+            if let Record::New(team) | Record::Update(team) = record {
+                self.note(|| format!("on disk: {} {}", team.key(), team.state.name()));
+                self.checks.recorded(self.now, &self.disk, team, &self.procs);
+            }
+        }
+    }
+
+    /// psched dies now: what had been written and not synced is kept whole, or lost whole.
+    pub fn store_dies(&mut self) {
+        let Some(psched) = &mut self.psched else { return };
+        if psched.store.doing == Doing::Writes && !self.disk.full && self.faults.bool() {
+            let records: Vec<Record> = psched.store.keeper.records().into_iter().cloned().collect();
+            self.counts.kept_at_death += 1;
+            self.synced(&records);
+        } else if psched.store.doing == Doing::Writes {
+            self.counts.lost_at_death += 1;
+        }
+    }
+}

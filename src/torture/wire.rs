@@ -1,0 +1,292 @@
+//! Connections, as TCP and unix streams really are: in order, until they break.
+//!
+//! A wire has two ends, each of a process, and a queue in each direction. What is sent arrives later,
+//! in order. A process that ends closes its ends: what it had sent still arrives, then the end. When
+//! the network breaks a wire, what was under way is lost on either side, and each side hears of it
+//! in its own time. A wire that is cut in one direction swallows what is said there, and nobody is
+//! told before silence has lasted too long.
+
+use super::world::{Ev, World};
+use super::{MS, SECOND, US};
+use crate::agent::Conn;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::node::{Command, Hello, Phase, Report, Welcome};
+use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::{Apid, Key};
+use crate::front::course::{Ask, Event, Looked};
+use crate::scheduler::LinkId;
+use std::collections::VecDeque;
+
+/// A process: no number is used twice.
+pub type Pid = i32;
+
+/// A wire's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WireId(pub u64);
+
+/// What is said on a wire.
+#[derive(Clone, Debug)]
+pub enum Msg {
+    /// Somebody has connected.
+    Open(Target),
+    /// Nobody listens there.
+    NotThere,
+    /// Nothing more comes.
+    Eof,
+    /// apinit to psched.
+    Hello(Box<Hello>),
+    Inventory(Vec<(Key, Phase)>),
+    Report(Box<Report>),
+    /// psched to apinit.
+    Welcome(Welcome),
+    LinkRefused(String),
+    Command(u64, Box<Command>),
+    /// A front end, or a head, and an apinit.
+    ToApinit(Box<ToApinit>),
+    FromApinit(FromApinit),
+    /// apinit and shepherd.
+    ToShepherd(ToShepherd),
+    FromShepherd(Box<FromShepherd>),
+    /// psched answers on its socket.
+    Up(Pid),
+    /// A front end asks psched.
+    Ask(Ask),
+    Look(Apid),
+    Kill(Apid, i32),
+    /// psched answers.
+    Event(Box<Event>),
+    /// The call was refused: for good, or not.
+    Refused(String, bool),
+    Looked(Box<Looked>),
+    Killed,
+}
+
+/// Who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// psched, for an apinit.
+    PschedLink,
+    /// psched, for a front end.
+    PschedFront(Pid),
+    /// An apinit, for a front end of this process (`None`: another apinit) and user.
+    Apinit { slot: usize, front: Option<Pid>, uid: u32 },
+}
+
+/// Whose end it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Nobody's: not taken yet, or closed.
+    Nobody,
+    PschedLink(LinkId),
+    PschedFront(Pid),
+    ApinitLink(usize),
+    ApinitFront(usize, Conn),
+    ApinitPeer(usize, Key, u32, u64),
+    ApinitShepherd(usize, Key),
+    Shepherd(Pid),
+    FrontPsched(Pid),
+    FrontApinit(Pid),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Wire {
+    /// Whose ends: 0 has dialled.
+    pub ends: [Who; 2],
+    /// On which hosts.
+    pub hosts: [usize; 2],
+    /// To end 0, to end 1.
+    pub to: [VecDeque<Msg>; 2],
+    /// When the last of each queue arrives.
+    last_ns: [u64; 2],
+    /// What is said towards this end is lost.
+    pub lost: [bool; 2],
+}
+
+impl World {
+    /// How long a message takes between two hosts.
+    pub fn latency(&mut self, hosts: [usize; 2]) -> u64 {
+        let own = if hosts[0] == hosts[1] { 20 * US..150 * US } else { 80 * US..900 * US };
+        let base = self.net.u64(own);
+        if self.now < self.slow_until && hosts[0] != hosts[1] && self.net.u32(0..8) == 0 {
+            return base + self.net.u64(MS..3 * SECOND);
+        }
+        base
+    }
+
+    /// A new wire from one host to another. The other end is nobody's until `Open` has come there.
+    pub fn connect(&mut self, from: Who, hosts: [usize; 2], target: Target) -> WireId {
+        self.next_wire += 1;
+        let id = WireId(self.next_wire);
+        let wire = Wire {
+            ends: [from, Who::Nobody],
+            hosts,
+            to: [VecDeque::new(), VecDeque::new()],
+            last_ns: [0; 2],
+            lost: [self.is_cut(hosts[1], hosts[0]), self.is_cut(hosts[0], hosts[1])],
+        };
+        let silent = wire.lost != [false; 2] || !self.hosts[hosts[1]].up;
+        self.wires.insert(id, wire);
+        if silent {
+            // Nobody answers: the one who dials gives up after a while.
+            let patience = self.net.u64(SECOND..5 * SECOND);
+            self.at(self.now + patience, Ev::Lost(id, 0));
+            if let Some(wire) = self.wires.get_mut(&id) {
+                wire.lost = [true; 2];
+            }
+        }
+        self.send(id, 0, Msg::Open(target));
+        id
+    }
+
+    /// Which end is `who`'s.
+    pub fn send(&mut self, id: WireId, from: usize, msg: Msg) {
+        let to = 1 - from;
+        let Some(hosts) = self.wires.get(&id).map(|w| w.hosts) else { return };
+        let latency = self.latency(hosts);
+        let now = self.now;
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        if wire.lost[to] {
+            return;
+        }
+        let at = (now + latency).max(wire.last_ns[to]);
+        wire.last_ns[to] = at;
+        wire.to[to].push_back(msg);
+        self.bounds_of_wire(id, to);
+        self.at(at, Ev::Arrive(id, to));
+    }
+
+    /// A process closes its end, or is dead: what it has sent arrives, then the end.
+    pub fn hang_up(&mut self, id: WireId, side: usize) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        wire.ends[side] = Who::Nobody;
+        wire.to[side].clear();
+        let host = wire.hosts[side];
+        if self.hosts[host].up {
+            self.send(id, side, Msg::Eof);
+        } else {
+            // A host that is gone says nothing.
+            let late = self.net.u64(SECOND..15 * SECOND);
+            self.at(self.now + late, Ev::Lost(id, 1 - side));
+        }
+        self.drop_wire(id);
+    }
+
+    /// Forgets a wire that is nobody's.
+    fn drop_wire(&mut self, id: WireId) {
+        let none = |w: &Wire| w.ends == [Who::Nobody; 2] && w.to[1].is_empty();
+        if self.wires.get(&id).is_some_and(none) {
+            self.wires.remove(&id);
+        }
+    }
+
+    /// The network loses what is under way, and both sides hear of it, each in its time.
+    pub fn break_wire(&mut self, id: WireId) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        for side in 0..2 {
+            // What has just been sent may still have come through.
+            if self.faults.bool() {
+                wire.to[side].clear();
+                wire.lost[side] = true;
+            }
+        }
+        let hosts = wire.hosts;
+        let late = if hosts[0] == hosts[1] { 5 * MS } else { 2 * SECOND };
+        for side in 0..2 {
+            let at = self.now + MS + self.faults.u64(0..late);
+            self.at(at, Ev::Lost(id, side));
+        }
+    }
+
+    /// One direction swallows everything. Each side hangs up when it has heard nothing for too long.
+    pub fn cut_wire(&mut self, id: WireId, to: usize) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        wire.lost[to] = true;
+        wire.to[to].clear();
+        for side in 0..2 {
+            let at = self.now + self.faults.u64(5 * SECOND..20 * SECOND);
+            self.at(at, Ev::Lost(id, side));
+        }
+    }
+
+    /// An end hears that its wire is no more.
+    pub fn lost(&mut self, id: WireId, side: usize) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        wire.lost = [true; 2];
+        wire.to = [VecDeque::new(), VecDeque::new()];
+        let who = std::mem::replace(&mut wire.ends[side], Who::Nobody);
+        self.drop_wire(id);
+        self.heard(id, side, who, Msg::Eof);
+    }
+
+    /// The next message in a queue has come.
+    pub fn arrive(&mut self, id: WireId, side: usize) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let Some(msg) = wire.to[side].pop_front() else { return };
+        let who = wire.ends[side];
+        if let Msg::Open(target) = msg {
+            return self.opened(id, target);
+        }
+        if matches!(msg, Msg::Eof) {
+            wire.ends[side] = Who::Nobody;
+            wire.lost = [true; 2];
+            wire.to = [VecDeque::new(), VecDeque::new()];
+        }
+        self.drop_wire(id);
+        self.heard(id, side, who, msg);
+    }
+
+    fn opened(&mut self, id: WireId, target: Target) {
+        let who = match target {
+            Target::PschedLink => self.psched_link_opened(id),
+            Target::PschedFront(pid) => self.psched_front_opened(id, pid),
+            Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
+        };
+        match (who, self.wires.get_mut(&id)) {
+            (Some(who), Some(wire)) if wire.ends[0] != Who::Nobody || !wire.to[1].is_empty() => {
+                wire.ends[1] = who;
+                if let Who::PschedFront(_) = who
+                    && let Some(pid) = self.psched.as_ref().map(|p| p.pid)
+                {
+                    self.send(id, 1, Msg::Up(pid));
+                }
+            }
+            // Nobody listens there.
+            (None, Some(_)) => {
+                self.send(id, 1, Msg::NotThere);
+                self.hang_up(id, 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a process hears.
+    pub fn heard(&mut self, id: WireId, side: usize, who: Who, msg: Msg) {
+        if who == Who::Nobody {
+            return;
+        }
+        if self.trace.on() {
+            let text = format!("{who:?} hears {}", super::trace::cut(&msg));
+            self.trace.line(self.now, text);
+        }
+        if let Some(pause) = self.paused_until(who) {
+            // A stopped process reads when it goes on; what waits for it stays in order.
+            self.at(pause, Ev::Heard(id, side, who, Box::new(msg)));
+            return;
+        }
+        match who {
+            Who::Nobody => {}
+            Who::PschedLink(link) => self.psched_link_says(id, link, msg),
+            Who::PschedFront(pid) => self.psched_front_says(id, pid, msg),
+            Who::ApinitLink(slot) => self.apinit_link_says(id, slot, msg),
+            Who::ApinitFront(slot, conn) => self.apinit_front_says(slot, conn, msg),
+            Who::ApinitPeer(slot, key, index, generation) => {
+                self.apinit_peer_says(slot, key, index, generation, msg);
+            }
+            Who::ApinitShepherd(slot, key) => self.apinit_shepherd_says(id, slot, key, msg),
+            Who::Shepherd(pid) => self.shepherd_hears(id, pid, msg),
+            Who::FrontPsched(pid) => self.front_psched_says(id, pid, msg),
+            Who::FrontApinit(pid) => self.front_apinit_says(id, pid, msg),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The cluster: hosts, processes, wires, a disk, and the one queue of what happens next.
+
+use super::apinit::Slot;
+use super::checks::Checks;
+use super::faults::{Fault, Faults};
+use super::front::Aprun;
+use super::host::{Host, Proc, ProcId};
+use super::psched::Psched;
+use super::shepherd::Shep;
+use super::store::Disk;
+use super::trace::Trace;
+use super::wire::{Msg, Pid, Who, Wire, WireId};
+use super::{Counts, MS, Options, SECOND};
+use crate::agent::Conn;
+use crate::apteam::Key;
+use crate::apteam::ending::PeEnd;
+use crate::machine::{Flavors, Machine, Nid, Node};
+use crate::scheduler::Settings;
+use fastrand::Rng;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub enum Ev {
+    /// The next message of this wire has come to this end.
+    Arrive(WireId, usize),
+    /// A process that was stopped hears what has waited for it.
+    Heard(WireId, usize, Who, Box<Msg>),
+    /// This end hears that its wire is gone.
+    Lost(WireId, usize),
+    /// A request that does not keep the order of its wire.
+    PschedRpc(WireId, Pid, Box<Msg>),
+    /// Timers; the number is that of the process's life or of the timer.
+    PschedTimer(Pid, u64),
+    PschedStart,
+    PschedFrontDied(Pid, Pid),
+    StoreDone(Pid, u64),
+    StoreOutcome(Pid),
+    ApinitStart(usize),
+    ApinitTimer(usize, u64, u64),
+    ApinitDial(usize, u64),
+    ApinitFrontDied(usize, u64, Conn),
+    ApinitGroups {
+        slot: usize,
+        life: u64,
+        key: Key,
+        begun: u64,
+    },
+    ApinitRemoved {
+        slot: usize,
+        life: u64,
+        key: Key,
+    },
+    ShepherdSilent {
+        slot: usize,
+        life: u64,
+        key: Key,
+        text: String,
+    },
+    ShepherdTimer(Pid, u64),
+    /// A PE has been executed, or not.
+    Executed(Pid, u32),
+    /// A PE's program goes on.
+    Step(ProcId),
+    /// A process ends.
+    Dies(ProcId, PeEnd),
+    /// Its shepherd reaps a PE.
+    Reap(Pid, u32, PeEnd),
+    FrontTimer(Pid, u64),
+    FrontWrote {
+        pid: Pid,
+        source: u32,
+        end: u64,
+    },
+    FrontSignal {
+        pid: Pid,
+        signal: i32,
+        sender: Option<Pid>,
+    },
+    /// Somebody posts.
+    Post,
+    /// Somebody types apkill.
+    Apkill,
+    /// Something goes wrong.
+    Fault(Fault),
+    HostUp(usize),
+    /// A look at bounds, explanations and the restart property.
+    Probe,
+}
+
+/// The whole simulated cluster.
+pub struct World {
+    pub options: Options,
+    pub settings: Settings,
+    pub now: u64,
+    seq: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Ev>,
+    /// Chance, one for each matter, so that one more fault does not change the programs.
+    pub work: Rng,
+    pub net: Rng,
+    pub faults: Rng,
+    pub mix: Faults,
+    pub machine: Machine,
+    pub hosts: Vec<Host>,
+    pub psched: Option<Box<Psched>>,
+    pub disk: Disk,
+    pub slots: Vec<Slot>,
+    pub sheps: BTreeMap<Pid, Shep>,
+    pub procs: BTreeMap<ProcId, Proc>,
+    /// PE processes and what they left, by apinit and application: the groups.
+    pub groups: BTreeMap<(usize, Key), BTreeSet<ProcId>>,
+    pub fronts: BTreeMap<Pid, Aprun>,
+    pub wires: BTreeMap<WireId, Wire>,
+    pub next_wire: u64,
+    next_pid: Pid,
+    next_number: u64,
+    /// Messages between hosts may be slow until then.
+    pub slow_until: u64,
+    /// Nothing goes from one host to another until then.
+    pub cuts: BTreeMap<(usize, usize), u64>,
+    /// Postings that are still to come, and what was posted.
+    pub to_post: u32,
+    /// No more faults, no more postings: everything is to come to rest.
+    pub ending: bool,
+    pub checks: Checks,
+    pub counts: Counts,
+    pub trace: Trace,
+}
+
+impl World {
+    /// A cluster at its beginning.
+    pub fn new(options: Options, lines: usize) -> World {
+        let mut seeds = Rng::with_seed(options.seed);
+        let mut fork = || Rng::with_seed(seeds.u64(..));
+        let (mut shape, work, net, mut faults) = (fork(), fork(), fork(), fork());
+        let mut machine = Machine::default();
+        let mut hosts = vec![Host::new("login".into(), &mut shape)];
+        let mut slots = Vec::new();
+        let mut nid = 0;
+        let count = shape.usize(5..=7);
+        for number in 1..=count {
+            // psched's own host offers nodes too, sometimes.
+            let host = if number == count && shape.bool() { 0 } else { number };
+            let name = if host == 0 { "login".into() } else { format!("host{host}") };
+            if host > 0 {
+                hosts.push(Host::new(name.clone(), &mut shape));
+            }
+            let mut cpu = 0;
+            for _ in 0..if shape.u32(0..4) == 0 { 2 } else { 1 } {
+                let mut nids = BTreeSet::new();
+                let mut cpus = Vec::new();
+                for _ in 0..shape.u32(1..=2) {
+                    let processors = shape.u32(2..=4);
+                    cpus.extend(cpu..cpu + processors);
+                    let own: Vec<u32> = (cpu..cpu + processors).collect();
+                    cpu += processors;
+                    machine.nodes.insert(
+                        Nid(nid),
+                        Node {
+                            nid: Nid(nid),
+                            processors,
+                            cpus: own,
+                            memory: 1 << 30,
+                            flavors: Flavors::all(),
+                            host: name.clone(),
+                        },
+                    );
+                    nids.insert(Nid(nid));
+                    nid += 1;
+                }
+                slots.push(Slot::new(host, nids, cpus));
+            }
+        }
+        let settings = Settings {
+            ticket_time: Duration::from_secs(10),
+            passed_over_max: 8,
+            kill_grace: Duration::from_secs(2),
+            apkill_grace: Duration::from_secs(10),
+            postings_max: 60,
+            postings_user_max: 40,
+            ..Settings::default()
+        };
+        let mix = Faults::choose(&options, &mut faults);
+        if mix.clocks {
+            hosts.iter_mut().for_each(|h| h.drift(&mut shape));
+        }
+        World {
+            checks: Checks::default(),
+            settings,
+            now: 0,
+            seq: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            work,
+            net,
+            faults,
+            mix,
+            machine,
+            hosts,
+            psched: None,
+            disk: Disk::default(),
+            slots,
+            sheps: BTreeMap::new(),
+            procs: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            fronts: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            next_wire: 0,
+            next_pid: 100,
+            next_number: 0,
+            slow_until: 0,
+            cuts: BTreeMap::new(),
+            to_post: options.postings,
+            ending: false,
+            counts: Counts::default(),
+            trace: Trace::new(lines),
+            options,
+        }
+    }
+
+    /// This happens then.
+    pub fn at(&mut self, at: u64, ev: Ev) {
+        self.seq += 1;
+        self.queue.push(Reverse((at.max(self.now), self.seq)));
+        self.events.insert(self.seq, ev);
+    }
+
+    /// This happens in a while.
+    pub fn after(&mut self, wait: u64, ev: Ev) {
+        self.at(self.now + wait, ev);
+    }
+
+    /// A number that no process has had.
+    pub fn new_pid(&mut self) -> Pid {
+        self.next_pid += 1;
+        self.next_pid
+    }
+
+    /// A number that nothing has had.
+    pub fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// A line of the trace, made only if it is wanted.
+    pub fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.trace.on() {
+            let text = text();
+            self.trace.line(self.now, text);
+        }
+    }
+
+    /// Whether nothing goes from one host to another now.
+    pub fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now)
+    }
+
+    /// Lets the next thing happen. False: nothing does any more, or not before `until`.
+    pub fn step(&mut self, until: u64) -> bool {
+        let Some(Reverse((at, _))) = self.queue.peek().copied() else { return false };
+        if at > until {
+            self.now = until;
+            return false;
+        }
+        let Some(Reverse((_, seq))) = self.queue.pop() else { return false };
+        self.now = at;
+        if let Some(ev) = self.events.remove(&seq) {
+            self.counts.events += 1;
+            self.happen(ev);
+        }
+        true
+    }
+
+    fn happen(&mut self, ev: Ev) {
+        match ev {
+            Ev::Arrive(wire, side) => self.arrive(wire, side),
+            Ev::Heard(wire, side, who, msg) => self.heard(wire, side, who, *msg),
+            Ev::Lost(wire, side) => self.lost(wire, side),
+            Ev::PschedRpc(wire, front, msg) => self.psched_asked(wire, front, *msg),
+            Ev::PschedTimer(pid, timer) => self.psched_timer(pid, timer),
+            Ev::PschedStart => self.psched_start(),
+            Ev::PschedFrontDied(pid, front) => self.psched_front_died(pid, front),
+            Ev::StoreDone(pid, number) => self.store_done(pid, number),
+            Ev::StoreOutcome(pid) => self.psched_outcome(pid),
+            Ev::ApinitStart(slot) => self.apinit_start(slot),
+            Ev::ApinitTimer(slot, life, timer) => self.apinit_timer(slot, life, timer),
+            Ev::ApinitDial(slot, life) => self.apinit_dial(slot, life),
+            Ev::ApinitFrontDied(slot, life, conn) => self.apinit_front_died(slot, life, conn),
+            Ev::ApinitGroups { slot, life, key, begun } => {
+                self.apinit_groups(slot, life, key, begun);
+            }
+            Ev::ApinitRemoved { slot, life, key } => self.apinit_removed(slot, life, key),
+            Ev::ShepherdSilent { slot, life, key, text } => {
+                self.apinit_shepherd_silent(slot, life, key, text);
+            }
+            Ev::ShepherdTimer(pid, timer) => self.shepherd_timer(pid, timer),
+            Ev::Executed(pid, rank) => self.executed(pid, rank),
+            Ev::Step(proc) => self.program_step(proc),
+            Ev::Dies(proc, end) => self.dies(proc, end),
+            Ev::Reap(pid, rank, end) => self.reap(pid, rank, end),
+            Ev::FrontTimer(pid, timer) => self.front_timer(pid, timer),
+            Ev::FrontWrote { pid, source, end } => self.front_wrote(pid, source, end),
+            Ev::FrontSignal { pid, signal, sender } => self.front_signal(pid, signal, sender),
+            Ev::Post => self.somebody_posts(),
+            Ev::Apkill => self.somebody_kills(),
+            Ev::Fault(fault) => self.fault(fault),
+            Ev::HostUp(host) => self.host_up(host),
+            Ev::Probe => self.probe(),
+        }
+    }
+
+    /// Runs a seed: work and faults, then rest.
+    pub fn run(&mut self) {
+        self.at(0, Ev::PschedStart);
+        for slot in 0..self.slots.len() {
+            let late = self.net.u64(0..50 * MS);
+            self.at(late, Ev::ApinitStart(slot));
+        }
+        self.at(SECOND, Ev::Post);
+        self.at(SECOND * 7, Ev::Apkill);
+        self.at(SECOND, Ev::Probe);
+        self.begin_faults();
+        let work = self.options.time_ns;
+        while self.checks.sound() && self.step(work) {}
+        if !self.checks.sound() {
+            return;
+        }
+        self.come_to_rest();
+    }
+}

@@ -1,0 +1,333 @@
+//! An apinit that psched, front ends, other apinits and shepherds tell anything, in any order.
+//!
+//! - No processor is given to an application while another may have processes there.
+//! - Each is launched once, and its PEs go once, after they were ready.
+//! - Nothing is said to a stream that is closed, nor to a psched that is not linked or, where it has the
+//!   node purged, is not obeyed.
+//! - It holds no more applications and streams than there are; a timer that has rung is used up.
+
+use arbitrary::{Result, Unstructured};
+use bytes::Bytes;
+use prost::Message;
+use psched::agent::{Action, Agent, Conn, Found, Happening, Me};
+use psched::apteam::ending::{Cause, Decisive, HostEnd};
+use psched::apteam::launch::Launch;
+use psched::apteam::place::{HostPart, Place, PlacementList};
+use psched::apteam::posting::Shape;
+use psched::apteam::talk::attach::*;
+use psched::apteam::talk::node::{Command, NodeSpec, PlaceCommand, Report, Welcome};
+use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use psched::apteam::{Apid, Incarnation, Key, Ticket};
+use psched::machine::Nid;
+use psched::rpc::pb;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const OWN: [u32; 2] = [0, 1];
+const TICKET: Ticket = Ticket([7; 16]);
+const CONNS: u64 = 4;
+const KEYS: usize = 6;
+/// The nodes of each apinit of a placement: here, elsewhere, and both.
+const HOSTS: [&[&[u32]]; 6] =
+    [&[&[0]], &[&[1]], &[&[0, 1]], &[&[0, 1], &[2]], &[&[2], &[0]], &[&[3]]];
+
+pub fn fuzz(data: &[u8]) {
+    // An Err: the bytes are used up.
+    let _ = history(&mut Unstructured::new(data));
+}
+
+fn any_key(u: &mut Unstructured<'_>) -> Result<Key> {
+    Ok(Key { apid: Apid(u.int_in_range(1..=3)?), incarnation: Incarnation(u.int_in_range(1..=2)?) })
+}
+
+fn welcome(u: &mut Unstructured<'_>) -> Result<Welcome> {
+    let node = |nid: u32| NodeSpec {
+        nid: Nid(nid),
+        processors: 2,
+        cpus: vec![],
+        first_processor: nid * 2,
+        memory: 1 << 30,
+    };
+    Ok(Welcome {
+        store_id: u.choose(&["0123456789abcdef", "0123456789abcdef", "another"])?.to_string(),
+        epoch: u.int_in_range(2..=3)?,
+        nodes: (0..2).map(node).collect(),
+        next_apid: u.int_in_range(2..=9)?,
+        ..Welcome::default()
+    })
+}
+
+fn place(u: &mut Unstructured<'_>) -> Result<PlaceCommand> {
+    let hosts: &[&[u32]] = u.choose(&HOSTS)?;
+    let nids: Vec<u32> = hosts.concat();
+    let place = |nid: &u32| Place { nid: Nid(*nid), processors: vec![0, 1], pes: 2 };
+    let part = |nids: &&[u32]| HostPart {
+        nids: nids.iter().map(|n| Nid(*n)).collect(),
+        socket: format!("/run/apinit-{}.sock", nids[0]),
+        host_id: format!("host{}", nids[0]),
+    };
+    let wire = pb::PlaceCommand {
+        owner: Some(pb::Owner { uid: 1000, gid: 1000, ..Default::default() }),
+        key: Some(any_key(u)?.into()),
+        shape: Some(Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None }.into()),
+        places: PlacementList(nids.iter().map(place).collect())
+            .0
+            .into_iter()
+            .map(Into::into)
+            .collect(),
+        hosts: hosts.iter().map(part).map(Into::into).collect(),
+        ticket: Bytes::copy_from_slice(&TICKET.0),
+        ticket_left_ms: u.int_in_range(0..=60_000)?,
+        time_limit_ms: u.int_in_range(0..=3)? * 1000,
+        kill_grace_ms: 5000,
+        request_id: Bytes::from_static(&[1; 16]),
+        ..Default::default()
+    };
+    Ok(wire.try_into().expect("as psched says it"))
+}
+
+fn cause(u: &mut Unstructured<'_>) -> Result<Cause> {
+    Ok(match u.int_in_range(0..=2)? {
+        0 => Cause::FrontGone,
+        1 => Cause::Abort { rank: 0, nid: Nid(0), code: 1 },
+        _ => Cause::PeExit { rank: 0, nid: Nid(0), code: 1 },
+    })
+}
+
+fn output(u: &mut Unstructured<'_>) -> Result<Output> {
+    Ok(Output {
+        source: u.int_in_range(0..=2)?,
+        offset: u.int_in_range(0..=3)? * 4,
+        rank: 0,
+        nid: Nid(0),
+        stderr: u.arbitrary()?,
+        data: Bytes::from_static(b"four"),
+    })
+}
+
+fn arrival(u: &mut Unstructured<'_>) -> Result<BarrierIn> {
+    Ok(BarrierIn { generation: u.int_in_range(0..=4)?, entries: vec![] })
+}
+
+/// What a front end or a head says; sometimes in any bytes that it can be said in.
+fn to_apinit(u: &mut Unstructured<'_>) -> Result<ToApinit> {
+    let launch = Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() };
+    let taken = OutputTaken { source: u.int_in_range(0..=2)?, offset: u.int_in_range(0..=20)? };
+    Ok(match u.int_in_range(0..=14)? {
+        0..=4 => ToApinit::Launch { key: any_key(u)?, ticket: TICKET, launch: Box::new(launch) },
+        5 | 6 => ToApinit::Resume { key: any_key(u)?, ticket: TICKET, taken: vec![taken] },
+        7 => ToApinit::OutputTaken(taken),
+        8 => ToApinit::Go,
+        9 => ToApinit::BarrierOut(BarrierOut {
+            generation: u.int_in_range(0..=4)?,
+            piece: u.int_in_range(0..=1)?,
+            last: u.arbitrary()?,
+            entries: vec![],
+        }),
+        10 => ToApinit::Signal(NumberedSignal { number: u.int_in_range(0..=4)?, signal: 2 }),
+        11 => ToApinit::Stdin(StdinPiece {
+            offset: u.int_in_range(0..=8)?,
+            data: Bytes::from_static(b"in"),
+        }),
+        12 => ToApinit::StdinEnd(u.int_in_range(0..=8)?),
+        13 => ToApinit::Terminate { cause: cause(u)?, kill_after: Duration::from_secs(1) },
+        _ => {
+            let length = usize::from(u.arbitrary::<u8>()?).min(u.len());
+            let wire = pb::ToApinit::decode(u.bytes(length)?).unwrap_or_default();
+            ToApinit::try_from(wire).unwrap_or(ToApinit::Go)
+        }
+    })
+}
+
+fn from_shepherd(u: &mut Unstructured<'_>) -> Result<FromShepherd> {
+    let key = any_key(u)?;
+    Ok(match u.int_in_range(0..=13)? {
+        0..=4 => FromShepherd::Ready,
+        5 | 6 => FromShepherd::Output(output(u)?),
+        7 => FromShepherd::Failed(Decisive { at_ns: 5, cause: cause(u)? }),
+        8 => FromShepherd::Decisive(Decisive { at_ns: 5, cause: cause(u)? }),
+        9 => FromShepherd::BarrierIn(arrival(u)?),
+        10 => {
+            FromShepherd::StdinCredit(StdinCredit { credit: 5, received: u.int_in_range(0..=5)? })
+        }
+        11 => FromShepherd::SignalsTaken(u.int_in_range(0..=4)?),
+        _ => FromShepherd::Ended(Box::new(HostEnd { key, launched: true, ..HostEnd::default() })),
+    })
+}
+
+fn from_apinit(u: &mut Unstructured<'_>) -> Result<FromApinit> {
+    Ok(match u.int_in_range(0..=9)? {
+        0..=2 => FromApinit::Accepted,
+        3 | 4 => FromApinit::Ready,
+        5 => FromApinit::BarrierIn(arrival(u)?),
+        6 => FromApinit::Done,
+        7 => FromApinit::Output(output(u)?),
+        8 => FromApinit::Refused { text: String::new(), cause: None },
+        _ => match u.int_in_range(0..=2)? {
+            0 => FromApinit::Going,
+            1 => FromApinit::SignalsTaken(u.int_in_range(0..=4)?),
+            _ => FromApinit::Decisive(Decisive { at_ns: 5, cause: cause(u)? }),
+        },
+    })
+}
+
+fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
+    let key = any_key(u)?;
+    let conn = Conn(u.int_in_range(0..=CONNS)?);
+    Ok(match u.int_in_range(0..=30)? {
+        0 => Happening::Linked(welcome(u)?),
+        1 => Happening::Unlinked,
+        2..=5 => Happening::Command(1, Command::Place(Box::new(place(u)?))),
+        6 => Happening::Command(
+            2,
+            match u.int_in_range(0..=6)? {
+                5 => Command::Adopt,
+                6 => Command::Purge { uid: 0 },
+                0 => Command::TakeBack(key),
+                1 => Command::Signal { key, signal: 10 },
+                2 => Command::AcknowledgeEnd(key),
+                3 => Command::Discard(key),
+                _ => {
+                    Command::Terminate { key, cause: cause(u)?, kill_after: Duration::from_secs(1) }
+                }
+            },
+        ),
+        7..=9 => {
+            let uid = *u.choose(&[1000, 1000, 0, 5])?;
+            Happening::AttachOpened { conn, uid, trusted: uid == 0, watched: u.arbitrary()? }
+        }
+        10..=14 => Happening::AttachMessage(conn, to_apinit(u)?),
+        15 => Happening::AttachClosed(conn),
+        16 => Happening::FrontDied(conn),
+        17..=19 => Happening::ShepherdSpawned(key),
+        20..=23 => Happening::ShepherdMessage(key, from_shepherd(u)?),
+        24 => match u.arbitrary()? {
+            true => Happening::ShepherdLost { key, text: String::new() },
+            false => Happening::SpawnFailed { key, text: String::new() },
+        },
+        25 => Happening::PeerMessage(key, u.int_in_range(0..=2)?, from_apinit(u)?),
+        26 => {
+            let index = u.int_in_range(0..=2)?;
+            Happening::PeerLost { key, index, text: String::new() }
+        }
+        27 | 28 => Happening::GroupsEmpty(key),
+        29 => {
+            let place = place(u)?;
+            let hello =
+                Hello { key: place.key, launched: true, going: u.arbitrary()?, ..Hello::default() };
+            Happening::Found(Box::new(Found {
+                place,
+                going_ns: None,
+                hello: Some(hello),
+                front: None,
+            }))
+        }
+        _ => Happening::GroupsStuck { key, processes: 1, named: vec![] },
+    })
+}
+
+/// What an onlooker knows of an application from what comes and goes alone.
+#[derive(Default, Debug)]
+struct Seen {
+    processors: Vec<(Nid, u32)>,
+    launched: bool,
+    ready: bool,
+    went: bool,
+    empty: bool,
+}
+
+fn seen(place: &PlaceCommand) -> Seen {
+    let here = place.places.0.iter().filter(|p| OWN.contains(&p.nid.0));
+    let processors = here.flat_map(|p| p.processors.iter().map(move |n| (p.nid, *n))).collect();
+    Seen { processors, ..Seen::default() }
+}
+
+fn history(u: &mut Unstructured<'_>) -> Result<()> {
+    let nids = OWN.iter().map(|n| Nid(*n)).collect();
+    let mut agent = Agent::new(Me { nids, uid: 0, cpus: vec![0, 1], boot_id: "boot".into() }, None);
+    let mut known: BTreeMap<Key, Seen> = BTreeMap::new();
+    let mut open: BTreeSet<Conn> = BTreeSet::new();
+    let (mut linked, mut now, mut timer) = (false, 0u64, None);
+    // Linked to a psched that is not obeyed; it has the node purged.
+    let (mut foreign, mut purging) = (false, false);
+    while !u.is_empty() {
+        now += u64::from(u.arbitrary::<u8>()?) * 50_000_000;
+        let happening = match timer {
+            Some(at) if at <= now => Happening::Tick,
+            _ => happening(u)?,
+        };
+        // What the shell sees to: numbers of streams, and that what is found is found at first.
+        match &happening {
+            Happening::AttachOpened { conn, .. } if !open.insert(*conn) => continue,
+            Happening::AttachMessage(conn, _) if !open.contains(conn) => continue,
+            Happening::AttachClosed(conn) if !open.remove(conn) => continue,
+            Happening::Found(found) if known.contains_key(&found.place.key) => continue,
+            Happening::Found(found) => {
+                let launched = Seen { launched: true, ..seen(&found.place) };
+                let going = found.hello.as_ref().is_some_and(|hello| hello.going);
+                known.insert(found.place.key, Seen { ready: going, went: going, ..launched });
+            }
+            Happening::Command(_, Command::Place(place)) => {
+                known.entry(place.key).or_insert_with(|| seen(place));
+            }
+            Happening::ShepherdMessage(key, FromShepherd::Ready) => {
+                if let Some(seen) = known.get_mut(key).filter(|seen| seen.launched) {
+                    seen.ready = true;
+                }
+            }
+            Happening::GroupsEmpty(key) => {
+                if let Some(seen) = known.get_mut(key) {
+                    seen.empty = true;
+                }
+            }
+            Happening::Unlinked => (linked, foreign, purging) = (false, false, false),
+            Happening::Command(_, Command::Purge { .. }) if foreign => purging = true,
+            _ => {}
+        }
+        let rang = happening == Happening::Tick;
+        for action in agent.apply(now, happening) {
+            match action {
+                Action::SendShepherd(key, ToShepherd::Launch(_)) => {
+                    let mine = known[&key].processors.clone();
+                    let others = known.iter().filter(|(k, s)| **k != key && s.launched && !s.empty);
+                    for (other, seen) in others {
+                        let shared = seen.processors.iter().any(|p| mine.contains(p));
+                        assert!(!shared, "{key} and {other} share a processor");
+                    }
+                    let seen = known.get_mut(&key).expect("it is there");
+                    assert!(
+                        !std::mem::replace(&mut seen.launched, true),
+                        "{key} is launched twice"
+                    );
+                    seen.empty = false;
+                }
+                Action::SendShepherd(key, ToShepherd::Go) => {
+                    let seen = known.get_mut(&key).expect("it is there");
+                    assert!(seen.ready && !std::mem::replace(&mut seen.went, true), "{key} goes");
+                }
+                Action::SendShepherd(key, _) | Action::SendPeer(key, ..) => {
+                    assert!(known.contains_key(&key), "{key} is not here");
+                }
+                Action::SendFront(conn, message) => {
+                    assert!(open.contains(&conn), "{message:?} to a closed stream");
+                }
+                Action::CloseFront(conn) => drop(open.remove(&conn)),
+                Action::Report(report) => {
+                    assert!(linked || purging, "{report:?} to nobody");
+                    if let Report::Ended(end) = report {
+                        assert!(known.contains_key(&end.key));
+                    }
+                }
+                Action::Remember(_) => (linked, foreign, purging) = (true, false, false),
+                Action::Foreign(_) => (linked, foreign, purging) = (false, true, false),
+                Action::Remove(key) => drop(known.remove(&key)),
+                Action::SetTimer(at) => timer = at,
+                _ => {}
+            }
+        }
+        let (apps, streams) = agent.held();
+        assert!(apps <= KEYS && streams <= CONNS as usize + 1, "{apps} and {streams}");
+        assert!(!rang || timer.is_none_or(|at| at > now), "a timer that is due is not used up");
+    }
+    Ok(())
+}

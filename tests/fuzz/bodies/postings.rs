@@ -1,0 +1,163 @@
+//! Postings as they come over the wire, to a scheduler on which other things happen too.
+//!
+//! - A request is malformed, or has one answer, at once.
+//! - What can be parsed is the same when it is printed and parsed again.
+//! - No processor is held twice in the records that leave.
+
+use arbitrary::{Result, Unstructured};
+use prost::Message;
+use psched::apteam::posting::{Owner, Posting};
+use psched::apteam::record::{Apteam, FrontProcess};
+use psched::apteam::talk::node::{Hello, Phase, Report};
+use psched::apteam::{Apid, Incarnation, Key, Ticket};
+use psched::machine::Nid;
+use psched::rpc::pb;
+use psched::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+
+const NODES: u32 = 3;
+
+pub fn fuzz(data: &[u8]) {
+    // An Err: the bytes are used up.
+    let _ = history(&mut Unstructured::new(data));
+    if let Ok(wire) = pb::PostRequest::decode(data) {
+        let _ = parsed(wire);
+    }
+}
+
+/// As the service takes it.
+fn parsed(wire: pb::PostRequest) -> Option<Posting> {
+    let posting = Posting::try_from(wire).ok()?;
+    let printed = pb::PostRequest::from(posting.clone()).encode_to_vec();
+    let again = pb::PostRequest::decode(&printed[..]).expect("what was printed");
+    assert_eq!(Posting::try_from(again).as_ref(), Ok(&posting));
+    Some(posting)
+}
+
+fn number(u: &mut Unstructured<'_>) -> Result<u32> {
+    Ok(*u.choose(&[0, 1, 1, 2, 2, 3, 4, 6, 7, 1000, u32::MAX / 2, u32::MAX])?)
+}
+
+fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
+    if u.ratio(1, 8)? {
+        let length = usize::from(u.arbitrary::<u8>()?).min(u.len());
+        return Ok(pb::PostRequest::decode(u.bytes(length)?).ok().and_then(parsed));
+    }
+    let shape = pb::Shape { width: number(u)?, depth: number(u)?, per_node: number(u)? };
+    let wire = pb::PostRequest {
+        request_id: vec![u.int_in_range(0..=20)?; *u.choose(&[16, 16, 16, 15])?].into(),
+        shape: Some(shape),
+        memory_per_pe: *u.choose(&[0, 0, 1, 1 << 20, 1 << 62, u64::MAX])?,
+        command: "a.out".into(),
+        cpu_limit_ms: *u.choose(&[0, 0, 1, u64::MAX])?,
+        time_limit_ms: *u.choose(&[0, 0, 1, u64::MAX])?,
+        immediate: u.arbitrary()?,
+        executable: Some(pb::Executable::default()),
+    };
+    Ok(parsed(wire))
+}
+
+fn history(u: &mut Unstructured<'_>) -> Result<()> {
+    let settings = Settings { postings_max: 8, postings_user_max: 5, ..Settings::default() };
+    let mut scheduler = Scheduler::new(psched::config::embedded(NODES, 2).machine, settings);
+    let mut records: BTreeMap<Apid, Apteam> = BTreeMap::new();
+    let (mut seconds, mut replies) = (1u64, 0u64);
+    while !u.is_empty() {
+        seconds += u64::from(u.arbitrary::<u8>()?) / 8;
+        let apid = Apid(u.int_in_range(1..=8)?);
+        let link = LinkId(u.int_in_range(1..=3)?);
+        replies += 1;
+        let reply = ReplyId(replies);
+        let uid = *u.choose(&[0, 1000, 1001])?;
+        let key =
+            records.get(&apid).map_or(Key { apid, incarnation: Incarnation(1) }, |team| team.key());
+        let event = match u.int_in_range(0..=15)? {
+            0..=5 => {
+                let Some(posting) = posting(u)? else { continue };
+                let owner = Owner { uid, gid: uid, groups: vec![], name: "somebody".into() };
+                Event::Posted {
+                    reply,
+                    posting: Box::new(posting),
+                    owner,
+                    front: FrontProcess { pid: 4000, started: 1 },
+                    secret: Ticket([replies as u8; 16]),
+                }
+            }
+            6 => Event::Looked { reply, apid },
+            7 => Event::FrontGone { apid },
+            8 => {
+                let (signal, administrator) = (*u.choose(&[0, 2, 9, 10, 64])?, u.arbitrary()?);
+                Event::Kill { reply, apids: vec![apid], signal, uid, administrator }
+            }
+            9 | 10 => {
+                let nids = *u.choose(&[&[0, 1, 2][..], &[0], &[1, 2], &[7]])?;
+                Event::LinkOpened {
+                    link,
+                    hello: Box::new(Hello {
+                        protocol: u.choose(&[1, 1, 1, 2]).copied()?,
+                        socket: "/run/apinit.sock".into(),
+                        hostname: "h".into(),
+                        boot_id: u.choose(&["boot-1", "boot-1", "boot-2"])?.to_string(),
+                        nids: nids.iter().map(|n| Nid(*n)).collect(),
+                        cpus: vec![0, 1],
+                        ..Hello::default()
+                    }),
+                }
+            }
+            11 => {
+                let phases = [Phase::Placed, Phase::Launched, Phase::Running, Phase::Ended];
+                let items = match u.arbitrary()? {
+                    true => vec![],
+                    false => vec![(key, *u.choose(&phases)?)],
+                };
+                Event::Inventory { link, items }
+            }
+            12 => Event::LinkClosed { link },
+            13 | 14 => {
+                let report = match u.int_in_range(0..=3)? {
+                    0 => Report::Launched(key),
+                    1 => Report::Running(key),
+                    2 => Report::TakenBack(key),
+                    _ => {
+                        let nids = (0..NODES).map(Nid).collect();
+                        let end =
+                            psched::apteam::ending::HostEnd { key, nids, ..Default::default() };
+                        Report::Ended(Box::new(end))
+                    }
+                };
+                Event::Report { link, report: Box::new(report) }
+            }
+            _ => Event::Tick,
+        };
+        let asked =
+            matches!(event, Event::Posted { .. } | Event::Looked { .. } | Event::Kill { .. });
+        let now = Now { mono_ns: seconds * 1_000_000_000, wall_ns: seconds * 1_000_000_000 };
+        let mut answers = 0;
+        for effect in scheduler.apply(now, event) {
+            match effect {
+                Effect::Accept { reply: to, .. }
+                | Effect::Refuse { reply: to, .. }
+                | Effect::Look { reply: to, .. }
+                | Effect::Killed { reply: to, .. } => {
+                    assert_eq!(to, reply, "an answer to somebody else");
+                    answers += 1;
+                }
+                Effect::Save { team, .. } => drop(records.insert(team.apid, *team)),
+                _ => {}
+            }
+        }
+        assert_eq!(answers, u32::from(asked), "answers");
+        let mut held = BTreeSet::new();
+        for team in records.values().filter(|team| team.state.holds_processors()) {
+            for place in &team.places.0 {
+                assert!(place.nid.0 < NODES && place.pes <= place.processors.len() as u32);
+                for processor in &place.processors {
+                    assert!(*processor < 2, "a processor that is not there");
+                    let first = held.insert((place.nid, *processor));
+                    assert!(first, "processor {processor} of NID {} twice", place.nid);
+                }
+            }
+        }
+    }
+    Ok(())
+}

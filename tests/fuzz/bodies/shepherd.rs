@@ -1,0 +1,198 @@
+//! A shepherd to which anything happens in any order.
+//!
+//! - It forks once, lets its PEs go only when all stand, and never after it has killed them.
+//! - No more output is under way than the window holds, and its bytes have the numbers of their places.
+//! - stdin is written as it was sent, whatever is said twice.
+//! - Each numbered signal is passed on at most once.
+
+use arbitrary::{Result, Unstructured};
+use bytes::Bytes;
+use psched::apteam::Key;
+use psched::apteam::ending::{Cause, PeEnd, Usage};
+use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
+use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, StdinPiece};
+use psched::apteam::talk::shepherd::{
+    FromShepherd, Hello, OUTPUT_WINDOW, STDIN_WINDOW, ToShepherd,
+};
+use psched::machine::Nid;
+use psched::shepherd::{Action, Happening, Shepherd};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const WIDTH: u32 = 3;
+
+pub fn fuzz(data: &[u8]) {
+    // An Err: the bytes are used up.
+    let _ = history(&mut Unstructured::new(data));
+}
+
+fn key() -> Key {
+    Key::parse("12.1").expect("a key")
+}
+
+fn byte(at: u64) -> u8 {
+    (at % 251) as u8
+}
+
+fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
+    let count = u.int_in_range(0..=WIDTH)?;
+    Ok(HostLaunch {
+        key: key(),
+        width: WIDTH,
+        depth: 1,
+        launch: Launch { pmi: u.arbitrary()?, whole_lines: u.arbitrary()?, ..Launch::default() },
+        pes: (0..count).map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![] }).collect(),
+        process_mapping: String::new(),
+        alone: u.arbitrary()?,
+        cpu_limit: None,
+        stdin: u.arbitrary()?,
+        kill_grace: Duration::from_secs(u.int_in_range(0..=5)?),
+        marker: String::new(),
+        memory_per_pe: None,
+        pids_max: None,
+    })
+}
+
+fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
+    let rank = u.int_in_range(0..=WIDTH)?;
+    let frame = Happening::Frame;
+    Ok(match u.int_in_range(0..=22)? {
+        0 => Happening::Connected,
+        1 => Happening::Disconnected,
+        2 | 3 => frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() })),
+        4 => frame(ToShepherd::Launch(Box::new(launch(u)?))),
+        5 => frame(ToShepherd::Go),
+        6 => {
+            let cause = match u.arbitrary()? {
+                true => Cause::FrontGone,
+                false => Cause::Kill { signal: u.int_in_range(1..=31)?, uid: 0 },
+            };
+            let kill_after = Duration::from_secs(u.int_in_range(0..=3)?);
+            frame(ToShepherd::Terminate { cause, kill_after })
+        }
+        7 => {
+            let (number, signal) = (u.int_in_range(0..=9)?, u.int_in_range(1..=31)?);
+            frame(ToShepherd::Signal(NumberedSignal { number, signal }))
+        }
+        8 | 9 => {
+            let offset = u64::from(u.arbitrary::<u8>()?);
+            let end = offset + u64::from(u.arbitrary::<u8>()?);
+            let data = (offset..end).map(byte).collect();
+            frame(ToShepherd::Stdin(StdinPiece { offset, data }))
+        }
+        10 => frame(ToShepherd::StdinEnd(u.arbitrary::<u8>()?.into())),
+        11 => frame(ToShepherd::OutputTaken(u.arbitrary::<u32>()?.into())),
+        12 => frame(ToShepherd::BarrierOut(BarrierOut {
+            generation: u.int_in_range(0..=3)?,
+            piece: u.int_in_range(0..=1)?,
+            last: u.arbitrary()?,
+            entries: vec![],
+        })),
+        13 | 14 => Happening::Stopped { rank },
+        15 => Happening::ExecFailed { rank, errno: 2, text: String::new() },
+        16 => {
+            let end = match u.arbitrary()? {
+                true => PeEnd::Exit(u.int_in_range(0..=2)?),
+                false => PeEnd::Signal(9),
+            };
+            Happening::PeEnded { rank, end, usage: Usage::default() }
+        }
+        17 => {
+            let lines: [&[u8]; 4] =
+                [b"cmd=init pmi_version=1\n", b"cmd=barrier_in\n", b"cmd=finalize\n", b"no\n"];
+            Happening::Pmi { rank, data: Bytes::from_static(u.choose(&lines)?) }
+        }
+        18 => {
+            let length = usize::from(u.arbitrary::<u8>()?) << u.int_in_range(0..=10)?;
+            let mut data = vec![b'x'; length];
+            if let Some(last) = data.last_mut() {
+                *last = if u.arbitrary()? { b'\n' } else { b'y' };
+            }
+            Happening::Output { rank, stderr: u.arbitrary()?, data: data.into() }
+        }
+        19 => Happening::OutputEof { rank, stderr: u.arbitrary()? },
+        20 => match u.int_in_range(0..=3)? {
+            0 => Happening::StdinClosed,
+            1 => Happening::LeftFound(u.int_in_range(0..=9)?),
+            _ => Happening::StdinWritten(u.arbitrary::<u8>()?.into()),
+        },
+        21 => match u.int_in_range(0..=3)? {
+            0 => Happening::LifelineGone,
+            _ => Happening::NoChildLeft,
+        },
+        _ => Happening::Tick,
+    })
+}
+
+fn history(u: &mut Unstructured<'_>) -> Result<()> {
+    let mut shepherd = Shepherd::new(0, key());
+    let (mut now, mut timer) = (0u64, None);
+    let (mut forks, mut width, mut stopped, mut killed) = (0, 0, BTreeSet::new(), false);
+    let (mut taken, mut sent) = (0u64, 0u64);
+    let mut stdin = Vec::new();
+    let mut numbers = BTreeSet::new();
+    while !u.is_empty() {
+        now += u64::from(u.arbitrary::<u8>()?) * 20_000_000;
+        let happening = happening(u)?;
+        if happening == Happening::Tick && timer.is_none_or(|at| at > now) {
+            continue;
+        }
+        let (mut connected, mut known) = (false, false);
+        match &happening {
+            Happening::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
+            Happening::Connected => connected = true,
+            Happening::Frame(ToShepherd::Signal(signal)) if signal.number > 0 => {
+                known = numbers.last() >= Some(&signal.number);
+                numbers.insert(signal.number);
+            }
+            Happening::Frame(ToShepherd::OutputTaken(offset)) => {
+                taken = taken.max((*offset).min(sent));
+            }
+            _ => {}
+        }
+        let mut next = None;
+        for action in shepherd.apply(now, happening) {
+            match action {
+                Action::Fork(launch) => {
+                    forks += 1;
+                    width = launch.pes.len();
+                }
+                Action::KillEverything => killed = true,
+                Action::Go => {
+                    assert!(!killed, "goes after it was killed");
+                    assert!(stopped.len() >= width, "goes before all stand");
+                }
+                Action::Send(FromShepherd::Hello(hello)) => {
+                    assert!(connected && hello.output_taken == taken, "{hello:?}, not {taken}");
+                }
+                Action::Send(FromShepherd::Output(output)) => {
+                    // After a break all that is not taken comes again, from there.
+                    let begins = output.offset;
+                    assert!(
+                        next.map_or(begins == sent || begins == taken, |next| next == begins),
+                        "{begins} follows on {next:?}, {sent} sent and {taken} taken"
+                    );
+                    let next = next.insert(begins);
+                    *next += output.data.len() as u64;
+                    sent = sent.max(*next);
+                    assert!(*next - taken <= OUTPUT_WINDOW, "more than the window holds");
+                }
+                Action::Send(FromShepherd::StdinCredit(credit)) => {
+                    assert!(credit.credit <= credit.received + STDIN_WINDOW);
+                    assert!(stdin.len() as u64 <= credit.received);
+                }
+                Action::Send(FromShepherd::SignalsTaken(number)) => {
+                    assert_eq!(numbers.last(), Some(&number));
+                }
+                Action::WriteStdin(data) => stdin.extend_from_slice(&data),
+                Action::Signal(_) => assert!(!known, "a signal is passed on twice"),
+                Action::SetTimer(at) => timer = at,
+                _ => {}
+            }
+        }
+        assert!(forks <= 1, "forked twice");
+        let right = stdin.iter().enumerate().all(|(at, b)| *b == byte(at as u64));
+        assert!(right, "stdin is not what was sent");
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The emulated machine: qemu without hardware help, Debian's kernel 6.1, an initramfs of busybox
+//! and the programs under test.
+//!
+//! The host that runs the tests may have no memory controller, a newer kernel, and can't be
+//! restarted. This one has every controller of cgroup v2, is the oldest kernel that psched runs on,
+//! and boots in a few seconds. A scenario is a shell script that runs in it as root with the
+//! functions of `prelude.sh`, and says on the serial console what it found:
+//!
+//! ```text
+//! @@ok a PE ran
+//! @@no memory: status 0, expected 137
+//! @@end
+//! ```
+
+use crate::support::{binaries, skip};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// From power on to power off, on a busy host.
+const BOUND: Duration = Duration::from_secs(240);
+/// Modules, in the order in which they need each other.
+const MODULES: [&str; 12] = [
+    "lib/crc16",
+    "lib/libcrc32c",
+    "crypto/crc32c_generic",
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci",
+    "drivers/block/virtio_blk",
+    "fs/mbcache",
+    "fs/jbd2/jbd2",
+    "fs/ext4/ext4",
+];
+
+/// What the machine is made of.
+pub struct Machine {
+    folder: tempfile::TempDir,
+    kernel: PathBuf,
+}
+
+/// A qemu that is gone when this is.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
+    folders.into_iter().map(|folder| folder.join(program)).find(|p| p.is_file())
+}
+
+/// The kernel that `fetch` has unpacked, with its modules.
+fn kernel() -> Option<(PathBuf, PathBuf)> {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/emulated/kernel");
+    let image = std::fs::read_dir(kernel.join("boot")).ok()?.flatten().find_map(|e| {
+        let name = e.file_name().into_string().ok()?;
+        Some((e.path(), name.strip_prefix("vmlinuz-")?.to_owned()))
+    })?;
+    let modules = ["usr/lib", "lib"].map(|lib| kernel.join(lib).join("modules").join(&image.1));
+    Some((image.0, modules.into_iter().find(|m| m.is_dir())?.join("kernel")))
+}
+
+impl Machine {
+    /// Lays out the machine; `None`: it is skipped, because something is missing here. `programs`
+    /// are more files for /bin.
+    pub fn build(test: &str, programs: &[&Path]) -> Option<Machine> {
+        if !cfg!(target_arch = "x86_64") {
+            skip(test, "the emulated machine is an x86_64");
+            return None;
+        }
+        for (program, package) in
+            [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")]
+        {
+            if find(program).is_none() {
+                skip(test, &format!("{program} is not installed (apt-get install {package})"));
+                return None;
+            }
+        }
+        let Some((kernel, modules)) = kernel() else {
+            skip(test, "there is no kernel for the emulated machine (tests/it/emulated/fetch)");
+            return None;
+        };
+        let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
+        let mut archive = Archive::create(&folder.path().join("base.cpio"));
+        for directory in
+            ["bin", "dev", "etc", "lib", "lib64", "modules", "mnt", "proc", "run", "sys", "tmp"]
+        {
+            archive.directory(directory);
+        }
+        let busybox = find("busybox").expect("found before");
+        archive.file("bin/busybox", &std::fs::read(&busybox).expect("read"), 0o755);
+        for (number, module) in MODULES.iter().enumerate() {
+            // What a kernel has built in is no module.
+            if let Ok(bytes) = std::fs::read(modules.join(format!("{module}.ko"))) {
+                let name = module.rsplit('/').next().expect("a name");
+                archive.file(&format!("modules/{number:02}-{name}.ko"), &bytes, 0o644);
+            }
+        }
+        let own = ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill"];
+        let own = own.map(|name| binaries().join(name));
+        let mut libraries: Vec<PathBuf> = Vec::new();
+        for program in own.iter().map(PathBuf::as_path).chain(programs.iter().copied()) {
+            let name = program.file_name().expect("a file").to_str().expect("text");
+            libraries.extend(libraries_of(program));
+            archive.file(&format!("bin/{name}"), &stripped(program, folder.path()), 0o755);
+        }
+        libraries.sort();
+        libraries.dedup();
+        for library in libraries {
+            let name = library.to_str().expect("text").trim_start_matches('/').to_owned();
+            archive.directories_above(&name);
+            archive.file(&name, &std::fs::read(&library).expect("read"), 0o755);
+        }
+        archive.file(
+            "etc/passwd",
+            b"root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/tmp:/bin/sh\n",
+            0o644,
+        );
+        archive.file("etc/group", b"root:x:0:\nalice:x:1000:\n", 0o644);
+        archive.file("prelude.sh", include_bytes!("prelude.sh"), 0o644);
+        archive.file("init", include_bytes!("init.sh"), 0o755);
+        archive.end();
+        Some(Machine { folder, kernel })
+    }
+
+    /// A disk with an empty ext4, which boots share; `None`: it is skipped.
+    pub fn disk(&self, test: &str) -> Option<PathBuf> {
+        let Some(mke2fs) = find("mke2fs") else {
+            skip(test, "mke2fs is not installed (apt-get install e2fsprogs)");
+            return None;
+        };
+        let disk = self.folder.path().join("disk");
+        let file = std::fs::File::create(&disk).expect("made");
+        file.set_len(64 << 20).expect("a size");
+        let made = Command::new(mke2fs).args(["-q", "-t", "ext4"]).arg(&disk).status();
+        assert!(made.expect("it runs").success());
+        Some(disk)
+    }
+
+    /// Boots it, runs the scenario, and checks its verdicts.
+    #[track_caller]
+    pub fn run(&self, scenario: &str, disk: Option<&Path>) {
+        let initrd = self.folder.path().join("initrd.cpio");
+        // The kernel takes several archives one after the other.
+        std::fs::copy(self.folder.path().join("base.cpio"), &initrd).expect("copied");
+        let mut archive = Archive::append(&initrd);
+        archive.file("scenario.sh", scenario.as_bytes(), 0o755);
+        archive.end();
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1536", "-smp", "2"])
+            .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
+            .args(["-append", "console=ttyS0 panic=-1 quiet loglevel=3"])
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&initrd);
+        if let Some(disk) = disk {
+            // What the machine has written is on the disk even if it is switched off.
+            let drive = format!("file={},if=virtio,format=raw,cache=writethrough", disk.display());
+            command.args(["-drive", &drive]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut qemu = Running(command.spawn().expect("qemu starts"));
+        let stdout = qemu.0.stdout.take().expect("piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let until = Instant::now() + BOUND;
+        let (mut console, mut ended) = (String::new(), false);
+        while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            ended |= line == "@@end";
+            console += &line;
+            console.push('\n');
+        }
+        drop(qemu);
+        let verdicts = |what: &str| console.lines().filter(|l| l.starts_with(what)).count();
+        let good = ended && verdicts("@@no") == 0 && verdicts("@@ok") > 0;
+        assert!(good, "the machine said:\n{console}");
+        println!("{console}");
+    }
+}
+
+/// A program without what is only for debuggers, which is nine tenths of it.
+fn stripped(program: &Path, folder: &Path) -> Vec<u8> {
+    let to = folder.join("stripped");
+    let done = Command::new("strip").arg("-o").arg(&to).arg(program).status();
+    let from = if done.is_ok_and(|s| s.success()) { &to } else { program };
+    std::fs::read(from).expect("read")
+}
+
+/// The shared libraries that a program is started with, the loader with them.
+fn libraries_of(program: &Path) -> Vec<PathBuf> {
+    let out = Command::new("ldd").arg(program).output().expect("ldd");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let path = |line: &str| line.split_whitespace().find(|w| w.starts_with('/')).map(PathBuf::from);
+    text.lines().filter_map(path).collect()
+}
+
+/// An archive as the kernel unpacks it (cpio, `newc`).
+struct Archive {
+    file: std::io::BufWriter<std::fs::File>,
+    inode: u32,
+    made: Vec<String>,
+}
+
+impl Archive {
+    fn create(path: &Path) -> Archive {
+        let file = std::fs::File::create(path).expect("made");
+        Archive { file: std::io::BufWriter::new(file), inode: 1, made: Vec::new() }
+    }
+
+    fn append(path: &Path) -> Archive {
+        let file = std::fs::File::options().append(true).open(path).expect("opened");
+        // Inodes of another archive must not look like links of its files.
+        let inode = file.metadata().expect("known").size() as u32 | 1 << 31;
+        Archive { file: std::io::BufWriter::new(file), inode, made: Vec::new() }
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) {
+        self.inode += 1;
+        let numbers = [self.inode, mode, 0, 0, 1, 0, bytes.len() as u32, 0, 0, 0, 0];
+        let mut header = String::from("070701");
+        for number in numbers.into_iter().chain([name.len() as u32 + 1, 0]) {
+            header += &format!("{number:08X}");
+        }
+        header += name;
+        header.push('\0');
+        while header.len() % 4 != 0 {
+            header.push('\0');
+        }
+        let rest = bytes.len().next_multiple_of(4) - bytes.len();
+        for part in [header.as_bytes(), bytes, &[0; 3][..rest]] {
+            self.file.write_all(part).expect("written");
+        }
+    }
+
+    fn directory(&mut self, name: &str) {
+        if !self.made.iter().any(|made| made == name) {
+            self.entry(name, 0o040_755, b"");
+            self.made.push(name.to_owned());
+        }
+    }
+
+    fn directories_above(&mut self, name: &str) {
+        for (at, _) in name.match_indices('/') {
+            self.directory(&name[..at]);
+        }
+    }
+
+    fn file(&mut self, name: &str, bytes: &[u8], mode: u32) {
+        self.entry(name, 0o100_000 | mode, bytes);
+    }
+
+    fn end(mut self) {
+        self.entry("TRAILER!!!", 0, b"");
+        self.file.flush().expect("written");
+    }
+}

@@ -1,0 +1,35 @@
+//! What only the emulated machine can show: memory limits, the oldest kernel, another boot.
+
+mod machine;
+
+use machine::Machine;
+
+#[test]
+fn the_whole_path_on_the_oldest_kernel() {
+    let Some(machine) = Machine::build("emulated::the_whole_path_on_the_oldest_kernel", &[]) else {
+        return;
+    };
+    machine.run(include_str!("whole.sh"), None);
+}
+
+#[test]
+fn limits_are_kept_and_told() {
+    let Some(machine) = Machine::build("emulated::limits_are_kept_and_told", &[]) else { return };
+    machine.run(include_str!("limits.sh"), None);
+}
+
+#[test]
+fn another_boot() {
+    let name = "emulated::another_boot";
+    let Some(machine) = Machine::build(name, &[]) else { return };
+    let Some(disk) = machine.disk(name) else { return };
+    machine.run(include_str!("boot_before.sh"), Some(&disk));
+    machine.run(include_str!("boot_after.sh"), Some(&disk));
+}
+
+#[test]
+fn units_start_again_whatever_runs() {
+    let name = "emulated::units_start_again_whatever_runs";
+    let Some(machine) = Machine::build(name, &[]) else { return };
+    machine.run(include_str!("units.sh"), None);
+}

@@ -1,0 +1,83 @@
+//! SIGHUP: psched.yaml is read again.
+
+use crate::support::hand::Hand;
+use crate::support::*;
+
+const ONE: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
+const TWO: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n  - { nids: 1, processors: 1 }\n";
+
+#[track_caller]
+fn wait_for_words(hand: &Hand, words: &str) {
+    eventually(BOUND, &format!("psched says {words:?}"), || hand.said().contains(words));
+}
+
+#[test]
+fn valid_takes_effect_and_what_waits_is_named() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    let config = format!("{ONE}variables:\n  postings_user_max: 1\n  history_max: 7\n");
+    hand.reconfigure(&config);
+    wait_for_words(&hand, "read again: postings_user_max 10000 -> 1");
+    wait_for_words(&hand, "history_max 10000 -> 7 takes effect when psched is restarted");
+    let runs = hand.start_script("-n 1", "while :; do sleep 0.1; done");
+    let apid = hand.wait_for("running", 1)[0];
+    let waits = hand.start_script("-n 1", "true");
+    hand.wait_for("posted", 1);
+    let refused = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
+    refused.says("postings_user_max");
+    // The same once more changes nothing.
+    hand.reconfigure(&config.replace("  history_max: 7\n", ""));
+    wait_for_words(&hand, "read again: nothing to change");
+    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    runs.wait(BOUND).expect(137);
+    waits.wait(BOUND).expect(0);
+    hand.end();
+}
+
+#[test]
+fn invalid_says_all_and_changes_nothing() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    hand.reconfigure("nodes:\n  - { nids: 0, processors: 0 }\nvariables:\n  kill_grase: 1\n");
+    wait_for_words(&hand, "problem(s)");
+    let said = hand.said();
+    assert!(
+        said.contains("nodes[0].processors") && said.contains("did you mean kill_grace?"),
+        "{said}"
+    );
+    assert!(said.contains("what was in force stays so"), "{said}");
+    hand.start_script("-n 1", "true").wait(BOUND).expect(0);
+    hand.end();
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let mut hand = Hand::start(TWO, &[("0", None), ("1", None)]);
+    let go = hand.folder().join("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.02; done; exit 3", go.display());
+    let runs = hand.start_script("-n 2 -N 1", &script);
+    let apid = hand.wait_for("running", 1)[0];
+    hand.reconfigure(ONE);
+    wait_for_words(&hand, "nodes 1 removed");
+    eventually(BOUND, "NID 1 is shown as taken out", || {
+        hand.apstat("-n").to_string().contains("not in psched.yaml any more")
+    });
+    // Not freed, through a restart of psched either.
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    hand.kill_psched();
+    hand.start_psched();
+    eventually(BOUND, "both are heard", || {
+        let all = hand.apstat("-n");
+        all["nodes"]
+            .as_array()
+            .is_some_and(|n| n.len() == 2 && n.iter().all(|n| n["state"] == "busy"))
+    });
+    std::fs::write(&go, "").expect("written");
+    runs.wait(BOUND).expect(3);
+    let alone = hand.start_script("-n 2 -N 1", "true").wait(BOUND).expect(125);
+    alone.says("ask for");
+    // And back.
+    hand.reconfigure(TWO);
+    wait_for_words(&hand, "nodes 1 added");
+    hand.wait_until_up();
+    hand.start_script("-n 2 -N 1", "true").wait(BOUND).expect(0);
+    hand.end();
+}

@@ -1,0 +1,106 @@
+//! psched and apinit stopped with SIGSTOP and continued: they are slow, not dead. Applications run
+//! on, nothing is freed, and what was asked meanwhile is answered later.
+
+use crate::support::machine::{Daemon, Machine, Way};
+use crate::support::phases::{CODE, Flow, Kind, Phase};
+use crate::support::*;
+use std::time::Duration;
+
+const STOP: i32 = 19;
+const CONTINUE: i32 = 18;
+const ON_BOTH: Kind = Kind { spread: true, mpi: false };
+
+/// Continues what it has stopped, also when the test fails.
+struct Stopped(i32);
+
+impl Stopped {
+    fn stop(pid: i32) -> Stopped {
+        kill(pid, STOP);
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill(self.0, CONTINUE);
+    }
+}
+
+fn node(machine: &Machine, nid: u64) -> serde_json::Value {
+    let all = machine.apstat("-n");
+    let nodes = all["nodes"].as_array().expect("a list").iter();
+    nodes.clone().find(|node| node["nid"] == nid).expect("this node").clone()
+}
+
+/// Short: an application comes to its end, and another is posted, while the daemon is stopped.
+fn stopped_for_seconds(way: Way, daemon: Daemon) {
+    let machine = Machine::start(way);
+    let mut flow = Flow::start(&machine, ON_BOTH);
+    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let pid = machine.pid(daemon);
+    let stopped = Stopped::stop(pid);
+    flow.let_go();
+    // No wait for anything: this is how long it is stopped.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut command = machine.command("aprun", ["-q", "-n", "2", "-N", "1", "echo", "later"]);
+    let mut later = Running::start(&mut command);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(flow.runs(), "its end is not on record yet");
+    assert!(later.runs(), "it waits");
+    drop(stopped);
+    let ended = flow.wait(&machine);
+    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+    ended.expect_every_byte();
+    assert_eq!(later.wait(BOUND).expect(0).out(), "later\nlater\n");
+    assert_eq!(machine.pid(daemon), pid, "nobody has started another");
+    machine.wait_until_clear(&ended.groups);
+    machine.end();
+}
+
+#[test]
+fn psched_under_start() {
+    stopped_for_seconds(Way::UnderStart, Daemon::Psched);
+}
+
+#[test]
+fn psched_by_hand() {
+    stopped_for_seconds(Way::ByHand, Daemon::Psched);
+}
+
+#[test]
+fn apinit_under_start() {
+    stopped_for_seconds(Way::UnderStart, Daemon::Apinit(0));
+}
+
+#[test]
+fn apinit_by_hand() {
+    stopped_for_seconds(Way::ByHand, Daemon::Apinit(1));
+}
+
+#[test]
+fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
+    let machine = Machine::start(Way::UnderStart);
+    let mut flow = Flow::start(&machine, ON_BOTH);
+    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let stopped = Stopped::stop(machine.pid(Daemon::Apinit(1)));
+    eventually(BOUND, "node 1 is suspect", || node(&machine, 1)["state"] == "suspect");
+    // Nothing is freed, and nothing new is placed there.
+    assert_eq!(node(&machine, 1)["pl"], 1);
+    let rows = machine.apstat("-a");
+    assert_eq!(rows["applications"][0]["state"], "running", "{rows}");
+    let mut command = machine.command("aprun", ["-q", "-n", "2", "-N", "1", "echo", "later"]);
+    let mut later = Running::start(&mut command);
+    eventually(BOUND, "it waits for a place", || {
+        let rows = machine.apstat("-a");
+        let rows = rows["applications"].as_array().expect("a list");
+        rows.iter().any(|row| row["state"] == "posted")
+    });
+    assert!(later.runs() && flow.runs());
+    drop(stopped);
+    flow.let_go();
+    let ended = flow.wait(&machine);
+    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+    ended.expect_every_byte();
+    assert_eq!(later.wait(BOUND).expect(0).out(), "later\nlater\n");
+    machine.end();
+}

@@ -1,0 +1,99 @@
+//! TERM ends psched and apinit within seconds, whoever is connected and whatever hangs.
+
+use crate::support::hand::Hand;
+use crate::support::*;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const ONE: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
+/// What a daemon may take, on a busy machine: a second or three for each thing that may hang.
+const END: Duration = Duration::from_secs(12);
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Connections that say nothing, half of a preface, all of it and no more, or a frame that never
+/// ends.
+fn half_open(socket: &std::path::Path) -> Vec<UnixStream> {
+    let said: [&[u8]; 4] = [b"", &PREFACE[..10], PREFACE, &[PREFACE, b"\0\x40\0\x04\0"].concat()];
+    let connect = |bytes: &&[u8]| {
+        let mut stream = UnixStream::connect(socket).expect("it listens");
+        stream.write_all(bytes).expect("sent");
+        stream
+    };
+    said.iter().map(connect).collect()
+}
+
+#[test]
+fn psched_with_nasty_clients() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    let _half_open = half_open(&hand.socket());
+    let runs = hand.start_script("-n 1", "while :; do sleep 0.1; done");
+    hand.wait_for("running", 1);
+    let waits = hand.start_script("-n 2", "true");
+    hand.wait_for("posted", 1);
+    let watches = Running::start(&mut hand.command("apstat", ["-n", "-w"]));
+    let apinit = hand.apinit_pid("0");
+    let stopped = [runs.pid(), waits.pid(), watches.pid(), apinit];
+    stopped.iter().for_each(|pid| kill(*pid, 19));
+    let took = hand.stop_psched();
+    stopped.iter().for_each(|pid| kill(*pid, 18));
+    assert!(took < END, "{took:?}");
+    assert!(!hand.socket().exists(), "it takes its socket along");
+    // Nothing was lost.
+    hand.start_psched();
+    hand.wait_for("running", 1);
+    hand.wait_for("posted", 1);
+    for (running, status) in [(waits, 143), (runs, 143)] {
+        running.signal(15);
+        running.wait(BOUND).expect(status);
+    }
+    watches.signal(9);
+    watches.wait(BOUND);
+    hand.end();
+}
+
+/// Another process has the store for itself: the end of an application can't be written.
+#[test]
+fn psched_with_a_store_that_hangs() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    let go = hand.folder().join("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.02; done; exit 3", go.display());
+    let runs = hand.start_script("-n 1", &script);
+    hand.wait_for("running", 1);
+    let store = rusqlite::Connection::open(hand.folder().join("state/psched.db")).expect("opened");
+    store.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    std::fs::write(&go, "").expect("written");
+    eventually(BOUND, "the store fails", || hand.said().contains("locked"));
+    let took = hand.stop_psched();
+    assert!(took < END, "{took:?}");
+    store.execute_batch("ROLLBACK").expect("unlocked");
+    // Its node tells the next one.
+    hand.start_psched();
+    runs.wait(BOUND).expect(3);
+    eventually(BOUND, "its end is on record", || {
+        hand.apstat("--history")["history"][0]["status"] == 3
+    });
+    hand.end();
+}
+
+#[test]
+fn apinit_with_nasty_clients() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    // Its aprun is stopped with everything full: the pipe, the stream, the window.
+    let runs =
+        hand.start_script("-n 1", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
+    hand.wait_for("running", 1);
+    kill(runs.pid(), 19);
+    let _half_open = half_open(&hand.folder().join("apinit-0.sock"));
+    kill(hand.psched_pid(), 19);
+    let took = hand.stop_apinit("0");
+    kill(hand.psched_pid(), 18);
+    assert!(took < END, "{took:?}");
+    // The application has not ended with it.
+    hand.start_apinit("0", None);
+    kill(runs.pid(), 18);
+    eventually(BOUND, "it is taken up", || hand.apstat("-n")["nodes"][0]["state"] == "busy");
+    runs.signal(15);
+    runs.wait(BOUND).expect(143);
+    hand.end();
+}
