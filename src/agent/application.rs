@@ -21,6 +21,8 @@ pub(super) enum Shepherd {
     Spawning,
     /// It hears.
     Up,
+    /// It is of a release that is not understood; its PEs go.
+    Strange,
     /// It has been let go, or is lost.
     Gone,
 }

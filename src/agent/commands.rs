@@ -6,7 +6,7 @@ use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::{FromApinit, NumberedSignal};
 use crate::apteam::talk::node::{Command, PlaceCommand, Report};
-use crate::apteam::talk::shepherd::STDIN_WINDOW;
+use crate::apteam::talk::shepherd::{STDIN_WINDOW, misfit};
 use crate::machine::Nid;
 
 impl Agent {
@@ -179,9 +179,25 @@ impl Agent {
         // Before the PEs go the other hosts are reached when the front end has said the launch again.
         let resume = app.going_ns.is_some();
         let peers: Vec<u32> = app.peers.iter().filter(|_| resume).map(|p| p.index).collect();
+        let misfit = hello.as_ref().and_then(|hello| misfit(hello.protocol));
+        let going = app.ready;
+        if let Some(misfit) = misfit.as_ref().filter(|_| going) {
+            app.shepherd = Shepherd::Strange;
+            app.lost = Some(format!(
+                "application {}: its apshepherd can't be heard: {misfit}; until then what it writes \
+                 and how it ends keep there",
+                key.apid
+            ));
+        }
         self.apps.insert(key, app);
-        if hello.is_none() {
-            self.shepherd_lost(now, key, "it died while apinit was being restarted".into(), out);
+        match misfit {
+            _ if hello.is_none() => {
+                let text = "it died while apinit was being restarted";
+                self.shepherd_lost(now, key, text.into(), out);
+            }
+            // Nothing of the program has run.
+            Some(misfit) if !going => self.shepherd_lost(now, key, misfit, out),
+            _ => {}
         }
         for index in peers {
             self.open_peer(now, key, index, out);

@@ -7,7 +7,6 @@ use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::Report;
-use crate::apteam::talk::shepherd::ToShepherd;
 use std::time::Duration;
 
 impl Agent {
@@ -33,8 +32,7 @@ impl Agent {
         app.peers.iter_mut().filter(unreached).for_each(|p| p.again_ns = Some(now));
         let sent = app.sent;
         if app.running() && sent && known_to != Some(app.index) {
-            let terminate = ToShepherd::Terminate { cause: cause.clone(), kill_after };
-            out.push(Action::SendShepherd(key, terminate));
+            self.terminate(now, key, cause.clone(), kill_after, out);
         }
         self.tell_peers(
             key,

@@ -193,7 +193,8 @@ pub struct Found {
     pub place: PlaceCommand,
     /// When its PEs began to go.
     pub going_ns: Option<u64>,
-    /// Its shepherd's hello; `None`: it has none any more.
+    /// Its shepherd's hello; `None`: it has none any more. One of a release that is not understood
+    /// ([`misfit`](crate::apteam::talk::shepherd::misfit)) is told nothing more; its death is heard of.
     pub hello: Option<Hello>,
     /// The process of its front end, watched under this number; `None`: it had none.
     pub front: Option<Conn>,

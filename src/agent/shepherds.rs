@@ -5,7 +5,7 @@ use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::FromApinit;
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd, misfit};
 use std::time::Duration;
 
 impl Agent {
@@ -31,8 +31,13 @@ impl Agent {
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         match message {
-            // What it says of itself was taken in when it was found; a new one has nothing to say.
-            FromShepherd::Hello(_) => {}
+            // What else it says of itself was taken in when it was found; a new one has no more to
+            // say.
+            FromShepherd::Hello(hello) => {
+                if let Some(text) = misfit(hello.protocol) {
+                    self.shepherd_lost(now, key, text, out);
+                }
+            }
             FromShepherd::Ready => self.own_ready(now, key, out),
             FromShepherd::Failed(decisive) | FromShepherd::Decisive(decisive) => {
                 self.own_decisive(now, key, decisive, out);
@@ -82,7 +87,7 @@ impl Agent {
     /// The shepherd is dead or could not be made. Its PEs are killed, what they wrote last is lost.
     pub(super) fn shepherd_lost(&mut self, now: u64, key: Key, text: String, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let had_one = app.shepherd == Shepherd::Up || app.sent;
+        let had_one = matches!(app.shepherd, Shepherd::Up | Shepherd::Strange) || app.sent;
         app.shepherd = Shepherd::Gone;
         if !app.running() {
             return;
@@ -120,6 +125,26 @@ impl Agent {
         self.end_all(now, key, cause, grace, Some(0), out);
         if !had_one {
             self.groups_empty(now, key, out);
+        }
+    }
+
+    /// Ends an application here. A shepherd that is not understood can't be told: it and its PEs are
+    /// killed.
+    pub(super) fn terminate(
+        &mut self,
+        now: u64,
+        key: Key,
+        cause: Cause,
+        kill_after: Duration,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.shepherd == Shepherd::Strange {
+            app.first = Decisive::earlier(app.first.take(), Some(Decisive { at_ns: now, cause }));
+            // Its death is heard of, and the rest follows from that.
+            out.push(Action::KillGroups { key, shepherd: true });
+        } else {
+            out.push(Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after }));
         }
     }
 

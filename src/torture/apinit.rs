@@ -206,7 +206,7 @@ impl World {
     }
 
     fn greet(&mut self, wire: WireId, key: Key) {
-        let hello = shepherd::Hello { protocol: shepherd::PROTOCOL, key, ..Default::default() };
+        let hello = shepherd::Hello { key, ..Default::default() };
         self.send(wire, 0, Msg::ToShepherd(ToShepherd::Hello(hello)));
     }
 

@@ -37,6 +37,6 @@ mod support;
 mod systemd;
 mod two_users;
 mod units;
-
+mod versions;
 mod views;
 mod waiting;

@@ -8,6 +8,7 @@ mod lives;
 mod psched;
 mod random;
 mod spread;
+mod versions;
 
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};

@@ -1,4 +1,19 @@
-//! apinit and its apshepherds.
+//! apinit and its apshepherds, which may be of different releases.
+//!
+//! An application outlives its apinit, so that after an upgrade the new apinit finds shepherds of the
+//! release before. The rule:
+//!
+//! - A release that only adds keeps [`PROTOCOL`]: a field or a message that the other side does not
+//!   know is skipped, and one that does not come has the value that it had before there was such a
+//!   field.
+//! - A release that gives something another meaning, or needs an answer to something new, counts
+//!   [`PROTOCOL`] up. Its apinit goes on speaking with shepherds from [`OLDEST`] on: at least the
+//!   release before.
+//! - A shepherd takes whatever apinit comes; it is the apinit that knows both sides, by the
+//!   shepherd's [`Hello`]. Of that, fields are never taken away and none changes its meaning.
+//! - With a shepherd that is newer, or older than [`OLDEST`], nothing is launched: the application
+//!   ends with 125 and says both versions ([`misfit`]). One whose PEs go already is left alone, until
+//!   an apinit comes that understands it or somebody ends it; its end keeps in its shepherd.
 
 use super::attach::{BarrierIn, BarrierOut, NumberedSignal, Output, StdinCredit, StdinPiece};
 use crate::apteam::Key;
@@ -9,6 +24,31 @@ use std::time::Duration;
 /// The version of this conversation.
 pub const PROTOCOL: u32 = 1;
 
+/// The oldest version of a shepherd with which an apinit of this release goes on.
+pub const OLDEST: u32 = 1;
+
+/// Why an apinit of this release can't speak with a shepherd of that version, and the cure.
+///
+/// ```
+/// # use psched::apteam::talk::shepherd::{PROTOCOL, misfit};
+/// assert_eq!(misfit(PROTOCOL), None);
+/// assert!(misfit(PROTOCOL + 1).unwrap().contains("restart apinit"));
+/// ```
+pub fn misfit(protocol: u32) -> Option<String> {
+    let cure = match protocol {
+        OLDEST..=PROTOCOL => return None,
+        newer if newer > PROTOCOL => "restart apinit from the apshepherd's release",
+        _ => "install the apshepherd of apinit's release",
+    };
+    let own = match OLDEST {
+        PROTOCOL => format!("only version {PROTOCOL}"),
+        _ => format!("versions {OLDEST} to {PROTOCOL}"),
+    };
+    Some(format!(
+        "it speaks version {protocol} of the shepherd protocol, this apinit {own}: {cure}"
+    ))
+}
+
 /// The largest frame, in bytes: a seqpacket goes whole or not at all.
 pub const FRAME_MAX: usize = 192 * 1024;
 
@@ -18,8 +58,8 @@ pub const OUTPUT_WINDOW: u64 = 2 * 1024 * 1024;
 /// Bytes of stdin that may be on their way to PE 0.
 pub const STDIN_WINDOW: u64 = 256 * 1024;
 
-/// How both sides begin.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// How both sides begin. By default as this release does, with no application.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// [`PROTOCOL`] of the speaker.
     pub protocol: u32,
@@ -35,6 +75,20 @@ pub struct Hello {
     pub output_taken: u64,
     /// (Shepherd.) stdin that has come so far.
     pub stdin_taken: u64,
+}
+
+impl Default for Hello {
+    fn default() -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            key: Key::default(),
+            launched: false,
+            going: false,
+            ended: false,
+            output_taken: 0,
+            stdin_taken: 0,
+        }
+    }
 }
 
 /// Towards the shepherd.

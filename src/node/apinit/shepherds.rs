@@ -5,7 +5,7 @@ use super::runtime::{AppDirectory, Process};
 use super::shell::{Event, Events};
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd, misfit};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
@@ -73,7 +73,8 @@ fn find_program() -> anyhow::Result<PathBuf> {
 pub(super) struct Shepherd {
     pub process: Process,
     pub pidfd: Option<Arc<OwnedFd>>,
-    mouth: Mouth,
+    /// `None`: it is of a release that is not understood.
+    mouth: Option<Mouth>,
     /// Brings the errno if it could not be executed.
     failure: Option<OwnedFd>,
 }
@@ -81,7 +82,7 @@ pub(super) struct Shepherd {
 impl Shepherd {
     /// Tells it; false: it does not take what is sent.
     pub fn send(&self, message: ToShepherd) -> bool {
-        self.mouth.send(message)
+        self.mouth.as_ref().is_none_or(|mouth| mouth.send(message))
     }
 
     /// Why it could not be executed, if so.
@@ -174,7 +175,7 @@ impl Making<'_> {
         let mouth = Mouth::open(key, &wire);
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
         let failure = Some(spawned.failure);
-        Ok(Shepherd { process, pidfd: Some(pidfd), mouth, failure })
+        Ok(Shepherd { process, pidfd: Some(pidfd), mouth: Some(mouth), failure })
     }
 }
 
@@ -234,7 +235,7 @@ impl Mouth {
         let waiting = Arc::new(AtomicUsize::new(0));
         tokio::spawn(say(Arc::clone(wire), receiver, Arc::clone(&waiting)));
         let mouth = Mouth { wire: Arc::clone(wire), queue, waiting };
-        mouth.send(ToShepherd::Hello(Hello { protocol: PROTOCOL, key, ..Hello::default() }));
+        mouth.send(ToShepherd::Hello(Hello { key, ..Hello::default() }));
         mouth
     }
 
@@ -263,7 +264,8 @@ fn send_packet(fd: RawFd, (header, payload): (u8, &[u8])) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to the shepherd of a former life and hears its hello.
+/// Connects to the shepherd of a former life and hears its hello. If it is of a release that is not
+/// understood, nothing more is said, and nothing that it says is heard.
 pub(super) async fn find(
     key: Key,
     directory: &AppDirectory,
@@ -281,7 +283,17 @@ pub(super) async fn find(
             return None;
         }
     };
-    tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
+    let understood = misfit(hello.protocol).is_none();
+    let mouth = understood.then_some(mouth);
+    if understood {
+        tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
+    } else {
+        let (pidfd, events) = (pidfd.clone()?, events.clone());
+        tokio::spawn(async move {
+            wait_for_end(pidfd).await;
+            let _ = events.send(Event::ShepherdSilent(key, "it has died".into())).await;
+        });
+    }
     Some((Shepherd { process, pidfd, mouth, failure: None }, hello))
 }
 

@@ -11,6 +11,8 @@ pub struct Hand {
     prefix: Vec<OsString>,
     /// What each of them offers.
     offered: Vec<String>,
+    /// Where the next apinit is found, and its apshepherd with it.
+    apinit: PathBuf,
 }
 
 impl Hand {
@@ -28,8 +30,10 @@ impl Hand {
         let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
         std::fs::write(folder.path().join("psched.yaml"), text).expect("written");
         let prefix = prefix.to_vec();
+        let apinit = binaries().join("apinit");
+        let (apinits_here, offered) = (Vec::new(), Vec::new());
         let mut hand =
-            Hand { folder, psched: None, apinits: Vec::new(), offered: Vec::new(), prefix };
+            Hand { folder, psched: None, apinits: apinits_here, offered, prefix, apinit };
         hand.start_psched();
         for (nids, host) in apinits {
             hand.start_apinit(nids, *host);
@@ -70,7 +74,7 @@ impl Hand {
     #[track_caller]
     pub fn start_psched_on(&mut self, state: &str) {
         let config = self.folder.path().join("psched.yaml");
-        let mut command = self.daemon("psched");
+        let mut command = self.daemon(&binaries().join("psched"));
         command.arg("--config").arg(config).arg("--state").arg(self.folder.path().join(state));
         command.stdout(Stdio::null()).stderr(self.log());
         self.psched = Some(command.spawn().expect("psched starts"));
@@ -80,10 +84,15 @@ impl Hand {
         });
     }
 
+    /// Apinits that are started from now on are this program.
+    pub fn upgrade_apinit(&mut self, program: PathBuf) {
+        self.apinit = program;
+    }
+
     /// apinit --socket PATH --nids LIST.
     pub fn start_apinit(&mut self, nids: &str, host: Option<&str>) {
         let socket = self.socket();
-        let mut command = self.daemon("apinit");
+        let mut command = self.daemon(&self.apinit);
         command
             .args(["--nids", nids, "--socket"])
             .arg(socket)
@@ -94,16 +103,21 @@ impl Hand {
         self.offered.push(nids.to_owned());
     }
 
-    fn daemon(&self, name: &str) -> Command {
-        let Some((program, arguments)) = self.prefix.split_first() else {
-            let mut command = self.command::<&str>(name, []);
+    fn daemon(&self, path: &Path) -> Command {
+        let mut command = match self.prefix.split_first() {
             // A failure shows the end of it.
-            command.env("PSCHED_LOG", "info");
-            return command;
+            None => {
+                let mut command = Command::new(path);
+                command.env("PSCHED_LOG", "info");
+                command
+            }
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(path).env_remove("PSCHED_LOG");
+                command
+            }
         };
-        let mut command = Command::new(program);
-        command.args(arguments).arg(binaries().join(name));
-        command.env("PSCHED_SOCKET", self.socket()).env_remove("PSCHED_LOG").stdin(Stdio::null());
+        command.env("PSCHED_SOCKET", self.socket()).stdin(Stdio::null());
         command
     }
 

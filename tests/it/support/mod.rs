@@ -11,6 +11,7 @@ pub mod hand;
 pub mod machine;
 pub mod mpi;
 pub mod phases;
+pub mod release;
 pub mod users;
 
 use std::ffi::{OsStr, OsString};

@@ -4,6 +4,7 @@ use super::{Event, GO_HOME, Shell};
 use crate::agent::{Found, GroupsOwner, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::shepherd::misfit;
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
 use crate::node::apinit::runtime::{AppDirectory, Process};
@@ -36,6 +37,8 @@ pub(super) struct App {
     pub(super) silent: bool,
     /// Everything in it has had its KILL.
     pub(super) killed: bool,
+    /// What psched is told of it beside its node, at the next link.
+    pub(super) note: Option<String>,
     pub(super) span: tracing::Span,
 }
 
@@ -120,6 +123,11 @@ impl Shell {
             });
             let span = application_span(&place, &nids);
             span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
+            let note = hello.as_ref().and_then(|hello| misfit(hello.protocol)).map(|why| {
+                span.in_scope(|| tracing::warn!("its apshepherd can't be heard: {why}"));
+                format!("application {key}: its apshepherd can't be heard: {why}; or apkill it")
+            });
+            self.hello.send_modify(|hello| hello.notes.extend(note.clone()));
             let app = App {
                 groups,
                 marker: self.marker(key),
@@ -130,6 +138,7 @@ impl Shell {
                 silent: false,
                 killed: false,
                 span,
+                note,
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
@@ -182,6 +191,7 @@ impl Shell {
             exit: None,
             silent: false,
             killed: false,
+            note: None,
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
@@ -297,6 +307,9 @@ impl Shell {
         self.peers.retain(|(of, _), _| *of != key);
         let Some(app) = self.apps.remove(&key) else { return };
         app.span.in_scope(|| tracing::info!("forgotten"));
+        if app.note.is_some() {
+            self.hello.send_modify(|hello| hello.notes.retain(|n| Some(n) != app.note.as_ref()));
+        }
         // At once, so that a restart does not take it up.
         app.directory.drop_place();
         self.leaving.spawn(remove_app(app));

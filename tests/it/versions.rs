@@ -1,0 +1,221 @@
+//! Daemons of two releases on one machine: an application outlives the upgrade of its apinit, and a
+//! shepherd that is not understood does no harm and comes to none.
+
+use crate::support::machine::{Daemon, Machine, Way};
+use crate::support::phases::{CODE, Flow, Kind, Phase};
+use crate::support::release::Later;
+use crate::support::*;
+use psched::apteam::talk::shepherd::PROTOCOL;
+use std::path::Path;
+use std::time::Duration;
+
+/// An apinit and its apshepherd side by side, each of this release or the next.
+struct Pair(tempfile::TempDir);
+
+impl Pair {
+    fn new(apinit: &Path, apshepherd: &Path) -> Pair {
+        let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
+        for (from, name) in [(apinit, "apinit"), (apshepherd, "apshepherd")] {
+            let to = folder.path().join(name);
+            if std::fs::hard_link(from.join(name), &to).is_err() {
+                std::fs::copy(from.join(name), &to).expect("copied");
+            }
+        }
+        Pair(folder)
+    }
+}
+
+/// Later releases, unless they can't be made here.
+fn later(test: &str) -> Option<&'static Later> {
+    release::later().map_err(|why| skip(test, why)).ok()
+}
+
+/// kill -9 of the apinit of NID 0, and the one from this folder in its place.
+fn replace_apinit(machine: &mut Machine, from: &Path) {
+    if let Machine::Hand(hand) = machine {
+        hand.upgrade_apinit(from.join("apinit"));
+    }
+    machine.kill(Daemon::Apinit(0), Duration::ZERO);
+}
+
+fn said(machine: &Machine) -> String {
+    std::fs::read_to_string(machine.folder().join("log")).unwrap_or_default()
+}
+
+#[track_caller]
+fn wait_until_up(machine: &Machine) {
+    eventually(BOUND, "every node takes applications again", || {
+        let all = machine.apstat("-n");
+        all["nodes"].as_array().expect("a list").iter().all(|n| n["state"] != "suspect")
+    });
+}
+
+/// Starts one that runs until it is let go: on NID 0, or on both.
+#[track_caller]
+fn start(machine: &Machine, spread: bool) -> Flow {
+    let mut flow = Flow::start(machine, Kind { spread, mpi: false });
+    assert!(flow.wait_for(machine, Phase::Run), "it runs");
+    flow
+}
+
+/// It ends as if nothing had been.
+#[track_caller]
+fn expect_good_end(machine: &Machine, mut flow: Flow) {
+    flow.app_folders(machine);
+    flow.let_go();
+    let ended = flow.wait(machine);
+    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+    ended.expect_every_byte();
+    machine.wait_until_clear(&ended.groups);
+}
+
+/// Its shepherd there.
+fn shepherd(machine: &Machine, flow: &mut Flow) -> i32 {
+    flow.app_folders(machine).iter().find_map(|app| app.shepherd()).expect("it runs")
+}
+
+#[test]
+fn an_application_outlives_an_upgrade() {
+    let test = "versions::an_application_outlives_an_upgrade";
+    let Some(Later { next, .. }) = later(test) else { return };
+    for spread in [false, true] {
+        let mut machine = Machine::start(Way::ByHand);
+        let flow = start(&machine, spread);
+        replace_apinit(&mut machine, next);
+        wait_until_up(&machine);
+        let of = |release: &str| said(&machine).contains(&format!("of the {release} release"));
+        // It has read in this release's hello what it does not say.
+        assert!(of("first") && !of("next"), "{}", said(&machine));
+        replace_apinit(&mut machine, next);
+        expect_good_end(&machine, flow);
+        // A new one has a shepherd of the new release; on the other node the old one is at work.
+        expect_good_end(&machine, start(&machine, spread));
+        assert!(said(&machine).contains("of the next release"), "{}", said(&machine));
+        machine.end();
+    }
+}
+
+/// apinit is of the next release, apshepherd not yet.
+#[test]
+fn a_shepherd_a_release_older_runs_applications() {
+    let test = "versions::a_shepherd_a_release_older_runs_applications";
+    let Some(Later { next, .. }) = later(test) else { return };
+    let mixed = Pair::new(next, binaries());
+    let mut machine = Machine::start(Way::ByHand);
+    replace_apinit(&mut machine, mixed.0.path());
+    wait_until_up(&machine);
+    for spread in [false, true] {
+        let flow = start(&machine, spread);
+        replace_apinit(&mut machine, mixed.0.path());
+        expect_good_end(&machine, flow);
+    }
+    assert!(!said(&machine).contains("of the next release"));
+    let mut command = machine.command("aprun", ["-q", "-n", "2", "sh", "-c", "kill -SEGV $$"]);
+    run(&mut command).expect(139);
+    machine.end();
+}
+
+/// One of the two was not installed.
+#[test]
+fn nothing_is_launched_with_a_newer_or_much_older_shepherd() {
+    let test = "versions::nothing_is_launched_with_a_newer_or_much_older_shepherd";
+    let Some(Later { next, much_later }) = later(test) else { return };
+    let newer = format!(
+        "it speaks version {} of the shepherd protocol, this apinit only version {PROTOCOL}: \
+         restart apinit from the apshepherd's release",
+        PROTOCOL + 1
+    );
+    let older = format!(
+        "it speaks version {PROTOCOL} of the shepherd protocol, this apinit only version {}: \
+         install the apshepherd of apinit's release",
+        PROTOCOL + 1
+    );
+    for (apinit, apshepherd, words) in
+        [(binaries(), next.as_path(), newer), (much_later, binaries(), older)]
+    {
+        let mixed = Pair::new(apinit, apshepherd);
+        let mut machine = Machine::start(Way::ByHand);
+        replace_apinit(&mut machine, mixed.0.path());
+        wait_until_up(&machine);
+        let mark = machine.folder().join("mark");
+        for options in ["-n 2", "-n 2 -N 1"] {
+            let program = ["touch", mark.to_str().expect("text")];
+            let mut command =
+                machine.command("aprun", crate::support::words(options).chain(program));
+            run(&mut command).expect(125).says(&words);
+            assert!(!mark.exists(), "no PE has gone");
+            machine.wait_until_clear(&[]);
+            assert!(machine.apstat("-a")["applications"].as_array().is_some_and(Vec::is_empty));
+        }
+        replace_apinit(&mut machine, apshepherd);
+        expect_good_end(&machine, start(&machine, true));
+        machine.end();
+    }
+}
+
+/// An upgrade over too many releases, or one that is taken back, while applications run.
+#[test]
+fn one_that_runs_and_is_not_understood_is_left_alone() {
+    let test = "versions::one_that_runs_and_is_not_understood_is_left_alone";
+    let Some(Later { next, much_later }) = later(test) else { return };
+    for (from, to, version) in
+        [(next.as_path(), binaries(), PROTOCOL + 1), (binaries(), much_later, PROTOCOL)]
+    {
+        let mut machine = Machine::start(Way::ByHand);
+        replace_apinit(&mut machine, from);
+        wait_until_up(&machine);
+        let mut flow = start(&machine, false);
+        let pid = shepherd(&machine, &mut flow);
+        replace_apinit(&mut machine, to);
+        wait_until_up(&machine);
+        let words = format!("it speaks version {version} of the shepherd protocol");
+        let note = "its apshepherd can't be heard";
+        let nodes = machine.apstat("-n").to_string();
+        assert!(nodes.contains(note) && nodes.contains(&words), "{nodes}");
+        assert!(said(&machine).contains(&words), "{}", said(&machine));
+        // It has its processors still, and nobody else gets them.
+        let waits = Running::start(&mut machine.command("aprun", ["-q", "-n", "4", "echo", "on"]));
+        eventually(BOUND, "another waits", || {
+            let all = machine.apstat("-a");
+            let rows = all["applications"].as_array().expect("a list").iter();
+            rows.filter_map(|row| row["state"].as_str()).collect::<Vec<_>>()
+                == ["running", "posted"]
+        });
+        assert_eq!(shepherd(&machine, &mut flow), pid);
+        // It ends, and that keeps, until one comes that understands it.
+        flow.let_go();
+        replace_apinit(&mut machine, from);
+        wait_until_up(&machine);
+        let nodes = machine.apstat("-n").to_string();
+        assert!(!nodes.contains(note), "{nodes}");
+        let ended = flow.wait(&machine);
+        assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+        ended.expect_every_byte();
+        assert!(ended.run.stderr.contains(&words), "its aprun is told: {}", ended.run.stderr);
+        assert_eq!(waits.wait(BOUND).expect(0).out(), "on\n".repeat(4));
+        machine.end();
+    }
+}
+
+/// Whoever does not want to wait for that can end it.
+#[test]
+fn one_with_a_newer_shepherd_can_be_ended() {
+    let test = "versions::one_with_a_newer_shepherd_can_be_ended";
+    let Some(Later { next, .. }) = later(test) else { return };
+    for spread in [false, true] {
+        let mut machine = Machine::start(Way::ByHand);
+        replace_apinit(&mut machine, next);
+        wait_until_up(&machine);
+        let mut flow = start(&machine, spread);
+        flow.app_folders(&machine);
+        replace_apinit(&mut machine, binaries());
+        wait_until_up(&machine);
+        let apid = machine.apstat("-a")["applications"][0]["apid"].to_string();
+        run(&mut machine.command("apkill", [apid])).expect(0);
+        let ended = flow.wait(&machine);
+        assert_eq!(ended.run.status, 143, "{}", ended.run.stderr);
+        machine.wait_until_clear(&ended.groups);
+        expect_good_end(&machine, start(&machine, spread));
+        machine.end();
+    }
+}
