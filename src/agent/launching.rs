@@ -56,7 +56,6 @@ impl Agent {
                 cpus: if bound { self.real_cpus(pe.nid, &pe.processors) } else { Vec::new() },
             })
             .collect();
-        let marker = format!("{}.{}", self.store_mark(), app.key());
         Some(HostLaunch {
             key: app.key(),
             width: place.shape.width,
@@ -72,7 +71,8 @@ impl Agent {
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,
-            marker,
+            // The shell's to fill in: it keeps under which store the application was made.
+            marker: String::new(),
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
         })

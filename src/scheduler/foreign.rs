@@ -486,7 +486,12 @@ impl Scheduler {
         let apid = place.key.apid;
         let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let began = now.wall_ns.saturating_sub(run_ns);
+        let old = self.teams.remove(&apid);
+        let front = old.as_ref().and_then(|team| team.front);
         let state = match phase {
+            // Whoever was to launch it asks another psched: it is asked for back with the inventory,
+            // unless it has been launched by then.
+            Phase::Placed if front.is_none() => State::TakingBack,
             Phase::Placed => State::Placed,
             Phase::Launched => State::Launching,
             Phase::Running => State::Running,
@@ -495,7 +500,6 @@ impl Scheduler {
             Phase::Ended => State::Launching,
         };
         let left = u64::try_from(place.ticket_left.as_nanos()).unwrap_or(u64::MAX);
-        let old = self.teams.remove(&apid);
         self.queue.remove(&apid);
         if let Err(conflict) = self.occupancy.take(apid, &place.places) {
             // The plan has tried it: a fault of ours.
@@ -521,7 +525,7 @@ impl Scheduler {
                 },
             },
             owner: place.owner,
-            front: old.as_ref().and_then(|team| team.front),
+            front,
             places: place.places,
             hosts: place.hosts,
             ticket: place.ticket,
@@ -553,7 +557,13 @@ impl Scheduler {
             // Not launched: it waits again.
             State::Placed | State::TakingBack => {
                 let key = team.key();
-                self.become_state(apid, State::TakingBack);
+                // The nodes that are ours already and have it; those adopted are asked with their
+                // inventories.
+                let others = self.links_of(team);
+                if self.become_state(apid, State::TakingBack) {
+                    let command = |link| Effect::Command { link, command: Command::TakeBack(key) };
+                    out.extend(others.into_iter().map(command));
+                }
                 let back = self.taken_back.entry(key).or_default();
                 back.extend(nids);
                 if !self.teams[&apid].places.nids().all(|n| back.contains(&n)) {

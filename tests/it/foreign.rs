@@ -4,6 +4,7 @@ use crate::support::hand::Hand;
 use crate::support::*;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
 const TWO: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n  - { nids: 1, processors: 1 }\n";
@@ -75,6 +76,78 @@ fn an_empty_state_directory_ends_nothing_and_the_nodes_are_adopted() {
     assert!(history.contains("sleep 0.02") || history.contains("sh -c"), "{history}");
     let events = hand.apstat(&format!("--events {apid}")).to_string();
     assert!(events.contains("adopted"), "{events}");
+    hand.end();
+}
+
+/// Its aprun asks a psched that is no more.
+#[test]
+fn what_was_not_launched_before_it_was_adopted_is_ended_at_once() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    let (go, script) = until(&hand, "go");
+    let first = hand.start_script("-q -n 2", &script);
+    hand.wait_for("running", 1);
+    let second = hand.start_script("-n 2", "echo never");
+    let apid = hand.wait_for("posted", 1)[0];
+    // Silent: it does not see that it is placed.
+    second.signal(19);
+    std::fs::write(&go, "").expect("written");
+    first.wait(BOUND).expect(3);
+    hand.wait_for("placed", 1);
+    hand.kill_psched();
+    hand.start_psched_on("empty");
+    wait_for_state(&hand, "foreign");
+    run(&mut psmgr(&hand, "adopt 0")).expect(0);
+    // Its ticket is good for a minute.
+    eventually(Duration::from_secs(20), "it has ended, and its node is free", || {
+        hand.apstat("--history")["history"].as_array().is_some_and(|rows| rows.len() == 1)
+            && hand.apstat("-n")["nodes"][0]["state"] == "free"
+    });
+    let history = hand.apstat("--history");
+    let row = &history["history"][0];
+    assert_eq!((row["apid"].as_u64(), row["status"].as_i64()), (Some(apid), Some(125)), "{row}");
+    second.signal(18);
+    let run = second.wait(BOUND).expect(125);
+    assert_eq!(run.out(), "");
+    hand.end();
+}
+
+/// Without groups, processes are found by the name of the store under which they were born.
+#[test]
+fn what_an_adopted_application_leaves_is_found() {
+    let script = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
+    let prefix = ["unshare", "-m", "sh", "-c", script, "sh"].map(std::ffi::OsString::from);
+    let tried = Command::new(&prefix[0]).args(&prefix[1..]).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        let test = "foreign::what_an_adopted_application_leaves_is_found";
+        return skip(test, "no mount namespace can be had (root may)");
+    }
+    let mut hand = Hand::start_by(&prefix, ONE, &[("0", None)]);
+    assert!(hand.apstat("-n").to_string().contains("no cgroups"));
+    let mark = hand.folder().join("escaped");
+    // Another session, and another parent when its own are dead: only its environment tells.
+    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & wait", mark.display());
+    let runs = hand.start_script("-n 1", &script);
+    let apid = hand.wait_for("running", 1)[0];
+    let escaped = || std::fs::read_to_string(&mark).ok()?.trim().parse::<i32>().ok();
+    eventually(BOUND, "it has escaped", || escaped().is_some());
+    hand.kill_psched();
+    hand.start_psched_on("empty");
+    wait_for_state(&hand, "foreign");
+    run(&mut psmgr(&hand, "adopt 0")).expect(0);
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    // The one that comes knows only the new store.
+    let folder = hand.folder().join(format!("apps-0/{apid}.1/shepherd"));
+    let shepherd = std::fs::read_to_string(folder).expect("kept");
+    hand.kill_apinit(0);
+    kill(shepherd.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid"), 9);
+    hand.start_apinit("0", None);
+    runs.wait(BOUND).expect(125);
+    let line = format!("/proc/{}/cmdline", escaped().expect("a pid"));
+    let lives = std::fs::read(line).is_ok_and(|line| line.starts_with(b"sleep\0"));
+    if lives {
+        kill(escaped().expect("a pid"), 9);
+    }
+    assert!(!lives, "it was not found");
     hand.end();
 }
 

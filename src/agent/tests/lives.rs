@@ -34,7 +34,7 @@ fn a_whole_life() {
                     cpu_limit: None,
                     stdin: true,
                     kill_grace: GRACE,
-                    marker: "01234567.12.1".into(),
+                    marker: String::new(),
                     memory_per_pe: None,
                     pids_max: None,
                 }))

@@ -175,6 +175,14 @@ impl AppDirectory {
         self.kept("groups").map(PathBuf::from)
     }
 
+    pub fn keep_marker(&self, marker: &str) {
+        self.keep("marker", marker.as_bytes());
+    }
+
+    pub fn marker(&self) -> Option<String> {
+        self.kept("marker")
+    }
+
     pub fn keep_going(&self, at_ns: u64) {
         self.keep("going", at_ns.to_string().as_bytes());
     }
@@ -227,6 +235,8 @@ mod tests {
         app.keep_groups(Path::new("/sys/fs/cgroup/x"));
         let own = Process::now(std::process::id() as i32);
         app.keep_process("front", own);
+        app.keep_marker("01234567.12.1");
+        assert_eq!(app.marker().as_deref(), Some("01234567.12.1"));
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
         assert_eq!(app.process("front"), Some(own));
         assert_eq!(app.sessions(), []);

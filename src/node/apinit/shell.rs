@@ -438,9 +438,12 @@ impl Shell {
         }
     }
 
-    fn send_shepherd(&mut self, key: Key, message: ToShepherd) {
+    fn send_shepherd(&mut self, key: Key, mut message: ToShepherd) {
         let Some(app) = self.apps.get(&key) else { return };
         let Some(shepherd) = &app.shepherd else { return };
+        if let ToShepherd::Launch(launch) = &mut message {
+            launch.marker.clone_from(&app.marker);
+        }
         if matches!(message, ToShepherd::Launch(_) | ToShepherd::Terminate { .. }) {
             app.span.in_scope(|| {
                 tracing::info!(launch = matches!(message, ToShepherd::Launch(_)), "to its shepherd")

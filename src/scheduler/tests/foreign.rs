@@ -132,16 +132,31 @@ fn adopted_with_what_runs_there() {
 fn placed_and_not_launched_it_is_taken_back_and_gone() {
     let mut s = Scheduler::new(machine(1, 1), Settings::default());
     call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
-    order(&mut s, Manage::Adopt, &[0]);
-    inventory(&mut s, 1, &[(key(12, 1), Phase::Placed)]);
     assert_eq!(
-        brief(&s.apply(at(35), Event::Tick)),
-        ["-> 1 take-back 12.1", "save 12.1 taking-back", "log 12 silent"]
+        brief(&order(&mut s, Manage::Adopt, &[0])),
+        ["save-adopted 12.1 taking-back", "log 12 adopted", "warn", "-> 1 adopt"]
+    );
+    assert_eq!(
+        brief(&inventory(&mut s, 1, &[(key(12, 1), Phase::Placed)])),
+        ["-> 1 take-back 12.1", "boot boot-1", "managed 7 1 0"]
     );
     // Nobody here knows its aprun, so nobody would ever ask for another place.
     assert_eq!(
         report(&mut s, 1, Report::TakenBack(key(12, 1))),
         ["save 12.1 ended", "log 12 ended", "tell 12 ended 125"]
+    );
+}
+
+#[test]
+fn launched_before_its_place_is_taken_back_it_goes_on() {
+    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
+    order(&mut s, Manage::Adopt, &[0]);
+    let effects = brief(&inventory(&mut s, 1, &[(key(12, 1), Phase::Launched)]));
+    assert_eq!(effects[..2], ["save 12.1 launching lazy", "log 12 launched"]);
+    assert_eq!(
+        report(&mut s, 1, Report::Running(key(12, 1))),
+        ["save 12.1 running lazy", "log 12 running", "tell 12 running"]
     );
 }
 
@@ -227,6 +242,21 @@ fn an_old_copy_gives_way_to_what_runs() {
     wide.place.places.0[0].processors = vec![3];
     call(&mut s, 2, &[0], vec![wide]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["it has processor 3 of NID 0, and psched.yaml"]);
+}
+
+/// Old records place an application on two nodes, and one of them, which is adopted, has never heard
+/// of it.
+#[test]
+fn what_an_adopted_node_has_not_is_asked_back_from_the_others() {
+    let mut s = spread();
+    call(&mut s, 3, &[0], vec![]);
+    let effects = brief(&order(&mut s, Manage::Adopt, &[0]));
+    let asked = ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "-> 3 adopt"];
+    assert_eq!(effects, asked);
+    assert_eq!(
+        report(&mut s, 2, Report::TakenBack(key(1, 1))),
+        ["save 1.1 lapsed", "log 1 lapsed", "tell 1 placed"]
+    );
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Shell {
             self.hello.send_modify(|hello| hello.notes.extend(note.clone()));
             let app = App {
                 groups,
-                marker: self.marker(key),
+                marker: directory.marker().unwrap_or_else(|| self.marker(key)),
                 sessions: directory.sessions(),
                 owner: place.owner.uid,
                 shepherd,
@@ -154,6 +154,7 @@ impl Shell {
         place.places.nids().filter(|nid| own.contains(nid)).collect()
     }
 
+    /// What a new one's processes bear. Another store may adopt it: it keeps what it was born with.
     fn marker(&self, key: Key) -> String {
         format!("{}.{key}", self.agent.store_mark())
     }
@@ -195,6 +196,7 @@ impl Shell {
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
+        directory.keep_marker(&app.marker);
         if let Some(groups) = &self.groups {
             let alone = place.hosts.len() == 1;
             let mark = self.agent.store_mark();
