@@ -1,7 +1,17 @@
 //! Records and nodes that disagree, brought about as they can be on a machine: a runtime directory
-//! that is back, or gone with its processes, an apinit that is not there, one that died before it had
-//! made what it was told to. (Another boot of the host is tested in an emulated machine, an old copy
-//! of the state with psmgr.)
+//! that is back, or gone with its processes, another boot of the host, an apinit that is not there, one
+//! that died before it had made what it was told to.
+//!
+//! | what is found | where it is provoked |
+//! | --- | --- |
+//! | node has X, the records do not | [`what_a_node_has_and_the_records_have_not_is_removed`], `disks` |
+//! | node has X, the store is another one, or an old copy | `foreign` |
+//! | records have X running, the node, same boot, lacks it | [`a_node_that_has_lost_an_application_is_named`] |
+//! | the same, other boot | [`with_its_host_an_application_dies`]; with another kernel in `emulated` |
+//! | node not registered | [`a_node_that_is_not_registered_keeps_what_it_has_and_gets_nothing_new`] |
+//! | node has an older incarnation of X | [`of_an_older_incarnation_nothing_stays`] |
+//! | exit report for an X that has ended | [`what_a_node_has_and_the_records_have_not_is_removed`] |
+//! | placement granted, not launched | [`a_placement_that_was_only_begun_is_made_again`], `waiting` |
 
 use crate::support::hand::Hand;
 use crate::support::machine::AppFolder;
@@ -33,6 +43,13 @@ fn copy(from: &Path, to: &Path) {
             continue;
         }
         std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}
+
+/// Of groups that were forgotten with their folder nobody knows any more: they are the test's to remove.
+fn remove_groups(groups: &str) {
+    for below in ["shepherd", "0", ""].into_iter().filter(|_| !groups.is_empty()) {
+        let _ = std::fs::remove_dir(Path::new(groups).join(below));
     }
 }
 
@@ -86,10 +103,7 @@ fn a_node_that_has_lost_an_application_is_named() {
     assert!(run.stderr.contains("[NID 00000]") && run.stderr.contains(words), "{run:?}");
     hand.wait_until_up();
     assert_eq!(hand.start_script("-q -n 2", "echo on").wait(BOUND).expect(0).out(), "on\non\n");
-    // Nobody knows of its groups any more: they are the test's to remove.
-    for below in ["shepherd", "0", ""].into_iter().filter(|_| !groups.is_empty()) {
-        let _ = std::fs::remove_dir(Path::new(&groups).join(below));
-    }
+    remove_groups(&groups);
     hand.end();
 }
 
@@ -117,6 +131,102 @@ fn a_node_that_is_not_registered_keeps_what_it_has_and_gets_nothing_new() {
     hand.start_apinit("0", None);
     runs.wait(BOUND).expect(4);
     assert_eq!(waits.wait(BOUND).expect(0).out(), "later\n");
+    hand.end();
+}
+
+/// Daemons for which this file is the boot id; `None`: the test is skipped.
+fn in_another_boot(test: &str, boot: &Path) -> Option<Vec<std::ffi::OsString>> {
+    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    let prefix: Vec<std::ffi::OsString> = ["unshare", "-m", "sh", "-c", script]
+        .map(Into::into)
+        .into_iter()
+        .chain([boot.into()])
+        .collect();
+    let tried = std::process::Command::new(&prefix[0]).args(&prefix[1..]).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        skip(&format!("records::{test}"), "no mount namespace can be had (root may)");
+        return None;
+    }
+    Some(prefix)
+}
+
+/// The host is restarted: its processes and runtime directory are gone, its boot id is another one.
+/// psched is on it, or on another host and lives on.
+#[test]
+fn with_its_host_an_application_dies() {
+    let folder = tempfile::tempdir().expect("made");
+    let boot = folder.path().join("boot_id");
+    let boot_id = |number| format!("01234567-89ab-cdef-0123-45678901234{number}\n");
+    std::fs::write(&boot, boot_id(1)).expect("written");
+    let Some(prefix) = in_another_boot("with_its_host_an_application_dies", &boot) else { return };
+    for psched_too in [true, false] {
+        let mut hand = Hand::start_by(&prefix, ONE, &[("0", None)]);
+        let runs = hand.start_script("-n 2", "exec sleep 1000");
+        hand.wait_for("running", 1);
+        let app = app_folder(&hand);
+        let groups = std::fs::read_to_string(app.path.join("groups")).unwrap_or_default();
+        // What is on record of this one is on the disk, and of the first too.
+        let waits = hand.start_script("-q -n 2", "echo on");
+        hand.wait_for("posted", 1);
+        hand.kill_apinit(0);
+        if psched_too {
+            hand.kill_psched();
+        }
+        kill(app.shepherd().expect("it runs"), 9);
+        std::fs::remove_dir_all(hand.path().join("apps-0")).expect("gone");
+        std::fs::write(&boot, boot_id(2 + i32::from(psched_too))).expect("written");
+        if psched_too {
+            hand.start_psched();
+            // Nothing is taken from silence.
+            assert_eq!(hand.wait_for("running", 1), [app.key.apid.0]);
+        }
+        hand.start_apinit("0", None);
+        let run = runs.wait(BOUND).expect(125);
+        let words = "the node lost the application: its host was restarted";
+        assert!(run.stderr.contains("[NID 00000]") && run.stderr.contains(words), "{run:?}");
+        assert_eq!(waits.wait(BOUND).expect(0).out(), "on\non\n");
+        remove_groups(&groups);
+        hand.end();
+    }
+}
+
+/// Its place was taken back while its node was away, and it runs in another; then the node finds again
+/// what it had.
+#[test]
+fn of_an_older_incarnation_nothing_stays() {
+    let config = format!("{ONE}variables: {{ ticket_time: 1s }}\n");
+    let mut hand = Hand::start(&config, &[("0", None)]);
+    let folder = tempfile::tempdir().expect("made");
+    let [first_go, go] = ["first", "go"].map(|name| folder.path().join(name));
+    let until = |go: &Path| format!("while ! [ -e {} ]; do sleep 0.02; done", go.display());
+    let first = hand.start_script("-q -n 2", &until(&first_go));
+    hand.wait_for("running", 1);
+    let second = hand.start_script("-n 2", &format!("{}; echo second; exit 4", until(&go)));
+    hand.wait_for("posted", 1);
+    // Silent: it does not see that it is placed.
+    second.signal(19);
+    std::fs::write(&first_go, "").expect("written");
+    first.wait(BOUND).expect(0);
+    let old = app_folder(&hand);
+    assert_eq!(old.key.incarnation.0, 1);
+    eventually(BOUND, "all of it is made", || old.has("place"));
+    hand.kill_apinit(0);
+    let shepherd = old.shepherd().expect("it waits for a launch");
+    let aside = hand.path().join("aside");
+    std::fs::rename(&old.path, &aside).expect("moved");
+    hand.wait_for("taking-back", 1);
+    hand.start_apinit("0", None);
+    hand.wait_for("lapsed", 1);
+    second.signal(18);
+    hand.wait_for("running", 1);
+    hand.kill_apinit(0);
+    std::fs::rename(&aside, &old.path).expect("moved");
+    assert_eq!(old.shepherd(), Some(shepherd));
+    hand.start_apinit("0", None);
+    eventually(BOUND, "the old one has gone", || !old.path.exists() && old.shepherd().is_none());
+    assert!(hand.said().contains(&format!("application {}", old.key)), "it is logged");
+    std::fs::write(&go, "").expect("written");
+    assert_eq!(second.wait(BOUND).expect(4).out(), "second\nsecond\n");
     hand.end();
 }
 
