@@ -1,7 +1,7 @@
 //! psched and apinit stopped with SIGSTOP and continued: they are slow, not dead. Applications run
 //! on, nothing is freed, and what was asked meanwhile is answered later.
 
-use crate::support::machine::{Daemon, Machine, Way};
+use crate::support::machine::{AppFolder, Daemon, Machine, Way};
 use crate::support::phases::{CODE, Flow, Kind, Phase};
 use crate::support::*;
 use std::time::Duration;
@@ -75,6 +75,26 @@ fn apinit_under_start() {
 #[test]
 fn apinit_by_hand() {
     stopped_for_seconds(Way::ByHand, Daemon::Apinit(1));
+}
+
+/// What is said to it meanwhile waits, however many words it is: lines that are typed, one by one.
+#[test]
+fn an_apshepherd_that_is_stopped_loses_nothing() {
+    let machine = Machine::start(Way::ByHand);
+    let mut flow = Flow::start(&machine, ON_BOTH);
+    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let shepherds: Vec<i32> =
+        flow.app_folders(&machine).iter().filter_map(AppFolder::shepherd).collect();
+    assert_eq!(shepherds.len(), 2);
+    let stopped: Vec<Stopped> = shepherds.into_iter().map(Stopped::stop).collect();
+    // More messages than a queue of them should have room for.
+    eventually(BOUND, "it has been fed", || flow.fed() > 12_000);
+    drop(stopped);
+    flow.let_go();
+    let ended = flow.wait(&machine);
+    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+    ended.expect_every_byte();
+    machine.end();
 }
 
 #[test]

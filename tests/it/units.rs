@@ -67,6 +67,8 @@ fn hear(socket: &UnixDatagram, within: Duration) -> Option<String> {
     match socket.recv(&mut message) {
         Ok(length) => Some(String::from_utf8_lossy(&message[..length]).into_owned()),
         Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        // A child has ended.
+        Err(error) if error.kind() == ErrorKind::Interrupted => hear(socket, within),
         Err(error) => panic!("{error}"),
     }
 }

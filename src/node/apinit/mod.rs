@@ -29,6 +29,7 @@
 mod attach;
 mod host;
 mod link;
+mod mouth;
 mod peers;
 mod runtime;
 mod shell;

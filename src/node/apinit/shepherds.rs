@@ -1,12 +1,13 @@
 //! Shepherds: making one, finding one again, talking with one.
 
 use super::attach::wait_for_end;
+use super::mouth::{Mouth, Wire};
 use super::runtime::{AppDirectory, Process};
 use super::shell::{Event, Events};
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd, misfit};
-use crate::node::frames::{Joiner, PACKET_MAX, pieces};
+use crate::node::frames::{Joiner, PACKET_MAX};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
 use crate::os::space::Space;
@@ -17,25 +18,20 @@ use anyhow::Context;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen, recv,
-    sendmsg, setsockopt, socket, sockopt,
+    setsockopt, socket, sockopt,
 };
 use prost::Message;
 use std::ffi::CString;
-use std::io::{self, IoSlice, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
 
 /// The program.
 const PROGRAM: &str = "apshepherd";
-/// Messages that may wait for a shepherd. One that does not take them is lost.
-const QUEUE: usize = 8192;
 /// Asked of the kernel for each socket.
 const SEND_BUFFER: usize = 1024 * 1024;
 /// How long a found one may take for its hello.
@@ -80,7 +76,7 @@ pub(super) struct Shepherd {
 }
 
 impl Shepherd {
-    /// Tells it; false: it does not take what is sent.
+    /// Tells it; false: too much waits for it already.
     pub fn send(&self, message: ToShepherd) -> bool {
         self.mouth.as_ref().is_none_or(|mouth| mouth.send(message))
     }
@@ -211,61 +207,11 @@ fn dial(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A connection in tokio's event loop.
-type Wire = AsyncFd<Arc<OwnedFd>>;
-
 fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
-/// The side that sends. Usually the socket takes a message at once, and no other task has to be
-/// woken; what it does not take waits in a queue.
-#[derive(Debug)]
-struct Mouth {
-    wire: Arc<Wire>,
-    queue: mpsc::Sender<ToShepherd>,
-    /// Messages in the queue or on their way out of it.
-    waiting: Arc<AtomicUsize>,
-}
-
-impl Mouth {
-    /// Opens it with a hello.
-    fn open(key: Key, wire: &Arc<Wire>) -> Mouth {
-        let (queue, receiver) = mpsc::channel(QUEUE);
-        let waiting = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(say(Arc::clone(wire), receiver, Arc::clone(&waiting)));
-        let mouth = Mouth { wire: Arc::clone(wire), queue, waiting };
-        mouth.send(ToShepherd::Hello(Hello { key, ..Hello::default() }));
-        mouth
-    }
-
-    /// False: the queue is full.
-    fn send(&self, message: ToShepherd) -> bool {
-        // Only this side adds to the queue, so that nothing can get in front of what is sent here.
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            let bytes = pb::ToShepherd::from(message.clone()).encode_to_vec();
-            let mut packets = pieces(&bytes);
-            if let (Some(only), None) = (packets.next(), packets.next())
-                && send_packet(self.wire.as_raw_fd(), only).is_ok()
-            {
-                return true;
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        !matches!(self.queue.try_send(message), Err(mpsc::error::TrySendError::Full(_)))
-    }
-}
-
-fn send_packet(fd: RawFd, (header, payload): (u8, &[u8])) -> io::Result<()> {
-    let header = [header];
-    let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-    sendmsg::<()>(fd, &parts, &[], flags, None)?;
-    Ok(())
-}
-
-/// Connects to the shepherd of a former life and hears its hello. If it is of a release that is not
-/// understood, nothing more is said, and nothing that it says is heard.
+/// Connects to the shepherd of a former life and hears its hello.
 pub(super) async fn find(
     key: Key,
     directory: &AppDirectory,
@@ -295,21 +241,6 @@ pub(super) async fn find(
         });
     }
     Some((Shepherd { process, pidfd, mouth, failure: None }, hello))
-}
-
-/// Sends what waits, until nothing more can come.
-async fn say(wire: Arc<Wire>, mut queue: mpsc::Receiver<ToShepherd>, waiting: Arc<AtomicUsize>) {
-    while let Some(message) = queue.recv().await {
-        let bytes = pb::ToShepherd::from(message).encode_to_vec();
-        for packet in pieces(&bytes) {
-            let send = |fd: &Arc<OwnedFd>| send_packet(fd.as_raw_fd(), packet);
-            if wire.async_io(Interest::WRITABLE, send).await.is_err() {
-                // The side that hears notices it too.
-                return;
-            }
-        }
-        waiting.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// The side that hears.

@@ -36,12 +36,51 @@ pub struct Pe {
     pub ended: bool,
     /// Signals that came before execve.
     pub early_signals: Vec<i32>,
-    /// Reading ends of stdout and stderr.
-    pub output: [Option<OwnedFd>; 2],
+    /// stdout and stderr.
+    pub output: [OutputPipe; 2],
     /// Our end of its PMI connection.
     pub pmi: Option<OwnedFd>,
     /// Answers that it has not taken yet. Nothing more is read of it meanwhile.
     pub answers: VecDeque<u8>,
+}
+
+/// The reading end of a PE's stdout or stderr.
+///
+/// A line that a PE has written at once is passed on whole: where a read ends within a line because
+/// the buffer is full, what has begun is kept for the next read, which has the rest.
+#[derive(Debug)]
+pub struct OutputPipe {
+    /// `None`: at its end.
+    pub fd: Option<OwnedFd>,
+    /// A line that has begun, and of which more is in the pipe.
+    begun: Vec<u8>,
+}
+
+impl OutputPipe {
+    fn new(fd: OwnedFd) -> OutputPipe {
+        OutputPipe { fd: Some(fd), begun: Vec::new() }
+    }
+
+    /// Reads without waiting.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Got {
+        let Some(fd) = &self.fd else { return Got::End };
+        let begun = self.begun.len();
+        buffer[..begun].copy_from_slice(&self.begun);
+        self.begun.clear();
+        match read_some(fd.as_fd(), &mut buffer[begun..]) {
+            Got::Some(count) => {
+                let count = begun + count;
+                let more = count == buffer.len()
+                    && rustix::io::ioctl_fionread(fd).is_ok_and(|waiting| waiting > 0);
+                let lines = buffer[..count].iter().rposition(|b| *b == b'\n').map(|last| last + 1);
+                let Some(lines) = lines.filter(|_| more) else { return Got::Some(count) };
+                self.begun.extend_from_slice(&buffer[lines..count]);
+                Got::Some(lines)
+            }
+            Got::Nothing | Got::End if begun > 0 => Got::Some(begun),
+            nothing => nothing,
+        }
+    }
 }
 
 /// All of them.
@@ -110,7 +149,7 @@ pub fn fork_all(launch: &HostLaunch, program: &Program, groups: &[(Nid, OwnedFd)
                 executed: false,
                 ended: false,
                 early_signals: Vec::new(),
-                output: [Some(from_stdout), Some(from_stderr)],
+                output: [OutputPipe::new(from_stdout), OutputPipe::new(from_stderr)],
                 pmi: pmi.map(|(ours, _)| ours),
                 answers: VecDeque::new(),
             };
@@ -221,5 +260,38 @@ pub fn write_some(fd: BorrowedFd<'_>, data: &[u8]) -> Result<usize, Errno> {
         Ok(count) => Ok(count),
         Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read, read by read, of a pipe with this in it that is closed.
+    fn reads(written: &str) -> Vec<String> {
+        let (reading, writing) = output_pipe(PIPE_MAX).expect("a pipe");
+        assert_eq!(write(&writing, written.as_bytes()), Ok(written.len()), "it has room");
+        drop(writing);
+        let mut pipe = OutputPipe::new(reading);
+        let mut buffer = [0; 16];
+        let next = || match pipe.read(&mut buffer) {
+            Got::Some(count) => Some(String::from_utf8_lossy(&buffer[..count]).into_owned()),
+            Got::Nothing | Got::End => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_read_ends_with_a_line_where_more_is_there() {
+        assert_eq!(reads("one line\nand one more"), ["one line\n", "and one more"]);
+        assert_eq!(reads("just 16 bytes,\nx"), ["just 16 bytes,\n", "x"]);
+        // Nothing is there that could be waited for.
+        assert_eq!(reads("prompt\nand more> "), ["prompt\nand more>", " "]);
+        assert_eq!(reads("prompt\nand more>"), ["prompt\nand more>"]);
+        assert_eq!(reads("0123456789abcdefghij"), ["0123456789abcdef", "ghij"]);
+        let long: String = (0..200).map(|n| format!("{n}\n")).collect();
+        let read = reads(&long);
+        assert!(read.iter().all(|piece| piece.ends_with('\n')), "{read:?}");
+        assert_eq!(read.concat(), long);
     }
 }

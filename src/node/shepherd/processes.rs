@@ -25,7 +25,8 @@ impl Shell {
             let [stdout, stderr] = &pe.output;
             let streams =
                 [(stdout, Token::Stdout(index)), (stderr, Token::Stderr(index))].into_iter();
-            for (fd, token) in streams.filter_map(|(fd, token)| fd.as_ref().map(|fd| (fd, token))) {
+            for (fd, token) in streams.filter_map(|(pipe, token)| Some((pipe.fd.as_ref()?, token)))
+            {
                 watched = watched.and(watch(&self.outputs, fd.as_fd(), token, EpollFlags::EPOLLIN));
             }
             if let Some(pmi) = &pe.pmi {

@@ -37,10 +37,13 @@ impl Shell {
 
     /// Reads one piece, so that each PE has its turn.
     pub(super) fn read_output(&mut self, index: usize, stderr: bool) {
-        let Some(pe) = self.pes.all.get(index) else { return };
+        let Some(pe) = self.pes.all.get_mut(index) else { return };
         let rank = pe.rank;
-        let Some(fd) = &pe.output[usize::from(stderr)] else { return };
-        match read_some(fd.as_fd(), &mut self.buffer[..READ]) {
+        let pipe = &mut pe.output[usize::from(stderr)];
+        if pipe.fd.is_none() {
+            return;
+        }
+        match pipe.read(&mut self.buffer[..READ]) {
             Got::Some(count) => {
                 let data = Bytes::copy_from_slice(&self.buffer[..count]);
                 self.happens(Happening::Output { rank, stderr, data });
@@ -49,7 +52,7 @@ impl Shell {
             // Without children what is left of writers is none of the application's: somebody whom
             // a PE has handed its stdout. He is not waited for.
             Got::Nothing | Got::End => {
-                if let Some(fd) = self.pes.all[index].output[usize::from(stderr)].take() {
+                if let Some(fd) = pipe.fd.take() {
                     let _ = self.outputs.delete(fd);
                 }
                 self.happens(Happening::OutputEof { rank, stderr });
@@ -61,7 +64,7 @@ impl Shell {
     pub(super) fn sweep_outputs(&mut self) {
         for index in 0..self.pes.all.len() {
             for stderr in [false, true] {
-                while self.reading && self.pes.all[index].output[usize::from(stderr)].is_some() {
+                while self.reading && self.pes.all[index].output[usize::from(stderr)].fd.is_some() {
                     self.read_output(index, stderr);
                 }
             }

@@ -12,7 +12,7 @@ use super::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The exit code of its PEs: no other has it.
 pub const CODE: i32 = 7;
@@ -20,6 +20,8 @@ pub const CODE: i32 = 7;
 pub const WIDTH: u32 = 2;
 /// Barriers of its wire-up.
 const LAPS: &str = "25";
+/// Lines of stdout that are shown where something is missing.
+const SHOWN: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -58,8 +60,10 @@ pub struct Flow {
     folder: tempfile::TempDir,
     aprun: Running,
     began: Instant,
-    feeder: JoinHandle<u64>,
+    feeder: JoinHandle<()>,
     enough: Arc<AtomicBool>,
+    /// Lines that its stdin has been given.
+    fed: Arc<AtomicU64>,
     /// Applications that were there before it.
     before: Vec<psched::apteam::Key>,
     /// Control groups that were seen of it.
@@ -78,17 +82,22 @@ impl Flow {
         let mut aprun = Running::start(&mut command);
         let mut stdin = aprun.child.stdin.take().expect("piped");
         let enough = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&enough);
+        let fed = Arc::new(AtomicU64::new(0));
+        let (stop, lines) = (Arc::clone(&enough), Arc::clone(&fed));
         let feeder = std::thread::spawn(move || {
-            let mut lines = 0;
+            let mut line = 0;
             // aprun may end without having read all.
-            while !stop.load(Ordering::Relaxed) && writeln!(stdin, "line {lines}").is_ok() {
-                lines += 1;
+            while !stop.load(Ordering::Relaxed) && writeln!(stdin, "line {line}").is_ok() {
+                line = lines.fetch_add(1, Ordering::Relaxed) + 1;
                 std::thread::sleep(Duration::from_micros(500));
             }
-            lines
         });
-        Flow { folder, aprun, began, feeder, enough, before, groups: Vec::new() }
+        Flow { folder, aprun, began, feeder, enough, fed, before, groups: Vec::new() }
+    }
+
+    /// Lines that its stdin has been given so far.
+    pub fn fed(&self) -> u64 {
+        self.fed.load(Ordering::Relaxed)
     }
 
     fn marks(&self, name: &str) -> bool {
@@ -169,9 +178,10 @@ impl Flow {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let Flow { folder, aprun, began, feeder, groups, .. } = self;
+        let Flow { folder, aprun, began, feeder, fed, groups, .. } = self;
         let run = aprun.wait(Duration::from_secs(1));
-        let fed = feeder.join().expect("it does not fail");
+        feeder.join().expect("it does not fail");
+        let fed = fed.load(Ordering::Relaxed);
         Ended { run, fed, took: began.elapsed(), groups, _folder: folder }
     }
 }
@@ -191,6 +201,10 @@ impl Ended {
     #[track_caller]
     pub fn expect_every_byte(&self) {
         let out = self.run.out();
+        // What is missing or doubled is seen best in what came, and aprun may have said something.
+        let shown: Vec<&str> = out.lines().take(SHOWN).collect();
+        let said: Vec<&str> = self.run.stderr.lines().filter(|line| !own(line)).collect();
+        eprintln!("{}\n...\n{}", shown.join("\n"), said.join("\n"));
         let mut counts = BTreeMap::new();
         let mut read = 0;
         for line in out.lines() {
@@ -202,7 +216,6 @@ impl Ended {
             }
         }
         assert_eq!(read, self.fed, "lines of stdin that came back");
-        let own = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit());
         self.run.stderr.lines().filter(own).for_each(|line| count(&mut counts, "E", line));
         for rank in 0..WIDTH {
             for stream in ["O", "E"] {
@@ -211,6 +224,11 @@ impl Ended {
             }
         }
     }
+}
+
+/// Whether a line of stderr is a PE's.
+fn own(line: &&str) -> bool {
+    line.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Takes a line `RANK STREAM NUMBER` or `RANK STREAM end COUNT` into account.
