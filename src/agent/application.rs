@@ -178,6 +178,12 @@ impl App {
         self.nids.first().copied().unwrap_or_default()
     }
 
+    /// The node by which another host of it is named.
+    pub fn nid_of(&self, index: u32) -> Nid {
+        let part = self.place.hosts.get(index as usize);
+        part.and_then(|h| h.nids.first()).copied().unwrap_or_default()
+    }
+
     /// (Head.) A former life of this apinit had the launch and may not have passed it on to every
     /// host: the front end, which has it, is to say it again.
     pub fn needs_launch(&self) -> bool {
@@ -231,11 +237,15 @@ impl App {
         }
     }
 
-    /// When its end is to be reported again.
+    /// When its end is to be reported again: until psched has it on record; and where other hosts
+    /// can't be reached, until psched says that the whole application has ended. (Their PEs may run
+    /// on, and wait for this head in a barrier.)
     pub fn report_due_ns(&self) -> Option<u64> {
         match self.end {
-            End::Empty { reported_ns, acknowledged: false, .. } if !self.discarded => {
-                Some(reported_ns.saturating_add(ns(REPORT_AGAIN)))
+            End::Empty { reported_ns, acknowledged, .. } if !self.discarded => {
+                let away = || self.peers.iter().filter_map(Peer::away_ns).min();
+                let since = if acknowledged { away()? } else { 0 };
+                Some(reported_ns.saturating_add(ns(REPORT_AGAIN)).max(since))
             }
             _ => None,
         }

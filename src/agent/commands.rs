@@ -128,8 +128,6 @@ impl Agent {
                 out.push(Action::SendFront(conn, FromApinit::Notice(text)));
             }
             self.end_all(now, key, Cause::NoRecord, grace, None, out);
-        } else if app.empty() {
-            self.release(key, out);
         }
         self.settle(now, key, out);
     }

@@ -136,12 +136,18 @@ impl Agent {
         self.report(Report::Stuck { key, nid: app.nid(), processes }, out);
     }
 
-    /// Tells psched, if it can hear, how it ended; again and again until it says that it knows.
+    /// Tells psched, if it can hear, how it ended; again and again until it says what it knows.
     pub(super) fn report_end(&mut self, now: u64, key: Key, out: &mut Out) {
-        let heard = self.reports_ends();
+        let (linked, heard) = (self.linked, self.reports_ends());
         let Some(app) = self.apps.get_mut(&key).filter(|app| !app.discarded) else { return };
-        let End::Empty { end, reported_ns, acknowledged: false } = &mut app.end else { return };
+        let due = app.report_due_ns().is_some_and(|at| at <= now);
+        let End::Empty { end, reported_ns, acknowledged } = &mut app.end else { return };
+        if *acknowledged && !due {
+            return;
+        }
         *reported_ns = now;
+        // Who has a node purged wants no end that is on record elsewhere.
+        let heard = if *acknowledged { linked } else { heard };
         if heard {
             let mut end = Box::new(end.clone());
             if let Some(first) = &mut end.first {
@@ -157,8 +163,22 @@ impl Agent {
     pub(super) fn settle(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.empty()) else { return };
         let over = app.over_with_psched();
-        if !app.peers.iter().all(|p| p.over(now, over)) {
+        if !app.peers.iter().all(|p| p.over(now, app.discarded)) {
             return;
+        }
+        if let Some(peer) = app.peers.iter().find(|p| !p.done && p.ready) {
+            let (nid, apid) = (app.nid_of(peer.index), key.apid);
+            app.lost = Some(format!(
+                "application {apid}: the apinit of NID {nid} can't be reached; its output may not \
+                 be complete"
+            ));
+            if let (Front::Open(conn), Some(text)) = (app.front, &app.lost) {
+                out.push(Action::SendFront(conn, FromApinit::Notice(text.clone())));
+            }
+        }
+        for peer in &mut app.peers {
+            // Given up: it is not tried again, and nothing of it is due.
+            (peer.done, peer.again_ns) = (true, None);
         }
         if let Front::Open(conn) = app.front
             && !app.done_said

@@ -277,7 +277,14 @@ impl Agent {
         }
         if app.launched_ns.is_none() {
             let text = format!("application {key} has not been launched here");
-            let cause = app.known_cause();
+            let nid = app.nid();
+            if !app.head() && app.running() {
+                // Its head knows that PEs stood ready here: this host has lost them, and was given
+                // its part once more.
+                let cause = Cause::NodeLost { nid, text: "its host was restarted".into() };
+                self.end_all(now, key, cause, std::time::Duration::ZERO, None, out);
+            }
+            let cause = self.apps.get(&key).and_then(App::known_cause);
             return self.refuse(conn, text, cause, out);
         }
         if app.needs_launch() {

@@ -6,7 +6,6 @@ use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
-use crate::machine::Nid;
 use std::time::Duration;
 
 /// Another host of an application, as its head sees it.
@@ -53,29 +52,29 @@ impl Peer {
         }
     }
 
-    /// Nothing is to be waited for from it: it is done; or psched has the end on record and the
-    /// host stays unreachable, or was never reached and is not tried.
-    pub fn over(&self, now: u64, acknowledged: bool) -> bool {
-        let away = |since: u64| now >= since.saturating_add(ns(AWAY_MAX));
-        let untried = !self.open && self.again_ns.is_none();
-        self.done || (acknowledged && self.lost_since_ns.map_or(untried, away))
+    /// Nothing is to be waited for from it: it is done; or the whole application has ended by
+    /// psched's word, and nobody knows when the host can be reached.
+    pub fn over(&self, now: u64, all_ended: bool) -> bool {
+        self.done || all_ended && self.away_ns().is_some_and(|at| now >= at)
+    }
+
+    /// From when on it counts as one that can't be reached: it has been away for long, or is not
+    /// tried.
+    pub fn away_ns(&self) -> Option<u64> {
+        match self.lost_since_ns {
+            _ if self.done => None,
+            Some(since) => Some(since.saturating_add(ns(AWAY_MAX))),
+            None => (!self.open && self.again_ns.is_none()).then_some(0),
+        }
     }
 
     pub fn deadline(&self, app: &App) -> Option<u64> {
         if self.done {
             return None;
         }
-        let give_up = self.lost_since_ns.filter(|_| app.over_with_psched() && app.empty());
-        [self.again_ns, give_up.map(|since| since.saturating_add(ns(AWAY_MAX)))]
-            .into_iter()
-            .flatten()
-            .min()
+        let give_up = self.away_ns().filter(|_| app.discarded && app.empty());
+        [self.again_ns, give_up].into_iter().flatten().min()
     }
-}
-
-fn peer_nid(app: &App, index: u32) -> Nid {
-    let part = app.place.hosts.get(index as usize);
-    part.and_then(|h| h.nids.first()).copied().unwrap_or_default()
 }
 
 impl Agent {
@@ -134,7 +133,7 @@ impl Agent {
                 (peer.open, peer.done, peer.ready) = (false, true, false);
                 let app = self.apps.get(&key);
                 if let Some(app) = app.filter(|app| !was_ready && app.going_ns.is_none()) {
-                    let nid = peer_nid(app, index);
+                    let nid = app.nid_of(index);
                     let grace = app.place.kill_grace;
                     let cause = cause.unwrap_or(Cause::NodeLost { nid, text });
                     self.end_all(now, key, cause, grace, None, out);
@@ -202,7 +201,7 @@ impl Agent {
             peer.done = true;
             peer.again_ns = None;
             if let Some(app) = self.apps.get(&key) {
-                let nid = peer_nid(app, index);
+                let nid = app.nid_of(index);
                 let grace = app.place.kill_grace;
                 let text = format!("its apinit can't be reached: {text}");
                 self.end_all(now, key, Cause::NodeLost { nid, text }, grace, None, out);
@@ -212,12 +211,7 @@ impl Agent {
     }
 
     pub(super) fn peers_tick(&mut self, now: u64, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        let acknowledged = app.over_with_psched() && app.empty();
-        for peer in app.peers.iter_mut().filter(|p| p.over(now, acknowledged)) {
-            // Given up: it is not tried again, and nothing of it is due.
-            (peer.done, peer.again_ns) = (true, None);
-        }
+        let Some(app) = self.apps.get(&key) else { return };
         let due = |p: &&Peer| !p.done && p.again_ns.is_some_and(|at| at <= now);
         let due: Vec<u32> = app.peers.iter().filter(due).map(|p| p.index).collect();
         for index in due {

@@ -11,10 +11,11 @@
 //! | node has an older incarnation of X | `Discard` that one |
 //! | records have X running, the node (same boot) lacks it | X lost: ends with 125, the NID named |
 //! | the same, other boot | X died with the host |
+//! | the host of PE 0, whose part has ended, has another boot | the rest of X is ended |
 //! | placed, and the node lacks it | the placement is sent again, its ticket's rest with it |
 //! | launching, and a node that is not the head's lacks it | the placement is sent again |
 //! | taken back | asked again |
-//! | exit report for an X that has ended | acknowledged |
+//! | exit report for an X that has ended | `Discard`: nothing of it is waited for |
 //!
 //! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
 
@@ -178,13 +179,18 @@ impl Scheduler {
                     let own = team.places.nids().filter(|n| nids.contains(n)).collect();
                     let end = HostEnd { key, nids: own, ..HostEnd::default() };
                     self.part_ended(now, end, Said::ByPsched, out);
-                } else if !ended {
+                } else if !ended || head && rebooted {
                     let why = if rebooted {
                         "its host was restarted"
                     } else {
                         "its apinit does not know it any more"
                     };
                     self.lose_nodes(now, apid, Some(nids), why, out);
+                    if ended {
+                        // What is left can't go on: nobody lets it out of its barriers or takes its
+                        // output any more.
+                        self.save(apid, false, out);
+                    }
                 }
             }
             _ => {}
@@ -256,10 +262,13 @@ impl Scheduler {
                         stuck.retain(|nid, _| !end.nids.contains(nid));
                     }
                     self.part_ended(now, *end, Said::ByItsNodes, out);
+                    // This leaves psched after the record is durable, like every effect.
+                    out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
+                } else {
+                    // All of it has ended, or it is an older incarnation: the node need not wait
+                    // for what other hosts have of it.
+                    out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
-                // Also for one that has long ended, or for an older incarnation: the node may
-                // forget it. This leaves psched after the record is durable, like every effect.
-                out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
             }
             // Of an older incarnation: no effect.
             Report::Launched(_)
@@ -302,6 +311,12 @@ impl Scheduler {
         out.push(Effect::Log { apid, name: "running", detail: String::new() });
         out.push(Effect::Tell { apid, news: News::Running });
         self.repeat_doom(apid, out);
+        // All went: a host that has said meanwhile that it has nothing of it has lost it.
+        let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
+        let back: Vec<Nid> = self.taken_back.remove(&key).into_iter().flatten().collect();
+        if !back.is_empty() {
+            self.lose_nodes(now, apid, Some(&back), "its apinit does not know it any more", out);
+        }
     }
 
     /// Tells the nodes that still have it of an application that is to end.
@@ -333,8 +348,9 @@ impl Scheduler {
                 self.part_gone(now, key.apid, out);
             }
             // Its head was launched in the same moment, and is about to bring the launch. None goes
-            // before all are there, so that nothing has run.
-            State::Launching if !head && team.doomed.is_none() => {
+            // before all are there, so that nothing has run. If all have gone this host has lost it:
+            // then its head brings no launch, and it ends there.
+            State::Launching | State::Running if !head && team.doomed.is_none() => {
                 self.send_place(now, key.apid, Some(link), out);
             }
             // This host's part is over before it began.
@@ -362,6 +378,7 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let told =
             team.end.take().unwrap_or_else(|| HostEnd { key: end.key, ..HostEnd::default() });
+        let went = end.launched;
         let fresh = end.nids.iter().any(|n| !told.nids.contains(n));
         let merged = if fresh { told.and(end) } else { told };
         let whole = super::postings::covered(team, &merged);
@@ -375,6 +392,12 @@ impl Scheduler {
         if !fresh {
             return;
         }
+        if went {
+            // All went together, whether psched has heard of it or not: what is on the other hosts
+            // is not to be taken back any more.
+            self.running(now, apid, out);
+        }
+        let Some(team) = self.teams.get_mut(&apid) else { return };
         let goes = matches!(team.state, State::Placed | State::Launching | State::Running);
         if let Some(first) = first.filter(|_| goes) {
             // The other hosts hear it from the head; unless that has died, and what it had of the

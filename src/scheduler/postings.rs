@@ -438,7 +438,12 @@ impl Scheduler {
         self.occupancy.release(apid);
         let mut end = team.end.take().unwrap_or_default();
         end.key = team.key();
-        end.first = Decisive::earlier(end.first, team.doomed.clone());
+        // A decision that came to its nodes when every PE had ended has not made it end.
+        let by_themselves =
+            end.ends.iter().filter(|e| !e.consequence).map(|e| e.count).sum::<u32>();
+        if by_themselves < team.posting.shape.width {
+            end.first = Decisive::earlier(end.first, team.doomed.clone());
+        }
         let status = end.status();
         let detail = match &end.first {
             Some(decisive) => format!("status {status}: {}", decisive.cause),

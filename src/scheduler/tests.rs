@@ -4,7 +4,7 @@ mod foreign;
 mod machines;
 
 use super::*;
-use crate::apteam::ending::{Cause, Decisive, PeEnd};
+use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};
 use crate::apteam::posting::Shape;
 use crate::machine::{Flavors, Node};
 
@@ -151,6 +151,13 @@ fn ended(k: Key, nids: &[u32], first: Option<Decisive>) -> Report {
     }))
 }
 
+fn not_launched(k: Key, nids: &[u32], first: Option<Decisive>) -> Report {
+    match ended(k, nids, first) {
+        Report::Ended(end) => Report::Ended(Box::new(HostEnd { launched: false, ..*end })),
+        other => other,
+    }
+}
+
 #[test]
 fn a_posting_on_an_idle_machine_lives_and_ends() {
     let mut s = ready(2, 2);
@@ -184,8 +191,8 @@ fn a_posting_on_an_idle_machine_lives_and_ends() {
         report(&mut s, 1, end.clone()),
         ["save 1.1 ended", "log 1 ended", "now: tell 1 ended 3", "-> 1 acknowledge 1.1"]
     );
-    // Repeated because the acknowledgement was lost: acknowledged again, nothing else.
-    assert_eq!(report(&mut s, 1, end), ["-> 1 acknowledge 1.1"]);
+    // Repeated because the acknowledgement was lost: the node need wait for nothing of it.
+    assert_eq!(report(&mut s, 1, end), ["-> 1 discard 1.1"]);
     assert_eq!(s.teams().count(), 0);
 }
 
@@ -287,9 +294,90 @@ fn a_report_of_an_older_incarnation_has_no_effect() {
     {
         assert_eq!(report(&mut s, 1, stale), Vec::<String>::new());
     }
-    // An old end is acknowledged, so that the node forgets it; the present one is not ended by it.
-    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["-> 1 acknowledge 1.1"]);
+    // An old end is not wanted: the node forgets it. The present one is not ended by it.
+    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["-> 1 discard 1.1"]);
     assert_eq!(s.team(Apid(1)).map(|t| t.state), Some(State::TakingBack));
+}
+
+/// psched was dead while a posting was launched and went: the end of one host's part is the first
+/// that it hears. What is on the other hosts is not to be taken back any more.
+#[test]
+fn an_end_after_the_go_tells_that_all_went() {
+    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(1), posted(1, 4));
+    let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert!(told.contains(&"save 1.1 running lazy".into()), "{told:?}");
+    assert_eq!(brief(&s.apply(at(99), Event::Tick)), Vec::<String>::new(), "no ticket lapses");
+    // The other host was switched off meanwhile.
+    s.apply(at(99), Event::LinkClosed { link: LinkId(2) });
+    let hello = Box::new(Hello { boot_id: "boot-2".into(), ..*hello(&[1]) });
+    s.apply(at(99), Event::LinkOpened { link: LinkId(3), hello });
+    let told = s.apply(at(99), Event::Inventory { link: LinkId(3), items: vec![] });
+    assert!(brief(&told).contains(&"tell 1 ended 125".into()), "{told:?}");
+}
+
+/// A host that was switched off while its place was asked back has said that it has nothing of it;
+/// then the head, which could not be heard, tells that all went.
+#[test]
+fn what_was_given_back_and_had_gone_is_lost() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    let told = report(&mut s, 1, Report::Running(key(1, 1)));
+    assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
+    let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
+    // The other way round it is given its part again, and says to its head what has come of it.
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), ["-> 2 place 1.1"]);
+}
+
+/// The host of PE 0 was switched off when its own part had ended: the others would wait for it for
+/// ever, in a barrier or with their output.
+#[test]
+fn a_head_that_is_gone_ends_the_rest() {
+    let mut s = spread();
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    report(&mut s, 1, ended(key(1, 1), &[0], None));
+    let back = |s: &mut Scheduler, link, boot: &str| {
+        let link = LinkId(link);
+        let hello = Box::new(Hello { boot_id: boot.into(), ..*hello(&[0]) });
+        s.apply(at(9), Event::LinkOpened { link, hello });
+        brief(&s.apply(at(9), Event::Inventory { link, items: vec![] }))
+    };
+    assert_eq!(back(&mut s, 3, "boot-1"), Vec::<String>::new());
+    let told = back(&mut s, 4, "boot-2");
+    assert_eq!(told[1..3], ["-> 2 terminate 1.1 5", "save 1.1 running"]);
+    let told = report(&mut s, 2, ended(key(1, 1), &[1], None));
+    assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
+}
+
+/// A front end that has heard of the end goes before psched has it on record, and psched dies: what
+/// it decides then, of all PEs that have ended by themselves, changes nothing.
+#[test]
+fn a_decision_that_comes_after_the_end_is_not_its_cause() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    s.apply(at(2), Event::FrontGone { apid: Apid(1) });
+    let all = EndCount { end: PeEnd::Exit(0), count: 2, consequence: false };
+    let end = |count| HostEnd {
+        key: key(1, 1),
+        nids: vec![Nid(0)],
+        launched: true,
+        ends: vec![EndCount { count, ..all }],
+        ..HostEnd::default()
+    };
+    let status = |s: &Scheduler, count| {
+        let told = report(&mut s.clone(), 1, Report::Ended(Box::new(end(count))));
+        told.into_iter().find(|effect| effect.contains("tell 1 ended")).unwrap_or_default()
+    };
+    assert_eq!(status(&s, 2), "now: tell 1 ended 0");
+    assert_eq!(status(&s, 1), "now: tell 1 ended 125");
 }
 
 #[test]
@@ -508,7 +596,7 @@ fn a_place_half_ended_and_half_taken_back_is_free() {
         link(&mut s, 1, &[0], &[]);
         link(&mut s, 2, &[1], &[]);
         s.apply(at(0), posted(1, 2));
-        let refused = ended(key(1, 1), &[0], None);
+        let refused = not_launched(key(1, 1), &[0], None);
         if !taken_back_first {
             report(&mut s, 1, refused.clone());
         }
@@ -572,7 +660,7 @@ fn bad(nid: u32) -> Decisive {
 fn a_part_that_can_not_be_made_ends_the_others_before_the_launch() {
     let mut s = spread();
     assert_eq!(
-        report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0)))),
+        report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0)))),
         ["-> 2 terminate 1.1 5", "save 1.1 placed", "-> 1 acknowledge 1.1"]
     );
     // The node that has forgotten it is not given it again when it calls; the other is told again.
@@ -588,7 +676,7 @@ fn a_place_is_back_when_its_nodes_have_given_it_back_or_nothing_of_it() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), Vec::<String>::new());
-    let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
+    let over = report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0))));
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
     assert!(over.contains(&"-> 1 acknowledge 1.1".to_owned()), "{over:?}");
 }

@@ -194,13 +194,13 @@ impl World {
         let host = self.slots[slot].host;
         let wire = self.plug(Who::ApinitShepherd(slot, key), Who::Shepherd(pid), host);
         self.shepherd_connected(pid, wire);
-        let hello = match self.wires.get_mut(&wire)?.to[0].pop_front() {
-            Some(Msg::FromShepherd(first)) => match *first {
-                FromShepherd::Hello(hello) => hello,
-                _ => return None,
-            },
-            _ => return None,
+        let first = self.wires.get_mut(&wire).and_then(|w| w.to[0].pop_front());
+        let Some(Msg::FromShepherd(first)) = first else {
+            // It has died in this moment.
+            self.hang_up(wire, 0);
+            return None;
         };
+        let FromShepherd::Hello(hello) = *first else { return None };
         self.greet(wire, key);
         Some(((pid, wire), hello))
     }

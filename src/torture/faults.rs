@@ -181,7 +181,8 @@ impl World {
         if self.ending {
             return;
         }
-        if !matches!(fault, Fault::Nap(Some(_))) {
+        // One that hits somebody of whom it was said is no link of its class's chain.
+        if !matches!(fault, Fault::Nap(Some(_)) | Fault::Apinit(Some(_))) {
             self.fault_again(fault.clone());
         }
         self.note(|| format!("FAULT {fault:?}"));
@@ -213,7 +214,7 @@ impl World {
                     }
                     if self.mix.storms {
                         let soon = self.faults.u64(10 * MS..2 * SECOND);
-                        if self.faults.bool() {
+                        if self.faults.u32(0..4) > 0 {
                             self.after(soon, Ev::Fault(Fault::Apinit(Some(slot))));
                         }
                     }

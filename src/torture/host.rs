@@ -186,6 +186,7 @@ impl World {
         }
         if host == 0 {
             self.psched_gone();
+            self.checks.login_went();
             let fronts: Vec<Pid> = self.fronts.keys().copied().collect();
             for pid in fronts {
                 self.front_gone(pid, None);

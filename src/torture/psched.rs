@@ -116,6 +116,7 @@ impl World {
     pub fn psched_gone(&mut self) {
         self.store_dies();
         let Some(psched) = self.psched.take() else { return };
+        self.checks.psched_died();
         self.note(|| format!("psched {} dies", psched.pid));
         let own = |who: Who| matches!(who, Who::PschedLink(_) | Who::PschedFront(_));
         self.close_ends(own);
@@ -168,11 +169,14 @@ impl World {
     fn psched_sets_timer(&mut self) {
         let number = self.number();
         let Some(psched) = &mut self.psched else { return };
-        let Some(at) = psched.scheduler.deadline() else { return };
+        let at = psched.scheduler.deadline().unwrap_or(0);
         if psched.timer.0 == at {
             return;
         }
         psched.timer = (at, number);
+        if at == 0 {
+            return;
+        }
         let pid = psched.pid;
         let at = self.hosts[0].true_time(self.now, at);
         self.at(at, Ev::PschedTimer(pid, number));
@@ -303,6 +307,7 @@ impl World {
             }
             Effect::Tell { apid, news } => self.psched_tells(apid, news),
             Effect::TellEnd { apid, end, status } => {
+                self.checks.told_before_its_record(apid);
                 self.psched_tells(apid, News::Ended { end, status });
             }
             Effect::Warn(text) => self.checks.warned(&text),

@@ -436,12 +436,65 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
     assert_eq!(agent.held(), (0, 0));
 }
 
+/// A host was switched off after the go, and psched, which did not know of the go, has given it its
+/// part again: there nothing is launched any more, and psched is told so.
+#[test]
+fn a_part_that_was_lost_is_not_waited_for() {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        S,
+        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(HEADS, 0)],
+    );
+    let actions = act(&mut agent, 2 * S, resume(HEADS, key, &[(1, 0)]));
+    let cause = Cause::NodeLost { nid: Nid(2), text: "its host was restarted".into() };
+    let first = Some(Decisive { at_ns: 2 * S, cause });
+    let end = HostEnd { key, nids: vec![], first, ..HostEnd::default() };
+    assert!(actions.contains(&reported(end, &[2])), "{actions:?}");
+}
+
+/// The head's own PEs have ended, and another host, whose PEs wait in a barrier, can't be reached for
+/// long. It is not given up, for nobody else could let them out: psched is asked whether it has the
+/// whole application's end on record.
+#[test]
+fn another_host_whose_pes_wait_is_not_given_up() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let asks = reported(end(key), &[0, 1]);
+    for n in 4..60 {
+        act(&mut agent, n * S, lost());
+        let actions = act(&mut agent, n * S + S / 2, Happening::Tick);
+        let is_open = |a: &Action| matches!(a, Action::OpenPeer { .. });
+        assert!(actions.iter().any(is_open), "at {n} s: {actions:?}");
+        assert_eq!(actions.contains(&asks), n >= 14, "at {n} s: {actions:?}");
+        act(&mut agent, n * S + S / 2, Happening::Command(n, Command::AcknowledgeEnd(key)));
+    }
+    // It is back, and its PEs are let out of the barrier that those of the head have left.
+    let actions = act(&mut agent, 61 * S, from_peer(key, FromApinit::Accepted));
+    assert_eq!(actions, []);
+    act(&mut agent, 62 * S, from_peer(key, FromApinit::Done));
+    assert_eq!(agent.held().0, 0);
+
+    // Or psched knows that all has ended.
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    act(&mut agent, 4 * S, lost());
+    act(&mut agent, 5 * S, Happening::Command(3, Command::Discard(key)));
+    assert_eq!(agent.held().0, 1, "its output may still come");
+    act(&mut agent, 14 * S, Happening::Tick);
+    assert_eq!(agent.held().0, 0);
+}
+
 /// A host that is given up while the front end may still come back must not stop the clock of all.
 #[test]
 fn another_host_that_is_given_up_is_due_no_more() {
     let (mut agent, key) = running_head();
     go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
-    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    act(&mut agent, 3 * S, Happening::Command(2, Command::Discard(key)));
     act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
     let lost = || Happening::PeerLost { key, index: 1, text: "gone".into() };
     let mut timer = None;

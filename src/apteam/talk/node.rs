@@ -179,7 +179,7 @@ pub enum Command {
     Terminate { key: Key, cause: Cause, kill_after: Duration },
     /// Its end is on record: forget it.
     AcknowledgeEnd(Key),
-    /// It is not in the records: end it, and forget it.
+    /// It is not in the records, or no more: end it, and forget it.
     Discard(Key),
     /// (To a foreign node.) Obey this psched from now on.
     Adopt,

@@ -130,7 +130,8 @@ impl Front {
     pub(super) fn apinit_refused(&mut self, now_ns: u64, text: String, cause: Option<Cause>) {
         self.apinit.up = false;
         // Its silence was taken for its death, and what had not been written was thrown away.
-        self.given_up |= self.is_launched() && cause == Some(Cause::FrontGone);
+        // (Also where its word that it took the launch never came here.)
+        self.given_up |= cause == Some(Cause::FrontGone);
         match (self.step, self.resuming, cause) {
             // The launch never came there.
             (Step::Attaching, true, None) => self.launch(now_ns),

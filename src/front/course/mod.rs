@@ -438,7 +438,7 @@ impl Front {
         if let Some(withdrawal) = self.withdrawal {
             return self.exit(by_signal(withdrawal.signal));
         }
-        let output_may_come = ended.end.launched && self.is_launched() && !self.done;
+        let output_may_come = ended.end.launched && self.step != Step::Refused && !self.done;
         let written = self.received.is_written();
         let given_up = now_ns >= self.quiet_since.saturating_add(DONE_PATIENCE_NS);
         if !written || output_may_come && !given_up {

@@ -606,6 +606,39 @@ fn an_apinit_that_took_it_for_dead_has_thrown_output_away() {
         );
 }
 
+/// What apinit said was lost, so that this aprun does not know that its launch was taken.
+#[test]
+fn an_apinit_that_was_never_heard_has_thrown_output_away() {
+    let end = ended(None, true);
+    let lost = || Happening::ApinitDown { text: "reset".to_owned(), connected: true };
+    let text = "gone".to_owned();
+    let refused = apinit(FromApinit::Refused { text, cause: Some(Cause::FrontGone) });
+    Course::attaching().gives(lost(), &[]).at(50, &[resume(vec![])]).gives(refused, &[]).gives(
+        event(Event::Ended(end.clone())),
+        &[
+            say("the apinit of application 12 could not hear from this aprun and has nothing \
+                     more of it: its output may not be complete"),
+            Action::Close(end.clone()),
+            Action::Exit(0),
+        ],
+    );
+    let silent = "application 12 has ended, but its apinit has been silent for 10 s: its output may \
+                  not be complete";
+    Course::attaching()
+        .gives(lost(), &[])
+        .gives(event(Event::Ended(end.clone())), &[])
+        .at(50, &[resume(vec![])])
+        .at(
+            10_000,
+            &[
+                say("apinit does not answer (reset); trying again"),
+                say(silent),
+                Action::Close(end),
+                Action::Exit(0),
+            ],
+        );
+}
+
 #[test]
 fn output_that_nobody_takes() {
     let terminate = |cause| Action::Send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });

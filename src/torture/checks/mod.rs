@@ -64,6 +64,12 @@ pub(super) struct Course {
     pub shown: Shown,
     /// Times it was recorded as ended.
     pub ended: u32,
+    /// Its front end was told of its end, which is not on the disk yet.
+    told_early: bool,
+    /// psched died in that moment: the end is made once more, from what its nodes say then.
+    pub end_lost: bool,
+    /// A host of it lost power, or a shepherd of it was killed.
+    pub hurt: bool,
     pub status: Option<u8>,
 }
 
@@ -170,11 +176,18 @@ impl Checks {
     /// A host that had part of it lost power.
     pub fn host_took(&mut self, apid: Apid) {
         self.excuse(apid, 125);
+        self.course(apid).hurt = true;
+    }
+
+    /// psched's host lost power: its clock begins anew, and ends of before can't be told apart by it.
+    pub fn login_went(&mut self) {
+        self.courses.values_mut().for_each(|course| course.hurt = true);
     }
 
     /// A shepherd of it was killed, or could not be made.
     pub fn shepherd_killed(&mut self, apid: Apid) {
         self.excuse(apid, 125);
+        self.course(apid).hurt = true;
     }
 
     /// Hosts are silent until then, cut off or stopped: a launch that waits for one is given up
@@ -207,6 +220,18 @@ impl Checks {
     }
 
     // ---- psched's word ----
+
+    /// A front end is told of an end that is on its way to the disk.
+    pub fn told_before_its_record(&mut self, apid: Apid) {
+        self.course(apid).told_early = true;
+    }
+
+    /// psched is dead.
+    pub fn psched_died(&mut self) {
+        for course in self.courses.values_mut() {
+            course.end_lost |= std::mem::take(&mut course.told_early) && course.ended == 0;
+        }
+    }
 
     /// A front end is told that its posting is on record.
     pub fn acknowledged(&mut self, disk: &Disk, apid: Apid, front: Pid) {

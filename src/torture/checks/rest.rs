@@ -196,7 +196,10 @@ impl Checks {
             let Some(course) = self.courses.get(&apid) else { continue };
             let told = life.told.is_some_and(|told| told == code);
             let gave_up = life.told.is_none() && code == 125 && course.excused.contains(&125);
-            if !by_signal && !gave_up && (!told || course.status != Some(code)) {
+            // It was told, then psched died before the end was on the disk, and what the end is made
+            // from was hurt too before it was told again.
+            let recorded = course.status == Some(code) || course.end_lost && course.hurt;
+            if !(by_signal || gave_up || told && recorded) {
                 found.push(format!(
                     "aprun {front} of {apid} exits {code}, told {:?}, recorded {:?}: {:?}",
                     life.told, course.status, life.said
