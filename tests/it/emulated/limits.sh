@@ -16,12 +16,17 @@ is "within its limit a PE runs" "$?" 0
 aprun -n 1 dd if=/dev/zero of=/dev/null bs=300M count=1 >/tmp/out 2>/tmp/err
 is "without -m there is none" "$?" 0
 
+# More than the machine has: the kernel looks for the largest process, and the daemons are spared.
+aprun -n 1 dd if=/dev/zero of=/dev/null bs=1400M count=1 >/tmp/out 2>/tmp/err
+is "what is more than the host has is killed" "$?" 137
+has "that is told" /tmp/err "the host of NID 0 ran out of memory, and the kernel killed PE 0"
+
 one='[ "$PMI_RANK" != 1 ] || exec dd if=/dev/zero of=/dev/null bs=100M count=1; exec sleep 100'
 aprun -n 2 -N 2 -m 40M sh -c "$one" >/tmp/out 2>/tmp/err
 is "over its limit it is killed" "$?" 137
 
 has "that is told by name" /tmp/err "NID 0 went over 80M (2 PEs x 40M); largest: PE 1, "
-has "and once" /tmp/err "Application 3 exit signals: Killed"
+has "and once" /tmp/err "Application 4 exit signals: Killed"
 is "on one line" "$(grep -c 'went over' /tmp/err)" 1
 
 # What a PE has started counts as its own, and PEs on other nodes are ended too.
