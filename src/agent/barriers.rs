@@ -108,9 +108,10 @@ impl Agent {
         let own = app.arrivals.all().iter().map(|arrival| arrival.generation);
         let Some(generation) = own.filter(|g| *g > over).filter(everybody).max() else { return };
         let all = || std::iter::once(&app.arrivals).chain(app.peers.iter().map(|p| &p.arrivals));
-        if all().map(|arrivals| arrivals.cost(generation)).sum::<usize>() > pmi::SPACE_MAX {
+        let most = app.place.bounds.pmi;
+        if all().map(|arrivals| arrivals.cost(generation) as u64).sum::<u64>() > most {
             let (nid, grace) = (app.nid(), app.place.kill_grace);
-            let cause = Cause::Garbage { rank: 0, nid, text: pmi::too_much() };
+            let cause = Cause::Garbage { rank: 0, nid, text: pmi::too_much(most) };
             return self.end_all(now, key, cause, grace, None, out);
         }
         let mut merged = app.arrivals.take(generation);

@@ -1,13 +1,14 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
-use super::{APPLICATIONS_MAX, Action, Agent, Found, Front, Out, ns, own_index, own_nids};
+use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::{FromApinit, NumberedSignal};
 use crate::apteam::talk::node::{Command, PlaceCommand, Report};
-use crate::apteam::talk::shepherd::{STDIN_WINDOW, misfit};
+use crate::apteam::talk::shepherd::misfit;
 use crate::machine::Nid;
+use crate::variables::raise;
 
 impl Agent {
     pub(super) fn command(&mut self, now: u64, seq: u64, command: Command, out: &mut Out) {
@@ -29,6 +30,12 @@ impl Agent {
             Command::Discard(key) => self.discard(now, key, out),
             // What is asked for is so already.
             Command::Adopt | Command::Purge { .. } => {}
+            Command::Bounds(bounds) => {
+                if let Some(welcome) = &mut self.welcome {
+                    welcome.bounds = bounds;
+                    out.push(Action::Remember(welcome.clone()));
+                }
+            }
         }
     }
 
@@ -57,8 +64,10 @@ impl Agent {
             let text = "psched's placement does not fit this apinit's nodes: are they described \
                         differently to psched?";
             Some(Cause::NodeLost { nid: self.some_nid(), text: text.into() })
-        } else if self.apps.len() >= APPLICATIONS_MAX {
-            let text = format!("its apinit holds {APPLICATIONS_MAX} applications already");
+        } else if self.apps.len() as u64 >= self.bounds().applications {
+            let most = self.bounds().applications;
+            let cure = raise("applications_max", most);
+            let text = format!("its host has as many applications as it may have: {cure}");
             Some(Cause::NodeLost { nid: nids[0], text })
         } else if self.me.uid != 0 && self.me.uid != place.owner.uid {
             let text = format!(
@@ -73,7 +82,8 @@ impl Agent {
         if let Some(cause) = obstacle {
             let first = Some(Decisive { at_ns: now, cause });
             let end = HostEnd { key, nids, first, ..HostEnd::default() };
-            if self.apps.len() < 2 * APPLICATIONS_MAX {
+            // This end too is reported until it is acknowledged, but not however many there are.
+            if (self.apps.len() as u64) < self.bounds().applications.saturating_mul(2) {
                 let index = index.unwrap_or(u32::MAX);
                 let mut app = App::new(place, index, end.nids.clone(), now);
                 app.shepherd = Shepherd::Gone;
@@ -159,7 +169,7 @@ impl Agent {
             app.output.taken = hello.output_taken;
             app.output.end = hello.output_taken;
             app.stdin_passed = hello.stdin_taken;
-            app.stdin_limit = hello.stdin_taken.saturating_add(STDIN_WINDOW);
+            app.stdin_limit = hello.stdin_taken.saturating_add(app.place.bounds.stdin);
         } else {
             app.going_ns = going_ns;
             app.launched_ns = going_ns;

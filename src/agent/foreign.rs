@@ -126,6 +126,12 @@ impl Agent {
             }
             Command::Purge { uid } => self.purge(now, uid, out),
             Command::AcknowledgeEnd(key) if self.is_purged() => self.acknowledge(now, key, out),
+            // For when it is obeyed.
+            Command::Bounds(bounds) => {
+                if let Some(stranger) = &mut self.stranger {
+                    stranger.welcome.bounds = bounds;
+                }
+            }
             _ => {}
         }
     }

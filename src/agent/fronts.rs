@@ -1,9 +1,7 @@
 //! Front ends, and the head where this host is another one.
 
 use super::application::{App, End};
-use super::{
-    Action, Agent, Conn, FRONT_GONE_GRACE, Front, LAUNCH_WAIT, LAUNCHES_WAITING_MAX, Out, ns,
-};
+use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
@@ -11,12 +9,12 @@ use crate::apteam::talk::node::Report;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
 
-/// Messages kept for a launch that waits for its placement: signals, in practice.
+/// Messages kept for a launch that waits for its placement: signals and the like.
 const KEPT_MAX: usize = 64;
 
 /// What a stream is for.
 #[derive(Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     /// Nothing said yet.
     New,
     /// Its launch came before its placement.
@@ -30,11 +28,11 @@ enum Purpose {
 /// An open stream.
 #[derive(Debug)]
 pub(super) struct Attached {
-    uid: u32,
-    trusted: bool,
+    pub uid: u32,
+    pub trusted: bool,
     watched: bool,
     since_ns: u64,
-    purpose: Purpose,
+    pub purpose: Purpose,
 }
 
 impl Attached {
@@ -67,8 +65,7 @@ impl Agent {
         attached: Attached,
         out: &mut Out,
     ) {
-        if self.attached.len() >= super::ATTACHED_MAX {
-            let text = "this apinit has as many streams as it takes".to_string();
+        if let Some(text) = self.too_many_streams(&attached) {
             out.push(Action::SendFront(conn, FromApinit::Refused { text, cause: None }));
             out.push(Action::CloseFront(conn));
             return;
@@ -83,15 +80,14 @@ impl Agent {
         message: ToApinit,
         out: &mut Out,
     ) {
-        let waiting = self.waiting_count();
+        let too_many = self.too_many_wait(conn);
         let Some(attached) = self.attached.get_mut(&conn) else { return };
         match (&mut attached.purpose, message) {
             (Purpose::New, ToApinit::Launch { key, ticket, launch }) => {
                 if self.apps.contains_key(&key) {
                     self.launch(now, conn, key, ticket, launch, out);
-                } else if waiting >= LAUNCHES_WAITING_MAX {
-                    let text = "too many launches wait for their placement here; try again";
-                    self.refuse(conn, text.into(), None, out);
+                } else if let Some(text) = too_many {
+                    self.refuse(conn, text, None, out);
                 } else {
                     attached.since_ns = now;
                     attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
@@ -104,7 +100,14 @@ impl Agent {
                 let text = "the first message of a stream is a launch or a resumption";
                 self.refuse(conn, text.into(), None, out);
             }
-            (Purpose::Waiting { more, .. }, message) if more.len() < KEPT_MAX => {
+            // Small ones. (What is large comes only after the launch was taken.)
+            (
+                Purpose::Waiting { more, .. },
+                message @ (ToApinit::Signal(_)
+                | ToApinit::Terminate { .. }
+                | ToApinit::OutputTaken(_)
+                | ToApinit::StdinEnd(_)),
+            ) if more.len() < KEPT_MAX => {
                 more.push(message);
             }
             (Purpose::Waiting { .. }, _) => {
@@ -117,10 +120,6 @@ impl Agent {
             }
             (Purpose::Over, _) => {}
         }
-    }
-
-    fn waiting_count(&self) -> usize {
-        self.attached.values().filter(|a| matches!(a.purpose, Purpose::Waiting { .. })).count()
     }
 
     /// Says no, and closes.
@@ -338,7 +337,7 @@ impl Agent {
     fn own_taken_floor(&mut self, key: Key, taken: OutputTaken) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if taken.source == app.index {
-            app.output.skip(taken.offset);
+            app.output.skip(taken.offset, app.place.bounds.output);
         } else if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
             peer.forwarded = peer.forwarded.max(taken.offset);
         }
@@ -456,10 +455,11 @@ impl Agent {
     fn front_gone(&mut self, now: u64, key: Key, conn: Conn, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.front = Front::Gone;
+        let grace = app.place.front_kill_grace;
         if conn != super::NO_CONN {
             self.close(conn, out);
         }
-        self.end_all(now, key, Cause::FrontGone, FRONT_GONE_GRACE, None, out);
+        self.end_all(now, key, Cause::FrontGone, grace, None, out);
         self.drop_output(key, out);
         self.rewind_peers(key, out);
         self.settle(now, key, out);

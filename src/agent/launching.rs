@@ -75,6 +75,7 @@ impl Agent {
             marker: String::new(),
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
+            bounds: place.bounds,
         })
     }
 

@@ -32,6 +32,7 @@
 
 mod application;
 mod barriers;
+mod bounds;
 mod commands;
 mod ends;
 mod foreign;
@@ -45,6 +46,7 @@ mod signals;
 mod tests;
 
 use crate::apteam::Key;
+use crate::apteam::bounds::HostBounds;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::place::HostPart;
 use crate::apteam::posting::Owner;
@@ -59,16 +61,8 @@ use std::time::Duration;
 
 /// How long a launch waits for its placement to come from psched.
 pub const LAUNCH_WAIT: Duration = Duration::from_secs(10);
-/// How many launches may wait so at once.
-pub const LAUNCHES_WAITING_MAX: usize = 64;
-/// How many applications an apinit holds at once.
-pub const APPLICATIONS_MAX: usize = 4096;
-/// How many attached streams it holds at once.
-pub const ATTACHED_MAX: usize = 4096;
 /// An end is reported again after this long, until psched acknowledges it.
 pub const REPORT_AGAIN: Duration = Duration::from_secs(1);
-/// From TERM to KILL when the front end has died.
-pub const FRONT_GONE_GRACE: Duration = Duration::from_secs(2);
 /// How long a front end that can't be watched may stay away, and how long another host may.
 pub const AWAY_MAX: Duration = Duration::from_secs(10);
 /// How long a finished application is kept for a front end that is away and may resume.
@@ -331,6 +325,11 @@ impl Agent {
     /// The uid that owns an application here.
     pub fn owner(&self, key: Key) -> Option<&Owner> {
         self.apps.get(&key).map(|app| &app.place.owner)
+    }
+
+    /// What it may hold: the defaults until a psched has been obeyed.
+    pub fn bounds(&self) -> HostBounds {
+        self.welcome.as_ref().map_or_else(HostBounds::default, |w| w.bounds)
     }
 
     /// How many applications and attached streams it holds.

@@ -1,14 +1,15 @@
 //! Output on its way: kept until the front end has written it.
 //!
-//! The shepherd sends no more than [`OUTPUT_WINDOW`] bytes ahead of what the front end has
+//! The shepherd sends no more than a window of bytes (variable `output_max`) ahead of what the front end has
 //! written. Whatever of that has passed through here is kept (by reference: nothing is copied) so
 //! that a front end whose stream broke can be given it again. So the window also bounds what is
 //! kept here, and what waits in the shell to be sent to a front end that does not read.
 
 use super::{Action, Agent, Front, Out};
 use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, ToApinit};
-use crate::apteam::talk::shepherd::{FRAME_MAX, OUTPUT_WINDOW, ToShepherd};
+use crate::apteam::talk::shepherd::{FRAME_MAX, ToShepherd};
 use bytes::Buf;
 use std::collections::VecDeque;
 
@@ -28,13 +29,13 @@ impl Kept {
     ///
     /// # Errors
     /// What the shepherd did that it must not.
-    fn add(&mut self, mut output: Output) -> Result<Option<Output>, &'static str> {
+    fn add(&mut self, mut output: Output, window: u64) -> Result<Option<Output>, &'static str> {
         let end = output.offset.saturating_add(output.data.len() as u64);
         if output.offset > self.end {
             return Err("it left out some of its output");
         }
         // A frame more: it may look at the window before it adds one.
-        if end > self.taken.saturating_add(OUTPUT_WINDOW + FRAME_MAX as u64) {
+        if end > self.taken.saturating_add(window.saturating_add(FRAME_MAX as u64)) {
             return Err("it sent more output than its window holds");
         }
         if end <= self.end {
@@ -49,8 +50,8 @@ impl Kept {
 
     /// Output is written up to there, of which nothing has come to this life of apinit yet: the
     /// shepherd is about to repeat it.
-    pub fn skip(&mut self, offset: u64) {
-        if offset > self.end && offset - self.taken <= OUTPUT_WINDOW {
+    pub fn skip(&mut self, offset: u64, window: u64) {
+        if offset > self.end && offset - self.taken <= window {
             self.end = offset;
         }
     }
@@ -75,7 +76,9 @@ impl Agent {
     pub(super) fn own_output(&mut self, now: u64, key: Key, mut output: Output, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
         output.source = app.index;
-        match app.output.add(output) {
+        // A shepherd of the release before knows no other window than the default.
+        let window = app.place.bounds.output.max(Bounds::default().output);
+        match app.output.add(output, window) {
             Err(text) => {
                 self.shepherd_lost(now, key, format!("{text}, and was ended"), out);
             }

@@ -43,7 +43,10 @@ impl Agent {
                 self.own_decisive(now, key, decisive, out);
             }
             FromShepherd::Output(output) => self.own_output(now, key, output, out),
-            FromShepherd::StdinCredit(credit) => {
+            FromShepherd::StdinCredit(mut credit) => {
+                // More would fill our memory.
+                let most = app.stdin_passed.saturating_add(app.place.bounds.stdin);
+                credit.credit = credit.credit.min(most);
                 app.stdin = credit;
                 app.stdin_limit = app.stdin_limit.max(credit.credit);
                 if let Some(conn) = app.open_front().filter(|_| app.head()) {

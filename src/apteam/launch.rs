@@ -99,4 +99,6 @@ pub struct HostLaunch {
     pub memory_per_pe: Option<u64>,
     /// Processes and threads that they may have on a node.
     pub pids_max: Option<u64>,
+    /// What may be kept of it.
+    pub bounds: super::bounds::Bounds,
 }

@@ -18,6 +18,7 @@ use crate::scheduler::outbox::{Outbox, Record};
 use crate::scheduler::{
     Effect, Event, LinkId, Looked, Manage, News, Now, Refusal, ReplyId, Scheduler, Settings,
 };
+use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -37,12 +38,13 @@ pub type Read = Box<dyn FnOnce(&Scheduler) -> Box<dyn FnOnce() + Send> + Send>;
 pub enum Input {
     /// A posting, with the stream for its events and the process that waits.
     Post { event: Box<Event>, front: Arc<OwnedFd>, events: EventSender },
-    /// Events of an application from now on. The answer: whether it is there.
+    /// Events of an application from now on. The answer: whether it is there, or why it can't be
+    /// watched.
     Watch {
         apid: Apid,
         front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
         events: EventSender,
-        found: oneshot::Sender<bool>,
+        found: oneshot::Sender<Result<bool, Status>>,
     },
     /// A front end looks.
     Look { apid: Apid, answer: oneshot::Sender<Result<Looked, Status>> },
@@ -454,6 +456,7 @@ impl Core {
             boot_id: self.identity.boot_id.clone(),
             next_apid: self.scheduler.next_apid(),
             starts: self.identity.starts.clone(),
+            bounds: self.scheduler.settings().host_bounds,
         };
         self.send(link, pb::to_node::Message::Welcome(welcome.into()));
     }
@@ -514,12 +517,25 @@ impl Core {
         apid: Apid,
         front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
         events: EventSender,
-        found: oneshot::Sender<bool>,
+        found: oneshot::Sender<Result<bool, Status>>,
     ) {
         let Some(team) = self.scheduler.team(apid) else {
-            let _ = found.send(false);
+            let _ = found.send(Ok(false));
             return;
         };
+        let most = self.scheduler.settings().watches_max;
+        let watchers = self.watchers.entry(apid).or_default();
+        // Whoever watches it again and again leaves streams behind that nothing else would notice.
+        watchers.retain(|w| !w.is_closed());
+        // Its own aprun is never too many: it may have been away, and has to know.
+        let own = front.as_ref().is_some_and(|(process, _)| team.front == Some(*process));
+        if watchers.len() >= most && !own {
+            let _ = found.send(Err(Status::unavailable(format!(
+                "application {apid} is watched by as many as may: try again later, or {}",
+                raise("watches_max", most)
+            ))));
+            return;
+        }
         use crate::apteam::record::State;
         let news = match team.state {
             State::Running => Some(News::Running),
@@ -536,11 +552,8 @@ impl Core {
         {
             self.fronts.watch(apid, process, pidfd);
         }
-        let watchers = self.watchers.entry(apid).or_default();
-        // Whoever watches it again and again leaves streams behind that nothing else would notice.
-        watchers.retain(|w| !w.is_closed());
-        watchers.push(events);
-        let _ = found.send(true);
+        self.watchers.entry(apid).or_default().push(events);
+        let _ = found.send(Ok(true));
     }
 }
 

@@ -33,10 +33,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tonic::service::InterceptorLayer;
 
-/// Inputs that may wait for the loop.
+/// Inputs that may wait for the loop: whoever has one more waits himself.
 const INPUTS_MAX: usize = 8_192;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -72,10 +73,10 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn start(arguments: &Arguments) -> anyhow::Result<()> {
-    // For a descriptor of each client and each front end.
-    if let Err(error) = listen::raise_descriptor_limit() {
+    let files = listen::raise_descriptor_limit().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
-    }
+        listen::FILES_USUAL
+    });
     let config = reload::configuration(arguments)?;
     let state = arguments
         .state
@@ -109,7 +110,8 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     );
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
-    let outcome = runtime.block_on(serve(arguments, &config, store, identity, scheduler, effects));
+    let outcome =
+        runtime.block_on(serve(arguments, &config, files, store, identity, scheduler, effects));
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome
 }
@@ -117,6 +119,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
 async fn serve(
     arguments: &Arguments,
     config: &Config,
+    files: u64,
     store: store::Store,
     identity: core::Identity,
     scheduler: Scheduler,
@@ -161,30 +164,31 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
     };
-    let bounds = listen::Bounds {
-        connections: count(config.variables.connections_max()),
-        per_uid: count(config.variables.connections_user_max()),
-        ..listen::Bounds::default()
-    };
+    let bounds = watch::Sender::new(bounds(config, files));
+    let connections = listen::incoming_within(listener, bounds.subscribe());
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(config.variables.answer_time()))
-        .max_concurrent_streams(1_024)
+        .max_concurrent_streams(u32::try_from(config.variables.streams_max()).ok())
+        .layer(InterceptorLayer::new(listen::admitted))
         .add_service(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(1024 * 1024),
         )
         .add_service(
             pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(64 * 1024 * 1024),
         )
-        .serve_with_incoming_shutdown(
-            listen::incoming(listener, bounds),
-            stop.clone().cancelled_owned(),
-        );
+        .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let server = tokio::spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
-    let mut reload =
-        reload::Reload { arguments, running: config.clone(), administrators, inputs: &inputs };
+    let mut reload = reload::Reload {
+        arguments,
+        running: config.clone(),
+        administrators,
+        files,
+        bounds,
+        inputs: &inputs,
+    };
     tokio::pin!(ended);
     let why = loop {
         tokio::select! {
@@ -261,6 +265,15 @@ fn socket_path(config: &Config) -> PathBuf {
     config.listen.as_ref().map_or_else(|| PathBuf::from("/run/psched/psched.sock"), PathBuf::from)
 }
 
+/// A connection takes its socket and its peer's pidfd.
+const FILES_EACH: u64 = 2;
+
+/// How many connections there may be.
+fn bounds(config: &Config, files: u64) -> listen::Bounds {
+    let v = &config.variables;
+    listen::Bounds::new(v.connections_max(), v.connections_user_max(), files, FILES_EACH)
+}
+
 fn settings(config: &Config) -> Settings {
     let v = &config.variables;
     let own = rustix::process::geteuid().as_raw();
@@ -268,6 +281,11 @@ fn settings(config: &Config) -> Settings {
         ticket_time: v.ticket_time(),
         passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
         kill_grace: v.kill_grace(),
+        front_kill_grace: v.front_kill_grace(),
+        bounds: v.into(),
+        host_bounds: v.into(),
+        orders_max: count(v.orders_max()),
+        watches_max: count(v.watches_max()),
         isolation: v.isolation(),
         apkill_grace: v.apkill_grace(),
         pids_max: v.pids_max(),

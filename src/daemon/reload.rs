@@ -6,18 +6,18 @@
 //! A file with any problem changes nothing, and all its problems are in the log.
 
 use super::core::Input;
-use super::{Arguments, settings};
+use super::{Arguments, bounds, settings};
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
+use crate::rpc::listen::Bounds;
 use crate::variables::Variables;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Variables that are only read at the start: they shape what is made then.
-const STARTED_WITH: [&str; 4] =
-    ["answer_time", "connections_max", "connections_user_max", "history_max"];
+const STARTED_WITH: [&str; 3] = ["answer_time", "history_max", "streams_max"];
 
 /// What is needed to read the configuration again.
 pub struct Reload<'a> {
@@ -25,6 +25,10 @@ pub struct Reload<'a> {
     /// What is in force.
     pub running: Config,
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
+    /// The limit of open files.
+    pub files: u64,
+    /// How many connections there may be.
+    pub bounds: watch::Sender<Bounds>,
     pub inputs: &'a mpsc::Sender<Input>,
 }
 
@@ -58,6 +62,7 @@ impl Reload<'_> {
             tracing::info!("the configuration was read again: {}", told.changes.join(", "));
         }
         *self.administrators.write().unwrap_or_else(PoisonError::into_inner) = administrators;
+        self.bounds.send_replace(bounds(&new, self.files));
         let settings = Box::new(settings(&new));
         let machine = Box::new(new.machine.clone());
         self.running = new;

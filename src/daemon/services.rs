@@ -21,9 +21,11 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// Events that may wait for a front end that does not read.
+/// Events that may wait for a front end that does not read: far more than an application has. Whoever
+/// leaves more lying loses his stream, and hears the present state on the next one.
 const EVENTS_MAX: usize = 64;
-/// Applications that one apkill may name.
+/// Applications that one apkill may name: they go through the loop in one piece, which must not hold
+/// up everybody else.
 const KILL_MAX: usize = 10_000;
 
 /// The service.
@@ -220,7 +222,7 @@ impl pb::psched_server::Psched for Service {
             let (events, stream) = mpsc::channel(EVENTS_MAX);
             let (found, answer) = oneshot::channel();
             self.input(Input::Watch { apid, front: front(&peer), events, found }).await?;
-            if answer.await.map_err(|_| ending())? {
+            if answer.await.map_err(|_| ending())?? {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
         }
@@ -296,7 +298,8 @@ impl pb::psched_server::Psched for Service {
         let request = request.into_inner();
         if request.apids.len() > KILL_MAX {
             return Err(Status::invalid_argument(format!(
-                "more than {KILL_MAX} applications at once"
+                "{} applications in one call, and at most {KILL_MAX} are taken: name fewer at a time",
+                request.apids.len()
             )));
         }
         if !(0..=64).contains(&request.signal) {

@@ -2,14 +2,15 @@
 //!
 //! [`listen`] makes the socket: it replaces a stale one, never a live one or some other file, and
 //! nobody can connect before its mode is right. [`incoming`] accepts within [`Bounds`], so that one
-//! user's idle connections lock nobody else out. Each [`PeerStream`] brings its [`Peer`], which
+//! user's idle connections lock nobody else out; who is refused is told why by [`admitted`]. Each [`PeerStream`] brings its [`Peer`], which
 //! tonic puts into the extensions of every request:
 //!
 //! ```no_run
 //! use psched::rpc::listen::{Bounds, Peer, incoming, listen};
 //! # async fn example() -> anyhow::Result<()> {
 //! let connections = incoming(listen("/run/psched/psched.sock".as_ref(), 0o666)?, Bounds::default());
-//! // tonic::transport::Server::builder().add_service(...).serve_with_incoming(connections)
+//! // Server::builder().layer(InterceptorLayer::new(admitted)).add_service(...)
+//! //     .serve_with_incoming(connections)
 //! # let request = tonic::Request::new(());
 //! // and in a service:
 //! let peer: Option<&Peer> = request.extensions().get();
@@ -18,22 +19,25 @@
 //! ```
 
 use crate::os::peer;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::Sleep;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
 use tonic::transport::server::Connected;
 
+mod bounds;
 mod socket;
 
+pub use bounds::{Bounds, FILES_USUAL, admitted, raise_descriptor_limit};
+use bounds::{Counts, Slot};
 pub use socket::{ListenError, PATH_MAX, listen};
 
 /// What a user id that does not exist in our user namespace is shown as.
@@ -44,6 +48,10 @@ const PREFACE_BYTES: usize = 24;
 
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often it is logged at most that connections are refused: whoever tries must not fill the
+/// log.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
 
 /// Who is at the other end of a connection: all of it from the kernel.
 #[derive(Clone, Debug)]
@@ -64,6 +72,8 @@ pub struct Peer {
     pub started: u64,
     /// Why nothing may be posted for it.
     pub doubt: Option<Doubt>,
+    /// Its connection is one too many, and why: see [`admitted`].
+    pub turned: Option<Arc<str>>,
 }
 
 /// Why it is not certain who a peer is. Its Display is a sentence with the cure.
@@ -118,88 +128,8 @@ impl Peer {
             pidfd,
             started,
             doubt,
+            turned: None,
         })
-    }
-}
-
-/// How many connections are kept at a time: one beyond is closed at once. And for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Of all users together.
-    pub connections: usize,
-    /// Of these, so many are kept for root and for our own uid: nodes, administrators.
-    pub reserved: usize,
-    /// Of one user, who is neither root nor our own uid.
-    pub per_uid: usize,
-    /// How long a connection may take until it has sent HTTP/2's preface. One that never speaks
-    /// would hold its place for ever: keepalive begins after the preface.
-    pub preface_wait: Duration,
-}
-
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            connections: 1024,
-            reserved: 64,
-            per_uid: 256,
-            preface_wait: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Bounds {
-    /// Whether one more of this user's fits.
-    fn admit(&self, privileged: bool, all: usize, own: usize) -> bool {
-        match privileged {
-            true => all < self.connections,
-            false => all < self.connections.saturating_sub(self.reserved) && own < self.per_uid,
-        }
-    }
-}
-
-/// Raises the limit of open files to what is allowed, and says what it is now: each connection
-/// takes two descriptors (the socket and the pidfd of its peer), and the usual soft limit of 1,024
-/// would not do for [`Bounds::default`].
-///
-/// # Errors
-/// Those of getrlimit and setrlimit; then the limit is as it was.
-pub fn raise_descriptor_limit() -> io::Result<u64> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    Ok(hard)
-}
-
-/// Connections by user; no entry is 0.
-type Counts = Arc<Mutex<BTreeMap<u32, usize>>>;
-
-/// A place among the connections, which is given back when dropped.
-struct Slot {
-    counts: Counts,
-    uid: u32,
-}
-
-impl Slot {
-    fn take(counts: &Counts, bounds: &Bounds, uid: u32) -> Option<Slot> {
-        let privileged = uid == 0 || uid == nix::unistd::geteuid().as_raw();
-        let mut by_uid = counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = by_uid.values().sum();
-        let own = by_uid.get(&uid).copied().unwrap_or(0);
-        if !bounds.admit(privileged, all, own) {
-            return None;
-        }
-        by_uid.insert(uid, own + 1);
-        Some(Slot { counts: Arc::clone(counts), uid })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut by_uid = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        match by_uid.get_mut(&self.uid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(by_uid.remove(&self.uid)),
-        }
     }
 }
 
@@ -207,34 +137,54 @@ impl Drop for Slot {
 /// an error: what goes wrong with one connection, or for want of descriptors, is no reason to stop
 /// listening.
 pub fn incoming(listener: UnixListener, bounds: Bounds) -> Incoming {
-    Incoming { listener, bounds, counts: Counts::default(), pause: None }
+    incoming_within(listener, watch::Sender::new(bounds).subscribe())
+}
+
+/// Like [`incoming`], with bounds that may change: what is there already is left alone.
+pub fn incoming_within(listener: UnixListener, bounds: watch::Receiver<Bounds>) -> Incoming {
+    let (counts, turned) = (Counts::default(), Counts::default());
+    Incoming { listener, bounds, counts, turned, pause: None, said: None }
 }
 
 /// See [`incoming`].
 pub struct Incoming {
     listener: UnixListener,
-    bounds: Bounds,
+    bounds: watch::Receiver<Bounds>,
     counts: Counts,
+    turned: Counts,
     pause: Option<Pin<Box<Sleep>>>,
+    said: Option<Instant>,
 }
 
 impl Incoming {
-    /// A connection as a stream of a known peer, or the reason why it is closed.
-    fn receive(&self, stream: UnixStream) -> Result<PeerStream, Turned> {
+    /// A connection as a stream of a known peer. `None`: it is closed.
+    fn receive(&mut self, stream: UnixStream) -> io::Result<Option<PeerStream>> {
         let accepted = peer::boot_ticks();
-        let ids = peer::credentials(&stream).map_err(Turned::Unknown)?;
-        let slot =
-            Slot::take(&self.counts, &self.bounds, ids.uid).ok_or(Turned::TooMany(ids.uid))?;
-        let peer = Peer::of(&stream, ids, accepted).map_err(Turned::Unknown)?;
-        let wait = Box::pin(tokio::time::sleep(self.bounds.preface_wait));
-        Ok(PeerStream { stream, peer, preface: Some(Preface { wait, bytes: 0 }), _slot: slot })
+        let ids = peer::credentials(&stream)?;
+        let bounds = *self.bounds.borrow();
+        let (slot, turned) = match self.counts.take(&bounds, ids.uid) {
+            Ok(slot) => (slot, None),
+            Err(full) => {
+                let why = full.to_string();
+                self.say(ids, &why);
+                let Some(slot) = self.turned.take_turned(ids.uid) else { return Ok(None) };
+                (slot, Some(why.into()))
+            }
+        };
+        let wait = || Box::pin(tokio::time::sleep(bounds.preface_wait));
+        let end = turned.is_some().then(wait);
+        let peer = Peer { turned, ..Peer::of(&stream, ids, accepted)? };
+        let preface = Some(Preface { wait: wait(), bytes: 0 });
+        Ok(Some(PeerStream { stream, peer, preface, end, _slot: slot }))
     }
-}
 
-/// Why a connection is closed at once.
-enum Turned {
-    TooMany(u32),
-    Unknown(io::Error),
+    /// Logs that one is refused.
+    fn say(&mut self, ids: peer::Credentials, why: &str) {
+        if self.said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+            self.said = Some(Instant::now());
+            tracing::warn!(uid = ids.uid, "a connection is refused: {why}");
+        }
+    }
 }
 
 impl tokio_stream::Stream for Incoming {
@@ -251,11 +201,9 @@ impl tokio_stream::Stream for Incoming {
             }
             match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, _)) => match self.receive(stream) {
-                    Ok(stream) => return Poll::Ready(Some(Ok(stream))),
-                    Err(Turned::TooMany(uid)) => {
-                        tracing::warn!(uid, "too many connections: one more is closed");
-                    }
-                    Err(Turned::Unknown(error)) => {
+                    Ok(Some(stream)) => return Poll::Ready(Some(Ok(stream))),
+                    Ok(None) => {}
+                    Err(error) => {
                         tracing::warn!(%error, "who connected is not known: closed");
                     }
                 },
@@ -274,6 +222,8 @@ pub struct PeerStream {
     stream: UnixStream,
     peer: Peer,
     preface: Option<Preface>,
+    /// When it is closed, whatever it does: it is one too many.
+    end: Option<Pin<Box<Sleep>>>,
     _slot: Slot,
 }
 
@@ -297,6 +247,11 @@ impl AsyncRead for PeerStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some(end) = &mut self.end
+            && end.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let Some(preface) = &mut self.preface else {

@@ -35,11 +35,10 @@ use crate::apteam::talk::node::{
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids};
 use crate::occupancy::Occupancy;
+use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Answers that may wait for foreign nodes at once.
-const MANAGED_MAX: usize = 64;
 /// Applications that a sentence names.
 const NAMED_MAX: usize = 16;
 
@@ -274,9 +273,12 @@ impl Scheduler {
                 problems.push(format!("{}: just being {now}", nids_text(nids.iter().copied())));
             }
         }
-        if self.managed.len() >= MANAGED_MAX {
-            problems
-                .push(format!("{MANAGED_MAX} such orders wait for their nodes: try again later"));
+        let most = self.settings.orders_max;
+        if self.managed.len() >= most {
+            let cure = raise("orders_max", most);
+            problems.push(format!(
+                "{most} such orders wait for their nodes: try again later, or {cure}"
+            ));
         }
         if !ours.is_empty() {
             done.push(format!("{}: this psched is obeyed already", nids_text(ours)));

@@ -41,6 +41,7 @@ mod random;
 #[cfg(test)]
 mod tests;
 
+use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
@@ -82,6 +83,16 @@ pub struct Settings {
     pub apkill_grace: Duration,
     /// Processes and threads that an application may have on each node.
     pub pids_max: u64,
+    /// From TERM to KILL when the aprun has died.
+    pub front_kill_grace: Duration,
+    /// What may be kept of an application.
+    pub bounds: Bounds,
+    /// What an apinit may hold.
+    pub host_bounds: HostBounds,
+    /// Orders of psmgr that wait for their nodes.
+    pub orders_max: usize,
+    /// Streams that watch one application: for whoever has the streams.
+    pub watches_max: usize,
     /// Whether applications have IPC and a /dev/shm of their own.
     pub isolation: Isolation,
     /// Waiting postings altogether.
@@ -99,6 +110,11 @@ impl Default for Settings {
             passed_over_max: 50,
             kill_grace: Duration::from_secs(5),
             apkill_grace: Duration::from_secs(300),
+            front_kill_grace: Duration::from_secs(2),
+            bounds: Bounds::default(),
+            host_bounds: HostBounds::default(),
+            orders_max: 64,
+            watches_max: 64,
             pids_max: 16_384,
             isolation: Isolation::default(),
             postings_max: 100_000,
@@ -396,7 +412,15 @@ impl Scheduler {
             Event::Tick => self.tick(now, &mut out),
             Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
             Event::Settings(settings) => {
-                self.settings = settings;
+                let before = std::mem::replace(&mut self.settings, settings).host_bounds;
+                let after = self.settings.host_bounds;
+                if before != after {
+                    let command = |link: &LinkId| {
+                        let command = Command::Bounds(after);
+                        Effect::Command { link: *link, command }
+                    };
+                    out.extend(self.links.keys().map(command));
+                }
                 self.place_waiting(now, &mut out);
             }
         }
@@ -411,6 +435,11 @@ impl Scheduler {
     /// The next application's number: what the store must keep, lest one be used twice.
     pub fn next_apid(&self) -> u64 {
         self.next_apid
+    }
+
+    /// The variables that it obeys.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The machine that it schedules.

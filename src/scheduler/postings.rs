@@ -13,6 +13,7 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{Command, PlaceCommand};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::placement;
+use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -125,8 +126,10 @@ impl Scheduler {
             );
         }
         if self.queue.len() >= self.settings.postings_max {
-            let obstacle = format!("{} postings wait already (postings_max)", self.queue.len());
-            return no(Refusal::TooMany, obstacle, "try again later");
+            let most = self.settings.postings_max;
+            let obstacle = format!("{most} postings wait already, as many as may");
+            let cure = format!("try again later, or {}", raise("postings_max", most));
+            return no(Refusal::TooMany, obstacle, &cure);
         }
         let own = self
             .queue
@@ -136,11 +139,10 @@ impl Scheduler {
         if self.queue.len() >= self.settings.postings_user_max
             && own.count() >= self.settings.postings_user_max
         {
-            let obstacle = format!(
-                "{} postings of yours wait already (postings_user_max)",
-                self.settings.postings_user_max
-            );
-            return no(Refusal::TooMany, obstacle, "try again later");
+            let most = self.settings.postings_user_max;
+            let obstacle = format!("{most} postings of yours wait already, as many as may");
+            let cure = format!("try again later, or {}", raise("postings_user_max", most));
+            return no(Refusal::TooMany, obstacle, &cure);
         }
         placement::possible(&self.configured, shape)
             .map_err(|impossible| (Refusal::Impossible, impossible.explain()))
@@ -285,8 +287,10 @@ impl Scheduler {
             cpu_limit: team.posting.cpu_limit,
             time_limit: team.posting.time_limit,
             kill_grace: self.settings.kill_grace,
+            front_kill_grace: self.settings.front_kill_grace,
             memory_per_pe: team.posting.memory_per_pe,
             pids_max: Some(self.settings.pids_max),
+            bounds: self.settings.bounds,
             isolation: self.settings.isolation,
             request_id: team.posting.request_id,
             command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),

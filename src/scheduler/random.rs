@@ -406,7 +406,10 @@ impl World {
             Command::Discard(key) => {
                 node.held.remove(&key);
             }
-            Command::Signal { .. } | Command::Adopt | Command::Purge { .. } => {}
+            Command::Signal { .. }
+            | Command::Adopt
+            | Command::Purge { .. }
+            | Command::Bounds(_) => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! Examples with exact effects: what leaves, and that nothing else does.
 
+mod bounds;
 mod foreign;
 mod machines;
 
@@ -119,6 +120,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                     Command::Discard(k) => format!("discard {k}"),
                     Command::Adopt => "adopt".into(),
                     Command::Purge { .. } => "purge".into(),
+                    Command::Bounds(_) => "bounds".into(),
                 };
                 format!("-> {} {what}", link.0)
             }

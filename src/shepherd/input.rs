@@ -11,7 +11,7 @@
 
 use super::{Action, Shepherd};
 use crate::apteam::talk::attach::{StdinCredit, StdinPiece};
-use crate::apteam::talk::shepherd::{FromShepherd, STDIN_WINDOW};
+use crate::apteam::talk::shepherd::FromShepherd;
 use bytes::Buf;
 
 /// Credit is told anew when it has grown by so much.
@@ -23,6 +23,8 @@ pub(super) struct Stdin {
     /// PE 0 is here and reads it.
     pub wanted: bool,
     pub closed: bool,
+    /// The most bytes that may be on their way (variable `stdin_max`).
+    pub window: u64,
     pub received: u64,
     pub written: u64,
     pub credit: u64,
@@ -82,7 +84,7 @@ impl Shepherd {
     }
 
     pub(super) fn grant_stdin(&mut self) {
-        let credit = self.stdin.written.saturating_add(STDIN_WINDOW);
+        let credit = self.stdin.written.saturating_add(self.stdin.window);
         if self.stdin.wanted && credit >= self.stdin.credit + STEP {
             self.stdin.credit = credit;
             let told = self.stdin.told();

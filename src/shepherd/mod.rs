@@ -47,6 +47,7 @@ mod tests;
 mod words;
 
 use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::attach::NumberedSignal;
@@ -73,11 +74,12 @@ pub const KILL_AGAIN: Duration = Duration::from_millis(100);
 /// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
 /// which kills its children with it.
 pub const LEAVE: Duration = Duration::from_secs(3);
-/// The most PEs of one host.
+/// The most PEs of one host: each takes four descriptors here, and Linux gives a process no more
+/// than some 65,536 with common hard limits.
 pub const PES_MAX: usize = 16 * 1024;
-/// Lines for the front end's stderr, in all.
+/// Lines for the front end's stderr, in all: beyond, they are of no use to anybody.
 const NOTICES_MAX: u32 = 64;
-/// Signals kept until the PEs go.
+/// Signals kept until the PEs go: as many as Linux has.
 const HELD_SIGNALS_MAX: usize = 64;
 
 const SIGKILL: i32 = 9;
@@ -175,7 +177,7 @@ impl Shepherd {
             alive: 0,
             kill_grace: Duration::from_secs(5),
             pmi: None,
-            output: OutputLog::default(),
+            output: OutputLog::new(false, Bounds::default().output),
             reading: true,
             stdin: Stdin::default(),
             held_signals: Vec::new(),
@@ -409,7 +411,13 @@ impl Shepherd {
             && self.pes.len() == launch.pes.len()
             && launch.pes.iter().all(|pe| pe.rank < launch.width);
         if !sound {
-            let text = format!("apinit gave it a list of {} PEs out of order", launch.pes.len());
+            let text = match launch.pes.len() {
+                n if n > PES_MAX => format!(
+                    "{n} PEs on this host, and a shepherd takes at most {PES_MAX}: have fewer on \
+                     each node (-N), or wider ones (-d)"
+                ),
+                n => format!("apinit gave it a list of {n} PEs out of order"),
+            };
             self.pes.values_mut().for_each(|pe| pe.open = [false; 2]);
             self.empty_at = Some(now_ns);
             self.exec_failed(now_ns, first, EINVAL, text);
@@ -417,15 +425,17 @@ impl Shepherd {
         }
         self.starting = self.pes.len();
         self.alive = self.pes.len();
-        self.output = OutputLog::new(launch.launch.whole_lines);
+        self.output = OutputLog::new(launch.launch.whole_lines, launch.bounds.output);
         self.stdin.wanted = launch.stdin;
+        self.stdin.window = launch.bounds.stdin;
         self.stdin.closed |= !launch.stdin;
         if launch.launch.pmi {
             let Key { apid, incarnation } = self.key;
             let name = format!("psched_{apid}_{}", incarnation.0);
             let mapping = launch.process_mapping.clone();
             let ranks = self.pes.keys().copied();
-            self.pmi = Some(Pmi::new(name, launch.width, mapping, launch.alone, ranks));
+            let space_max = launch.bounds.pmi;
+            self.pmi = Some(Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks));
         }
         self.actions.push(Action::Fork(launch));
         self.grant_stdin();

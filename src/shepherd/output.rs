@@ -7,13 +7,12 @@
 //!             |  sent again       |  the window         |
 //! ```
 //!
-//! At most [`OUTPUT_WINDOW`] bytes are sent and not taken. When as many are kept in all, nothing
+//! At most a window of bytes (variable `output_max`) is sent and not taken. When as many are kept in all, nothing
 //! more is read from the PEs, whose pipes fill, and they wait: that is how a front end that does not
 //! read stops its PEs, and how memory stays bounded. After a lost connection everything that isn't
 //! taken is sent again, with the same offsets, so that the receiver can tell what it has.
 
 use crate::apteam::talk::attach::Output;
-use crate::apteam::talk::shepherd::OUTPUT_WINDOW;
 use crate::machine::Nid;
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub const LINE_MAX: usize = 64 * 1024;
 /// Bytes of begun lines, over all PEs: beyond, they are passed on as they come.
 pub const PARTIAL_MAX: usize = 4 * 1024 * 1024;
-/// Pieces kept, whatever their size: each costs memory beside its bytes.
+/// Pieces kept, whatever their size: each costs memory beside its bytes, which the variable
+/// `output_max` does not count.
 pub const PIECES_MAX: usize = 8192;
 
 /// A PE's stdout or stderr.
@@ -41,6 +41,8 @@ pub struct Source {
 pub struct OutputLog {
     /// In whole lines.
     whole_lines: bool,
+    /// The most bytes kept.
+    window: u64,
     /// Kept pieces in order, contiguous from `taken` to `end`.
     kept: VecDeque<Output>,
     /// How many of them have been sent on this connection.
@@ -56,8 +58,8 @@ pub struct OutputLog {
 
 impl OutputLog {
     /// An empty one.
-    pub fn new(whole_lines: bool) -> OutputLog {
-        OutputLog { whole_lines, ..OutputLog::default() }
+    pub fn new(whole_lines: bool, window: u64) -> OutputLog {
+        OutputLog { whole_lines, window, ..OutputLog::default() }
     }
 
     /// Bytes taken so far.
@@ -67,7 +69,7 @@ impl OutputLog {
 
     /// Whether more should be read from the PEs.
     pub fn wants_more(&self) -> bool {
-        self.end - self.taken < OUTPUT_WINDOW && self.kept.len() < PIECES_MAX
+        self.end - self.taken < self.window && self.kept.len() < PIECES_MAX
     }
 
     /// Whether all that came has been taken.
@@ -133,7 +135,7 @@ impl OutputLog {
     pub fn next_piece(&mut self) -> Option<Output> {
         let next = self.kept.get(self.sent)?;
         let end = next.offset + next.data.len() as u64;
-        if end - self.taken > OUTPUT_WINDOW {
+        if end - self.taken > self.window {
             return None;
         }
         self.sent += 1;
@@ -167,6 +169,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const WINDOW: u64 = 2 << 20;
+
     fn source(rank: u32) -> Source {
         Source { rank, nid: Nid(0), stderr: false }
     }
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn lines_stay_whole() {
-        let mut log = OutputLog::new(true);
+        let mut log = OutputLog::new(true, WINDOW);
         log.push(source(0), "one\ntw".into());
         log.push(source(1), "uno\n".into());
         log.push(source(0), "o\nthree\nfo".into());
@@ -199,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_overlong_line_goes_as_it_comes() {
-        let mut log = OutputLog::new(true);
+        let mut log = OutputLog::new(true, WINDOW);
         log.push(source(0), vec![b'x'; LINE_MAX].into());
         assert_eq!(log.next_piece(), None);
         log.push(source(0), "y".into());
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn begun_lines_of_many_pes_are_bounded() {
-        let mut log = OutputLog::new(true);
+        let mut log = OutputLog::new(true, WINDOW);
         for rank in 0..1000 {
             log.push(source(rank), vec![b'x'; LINE_MAX].into());
             log.sent = log.kept.len();
@@ -218,17 +222,17 @@ mod tests {
 
     #[test]
     fn the_window_bounds_what_is_sent_and_then_what_is_read() {
-        let mut log = OutputLog::new(false);
+        let mut log = OutputLog::new(false, WINDOW);
         let piece = 64 * 1024;
         let mut pushed = 0;
         while log.wants_more() {
             log.push(source(0), vec![b'x'; piece].into());
             pushed += piece as u64;
         }
-        assert_eq!(pushed, OUTPUT_WINDOW);
+        assert_eq!(pushed, WINDOW);
         log.push(source(0), "one more".into());
         let count = std::iter::from_fn(|| log.next_piece()).count() as u64;
-        assert_eq!(count * piece as u64, OUTPUT_WINDOW);
+        assert_eq!(count * piece as u64, WINDOW);
         log.take(piece as u64);
         assert_eq!(log.next_piece().map(|o| (o.offset, o.data)), Some((pushed, "one more".into())));
         assert!(log.wants_more());
@@ -236,7 +240,7 @@ mod tests {
 
     #[test]
     fn many_small_pieces_are_bounded_too() {
-        let mut log = OutputLog::new(false);
+        let mut log = OutputLog::new(false, WINDOW);
         let count = (0..).take_while(|_| {
             let more = log.wants_more();
             log.push(source(0), "x".into());
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_gets_what_was_not_taken_and_a_late_word_counts() {
-        let mut log = OutputLog::new(false);
+        let mut log = OutputLog::new(false, WINDOW);
         log.push(source(0), "abcd".into());
         log.push(source(0), "efgh".into());
         assert_eq!(sent(&mut log).len(), 2);
@@ -270,7 +274,7 @@ mod tests {
             whole_lines: bool,
             steps in prop::collection::vec((0u32..3, "[a\n]{0,9}", 0u64..12, any::<bool>()), 0..60),
         ) {
-            let mut log = OutputLog::new(whole_lines);
+            let mut log = OutputLog::new(whole_lines, WINDOW);
             let mut wrote = BTreeMap::<u32, String>::new();
             let mut got = BTreeMap::<u32, String>::new();
             let mut have = 0;

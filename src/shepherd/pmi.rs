@@ -32,6 +32,8 @@
 //! bounded: lines, keys, values, and the whole space.
 
 use crate::apteam::talk::attach::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
+use crate::variables::raise;
+use crate::variables::units::{about, format_size};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -46,8 +48,6 @@ pub const VALUE_MAX: usize = 1024;
 /// Bytes of keys and values (as [`PmiEntry::cost`] has them) that the PEs of one host may put
 /// between two barriers: they must fit in a frame.
 pub const FRESH_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of keys and values in all, counted likewise.
-pub const SPACE_MAX: usize = 64 * 1024 * 1024;
 /// Lines of one `mcmd` block: more is no spawn of anybody's.
 const BLOCK_LINES_MAX: u32 = 65_536;
 /// As much of a bad line as a message shows.
@@ -110,6 +110,10 @@ pub struct Pmi {
     mapping: String,
     /// No other host has PEs.
     alone: bool,
+    /// Bytes that the space may hold.
+    space_max: u64,
+    /// It was told that something is full.
+    full_told: bool,
     clients: BTreeMap<u32, Client>,
     space: BTreeMap<Bytes, Bytes>,
     space_bytes: usize,
@@ -128,12 +132,15 @@ pub struct Pmi {
 
 impl Pmi {
     /// The server for PEs of these ranks, of `width` in the whole application. `name` is that of
-    /// its key-value space, `mapping` the value of PMI_process_mapping (empty: none).
+    /// its key-value space, `mapping` the value of PMI_process_mapping (empty: none), `space_max` how
+    /// many bytes of keys and values it may hold (as [`PmiEntry::cost`] has them; variable
+    /// `pmi_max`).
     pub fn new(
         name: String,
         width: u32,
         mapping: String,
         alone: bool,
+        space_max: u64,
         ranks: impl IntoIterator<Item = u32>,
     ) -> Pmi {
         Pmi {
@@ -141,6 +148,8 @@ impl Pmi {
             width,
             mapping,
             alone,
+            space_max,
+            full_told: false,
             clients: ranks.into_iter().map(|r| (r, Client::default())).collect(),
             space: BTreeMap::new(),
             space_bytes: 0,
@@ -217,7 +226,7 @@ impl Pmi {
         for PmiEntry { key, value } in out.entries {
             if let Err(Full) = self.insert(key, value) {
                 let rank = self.clients.keys().next().copied().unwrap_or_default();
-                return vec![Effect::Garbage { rank, text: too_much() }];
+                return vec![Effect::Garbage { rank, text: too_much(self.space_max) }];
             }
         }
         if out.last { self.let_out() } else { Vec::new() }
@@ -303,7 +312,7 @@ impl Pmi {
             b"get_appnum" => "cmd=appnum rc=0 appnum=0\n".into(),
             b"get_my_kvsname" => format!("cmd=my_kvsname rc=0 kvsname={}\n", self.name),
             b"get_universe_size" => format!("cmd=universe_size rc=0 size={}\n", self.width),
-            b"put" => self.put(words)?,
+            b"put" => self.put(rank, words, effects)?,
             b"get" => return self.get(rank, words, effects),
             b"getbyidx" => "cmd=getbyidx_results rc=-1 reason=not_supported\n".into(),
             b"create_kvs" => "cmd=newkvs rc=-1 msg=not_supported\n".into(),
@@ -341,7 +350,12 @@ impl Pmi {
         Ok(())
     }
 
-    fn put(&mut self, words: &Words<'_>) -> Result<String, String> {
+    fn put(
+        &mut self,
+        rank: u32,
+        words: &Words<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<String, String> {
         let key = words.get(b"key").ok_or("a put without a key")?;
         let value = words.get(b"value").ok_or("a put without a value")?;
         let size = key.len() + value.len() + PMI_ENTRY_COST;
@@ -352,11 +366,23 @@ impl Pmi {
         } else if value.len() > VALUE_MAX {
             "value_too_long"
         } else if self.fresh_bytes + size > FRESH_MAX {
+            self.tell_full(
+                rank,
+                format_args!(
+                    "the PEs of a host may put {} between two barriers: put less, or put a barrier \
+                     in between",
+                    about(FRESH_MAX as u64)
+                ),
+                effects,
+            );
             "kvs_full"
         } else {
             let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
             match self.insert(key.clone(), value.clone()) {
-                Err(Full) => "kvs_full",
+                Err(Full) => {
+                    self.tell_full(rank, format_args!("{}", too_much(self.space_max)), effects);
+                    "kvs_full"
+                }
                 Ok(()) => {
                     // A key put twice is counted twice, which errs on the safe side.
                     self.fresh_bytes += size;
@@ -366,6 +392,14 @@ impl Pmi {
             }
         };
         Ok(format!("cmd=put_result rc=-1 msg={refusal}\n"))
+    }
+
+    /// The program sees only that a put has failed: why, its user is told, once.
+    fn tell_full(&mut self, rank: u32, why: std::fmt::Arguments<'_>, effects: &mut Vec<Effect>) {
+        if !std::mem::replace(&mut self.full_told, true) {
+            let text = format!("can't put a key and its value by PMI: {why}");
+            effects.push(Effect::Notice { rank, text });
+        }
     }
 
     fn get(&self, rank: u32, words: &Words<'_>, effects: &mut Vec<Effect>) -> Result<(), String> {
@@ -396,7 +430,7 @@ impl Pmi {
         let cost = |value: &Bytes| key.len() + value.len() + PMI_ENTRY_COST;
         let old = self.space.get(&key).map_or(0, cost);
         let size = self.space_bytes - old + cost(&value);
-        if size > SPACE_MAX {
+        if size as u64 > self.space_max {
             return Err(Full);
         }
         self.space_bytes = size;
@@ -405,7 +439,7 @@ impl Pmi {
     }
 }
 
-/// The key-value space holds [`SPACE_MAX`] bytes already.
+/// The key-value space holds as many bytes as it may.
 struct Full;
 
 /// Takes a line of an `mcmd` block; whether it was the last one.
@@ -477,8 +511,10 @@ fn cut(word: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Why no more keys and values are taken.
-pub fn too_much() -> String {
-    format!("keys and values of more than {} MiB, with those of the other PEs", SPACE_MAX >> 20)
+pub fn too_much(space_max: u64) -> String {
+    let most = format_size(space_max);
+    let cure = raise("pmi_max", &most);
+    format!("the keys and values of all PEs may take {most}: put fewer, or {cure}")
 }
 
 /// Foreign bytes, fit for a message: short, and nothing that a terminal obeys.

@@ -1,10 +1,10 @@
 use super::*;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, Output, PmiEntry, StdinCredit, StdinPiece,
 };
-use crate::apteam::talk::shepherd::STDIN_WINDOW;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -30,6 +30,7 @@ fn launch(width: u32) -> HostLaunch {
         marker: String::new(),
         memory_per_pe: None,
         pids_max: None,
+        bounds: Bounds::default(),
     }
 }
 
@@ -428,9 +429,9 @@ fn stdin_has_its_credit() {
     let stdin = |offset, count| {
         Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data: some(count) }))
     };
-    let step = STDIN_WINDOW / 4;
+    let step = Bounds::default().stdin / 4;
     assert_eq!(shepherd.apply(1, stdin(0, step)), [Action::WriteStdin(some(step))]);
-    let rest = STDIN_WINDOW - step;
+    let rest = Bounds::default().stdin - step;
     // Said again, in whole or in part: only what is new is written.
     assert_eq!(shepherd.apply(1, stdin(0, step)), []);
     assert_eq!(shepherd.apply(1, stdin(1, step - 1 + rest)), [Action::WriteStdin(some(rest))]);
@@ -439,7 +440,7 @@ fn stdin_has_its_credit() {
     let credit = |credit, received| {
         Action::Send(FromShepherd::StdinCredit(StdinCredit { credit, received }))
     };
-    let window = STDIN_WINDOW;
+    let window = Bounds::default().stdin;
     assert_eq!(shepherd.apply(3, Happening::StdinWritten(1)), [credit(window + step, window)]);
     assert_eq!(shepherd.apply(4, stdin(window, step + 1)), [Action::Hangup]);
     assert_eq!(shepherd.apply(4, stdin(window + 1, 1)), [Action::Hangup]);

@@ -253,8 +253,9 @@ impl World {
             let text = self.trace.on().then(|| super::trace::cut(&happening));
             let actions = proc.agent.apply(mono, happening);
             let (apps, streams) = proc.agent.held();
-            self.checks.bound("applications of an apinit", apps, crate::agent::APPLICATIONS_MAX);
-            self.checks.bound("streams of an apinit", streams, crate::agent::ATTACHED_MAX);
+            let bounds = proc.agent.bounds();
+            self.checks.bound("applications of an apinit", apps, bounds.applications as usize);
+            self.checks.bound("streams of an apinit", streams, bounds.connections as usize);
             if let Some(text) = text {
                 self.note(|| format!("apinit {slot}: {text}"));
             }

@@ -344,6 +344,7 @@ impl World {
             boot_id: self.hosts[0].boot_id(),
             next_apid: self.psched.as_ref().map_or(u64::MAX, |p| p.scheduler.next_apid()),
             starts: Vec::new(),
+            bounds: self.settings.host_bounds,
         };
         let wire = self.psched.as_ref().and_then(|p| p.links.get(&link)).map(|l| l.0);
         if let Some(wire) = wire {

@@ -23,12 +23,14 @@ pub mod units;
 
 use std::fmt;
 use std::time::Duration;
-use units::{format_duration, parse_duration};
+use units::{format_duration, format_size, parse_duration, parse_size};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 
 /// What a variable's value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub enum Kind {
     Duration,
     /// A whole number.
     Count,
+    /// Of memory; its number is bytes.
+    Size,
     /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
     Isolation,
 }
@@ -65,6 +69,7 @@ impl Kind {
         match self {
             Kind::Duration => "duration",
             Kind::Count => "count",
+            Kind::Size => "size",
             Kind::Isolation => "word",
         }
     }
@@ -74,6 +79,7 @@ impl Kind {
         match self {
             Kind::Duration => format_duration(Duration::from_nanos(value)),
             Kind::Count => value.to_string(),
+            Kind::Size => format_size(value),
             Kind::Isolation => isolation(value).1.to_owned(),
         }
     }
@@ -82,6 +88,7 @@ impl Kind {
         match self {
             Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
             Kind::Count => text.trim().parse().ok(),
+            Kind::Size => parse_size(text).ok(),
             Kind::Isolation => {
                 let place = Isolation::ALL.iter().position(|(_, name)| *name == text.trim())?;
                 u64::try_from(place).ok()
@@ -117,7 +124,7 @@ impl Definition {
     /// Its range as people write it: `0s to 1h`.
     pub fn range(&self) -> String {
         match self.kind {
-            Kind::Duration | Kind::Count => {
+            Kind::Duration | Kind::Count | Kind::Size => {
                 format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
             }
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
@@ -138,6 +145,9 @@ macro_rules! value_type {
     (Count) => {
         u64
     };
+    (Size) => {
+        u64
+    };
     (Isolation) => {
         Isolation
     };
@@ -149,6 +159,9 @@ macro_rules! typed {
         Duration::from_nanos($value)
     };
     (Count, $value:expr) => {
+        $value
+    };
+    (Size, $value:expr) => {
         $value
     };
     (Isolation, $value:expr) => {
@@ -190,10 +203,12 @@ variables! {
         "how long a connection may leave a keepalive unanswered before it is closed";
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
-    connections_max: Count, 16 => 65_536, default 1_024,
-        "connections to psched's socket at once";
-    connections_user_max: Count, 4 => 65_536, default 256,
-        "connections to psched's socket at once of one user who is no administrator";
+    applications_max: Count, 1 => 65_536, default 4_096,
+        "applications on a host at once";
+    connections_max: Count, 16 => 1_000_000, default 8_192,
+        "connections at once to psched's socket, and to that of each apinit";
+    connections_user_max: Count, 4 => 1_000_000, default 2_048,
+        "connections at once to each of these sockets of one user other than root and the daemon's own";
     front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
         "time between TERM and KILL for an application whose aprun has died";
     history_max: Count, 0 => 10_000_000, default 10_000,
@@ -202,16 +217,37 @@ variables! {
         "whether an application has IPC and a /dev/shm of its own on each host";
     kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
         "time between TERM and KILL when an application is ended";
+    launches_user_max: Count, 1 => 65_536, default 64,
+        "launches of one user that wait at once on a host for psched's word of their placement";
+    orders_max: Count, 1 => 10_000, default 64,
+        "orders of psmgr that wait for their nodes at once";
+    output_max: Size, 256 * KIB => 64 * MIB, default 2 * MIB,
+        "output of an application kept on each host for an aprun that does not read it";
     passed_over_max: Count, 1 => 1_000_000, default 50,
         "how many later postings may start past a waiting one before nodes are kept for it";
     pids_max: Count, 16 => 4_194_304, default 16_384,
         "processes and threads that an application may have on each node";
+    pmi_max: Size, MIB => 1_024 * MIB, default 64 * MIB,
+        "keys and values that the PEs of an application may put by PMI";
     postings_max: Count, 1 => 10_000_000, default 100_000,
         "postings that wait at once";
     postings_user_max: Count, 1 => 10_000_000, default 10_000,
         "postings of one user that wait at once";
+    stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
+        "stdin of an application that is read before PE 0 has read it";
+    streams_max: Count, 16 => 4_096, default 256,
+        "requests at once on a connection to psched's socket; more wait at the caller";
     ticket_time: Duration, SECOND => HOUR, default 60 * SECOND,
         "how long a placement waits for its launch before its nodes are taken back";
+    watches_max: Count, 1 => 65_536, default 64,
+        "streams that watch one application at once";
+}
+
+/// What cures a refusal at a bound: `have an administrator raise postings_max (100000) in
+/// psched.yaml`. `value` is the variable's value now, as text.
+pub fn raise(name: &str, value: impl fmt::Display) -> String {
+    debug_assert!(TABLE.iter().any(|row| row.name == name), "{name} is no variable");
+    format!("have an administrator raise {name} ({value}) in psched.yaml")
 }
 
 /// The value of every variable.
@@ -286,6 +322,7 @@ impl VariableError {
                 let such = match row.kind {
                     Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
                     Kind::Count => "a whole number",
+                    Kind::Size => "a size such as 512K, 100M or 8G",
                     Kind::Isolation => "a word",
                 };
                 format!("give {such}, {}", row.range())
@@ -430,6 +467,12 @@ mod tests {
                 "0",
                 "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
             ),
+            (
+                "output_max",
+                "much",
+                "\"much\" is no value of output_max; \
+                 give a size such as 512K, 100M or 8G, 256K to 64M",
+            ),
             ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
             (
                 "pased_over_mx",
@@ -439,9 +482,11 @@ mod tests {
             (
                 "colour",
                 "red",
-                "there is no variable colour; there are answer_time, apkill_grace, connections_max, \
-                 connections_user_max, front_kill_grace, history_max, isolation, kill_grace, \
-                 passed_over_max, pids_max, postings_max, postings_user_max, ticket_time",
+                "there is no variable colour; there are answer_time, apkill_grace, applications_max, \
+                 connections_max, connections_user_max, front_kill_grace, history_max, isolation, \
+                 kill_grace, launches_user_max, orders_max, output_max, passed_over_max, pids_max, \
+                 pmi_max, postings_max, postings_user_max, stdin_max, streams_max, ticket_time, \
+                 watches_max",
             ),
         ] {
             let mut variables = Variables::default();

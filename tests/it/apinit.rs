@@ -247,6 +247,8 @@ impl Instance {
             kill_grace: Duration::from_secs(2),
             memory_per_pe: None,
             pids_max: None,
+            front_kill_grace: Duration::from_secs(2),
+            bounds: Default::default(),
             request_id: [1; 16],
             command: name.into(),
         }
@@ -472,6 +474,42 @@ async fn a_life() {
     }
     apinit.end().await;
     assert!(!instance.apinit_socket(0).exists());
+}
+
+/// What waits for it must not fill apinit's memory.
+#[tokio::test]
+async fn a_front_end_that_asks_and_never_reads_is_hung_up_on() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("8.1", &[&[0]], 1);
+    let key = place.key;
+    link.place(&place).await;
+    let mut front = Front::launch(&instance.apinit_socket(0), key, "exec sleep 1000").await;
+    front.until_going().await;
+    // Each is answered by a line for its stderr: far more than a connection holds.
+    const ASKED: u32 = 40_000;
+    bounded("all to be said", async {
+        for _ in 0..ASKED {
+            front.say(launch(key, "true")).await;
+        }
+    })
+    .await;
+    let mut answers = 0;
+    while let Some(FromApinit::Notice(text)) = front.next().await {
+        assert!(text.contains("has been launched already"), "{text}");
+        answers += 1;
+    }
+    assert!(answers < ASKED, "all {answers} were kept for it");
+    // Its application has not noticed, and it may come back.
+    let taken = Vec::new();
+    let resume = ToApinit::Resume { key, ticket: TICKET, taken };
+    let mut front = Front::attach(&instance.apinit_socket(0), resume).await;
+    assert_eq!(front.next().await, Some(FromApinit::Accepted));
+    front.say(ToApinit::Terminate { cause: Cause::StdoutClosed, kill_after: Duration::ZERO }).await;
+    let end = link.ended().await;
+    link.acknowledge(end.key).await;
+    apinit.end().await;
 }
 
 #[tokio::test]

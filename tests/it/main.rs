@@ -3,6 +3,7 @@
 mod apinit;
 mod aprun_cli;
 mod bad;
+mod bounds;
 mod daemon;
 mod disks;
 mod emulated;

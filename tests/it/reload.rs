@@ -14,18 +14,23 @@ fn wait_for_words(hand: &Hand, words: &str) {
 #[test]
 fn valid_takes_effect_and_what_waits_is_named() {
     let hand = Hand::start(ONE, &[("0", None)]);
-    let config = format!("{ONE}variables:\n  postings_user_max: 1\n  history_max: 7\n");
+    let config =
+        format!("{ONE}variables:\n  postings_user_max: 1\n  history_max: 7\n  streams_max: 16\n");
     hand.reconfigure(&config);
     wait_for_words(&hand, "read again: postings_user_max 10000 -> 1");
     wait_for_words(&hand, "history_max 10000 -> 7 takes effect when psched is restarted");
+    wait_for_words(&hand, "streams_max 256 -> 16 takes effect when psched is restarted");
     let runs = hand.start_script("-n 1", "while :; do sleep 0.1; done");
     let apid = hand.wait_for("running", 1)[0];
     let waits = hand.start_script("-n 1", "true");
     hand.wait_for("posted", 1);
     let refused = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
-    refused.says("postings_user_max");
+    refused.says(
+        "1 postings of yours wait already, as many as may; try again later, or have an \
+         administrator raise postings_user_max (1) in psched.yaml",
+    );
     // The same once more changes nothing.
-    hand.reconfigure(&config.replace("  history_max: 7\n", ""));
+    hand.reconfigure(&config.replace("  history_max: 7\n  streams_max: 16\n", ""));
     wait_for_words(&hand, "read again: nothing to change");
     run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     runs.wait(BOUND).expect(137);

@@ -1,38 +1,33 @@
 //! TERM ends psched and apinit within seconds, whoever is connected and whatever hangs.
 
 use crate::support::hand::Hand;
+use crate::support::nasty::{half_open, never_reads};
 use crate::support::*;
-use std::io::Write;
-use std::os::unix::net::UnixStream;
+use prost::Message;
+use psched::rpc::pb;
 use std::time::Duration;
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
 /// What a daemon may take, on a busy machine: a second or three for each thing that may hang.
 const END: Duration = Duration::from_secs(12);
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// Connections that say nothing, half of a preface, all of it and no more, or a frame that never
-/// ends.
-fn half_open(socket: &std::path::Path) -> Vec<UnixStream> {
-    let said: [&[u8]; 4] = [b"", &PREFACE[..10], PREFACE, &[PREFACE, b"\0\x40\0\x04\0"].concat()];
-    let connect = |bytes: &&[u8]| {
-        let mut stream = UnixStream::connect(socket).expect("it listens");
-        stream.write_all(bytes).expect("sent");
-        stream
-    };
-    said.iter().map(connect).collect()
-}
-
 #[test]
 fn psched_with_nasty_clients() {
     let mut hand = Hand::start(ONE, &[("0", None)]);
     let _half_open = half_open(&hand.socket());
     let runs = hand.start_script("-n 1", "while :; do sleep 0.1; done");
-    hand.wait_for("running", 1);
+    let apid = hand.wait_for("running", 1)[0];
     let waits = hand.start_script("-n 2", "true");
     hand.wait_for("posted", 1);
     let watches = Running::start(&mut hand.command("apstat", ["-n", "-w"]));
     let apinit = hand.apinit_pid("0");
+    // Streams and answers of every service that nobody takes, and that nobody ends.
+    let watch = pb::WatchRequest { apid, ..Default::default() }.encode_to_vec();
+    let list = pb::ListRequest::default().encode_to_vec();
+    let _never_read = [
+        never_reads(&hand.socket(), "/psched.v1.Psched/Watch", &watch, false),
+        never_reads(&hand.socket(), "/psched.v1.Psched/List", &list, false),
+        never_reads(&hand.socket(), "/psched.v1.Nodes/Link", b"", true),
+    ];
     let stopped = [runs.pid(), waits.pid(), watches.pid(), apinit];
     stopped.iter().for_each(|pid| kill(*pid, 19));
     let took = hand.stop_psched();
@@ -84,7 +79,10 @@ fn apinit_with_nasty_clients() {
         hand.start_script("-n 1", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
     hand.wait_for("running", 1);
     kill(runs.pid(), 19);
-    let _half_open = half_open(&hand.folder().join("apinit-0.sock"));
+    let socket = hand.folder().join("apinit-0.sock");
+    let _half_open = half_open(&socket);
+    // Two streams that have said nothing, and will not hear anything.
+    let _never_read = [(); 2].map(|()| never_reads(&socket, "/psched.v1.Apinit/Attach", b"", true));
     kill(hand.psched_pid(), 19);
     let took = hand.stop_apinit("0");
     kill(hand.psched_pid(), 18);

@@ -163,6 +163,40 @@ fn neither_ends_or_sees_into_the_others() {
     hand.end();
 }
 
+/// He is told that he may not, and nothing has become of it.
+#[test]
+fn managing_is_for_administrators() {
+    let Some((mut hand, bins)) = daemons("managing_is_for_administrators") else { return };
+    let running = start(&hand, &bins, ANNA, "-q", "exec sleep 1000");
+    let apid = hand.wait_for("running", 1)[0].to_string();
+    hand.kill_psched();
+    hand.start_psched_on("empty");
+    let is_foreign = || hand.apstat("-n")["nodes"][0]["state"] == "foreign";
+    eventually(BOUND, "the node is foreign", is_foreign);
+    let psmgr = |user: User, what| {
+        let mut command = user.command(bins.path("psmgr"), [what, "0"]);
+        run(command.env("PSCHED_SOCKET", hand.socket()))
+    };
+    // Not even what is hers may she adopt.
+    for (user, what) in [(BERT, "adopt"), (BERT, "purge"), (ANNA, "adopt")] {
+        psmgr(user, what)
+            .expect(1)
+            .says(&format!("user {} is no administrator of this psched", user.uid))
+            .says("the administrators of psched.yaml may");
+        assert!(is_foreign());
+    }
+    // One whom the configuration names may.
+    hand.reconfigure(&format!("{ONE}administrators: [{}]\n", BERT.uid));
+    eventually(BOUND, "it is read", || hand.said().contains("read again: administrators"));
+    let told = psmgr(BERT, "adopt").expect(0).out();
+    assert!(told.contains("NID 0: "), "{told}");
+    assert_eq!(hand.wait_for("running", 1)[0].to_string(), apid);
+    let mut command = ANNA.command(bins.path("apkill"), ["-9", &apid]);
+    run(command.env("PSCHED_SOCKET", hand.socket())).expect(0);
+    running.wait(BOUND).expect(137);
+    hand.end();
+}
+
 /// Another user's ticket is of no use, even to one who has it.
 #[test]
 fn a_ticket_is_its_owners() {

@@ -37,6 +37,7 @@ fn a_whole_life() {
                     marker: String::new(),
                     memory_per_pe: None,
                     pids_max: None,
+                    bounds: Bounds::default(),
                 }))
             ),
         ]
@@ -107,25 +108,6 @@ fn a_launch_waits_for_its_placement() {
         |a: &Action| matches!(a, Action::SendShepherd(k, ToShepherd::Launch(_)) if *k == key);
     assert!(!actions.iter().any(is_launch));
     assert!(act(&mut agent, 9 * S, Happening::ShepherdSpawned(key)).iter().any(is_launch));
-}
-
-#[test]
-fn a_launch_without_placement_is_refused_after_a_while_and_too_many_at_once() {
-    let mut agent = linked(&[0]);
-    for n in 0..LAUNCHES_WAITING_MAX as u64 {
-        go_through(&mut agent, 0, [opened(Conn(n), OWNER)]);
-        assert_eq!(act(&mut agent, 0, launch(Conn(n), key(n, 1))), []);
-    }
-    let more = Conn(99);
-    go_through(&mut agent, 0, [opened(more, OWNER)]);
-    assert_eq!(
-        act(&mut agent, 0, launch(more, key(99, 1))),
-        refused(more, "too many launches wait for their placement here; try again")
-    );
-    assert_eq!(agent.next_timer(), Some(10 * S));
-    assert_eq!(act(&mut agent, 10 * S - 1, Happening::Tick), []);
-    assert_eq!(act(&mut agent, 10 * S, Happening::Tick).len(), 2 * LAUNCHES_WAITING_MAX);
-    assert_eq!(agent.held(), (0, 0));
 }
 
 #[test]
@@ -229,8 +211,7 @@ fn a_front_end_dies() {
     // Its stream being closed is not its death.
     assert_eq!(act(&mut agent, 3 * S, Happening::AttachClosed(FRONT)), []);
     assert_eq!(agent.next_timer(), None);
-    let terminate =
-        ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::from_secs(2) };
+    let terminate = ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert_eq!(
         act(&mut agent, 4 * S, Happening::FrontDied(FRONT)),
         [
@@ -262,7 +243,7 @@ fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
     assert!(
         actions.contains(&Action::SendShepherd(
             key,
-            ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GONE_GRACE }
+            ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE }
         )),
         "{actions:?}"
     );
@@ -372,7 +353,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     go_through(&mut agent, 2 * S, [found(Some(hello))]);
     let actions = act(&mut agent, 2 * S, Happening::FrontDied(Conn(77)));
     let cause = Cause::FrontGone;
-    let terminate = ToShepherd::Terminate { cause, kill_after: FRONT_GONE_GRACE };
+    let terminate = ToShepherd::Terminate { cause, kill_after: FRONT_GRACE };
     assert!(actions.contains(&Action::SendShepherd(key, terminate)), "{actions:?}");
 
     let mut agent = apinit(&[0, 1]);

@@ -1,6 +1,7 @@
 //! The agent by examples, with the exact actions of each step; and thrown at with random
 //! happenings in [`random`].
 
+mod bounds;
 mod deaths;
 mod ends;
 mod foreign;
@@ -11,6 +12,7 @@ mod spread;
 mod versions;
 
 use super::*;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::place::{Place, PlacementList};
@@ -24,6 +26,8 @@ const S: u64 = 1_000_000_000;
 const OWNER: u32 = 1000;
 const TICKET: Ticket = Ticket([7; 16]);
 const GRACE: Duration = Duration::from_secs(5);
+/// Another than the default, lest nobody look at it.
+const FRONT_GRACE: Duration = Duration::from_secs(3);
 const FRONT: Conn = Conn(1);
 
 fn key(apid: u64, incarnation: u32) -> Key {
@@ -47,6 +51,7 @@ fn welcome() -> Welcome {
         boot_id: "boot".into(),
         next_apid: 100,
         starts: vec![(2, "two".into()), (3, "three".into())],
+        ..Welcome::default()
     }
 }
 
@@ -84,6 +89,8 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         kill_grace: GRACE,
         memory_per_pe: None,
         pids_max: None,
+        front_kill_grace: FRONT_GRACE,
+        bounds: Bounds::default(),
         isolation: Isolation::Auto,
         request_id: [key.apid.0 as u8; 16],
         command: "a.out".into(),

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::apteam::talk::attach::{BarrierIn, BarrierOut};
-use crate::apteam::talk::shepherd::{OUTPUT_WINDOW, STDIN_WINDOW};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -346,9 +345,9 @@ proptest! {
             }
             prop_assert!(agent.apps.len() <= 6 && agent.attached.len() <= 5);
             for app in agent.apps.values() {
-                prop_assert!(app.output.end - app.output.taken <= 2 * OUTPUT_WINDOW);
+                prop_assert!(app.output.end - app.output.taken <= 2 * Bounds::default().output);
                 prop_assert!(app.stdin_passed <= app.stdin_limit);
-                prop_assert!(app.stdin_limit <= STDIN_WINDOW);
+                prop_assert!(app.stdin_limit <= Bounds::default().stdin);
                 prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 64);
             }
         }

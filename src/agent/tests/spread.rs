@@ -266,7 +266,7 @@ fn signals_and_output_go_through_the_head() {
     assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
     // It dies: the other host's output is taken for it.
     let actions = act(&mut agent, 5 * S, Happening::FrontDied(Conn(2)));
-    let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GONE_GRACE };
+    let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert!(actions.contains(&to_peer(key, terminate)), "{actions:?}");
     assert_eq!(act(&mut agent, 5 * S, from_peer(key, theirs(2, "cde"))), [to_peer(key, taken(5))]);
 }

@@ -1,5 +1,6 @@
 //! psched and apinit.
 
+use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Owner, Shape};
@@ -84,6 +85,8 @@ pub struct Welcome {
     pub next_apid: u64,
     /// The last starts on this store by epoch, this one too, each with its random id.
     pub starts: Vec<(u64, String)>,
+    /// What the apinit may hold.
+    pub bounds: HostBounds,
 }
 
 impl Welcome {
@@ -129,10 +132,14 @@ pub struct PlaceCommand {
     pub time_limit: Option<Duration>,
     /// From TERM to KILL.
     pub kill_grace: Duration,
+    /// The same when its front end has died.
+    pub front_kill_grace: Duration,
     /// Bytes for each PE.
     pub memory_per_pe: Option<u64>,
     /// Processes and threads that it may have on each node.
     pub pids_max: Option<u64>,
+    /// What may be kept of it.
+    pub bounds: Bounds,
     /// Whether it has IPC and a /dev/shm of its own.
     pub isolation: Isolation,
     /// The random number of its posting, which no application of another store shares.
@@ -188,6 +195,8 @@ pub enum Command {
         /// The administrator.
         uid: u32,
     },
+    /// What this apinit may hold has changed.
+    Bounds(HostBounds),
 }
 
 /// apinit to psched.

@@ -52,12 +52,6 @@ pub fn misfit(protocol: u32) -> Option<String> {
 /// The largest frame, in bytes: a seqpacket goes whole or not at all.
 pub const FRAME_MAX: usize = 192 * 1024;
 
-/// How many bytes of output may be on their way, sent and not yet written out by the front end.
-pub const OUTPUT_WINDOW: u64 = 2 * 1024 * 1024;
-
-/// Bytes of stdin that may be on their way to PE 0.
-pub const STDIN_WINDOW: u64 = 256 * 1024;
-
 /// How both sides begin. By default as this release does, with no application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {

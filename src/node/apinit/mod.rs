@@ -8,8 +8,8 @@
 //!
 //! The other way nothing may hold the one task back: a front end that does not read must not delay
 //! the others. What waits for a front end is bounded by the output window of its application
-//! ([`crate::apteam::talk::shepherd::OUTPUT_WINDOW`] for each host), not by a queue. A shepherd or a
-//! psched that lets its bounded queue fill is hung up on.
+//! (variable `output_max`, for each host), and by a number of other messages; a front end that leaves
+//! more lying is hung up on, and so is a shepherd or a psched that lets its bounded queue fill.
 //!
 //! Files, next to psched's socket:
 //!
@@ -40,13 +40,16 @@ use crate::machine::{Nid, parse_nids};
 use crate::node::groups::Groups;
 use crate::os::instance::Member;
 use crate::os::notify::Notify;
-use crate::rpc::listen::{Bounds, PATH_MAX, incoming, listen, raise_descriptor_limit};
+use crate::rpc::listen::{
+    FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, raise_descriptor_limit,
+};
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tonic::service::InterceptorLayer;
 
 /// The command line.
 #[derive(Clone, Debug, clap::Parser)]
@@ -180,14 +183,15 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let Some(lowest) = options.nodes().first().copied() else { bail!("--nids names no node") };
     let paths = Paths::new(socket, lowest)?;
     let apshepherd = shepherds::Program::find()?;
-    if let Err(error) = raise_descriptor_limit() {
+    let files = raise_descriptor_limit().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
-    }
+        FILES_USUAL
+    });
     // What a shepherd leaves behind when it dies comes to us.
     nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper")?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
-    let outcome = runtime.block_on(serve(options, paths, apshepherd, lifeline));
+    let outcome = runtime.block_on(serve(options, paths, files, apshepherd, lifeline));
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
     let everything = outcome?;
@@ -201,6 +205,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
 async fn serve(
     options: &Options,
     paths: Paths,
+    files: u64,
     apshepherd: shepherds::Program,
     lifeline: Option<OwnedFd>,
 ) -> anyhow::Result<bool> {
@@ -208,8 +213,9 @@ async fn serve(
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
     let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
-    let (shell, events) = shell::Shell::new(options, &paths, runtime, apshepherd, lifeline)?;
+    let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;
+    let connections = incoming_within(listener, shell.bounds());
     shell.take_up().await;
     let service = attach::service(events);
     let server = tonic::transport::Server::builder()
@@ -217,9 +223,11 @@ async fn serve(
         .initial_connection_window_size(2 << 20)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        // An aprun and a head have one on each connection.
         .max_concurrent_streams(64)
+        .layer(InterceptorLayer::new(admitted))
         .add_service(service)
-        .serve_with_incoming(incoming(listener, Bounds::default()));
+        .serve_with_incoming(connections);
     let server = tokio::spawn(server);
     let notify = match options.lifeline {
         None => Notify::from_environment(),

@@ -2,7 +2,7 @@
 
 mod apps;
 
-use super::attach::Front;
+use super::attach::{Front, FrontSender};
 use super::link::{self, Link};
 use super::peers::Peer;
 use super::runtime::{Process, Runtime};
@@ -11,6 +11,7 @@ use super::trail::Shepherds;
 use super::{Options, Paths, host};
 use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::Key;
+use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
@@ -18,7 +19,7 @@ use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
 use crate::os::space::Space;
-use crate::rpc::listen::Peer as Caller;
+use crate::rpc::listen::{Bounds, Peer as Caller};
 use crate::rpc::pb;
 use anyhow::Context;
 use apps::App;
@@ -37,8 +38,10 @@ const EVENTS: usize = 512;
 /// How long a shepherd may take to go home.
 const GO_HOME: Duration = Duration::from_secs(4);
 
-/// What a stream to a front end takes.
-pub(super) type FrontSender = mpsc::UnboundedSender<Result<pb::FromApinit, tonic::Status>>;
+/// A connection takes its socket and its peer's pidfd, and usually brings an application: what apinit
+/// has open for that one's shepherd, groups and files.
+const FILES_EACH: u64 = 8;
+
 /// Where the tasks tell.
 pub(super) type Events = mpsc::Sender<Event>;
 
@@ -86,6 +89,10 @@ pub(super) struct Shell {
     generation: u64,
     link: Option<Link>,
     hello: watch::Sender<Hello>,
+    /// The limit of open files.
+    files: u64,
+    /// How many connections there may be.
+    bounds: watch::Sender<Bounds>,
     psched: PathBuf,
     events: Events,
     incoming: mpsc::Receiver<Event>,
@@ -103,6 +110,7 @@ impl Shell {
         options: &Options,
         paths: &Paths,
         runtime: Runtime,
+        files: u64,
         apshepherd: Program,
         lifeline: Option<OwnedFd>,
     ) -> anyhow::Result<(Shell, Events)> {
@@ -161,6 +169,7 @@ impl Shell {
             limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
         };
         let (events, incoming) = mpsc::channel(EVENTS);
+        let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
             agent,
             runtime,
@@ -175,6 +184,8 @@ impl Shell {
             generation: 0,
             link: None,
             hello: watch::Sender::new(hello),
+            files,
+            bounds,
             psched: paths.psched.clone(),
             events: events.clone(),
             incoming,
@@ -184,6 +195,11 @@ impl Shell {
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
         Ok((shell, events))
+    }
+
+    /// How many connections there may be, now and later.
+    pub fn bounds(&self) -> watch::Receiver<Bounds> {
+        self.bounds.subscribe()
     }
 
     /// Until a signal or the lifeline ends it.
@@ -271,7 +287,7 @@ impl Shell {
             Event::FrontSaid(conn, message) => Happening::AttachMessage(conn, message),
             Event::FrontMalformed(conn, text) => {
                 if let Some(sender) = self.fronts.get(&conn).and_then(|f| f.sender.as_ref()) {
-                    let _ = sender.send(Err(tonic::Status::invalid_argument(text)));
+                    sender.refuse(tonic::Status::invalid_argument(text));
                 }
                 return;
             }
@@ -366,8 +382,11 @@ impl Shell {
             Action::MakeAndSpawn { place, nids } => self.make(*place, nids),
             Action::SendShepherd(key, message) => self.send_shepherd(key, message),
             Action::SendFront(conn, message) => {
-                if let Some(sender) = self.fronts.get(&conn).and_then(|f| f.sender.as_ref()) {
-                    let _ = sender.send(Ok(message.into()));
+                let Some(front) = self.fronts.get_mut(&conn) else { return };
+                if front.sender.as_ref().is_some_and(|sender| !sender.send(message)) {
+                    tracing::warn!("a front end does not read what it is told; it is hung up on");
+                    front.sender = None;
+                    self.own.push_back(Happening::AttachClosed(conn));
                 }
             }
             Action::CloseFront(conn) => drop(self.fronts.remove(&conn)),
@@ -420,6 +439,7 @@ impl Shell {
             Action::Distrust(starts) => self.runtime.distrust(&starts),
             Action::Remember(welcome) => {
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
+                self.bounds.send_replace(listening(welcome.bounds, self.files));
                 tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
                 self.runtime.remember(welcome);
@@ -454,6 +474,12 @@ impl Shell {
             self.own.push_back(Happening::ShepherdLost { key, text });
         }
     }
+}
+
+/// How many connections there may be.
+fn listening(bounds: HostBounds, files: u64) -> Bounds {
+    let HostBounds { connections, connections_user, .. } = bounds;
+    Bounds::new(connections, connections_user, files, FILES_EACH)
 }
 
 /// The lifeline has reached its end. (Nothing is ever written to it.)

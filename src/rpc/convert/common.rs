@@ -1,6 +1,7 @@
 //! Words that every service shares: keys, places, endings.
 
 use super::{COUNT_MAX, Field, LIST_MAX, Malformed, all, bare, given, ms};
+use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Shape};
@@ -16,6 +17,26 @@ const ENDS_MAX: usize = 1024;
 /// The largest sum of microseconds or blocks: above any real one, and far from an overflow when
 /// those of many hosts are added up.
 const SUM_MAX: u64 = 1 << 44;
+
+impl From<Bounds> for pb::ApplicationBounds {
+    fn from(bounds: Bounds) -> Self {
+        let Bounds { output, stdin, pmi } = bounds;
+        Self { output, stdin, pmi }
+    }
+}
+
+/// What is not given has its default.
+impl From<Option<pb::ApplicationBounds>> for Bounds {
+    fn from(bounds: Option<pb::ApplicationBounds>) -> Self {
+        let pb::ApplicationBounds { output, stdin, pmi } = bounds.unwrap_or_default();
+        let default = Bounds::default();
+        Bounds {
+            output: given(output).unwrap_or(default.output),
+            stdin: given(stdin).unwrap_or(default.stdin),
+            pmi: given(pmi).unwrap_or(default.pmi),
+        }
+    }
+}
 
 impl From<Key> for pb::ApplicationKey {
     fn from(key: Key) -> Self {

@@ -1,13 +1,14 @@
 //! psched and apinit.
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms};
+use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::node::{
     Command, Foreign, ForeignApplication, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::rpc::pb;
-use crate::variables::Isolation;
+use crate::variables::{Isolation, Variables};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -79,6 +80,26 @@ impl TryFrom<pb::Start> for (u64, String) {
     }
 }
 
+impl From<HostBounds> for pb::HostBounds {
+    fn from(bounds: HostBounds) -> Self {
+        let HostBounds { connections, connections_user, applications, launches_user } = bounds;
+        Self { connections, connections_user, applications, launches_user }
+    }
+}
+
+/// What is not given has its default.
+impl From<pb::HostBounds> for HostBounds {
+    fn from(bounds: pb::HostBounds) -> Self {
+        let default = HostBounds::default();
+        HostBounds {
+            connections: given(bounds.connections).unwrap_or(default.connections),
+            connections_user: given(bounds.connections_user).unwrap_or(default.connections_user),
+            applications: given(bounds.applications).unwrap_or(default.applications),
+            launches_user: given(bounds.launches_user).unwrap_or(default.launches_user),
+        }
+    }
+}
+
 impl From<Welcome> for pb::Welcome {
     fn from(welcome: Welcome) -> Self {
         Self {
@@ -90,6 +111,7 @@ impl From<Welcome> for pb::Welcome {
             boot_id: welcome.boot_id,
             next_apid: welcome.next_apid,
             starts: all(welcome.starts),
+            bounds: Some(welcome.bounds.into()),
         }
     }
 }
@@ -106,6 +128,7 @@ impl TryFrom<pb::Welcome> for Welcome {
             boot_id: Field("Welcome", "boot_id").text(welcome.boot_id)?,
             next_apid: welcome.next_apid,
             starts: Field("Welcome", "starts").list(welcome.starts, LIST_MAX)?,
+            bounds: welcome.bounds.unwrap_or_default().into(),
         })
     }
 }
@@ -181,6 +204,8 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             kill_grace_ms: ms(place.kill_grace),
             memory_per_pe: place.memory_per_pe.unwrap_or(0),
             pids_max: place.pids_max.unwrap_or(0),
+            front_kill_grace_ms: Some(ms(place.front_kill_grace)),
+            bounds: Some(place.bounds.into()),
             isolation: match place.isolation {
                 Isolation::Auto => pb::Isolation::Auto,
                 Isolation::Root => pb::Isolation::Root,
@@ -209,7 +234,11 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             time_limit: limit(place.time_limit_ms),
             kill_grace: Duration::from_millis(place.kill_grace_ms),
             memory_per_pe: given(place.memory_per_pe),
+            front_kill_grace: place
+                .front_kill_grace_ms
+                .map_or_else(|| Variables::default().front_kill_grace(), Duration::from_millis),
             pids_max: given(place.pids_max),
+            bounds: place.bounds.into(),
             // What a newer psched calls otherwise is the default here.
             isolation: match pb::Isolation::try_from(place.isolation).unwrap_or_default() {
                 pb::Isolation::Auto => Isolation::Auto,
@@ -292,6 +321,7 @@ impl From<Command> for pb::to_node::Message {
             Command::Discard(key) => Self::Discard(key.into()),
             Command::Adopt => Self::Adopt(pb::Adopt {}),
             Command::Purge { uid } => Self::Purge(pb::Purge { uid }),
+            Command::Bounds(bounds) => Self::Bounds(bounds.into()),
         }
     }
 }
@@ -317,6 +347,7 @@ impl TryFrom<pb::to_node::Message> for Command {
             Message::Discard(key) => Command::Discard(key.try_into()?),
             Message::Adopt(pb::Adopt {}) => Command::Adopt,
             Message::Purge(pb::Purge { uid }) => Command::Purge { uid },
+            Message::Bounds(bounds) => Command::Bounds(bounds.into()),
             Message::Welcome(_) | Message::Refused(_) => {
                 return Field("ToNode", "message").wrong("it is no command");
             }

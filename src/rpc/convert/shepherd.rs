@@ -37,6 +37,7 @@ impl From<HostLaunch> for pb::ShepherdLaunch {
             marker: launch.marker,
             memory_per_pe: launch.memory_per_pe.unwrap_or(0),
             pids_max: launch.pids_max.unwrap_or(0),
+            bounds: Some(launch.bounds.into()),
         }
     }
 }
@@ -59,6 +60,7 @@ impl TryFrom<pb::ShepherdLaunch> for HostLaunch {
             marker: of("marker").text(launch.marker)?,
             memory_per_pe: given(launch.memory_per_pe),
             pids_max: given(launch.pids_max),
+            bounds: launch.bounds.into(),
         };
         match host_launch.pes.iter().find(|pe| pe.rank >= host_launch.width) {
             Some(pe) => of("pes")

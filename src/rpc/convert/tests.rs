@@ -1,6 +1,7 @@
 //! Whatever is said arrives as it was said, through the bytes of the wire; what can't have been
 //! meant is refused by name.
 
+use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::launch::{Binding, FileIdentity, HostLaunch, Launch, Limit, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -234,7 +235,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
     });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
-    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most);
+    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds());
     (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
         |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
             key,
@@ -250,6 +251,28 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             marker: rest.4,
             memory_per_pe: rest.5.0,
             pids_max: rest.5.1,
+            bounds: rest.6,
+        },
+    )
+}
+
+fn bounds() -> impl Strategy<Value = Bounds> {
+    let most = 1..=u64::MAX;
+    (most.clone(), most.clone(), most).prop_map(|(output, stdin, pmi)| Bounds {
+        output,
+        stdin,
+        pmi,
+    })
+}
+
+fn host_bounds() -> impl Strategy<Value = HostBounds> {
+    let most = || 1..=u64::MAX;
+    (most(), most(), most(), most()).prop_map(
+        |(connections, connections_user, applications, launches_user)| HostBounds {
+            connections,
+            connections_user,
+            applications,
+            launches_user,
         },
     )
 }
@@ -285,16 +308,18 @@ fn welcome() -> impl Strategy<Value = Welcome> {
         },
     );
     let store = (text(), any::<u64>(), vec((any::<u64>(), text()), 0..3));
-    (store, vec(spec, 0..4), millis(), any::<(u64, u64)>(), text()).prop_map(
-        |((store_id, epoch, starts), nodes, kill_grace, (mono_ns, next_apid), boot_id)| Welcome {
+    let clock = (any::<(u64, u64)>(), text());
+    (store, vec(spec, 0..4), millis(), clock, host_bounds()).prop_map(
+        |((store_id, epoch, starts), nodes, kill_grace, clock, bounds)| Welcome {
             store_id,
             epoch,
             nodes,
             kill_grace,
-            mono_ns,
-            boot_id,
-            next_apid,
+            mono_ns: clock.0.0,
+            boot_id: clock.1,
+            next_apid: clock.0.1,
             starts,
+            bounds,
         },
     )
 }
@@ -303,10 +328,11 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let who = (key(), owner(), placement(), vec(host_part(), 1..3), ticket());
     let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
     let posting = (any::<[u8; 16]>(), text());
-    let rest = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), isolation, posting);
+    let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
+    let rest = (most, isolation, posting, millis());
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
-            let (memory, pids, isolation, (request_id, command)) = rest;
+            let ((memory, pids, bounds), isolation, (request_id, command), front) = rest;
             PlaceCommand {
                 key,
                 owner,
@@ -318,8 +344,10 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 cpu_limit: cpu,
                 time_limit: time,
                 kill_grace: grace,
+                front_kill_grace: front,
                 memory_per_pe: memory,
                 pids_max: pids,
+                bounds,
                 isolation,
                 request_id,
                 command,
@@ -356,6 +384,7 @@ fn command() -> impl Strategy<Value = Command> {
         key().prop_map(Command::Discard),
         Just(Command::Adopt),
         any::<u32>().prop_map(|uid| Command::Purge { uid }),
+        host_bounds().prop_map(Command::Bounds),
     ]
 }
 

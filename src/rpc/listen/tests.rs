@@ -157,36 +157,35 @@ async fn a_peer_that_has_ended_is_doubtful() {
     assert_eq!(stream.connect_info().started, 0);
 }
 
+/// One is taken all the same, to be told why, and closed in the end.
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_at_once_and_places_come_back() {
+async fn connections_beyond_the_bound_are_told_and_places_come_back() {
     let folder = folder();
     let path = folder.path().join("s");
-    let bounds = Bounds { connections: 2, reserved: 0, per_uid: 2, ..Bounds::default() };
-    let mut connections = incoming(listen(&path, 0o600).expect("free"), bounds);
+    let preface_wait = Duration::from_millis(20);
+    let bounds = Bounds { connections: 1, reserved: 0, preface_wait, ..Bounds::default() };
+    let told = watch::Sender::new(bounds);
+    let listener = listen(&path, 0o600).expect("free");
+    let mut connections = incoming_within(listener, told.subscribe());
     let _one = connect(&path).await;
-    let _two = connect(&path).await;
     let first = soon(connections.next()).await.expect("endless").expect("no error");
-    let _second = soon(connections.next()).await.expect("endless").expect("no error");
-    let mut three = connect(&path).await;
+    assert_eq!(first.connect_info().turned, None);
+    let _two = connect(&path).await;
+    let mut second = soon(connections.next()).await.expect("endless").expect("no error");
+    let why = second.connect_info().turned.expect("one too many");
+    assert!(why.contains("raise connections_max (1) in psched.yaml"), "{why}");
     let mut byte = [0];
-    tokio::select! {
-        _ = connections.next() => panic!("a third one was taken"),
-        read = soon(three.read(&mut byte)) => assert_eq!(read.expect("closed in order"), 0),
-    }
+    let error = soon(second.read(&mut byte)).await.expect_err("it never asks");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(first);
+    let _three = connect(&path).await;
+    let third = soon(connections.next()).await.expect("endless").expect("no error");
+    assert_eq!(third.connect_info().turned, None, "there is a place again");
+    // A new bound is that of the next one.
+    told.send_modify(|bounds| bounds.connections = 2);
     let _four = connect(&path).await;
-    soon(connections.next()).await.expect("endless").expect("there is a place again");
-}
-
-#[test]
-fn one_user_locks_nobody_out() {
-    let bounds = Bounds { connections: 10, reserved: 2, per_uid: 5, ..Bounds::default() };
-    assert!(bounds.admit(false, 4, 4));
-    assert!(!bounds.admit(false, 5, 5), "a user's own bound");
-    assert!(bounds.admit(false, 7, 0));
-    assert!(!bounds.admit(false, 8, 0), "the rest is reserved");
-    assert!(bounds.admit(true, 9, 9));
-    assert!(!bounds.admit(true, 10, 0), "nobody gets more than all");
+    let fourth = soon(connections.next()).await.expect("endless").expect("no error");
+    assert_eq!(fourth.connect_info().turned, None);
 }
 
 #[tokio::test]

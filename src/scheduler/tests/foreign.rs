@@ -1,6 +1,7 @@
 //! Nodes that obey another psched, by examples.
 
 use super::*;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
 
@@ -21,6 +22,8 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         kill_grace: Duration::from_secs(5),
         memory_per_pe: None,
         pids_max: None,
+        front_kill_grace: Duration::from_secs(2),
+        bounds: Bounds::default(),
         isolation: Default::default(),
         request_id: [99; 16],
         command: "b.out".into(),

@@ -1,8 +1,10 @@
 use super::*;
 use proptest::prelude::*;
 
+const SPACE: u64 = 64 << 20;
+
 fn server(alone: bool) -> Pmi {
-    Pmi::new("psched_12_1".into(), 4, "(vector,(0,1,4))".into(), alone, [0, 1])
+    Pmi::new("psched_12_1".into(), 4, "(vector,(0,1,4))".into(), alone, SPACE, [0, 1])
 }
 
 /// The text of the only answer.
@@ -114,10 +116,31 @@ fn what_a_host_puts_fits_in_a_frame_however_small_the_keys_are() {
 }
 
 #[test]
+fn a_full_space_is_told_with_its_variable_and_what_is_there_stays() {
+    let space = (4 + 4 + PMI_ENTRY_COST) as u64 * 2;
+    let mut pmi = Pmi::new("psched_12_1".into(), 1, String::new(), true, space, [0]);
+    for key in ["key1", "key2"] {
+        let put = format!("cmd=put key={key} value=1234");
+        assert_eq!(ask(&mut pmi, 0, &put), "cmd=put_result rc=0 msg=success");
+    }
+    let text = "can't put a key and its value by PMI: the keys and values of all PEs may take 48: \
+                put fewer, or have an administrator raise pmi_max (48) in psched.yaml";
+    assert_eq!(
+        pmi.read(0, b"cmd=put key=key3 value=1234\n"),
+        [
+            Effect::Notice { rank: 0, text: text.into() },
+            Effect::Reply(0, "cmd=put_result rc=-1 msg=kvs_full\n".into())
+        ]
+    );
+    let get = ask(&mut pmi, 0, "cmd=get key=key2");
+    assert_eq!(get, "cmd=get_result rc=0 msg=success value=1234");
+}
+
+#[test]
 fn more_than_all_hosts_may_put_is_refused_clearly() {
     let mut pmi = server(false);
     let value = Bytes::from(vec![b'v'; VALUE_MAX]);
-    let count = SPACE_MAX / (VALUE_MAX + PMI_ENTRY_COST) + 1;
+    let count = SPACE as usize / (VALUE_MAX + PMI_ENTRY_COST) + 1;
     let key = |i: usize| Bytes::from(format!("{i}"));
     let entries = (0..count).map(|i| PmiEntry { key: key(i), value: value.clone() }).collect();
     pmi.read(0, b"cmd=barrier_in\n");
@@ -125,7 +148,7 @@ fn more_than_all_hosts_may_put_is_refused_clearly() {
     let pieces = BarrierOut::pieces(1, entries);
     assert!(pieces.len() >= 64 && pieces.iter().all(|p| p.entries.len() < 1100));
     let last = pieces.into_iter().flat_map(|piece| pmi.barrier_out(piece)).last();
-    assert_eq!(last, Some(Effect::Garbage { rank: 0, text: too_much() }));
+    assert_eq!(last, Some(Effect::Garbage { rank: 0, text: too_much(SPACE) }));
 }
 
 #[test]
@@ -193,7 +216,15 @@ fn the_space_between_barriers_is_bounded() {
     for i in 0..room {
         assert_eq!(ask(&mut pmi, 0, &put(i)), "cmd=put_result rc=0 msg=success");
     }
-    assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=-1 msg=kvs_full");
+    let notice = "can't put a key and its value by PMI: the PEs of a host may put 4M between two \
+                  barriers: put less, or put a barrier in between";
+    let refused = Effect::Reply(0, "cmd=put_result rc=-1 msg=kvs_full\n".into());
+    assert_eq!(
+        pmi.read(0, format!("{}\n", put(room)).as_bytes()),
+        [Effect::Notice { rank: 0, text: notice.into() }, refused.clone()]
+    );
+    // Its user is told once.
+    assert_eq!(pmi.read(0, format!("{}\n", put(room)).as_bytes()), [refused]);
     pmi.read(0, b"cmd=barrier_in\n");
     pmi.read(1, b"cmd=barrier_in\n");
     assert_eq!(ask(&mut pmi, 0, &put(room)), "cmd=put_result rc=0 msg=success");

@@ -38,7 +38,7 @@ pub fn fuzz(data: &[u8]) {
 }
 
 fn server(alone: bool) -> Pmi {
-    Pmi::new("psched_12_1".into(), 6, "(vector,(0,2,3))".into(), alone, 0..RANKS)
+    Pmi::new("psched_12_1".into(), 6, "(vector,(0,2,3))".into(), alone, 64 << 20, 0..RANKS)
 }
 
 fn history(u: &mut Unstructured<'_>) -> Result<()> {

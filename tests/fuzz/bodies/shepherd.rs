@@ -8,12 +8,11 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use psched::apteam::Key;
+use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
 use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, StdinPiece};
-use psched::apteam::talk::shepherd::{
-    FromShepherd, Hello, OUTPUT_WINDOW, STDIN_WINDOW, ToShepherd,
-};
+use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
 use psched::shepherd::{Action, Happening, Shepherd};
 use std::collections::BTreeSet;
@@ -50,6 +49,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         marker: String::new(),
         memory_per_pe: None,
         pids_max: None,
+        bounds: Bounds::default(),
     })
 }
 
@@ -175,10 +175,13 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     let next = next.insert(begins);
                     *next += output.data.len() as u64;
                     sent = sent.max(*next);
-                    assert!(*next - taken <= OUTPUT_WINDOW, "more than the window holds");
+                    assert!(
+                        *next - taken <= Bounds::default().output,
+                        "more than the window holds"
+                    );
                 }
                 Action::Send(FromShepherd::StdinCredit(credit)) => {
-                    assert!(credit.credit <= credit.received + STDIN_WINDOW);
+                    assert!(credit.credit <= credit.received + Bounds::default().stdin);
                     assert!(stdin.len() as u64 <= credit.received);
                 }
                 Action::Send(FromShepherd::SignalsTaken(number)) => {

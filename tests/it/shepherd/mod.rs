@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use psched::apteam::ending::{Cause, EndCount, PeEnd};
 use psched::apteam::launch::{FileIdentity, Limit};
 use psched::apteam::talk::attach::{NumberedSignal, StdinPiece};
-use psched::apteam::talk::shepherd::{FromShepherd, OUTPUT_WINDOW, ToShepherd};
+use psched::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use psched::machine::Nid;
 use rig::*;
 use std::os::fd::AsRawFd;
@@ -219,16 +219,25 @@ fn cpu_time_has_its_limit() {
 
 #[test]
 fn output_waits_for_the_window_and_comes_whole() {
+    let window = psched::apteam::bounds::Bounds::default().output;
+    for window in [window, window / 8] {
+        output_waits_for(window);
+    }
+}
+
+fn output_waits_for(window: u64) {
     let mut rig = Rig::new();
     rig.acknowledges = false;
     let total: u64 = 40_000_000;
-    rig.start(sh(1, "head -c 40000000 /dev/zero; echo; echo last >&2"));
+    let mut launch = sh(1, "head -c 40000000 /dev/zero; echo; echo last >&2");
+    launch.bounds.output = window;
+    rig.start(launch);
     while let Some(message) = rig.hear_within(Duration::from_millis(500)) {
         let FromShepherd::Output(output) = message else { panic!("{message:?}") };
         assert_eq!(output.offset, rig.received);
         rig.received += output.data.len() as u64;
     }
-    assert!(rig.received <= OUTPUT_WINDOW && rig.received > OUTPUT_WINDOW / 2, "{}", rig.received);
+    assert!(rig.received <= window && rig.received > window / 2, "{}", rig.received);
     let status = std::fs::read_to_string(format!("/proc/{}/status", rig.pid())).expect("status");
     let peak = status.lines().find(|l| l.starts_with("VmHWM")).expect("VmHWM");
     let kib: u64 = peak.split_whitespace().nth(1).expect("a number").parse().expect("a number");

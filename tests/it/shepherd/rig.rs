@@ -285,6 +285,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         marker: "01234567.12.1".into(),
         memory_per_pe: None,
         pids_max: None,
+        bounds: Default::default(),
     }
 }
 

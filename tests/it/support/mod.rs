@@ -10,6 +10,7 @@ pub mod dice;
 pub mod hand;
 pub mod machine;
 pub mod mpi;
+pub mod nasty;
 pub mod phases;
 pub mod release;
 pub mod users;

@@ -1,0 +1,161 @@
+//! What an apinit holds at most, and what whoever is refused is told.
+
+use super::*;
+use crate::apteam::bounds::HostBounds;
+
+const OTHER: u32 = 1001;
+
+/// One of the nodes 0 to 3 that may hold so much.
+fn bounded(bounds: HostBounds) -> Agent {
+    let mut agent = apinit(&[0, 1, 2, 3]);
+    agent.apply(0, Happening::Linked(Welcome { bounds, ..welcome() }));
+    agent
+}
+
+#[test]
+fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
+    let mut agent = bounded(HostBounds { launches_user: 2, ..HostBounds::default() });
+    for n in 0..2 {
+        go_through(&mut agent, 0, [opened(Conn(n), OWNER)]);
+        assert_eq!(act(&mut agent, 0, launch(Conn(n), key(n, 1))), []);
+    }
+    let more = Conn(99);
+    go_through(&mut agent, 0, [opened(more, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 0, launch(more, key(99, 1))),
+        refused(
+            more,
+            "as many launches of yours wait on this host for psched's word of their placement as \
+             one user's may: try again, or have an administrator raise launches_user_max (2) in \
+             psched.yaml"
+        )
+    );
+    // Another user's waits, and so do those of a head, of which psched has bounded the number.
+    for (conn, uid) in [(Conn(3), OTHER), (Conn(4), 0), (Conn(5), 0), (Conn(6), 0)] {
+        go_through(&mut agent, 0, [opened(conn, uid)]);
+        assert_eq!(act(&mut agent, 0, launch(conn, key(conn.0, 1))), []);
+    }
+    assert_eq!(agent.next_timer(), Some(10 * S));
+    assert_eq!(act(&mut agent, 10 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 10 * S, Happening::Tick).len(), 2 * 6);
+    assert_eq!(agent.held(), (0, 0));
+}
+
+/// A launch may be large, and what comes after it before it is taken must not be.
+#[test]
+fn what_follows_a_waiting_launch_is_small() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let (early, eager) = (FRONT, Conn(2));
+    go_through(&mut agent, 0, [opened(early, OWNER), launch(early, key)]);
+    let signal = ToApinit::Signal(numbered(1, 10));
+    assert_eq!(act(&mut agent, 0, Happening::AttachMessage(early, signal)), []);
+    go_through(&mut agent, 0, [opened(eager, OTHER), launch(eager, super::key(13, 1))]);
+    assert_eq!(
+        act(&mut agent, 0, Happening::AttachMessage(eager, ToApinit::Stdin(piece(0, "x")))),
+        refused(eager, "too much was sent before the launch was taken")
+    );
+    let taken = act(&mut agent, S, placed(place(key, &[&[0, 1]])));
+    assert!(taken.contains(&to_front(FromApinit::Accepted)), "{taken:?}");
+}
+
+#[test]
+fn streams_of_one_user_keep_nobody_else_out() {
+    let bounds = HostBounds { connections: 8, connections_user: 3, ..HostBounds::default() };
+    let mut agent = bounded(bounds);
+    for conn in 0..3 {
+        assert_eq!(act(&mut agent, 0, opened(Conn(conn), OWNER)), []);
+    }
+    assert_eq!(
+        act(&mut agent, 0, opened(Conn(10), OWNER)),
+        refused(
+            Conn(10),
+            "you have as many launches open on this host as one user may have: end some of your \
+             aprun, or have an administrator raise connections_user_max (3) in psched.yaml"
+        )
+    );
+    for conn in 11..14 {
+        assert_eq!(act(&mut agent, 0, opened(Conn(conn), OTHER)), []);
+    }
+    // The rest is for heads.
+    let full = "as many launches are open on this host as may be: try again later, or have an \
+                administrator raise connections_max (8) in psched.yaml";
+    assert_eq!(act(&mut agent, 0, opened(Conn(20), 1002)), refused(Conn(20), full));
+    for conn in 21..23 {
+        assert_eq!(act(&mut agent, 0, opened(Conn(conn), 0)), []);
+    }
+    assert_eq!(act(&mut agent, 0, opened(Conn(23), 0)), refused(Conn(23), full));
+    // A place comes back.
+    act(&mut agent, 0, Happening::AttachClosed(Conn(0)));
+    act(&mut agent, 0, Happening::AttachClosed(Conn(1)));
+    act(&mut agent, 0, Happening::AttachClosed(Conn(2)));
+    assert_eq!(act(&mut agent, 0, opened(Conn(24), OWNER)), []);
+}
+
+#[test]
+fn an_application_too_many_ends_and_the_others_go_on() {
+    let mut agent = bounded(HostBounds { applications: 1, ..HostBounds::default() });
+    let (first, second) = (key(12, 1), key(13, 1));
+    let made = act(&mut agent, 0, placed(place(first, &[&[0]])));
+    assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
+    let text = "its host has as many applications as it may have: have an administrator raise \
+                applications_max (1) in psched.yaml";
+    let cause = Cause::NodeLost { nid: Nid(1), text: text.into() };
+    let first_end = Some(Decisive { at_ns: 0, cause });
+    let end = HostEnd { key: second, first: first_end, ..HostEnd::default() };
+    assert_eq!(act(&mut agent, 0, placed(place(second, &[&[1]]))), [reported(end, &[1])]);
+    act(&mut agent, 0, Happening::Command(2, Command::AcknowledgeEnd(second)));
+    assert_eq!(agent.held().0, 1);
+    // psched has more room for them now.
+    let bounds = HostBounds { applications: 2, ..HostBounds::default() };
+    let told = act(&mut agent, S, Happening::Command(3, Command::Bounds(bounds)));
+    assert_eq!(told, [Action::Remember(Welcome { bounds, ..welcome() })]);
+    let made = act(&mut agent, S, placed(place(key(14, 1), &[&[1]])));
+    assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
+}
+
+/// A psched that is not obeyed changes nothing, and a life later the bounds are the same.
+#[test]
+fn bounds_are_those_of_the_psched_that_is_obeyed() {
+    let bounds = HostBounds { applications: 7, ..HostBounds::default() };
+    let mut agent = bounded(bounds);
+    let theirs = HostBounds { applications: 9, ..HostBounds::default() };
+    let stranger = Welcome { store_id: "ffff".into(), epoch: 1, bounds: theirs, ..welcome() };
+    go_through(&mut agent, S, [Happening::Linked(stranger)]);
+    go_through(&mut agent, S, [Happening::Command(1, Command::Bounds(theirs))]);
+    assert_eq!(agent.bounds(), bounds);
+    go_through(&mut agent, S, [Happening::Command(2, Command::Adopt)]);
+    assert_eq!(agent.bounds(), theirs);
+    let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![], boot_id: "boot".into() };
+    let again = Agent::new(me.clone(), Some(Welcome { bounds, ..welcome() }));
+    assert_eq!(again.bounds(), bounds);
+    assert_eq!(Agent::new(me, None).bounds(), HostBounds::default());
+}
+
+#[test]
+fn what_a_shepherd_may_send_and_allow_is_bounded() {
+    let (mut agent, key) = (linked(&[0, 1]), key(12, 1));
+    let window = 2 * Bounds::default().output;
+    let bounds = Bounds { output: window, stdin: 9, ..Bounds::default() };
+    let place = PlaceCommand { bounds, ..place(key, &[&[0, 1]]) };
+    go_through(&mut agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+    go_through(&mut agent, S, [opened(FRONT, OWNER)]);
+    let launched = act(&mut agent, S, launch(FRONT, key));
+    let told = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(l)) if l.bounds == bounds);
+    assert!(launched.iter().any(told), "{launched:?}");
+    go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::Ready)]);
+    // No more stdin than may be kept, whatever it says.
+    let credits = |n| FromShepherd::StdinCredit(credit(n, 0));
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, credits(10))),
+        [to_front(FromApinit::StdinCredit(credit(9, 0)))]
+    );
+    // A frame more than the window: it may look before it adds one.
+    let most = window + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    let of = |count| Output { data: vec![b'x'; count as usize].into(), ..output(0, "") };
+    let all = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(of(most))));
+    assert_eq!(all, [to_front(FromApinit::Output(of(most)))]);
+    let more = Output { offset: most, ..of(1) };
+    let lost = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(more)));
+    assert!(lost.contains(&Action::KillGroups { key, shepherd: true }), "{lost:?}");
+}

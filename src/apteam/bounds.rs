@@ -1,0 +1,73 @@
+//! Bounds that psched's variables set and that hold on other hosts.
+//!
+//! Those of an application go with its placement to each apinit, and with its launch to each
+//! apshepherd: whoever keeps something of it anywhere keeps no more than it was started with. Those
+//! of a host go to its apinit when psched welcomes it, and again when they change. Whoever has not
+//! been told obeys the defaults.
+
+use crate::variables::Variables;
+
+/// What may be kept of one application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of output on each host that are sent and not yet written out by the front end. When
+    /// there are as many, its PEs are not read and wait.
+    pub output: u64,
+    /// Bytes of stdin on their way to PE 0.
+    pub stdin: u64,
+    /// Bytes of keys and values in PMI's space, as
+    /// [`PmiEntry::cost`](super::talk::attach::PmiEntry::cost) has them.
+    pub pmi: u64,
+}
+
+impl From<&Variables> for Bounds {
+    fn from(variables: &Variables) -> Bounds {
+        Bounds {
+            output: variables.output_max(),
+            stdin: variables.stdin_max(),
+            pmi: variables.pmi_max(),
+        }
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        (&Variables::default()).into()
+    }
+}
+
+/// What an apinit may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBounds {
+    /// Connections to its socket, and streams of front ends.
+    pub connections: u64,
+    /// The same of one user who is neither root nor apinit's own.
+    pub connections_user: u64,
+    /// Applications.
+    pub applications: u64,
+    /// Launches of one user that wait for their placement.
+    pub launches_user: u64,
+}
+
+/// Of so many connections at once, those that are kept for root and the daemon's own user: nodes
+/// and administrators get through whatever users do.
+pub fn reserved(connections: u64) -> u64 {
+    (connections / 4).min(64)
+}
+
+impl From<&Variables> for HostBounds {
+    fn from(variables: &Variables) -> HostBounds {
+        HostBounds {
+            connections: variables.connections_max(),
+            connections_user: variables.connections_user_max(),
+            applications: variables.applications_max(),
+            launches_user: variables.launches_user_max(),
+        }
+    }
+}
+
+impl Default for HostBounds {
+    fn default() -> HostBounds {
+        (&Variables::default()).into()
+    }
+}
