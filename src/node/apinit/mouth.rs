@@ -35,12 +35,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
-/// Messages that may wait for a shepherd. A conversation as it should be stays far below: one that
-/// does not is at fault, and its shepherd counts as lost.
+/// Messages that may wait for a shepherd. A conversation as it should be stays far below, whatever
+/// `stdin_max` is: one that does not is at fault, and its shepherd counts as lost.
 const WAITING_MAX: usize = 4096;
-/// Bytes of stdin that are put together into one message: what is added is copied, and it must stay
-/// one packet.
-const TOGETHER: usize = 4096;
+/// Bytes of stdin that are put together into one message: what is added is copied with what waits,
+/// and it must stay one packet.
+const TOGETHER: usize = 16 * 1024;
 
 /// A connection in tokio's event loop.
 pub(super) type Wire = AsyncFd<Arc<OwnedFd>>;
