@@ -1,9 +1,12 @@
-//! Applications of all kinds under load while daemons, apshepherds and apruns are killed at random.
+//! Applications of all kinds under load while daemons, apshepherds and apruns are killed at random: by
+//! hand, where two of those who post are other users if root runs the tests, and under `psched start`.
 //!
-//! `PSCHED_LOOP_S=600 cargo test --test it load::` goes on for ten minutes; .ci/run gives it 60 s.
+//! `PSCHED_LOOP_S=600 cargo test --test it load::` goes on for ten minutes; .ci/run gives it 60 s. Both
+//! go on at the same time.
 
 use crate::support::dice::Dice;
 use crate::support::machine::{Daemon, Machine, Way};
+use crate::support::users::{ANNA, BERT, Bins, User};
 use crate::support::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long without PSCHED_LOOP_S.
 const LOOP: Duration = Duration::from_secs(20);
-/// Who post at the same time.
-const USERS: u64 = 4;
+/// Who post at the same time: whoever runs the tests, and others where that is possible.
+const USERS: [Option<User>; 4] = [None, Some(ANNA), None, Some(BERT)];
 /// Between two kills, at most.
 const PEACE: Duration = Duration::from_millis(1200);
 
@@ -59,6 +62,7 @@ fn apid_in(stderr: &str) -> Option<u64> {
 
 fn user(
     machine: &RwLock<Machine>,
+    other: Option<(User, &Bins)>,
     mut dice: Dice,
     over: &AtomicBool,
     counts: &Counts,
@@ -69,7 +73,15 @@ fn user(
     while !over.load(Ordering::Relaxed) {
         let (options, script, status, output) = *dice.one_of(&KINDS);
         let arguments: Vec<&str> = words(options).chain(["sh", "-c", script]).collect();
-        let mut command = machine.read().expect("whole").command("aprun", arguments);
+        let mut command = match other {
+            None => machine.read().expect("whole").command("aprun", arguments),
+            Some((user, bins)) => {
+                let mut command = user.command(bins.path("aprun"), arguments);
+                let socket = machine.read().expect("whole").folder().join("psched.sock");
+                command.env("PSCHED_SOCKET", socket);
+                command
+            }
+        };
         let running = Running::start(&mut command);
         let pid = running.pid();
         apruns.lock().expect("whole").insert(pid, false);
@@ -154,16 +166,26 @@ fn under_load(test: &str, way: Way) {
     let mut dice = Dice::of_this_run(test);
     let given = std::env::var("PSCHED_LOOP_S").ok().and_then(|text| text.parse().ok());
     let time = given.map_or(LOOP, Duration::from_secs);
-    let machine = RwLock::new(Machine::start(way));
+    let machine = Machine::start(way);
+    let bins = match &machine {
+        Machine::Hand(hand) if is_root() => {
+            hand.open_to_all();
+            Some(Bins::new())
+        }
+        // A private instance is its user's alone.
+        _ => None,
+    };
+    let machine = RwLock::new(machine);
     let (over, counts) = (AtomicBool::new(false), Counts::default());
     let (told, apruns) = (Told::default(), Apruns::default());
     std::thread::scope(|scope| {
         let mut all = Vec::new();
-        for _ in 0..USERS {
+        for other in USERS {
             let dice = dice.split();
+            let other = other.and_then(|user| Some((user, bins.as_ref()?)));
             let (machine, over, counts) = (&machine, &over, &counts);
             let (told, apruns) = (&told, &apruns);
-            all.push(scope.spawn(move || user(machine, dice, over, counts, told, apruns)));
+            all.push(scope.spawn(move || user(machine, other, dice, over, counts, told, apruns)));
         }
         let dice = dice.split();
         let (machine, over, counts, apruns) = (&machine, &over, &counts, &apruns);
@@ -209,6 +231,11 @@ fn under_load(test: &str, way: Way) {
 }
 
 #[test]
-fn kills_under_load() {
-    under_load("load::kills_under_load", Way::ByHand);
+fn kills_under_load_by_hand() {
+    under_load("load::kills_under_load_by_hand", Way::ByHand);
+}
+
+#[test]
+fn kills_under_load_under_start() {
+    under_load("load::kills_under_load_under_start", Way::UnderStart);
 }
