@@ -9,6 +9,7 @@
 pub mod dice;
 pub mod hand;
 pub mod machine;
+pub mod manager;
 pub mod mpi;
 pub mod nasty;
 pub mod phases;
