@@ -194,7 +194,7 @@ fn with_its_host_an_application_dies() {
 /// what it had.
 #[test]
 fn of_an_older_incarnation_nothing_stays() {
-    let config = format!("{ONE}variables: {{ ticket_time: 1s }}\n");
+    let config = format!("{ONE}variables: {{ ticket_time: 5s }}\n");
     let mut hand = Hand::start(&config, &[("0", None)]);
     let folder = tempfile::tempdir().expect("made");
     let [first_go, go] = ["first", "go"].map(|name| folder.path().join(name));
@@ -202,16 +202,16 @@ fn of_an_older_incarnation_nothing_stays() {
     let first = hand.start_script("-q -n 2", &until(&first_go));
     hand.wait_for("running", 1);
     let second = hand.start_script("-n 2", &format!("{}; echo second; exit 4", until(&go)));
-    hand.wait_for("posted", 1);
+    let apid = hand.wait_for("posted", 1)[0];
     // Silent: it does not see that it is placed.
     second.signal(19);
     std::fs::write(&first_go, "").expect("written");
     first.wait(BOUND).expect(0);
-    let old = app_folder(&hand);
-    assert_eq!(old.key.incarnation.0, 1);
-    eventually(BOUND, "all of it is made", || old.has("place"));
-    hand.kill_apinit(0);
+    let key = Key::parse(&format!("{apid}.1")).expect("a key");
+    let old = AppFolder { key, path: hand.path().join(format!("apps-0/{key}")) };
+    eventually(BOUND, "all of it is made", || old.has("place") && old.shepherd().is_some());
     let shepherd = old.shepherd().expect("it waits for a launch");
+    hand.kill_apinit(0);
     let aside = hand.path().join("aside");
     std::fs::rename(&old.path, &aside).expect("moved");
     hand.wait_for("taking-back", 1);

@@ -211,7 +211,8 @@ fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
-/// Connects to the shepherd of a former life and hears its hello.
+/// Connects to the shepherd of a former life and hears its hello. If it is of a release that is not
+/// understood, nothing more is said, and nothing that it says is heard.
 pub(super) async fn find(
     key: Key,
     directory: &AppDirectory,
