@@ -4,7 +4,7 @@ use super::application::{App, End, Shepherd};
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::talk::attach::{FromApinit, NumberedSignal};
+use crate::apteam::talk::attach::FromApinit;
 use crate::apteam::talk::node::{Command, PlaceCommand, Report};
 use crate::apteam::talk::shepherd::misfit;
 use crate::machine::Nid;
@@ -19,9 +19,7 @@ impl Agent {
         match command {
             Command::Place(place) => self.place(now, *place, out),
             Command::TakeBack(key) => self.take_back(now, key, out),
-            Command::Signal { key, signal } => {
-                self.signal(key, NumberedSignal { number: 0, signal }, out);
-            }
+            Command::Signal { key, signal } => self.signal(key, signal, out),
             Command::Terminate { key, cause, kill_after } => {
                 self.tell_head(now, key, &cause, out);
                 self.end_all(now, key, cause, kill_after, None, out);

@@ -4,7 +4,7 @@ use super::application::{App, End};
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
-use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
 use crate::apteam::talk::node::Report;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
@@ -308,9 +308,8 @@ impl Agent {
         if app.stdin.credit > 0 && app.head() {
             say(FromApinit::StdinCredit(app.stdin));
         }
-        let signals = app.signals.taken(app.head());
-        if signals > 0 {
-            say(FromApinit::SignalsTaken(signals));
+        for number in app.signals.taken(app.head()) {
+            say(FromApinit::SignalsTaken(number));
         }
         for output in &app.output.messages {
             say(FromApinit::Output(output.clone()));
@@ -375,7 +374,10 @@ impl Agent {
                 tell(ToShepherd::StdinEnd(length));
             }
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
-            ToApinit::Signal(signal) => self.signal(key, signal, out),
+            // psched's own come from psched, or from the head.
+            ToApinit::Signal(signal) if signal.number <= PSCHED_SIGNALS || app.index != 0 => {
+                self.signal(key, signal, out);
+            }
             ToApinit::Terminate { cause, kill_after } => {
                 // A front end can speak for itself only; the head speaks for everybody.
                 let cause = if app.head() {
@@ -408,6 +410,7 @@ impl Agent {
             ToApinit::Stdin(_)
             | ToApinit::StdinEnd(_)
             | ToApinit::Go
+            | ToApinit::Signal(_)
             | ToApinit::BarrierOut(_)
             | ToApinit::Resume { .. } => {}
         }

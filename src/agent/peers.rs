@@ -5,7 +5,7 @@ use super::barriers::Arrivals;
 use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, OutputTaken, TakenSignals, ToApinit};
 use std::time::Duration;
 
 /// Another host of an application, as its head sees it.
@@ -23,8 +23,8 @@ pub(super) struct Peer {
     pub done: bool,
     /// The barriers in which its PEs have arrived.
     pub arrivals: Arrivals,
-    /// Its shepherd has the front end's signals up to this number.
-    pub signals_taken: u64,
+    /// Its shepherd has signals up to these numbers.
+    pub signals_taken: TakenSignals,
     /// Its output up to here has gone to the front end.
     pub forwarded: u64,
     /// Its output up to here is written out.
@@ -44,7 +44,7 @@ impl Peer {
             ready: false,
             done: false,
             arrivals: Arrivals::default(),
-            signals_taken: 0,
+            signals_taken: TakenSignals::default(),
             forwarded: 0,
             taken: 0,
             lost_since_ns: None,
@@ -105,7 +105,7 @@ impl Agent {
         };
         out.push(Action::OpenPeer { key, index, socket });
         out.push(Action::SendPeer(key, index, first));
-        let signals = app.signals.kept().filter(|signal| signal.number > peer.signals_taken);
+        let signals = app.signals.kept().filter(|signal| !peer.signals_taken.has(signal.number));
         out.extend(signals.map(|s| Action::SendPeer(key, index, ToApinit::Signal(*s))));
         if let Some(doom) = doom {
             let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));

@@ -1,35 +1,40 @@
 //! Signals on their way down.
 //!
-//! A front end counts its signals and says them again after a break, and so does the head to the
-//! other hosts; each shepherd passes on only what is new to it. Whoever keeps a signal forgets it
-//! when all shepherds below are known to have it. psched's own are not counted.
+//! A front end counts its signals and says them again after a break, psched does the same with its
+//! own, and so does the head with both to the other hosts; each shepherd passes on only what is new
+//! to it. Whoever keeps a signal forgets it when all shepherds below are known to have it.
 
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{FromApinit, NumberedSignal, ToApinit};
+use crate::apteam::talk::attach::{
+    FromApinit, NumberedSignal, PSCHED_SIGNALS, TakenSignals, ToApinit,
+};
+use crate::apteam::talk::node::Report;
 use crate::apteam::talk::shepherd::ToShepherd;
 use std::collections::VecDeque;
 
-/// Signals kept for hosts that can't be reached: a front end has no more under way.
-const KEPT_MAX: usize = 64;
+/// Signals kept for hosts that can't be reached: a front end and psched have no more under way.
+const KEPT_MAX: usize = 128;
 
 /// What is known of an application's signals.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// (Head.) Those that not everybody is known to have.
     kept: VecDeque<NumberedSignal>,
-    /// The highest number that has come from the front end.
-    seen: u64,
+    /// The highest numbers that have come from above.
+    seen: TakenSignals,
     /// The highest that the shepherd here has.
-    own: u64,
+    own: TakenSignals,
     /// Everybody has them up to here.
-    all: u64,
+    all: TakenSignals,
 }
 
 impl Signals {
     /// What a front end that has come back need not say again.
-    pub fn taken(&self, head: bool) -> u64 {
-        if head { self.all } else { self.own }
+    pub fn taken(&self, head: bool) -> impl Iterator<Item = u64> {
+        let taken = if head { self.all } else { self.own };
+        // Of a head's front end psched's are none of its business.
+        taken.numbers().filter(move |number| !head || *number <= PSCHED_SIGNALS)
     }
 
     /// For a host that has come back.
@@ -44,10 +49,13 @@ impl Agent {
     pub(super) fn signal(&mut self, key: Key, signal: NumberedSignal, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if signal.number > 0 && app.head() {
-            if signal.number <= app.signals.seen {
+            if !app.signals.seen.take(signal.number) {
+                if signal.number > PSCHED_SIGNALS {
+                    // It has not heard that this one has come.
+                    self.report_signals(key, out);
+                }
                 return;
             }
-            app.signals.seen = signal.number;
             if !app.peers.is_empty() && app.signals.kept.len() < KEPT_MAX {
                 app.signals.kept.push_back(signal);
             }
@@ -64,7 +72,7 @@ impl Agent {
     /// The shepherd here has them up to this number.
     pub(super) fn own_signals_taken(&mut self, key: Key, number: u64, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        app.signals.own = app.signals.own.max(number);
+        app.signals.own.take(number);
         if app.head() {
             self.tell_signals_taken(key, out);
         } else if let Some(conn) = app.open_front() {
@@ -76,7 +84,7 @@ impl Agent {
     pub(super) fn peer_signals_taken(&mut self, key: Key, index: u32, number: u64, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) {
-            peer.signals_taken = peer.signals_taken.max(number);
+            peer.signals_taken.take(number);
         }
         self.tell_signals_taken(key, out);
     }
@@ -84,14 +92,24 @@ impl Agent {
     fn tell_signals_taken(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let others = app.peers.iter().filter(|p| !p.done).map(|p| p.signals_taken);
-        let all = others.chain([app.signals.own]).min().unwrap_or_default();
-        if all <= app.signals.all {
-            return;
+        let all = others.fold(app.signals.own, TakenSignals::and);
+        let before = std::mem::replace(&mut app.signals.all, all);
+        app.signals.kept.retain(|signal| !all.has(signal.number));
+        let conn = app.open_front();
+        for number in all.numbers().filter(|number| !before.has(*number)) {
+            if number > PSCHED_SIGNALS {
+                self.report_signals(key, out);
+            } else if let Some(conn) = conn {
+                out.push(Action::SendFront(conn, FromApinit::SignalsTaken(number)));
+            }
         }
-        app.signals.all = all;
-        app.signals.kept.retain(|signal| signal.number > all);
-        if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::SignalsTaken(all)));
+    }
+
+    /// (Head.) Tells psched which of its signals everybody has.
+    fn report_signals(&self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        for number in app.signals.all.numbers().filter(|number| *number > PSCHED_SIGNALS) {
+            self.report(Report::SignalsTaken { key, number }, out);
         }
     }
 }

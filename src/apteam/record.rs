@@ -18,6 +18,7 @@
 use super::ending::HostEnd;
 use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
+use super::talk::attach::NumberedSignal;
 use super::{Apid, Incarnation, Key, Ticket};
 
 /// Where an application is in its life.
@@ -134,6 +135,10 @@ pub struct Apteam {
     pub end: Option<HostEnd>,
     /// psched's own decision to end it, which goes into the end of every host.
     pub doomed: Option<super::ending::Decisive>,
+    /// Signals of psched's that its nodes are not known to have.
+    pub signals: Vec<NumberedSignal>,
+    /// The number of the last one; 0: there was none.
+    pub last_signal: u64,
 }
 
 impl Apteam {

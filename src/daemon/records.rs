@@ -25,6 +25,8 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         ended_at_ns: team.ended_at_ns,
         end: team.end.clone().map(Into::into),
         doomed: team.doomed.clone().map(Into::into),
+        signals: team.signals.iter().copied().map(Into::into).collect(),
+        last_signal: team.last_signal,
     };
     record.encode_to_vec()
 }
@@ -74,5 +76,7 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         ended_at_ns: record.ended_at_ns,
         end: record.end.map(TryInto::try_into).transpose()?,
         doomed: record.doomed.map(TryInto::try_into).transpose()?,
+        signals: record.signals.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+        last_signal: record.last_signal,
     })
 }

@@ -7,6 +7,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::Nid;
 use crate::scheduler::{Effect, ReplyId};
@@ -39,6 +40,8 @@ fn team(apid: u64, state: State) -> Apteam {
         ended_at_ns: 0,
         end: None,
         doomed: Some(Decisive { at_ns: 5, cause: Cause::Kill { signal: 15, uid: 0 } }),
+        signals: vec![NumberedSignal { number: PSCHED_SIGNALS + 7, signal: 10 }],
+        last_signal: PSCHED_SIGNALS + 7,
     }
 }
 

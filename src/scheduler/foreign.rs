@@ -538,6 +538,8 @@ impl Scheduler {
             ended_at_ns: 0,
             end: None,
             doomed: old.and_then(|team| team.doomed),
+            signals: Vec::new(),
+            last_signal: 0,
         };
         self.next_apid = self.next_apid.max(apid.0.saturating_add(1));
         self.requests.insert(team.posting.request_id, apid);

@@ -195,6 +195,13 @@ impl Scheduler {
             }
             _ => {}
         }
+        // Signals that the head may not have heard.
+        if let Some(team) = self.teams.get(&apid)
+            && phase.is_some_and(|p| p != Phase::Ended)
+            && team.places.nids().next().is_some_and(|n| nids.contains(&n))
+        {
+            self.say_signals(apid, &team.signals, out);
+        }
         // A decision to end it that the node may not have heard.
         if let Some(team) = self.teams.get(&apid)
             && let Some(doom) = &team.doomed
@@ -252,6 +259,9 @@ impl Scheduler {
             Report::TakenBack(key) if self.current(key) => {
                 self.part_taken_back(now, link, key, out)
             }
+            Report::SignalsTaken { key, number } if self.current(key) => {
+                self.signals_taken(key.apid, number, out);
+            }
             Report::Stuck { key, nid, processes } if self.current(key) => {
                 self.stuck.entry(key.apid).or_default().insert(nid, processes);
             }
@@ -274,6 +284,7 @@ impl Scheduler {
             Report::Launched(_)
             | Report::Running(_)
             | Report::TakenBack(_)
+            | Report::SignalsTaken { .. }
             | Report::Stuck { .. } => {}
         }
     }
@@ -310,6 +321,9 @@ impl Scheduler {
         self.save(apid, true, out);
         out.push(Effect::Log { apid, name: "running", detail: String::new() });
         out.push(Effect::Tell { apid, news: News::Running });
+        if let Some(team) = self.teams.get(&apid) {
+            self.say_signals(apid, &team.signals, out);
+        }
         self.repeat_doom(apid, out);
         // All went: a host that has said meanwhile that it has nothing of it has lost it.
         let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };

@@ -10,6 +10,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::talk::node::{Command, PlaceCommand};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::placement;
@@ -27,6 +28,8 @@ const COMMAND_SHOWN: usize = 256;
 /// SIGTERM and SIGKILL on every Linux.
 const TERM: i32 = 15;
 const KILL: i32 = 9;
+/// Signals to an application that its nodes are not known to have.
+const SIGNALS_MAX: usize = 16;
 /// Signals that a posting, which has no process yet, ends by.
 const ENDING_SIGNALS: [i32; 6] = [1, 2, 3, 6, KILL, TERM];
 
@@ -97,6 +100,8 @@ impl Scheduler {
                 ended_at_ns: 0,
                 end: None,
                 doomed: None,
+                signals: Vec::new(),
+                last_signal: 0,
             },
         );
         self.queue.insert(apid);
@@ -526,10 +531,18 @@ impl Scheduler {
                     return Err(format!(
                         "the nodes of application {apid} are not connected; try again when apstat -n shows them"
                     ));
-                } else {
-                    // One apinit is enough: the head passes signals on to the others.
-                    let command = Command::Signal { key, signal };
-                    out.push(Effect::Command { link: links[0], command });
+                } else if team.signals.len() >= SIGNALS_MAX {
+                    return Err(format!(
+                        "{SIGNALS_MAX} signals to application {apid} have not come to all its nodes; try again when apstat -n shows them connected"
+                    ));
+                } else if let Some(team) = self.teams.get_mut(&apid) {
+                    // By the clock, so that another store, which may adopt it, goes on above these.
+                    let number = PSCHED_SIGNALS.saturating_add(now.wall_ns);
+                    team.last_signal = number.max(team.last_signal.saturating_add(1));
+                    let signal = NumberedSignal { number: team.last_signal, signal };
+                    team.signals.push(signal);
+                    self.save(apid, false, out);
+                    self.say_signals(apid, &[signal], out);
                 }
                 out.push(Effect::Log { apid, name: "signal", detail });
             }
@@ -545,6 +558,35 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// Tells the head, which passes signals on to the other hosts. One that is away is told when it is
+    /// back, and before the PEs go there is nobody to be told.
+    pub(super) fn say_signals(
+        &self,
+        apid: Apid,
+        signals: &[NumberedSignal],
+        out: &mut Vec<Effect>,
+    ) {
+        let running = |team: &&Apteam| team.state == State::Running;
+        let Some(team) = self.teams.get(&apid).filter(running) else { return };
+        let link = team.places.nids().next().and_then(|nid| self.offered.get(&nid).copied());
+        let Some(link) = link.filter(|l| self.links.get(l).is_some_and(|l| l.known)) else {
+            return;
+        };
+        let key = team.key();
+        let command = |signal: &NumberedSignal| Command::Signal { key, signal: *signal };
+        out.extend(signals.iter().map(|s| Effect::Command { link, command: command(s) }));
+    }
+
+    /// All its apshepherds have psched's signals up to this number.
+    pub(super) fn signals_taken(&mut self, apid: Apid, number: u64, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        let before = team.signals.len();
+        team.signals.retain(|signal| signal.number > number);
+        if team.signals.len() < before {
+            self.save(apid, true, out);
+        }
     }
 
     pub(super) fn store_refused(&mut self, now: Now, apid: Apid, why: &str, out: &mut Vec<Effect>) {

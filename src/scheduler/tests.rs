@@ -7,6 +7,7 @@ mod machines;
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};
 use crate::apteam::posting::Shape;
+use crate::apteam::talk::attach::PSCHED_SIGNALS;
 use crate::machine::{Flavors, Node};
 
 const SECOND: u64 = 1_000_000_000;
@@ -112,7 +113,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 let what = match command {
                     Command::Place(p) => format!("place {}", p.key),
                     Command::TakeBack(k) => format!("take-back {k}"),
-                    Command::Signal { key, signal } => format!("signal {key} {signal}"),
+                    Command::Signal { key, signal } => format!("signal {key} {}", signal.signal),
                     Command::Terminate { key, kill_after, .. } => {
                         format!("terminate {key} {}", kill_after.as_secs())
                     }
@@ -416,9 +417,50 @@ fn killing_is_for_owners_and_administrators() {
         kill(1, 0, 0, true),
         ["save 1.1 running", "-> 1 terminate 1.1 300", "log 1 signal", "killed [None]"]
     );
-    assert_eq!(kill(1, 10, 1000, false), ["-> 1 signal 1.1 10", "log 1 signal", "killed [None]"]);
+    assert_eq!(
+        kill(1, 10, 1000, false),
+        ["save 1.1 running", "-> 1 signal 1.1 10", "log 1 signal", "killed [None]"]
+    );
     let waiting = kill(2, 0, 1000, false);
     assert!(waiting.contains(&"tell 2 ended 143".into()), "{waiting:?}");
+}
+
+/// It is said again to a head that comes back, and by a psched that does, until all have it.
+#[test]
+fn a_signal_is_kept_until_it_has_come() {
+    let mut s = spread();
+    let usr1 = || {
+        let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+        Event::Kill { reply, apids, signal: 10, uid: 1000, administrator: false }
+    };
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let kept = ["save 1.1 launching", "log 1 signal", "killed [None]"];
+    assert_eq!(brief(&s.apply(at(2), usr1())), kept, "nobody is there to take it");
+    let running = report(&mut s, 1, Report::Running(key(1, 1)));
+    assert!(running.contains(&"-> 1 signal 1.1 10".into()), "{running:?}");
+    let numbers = |s: &Scheduler| -> Vec<u64> {
+        s.team(Apid(1)).into_iter().flat_map(|t| &t.signals).map(|s| s.number).collect()
+    };
+    // The head is away.
+    s.apply(at(3), Event::LinkClosed { link: LinkId(1) });
+    let kept = ["save 1.1 running", "log 1 signal", "killed [None]"];
+    assert_eq!(brief(&s.apply(at(3), usr1())), kept);
+    let [first, second] = numbers(&s)[..] else { panic!("{:?}", numbers(&s)) };
+    assert!(PSCHED_SIGNALS < first && first < second, "{first} {second}");
+    let records = s.teams().cloned().collect();
+    let (mut s, _) =
+        Scheduler::restore(machine(2, 2), Settings::default(), records, BTreeMap::new(), 2, at(4));
+    let again = brief(&link(&mut s, 3, &[0], &[(key(1, 1), Phase::Running)]));
+    assert_eq!(again.iter().filter(|e| *e == "-> 3 signal 1.1 10").count(), 2, "{again:?}");
+    let other = brief(&link(&mut s, 4, &[1], &[(key(1, 1), Phase::Running)]));
+    assert!(!other.iter().any(|e| e.contains("signal")), "{other:?}");
+    let taken = |number| Report::SignalsTaken { key: key(1, 1), number };
+    assert_eq!(report(&mut s, 3, taken(first)), ["save 1.1 running lazy"]);
+    assert_eq!(numbers(&s), [second]);
+    assert_eq!(report(&mut s, 3, taken(first)), [""; 0]);
+    // There is an end to what is kept.
+    let full = (0..20).map(|_| brief(&s.apply(at(5), usr1())).concat());
+    assert_eq!(full.filter(|said| said.contains("have not come to all its nodes")).count(), 5);
 }
 
 #[test]

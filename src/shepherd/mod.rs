@@ -50,7 +50,7 @@ use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::attach::NumberedSignal;
+use crate::apteam::talk::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
 use ends::EINVAL;
@@ -129,8 +129,8 @@ pub struct Shepherd {
     stdin: Stdin,
     /// Signals that came before the PEs went.
     held_signals: Vec<i32>,
-    /// The highest number of a signal that has come.
-    signals_taken: u64,
+    /// The highest numbers of signals that have come.
+    signals_taken: TakenSignals,
     notices: VecDeque<(Nid, String)>,
     notices_left: u32,
 
@@ -181,7 +181,7 @@ impl Shepherd {
             reading: true,
             stdin: Stdin::default(),
             held_signals: Vec::new(),
-            signals_taken: 0,
+            signals_taken: TakenSignals::default(),
             notices: VecDeque::new(),
             notices_left: NOTICES_MAX,
             first: None,
@@ -376,9 +376,7 @@ impl Shepherd {
         if self.stdin.wanted {
             missed.push(FromShepherd::StdinCredit(self.stdin.told()));
         }
-        if self.signals_taken > 0 {
-            missed.push(FromShepherd::SignalsTaken(self.signals_taken));
-        }
+        missed.extend(self.signals_taken.numbers().map(FromShepherd::SignalsTaken));
         let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
         missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
         if !self.stuck.list.is_empty() && !self.ended {
@@ -443,7 +441,7 @@ impl Shepherd {
 
     fn signal(&mut self, signal: NumberedSignal) {
         let NumberedSignal { number, signal } = signal;
-        if number == 0 || number > self.signals_taken {
+        if number == 0 || self.signals_taken.take(number) {
             let held = &mut self.held_signals;
             if self.stage == Stage::Going {
                 self.actions.push(Action::Signal(signal));
@@ -452,9 +450,7 @@ impl Shepherd {
             }
         }
         if number > 0 {
-            self.signals_taken = self.signals_taken.max(number);
-            let taken = self.signals_taken;
-            self.send(|_| FromShepherd::SignalsTaken(taken));
+            self.send(|_| FromShepherd::SignalsTaken(number));
         }
     }
 

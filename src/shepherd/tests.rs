@@ -3,7 +3,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::talk::attach::{
-    BarrierIn, BarrierOut, Output, PmiEntry, StdinCredit, StdinPiece,
+    BarrierIn, BarrierOut, Output, PSCHED_SIGNALS, PmiEntry, StdinCredit, StdinPiece,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -478,11 +478,15 @@ fn a_signal_that_is_said_again_is_passed_on_once() {
     assert_eq!(shepherd.apply(1, said(1)), [Action::Signal(10), taken(1)]);
     assert_eq!(shepherd.apply(1, said(1)), [taken(1)]);
     assert_eq!(shepherd.apply(1, said(2)), [Action::Signal(10), taken(2)]);
-    // psched's are not counted.
+    // psched's are counted by themselves.
+    let by_psched = PSCHED_SIGNALS + 9;
+    assert_eq!(shepherd.apply(2, said(by_psched)), [Action::Signal(10), taken(by_psched)]);
+    assert_eq!(shepherd.apply(2, said(by_psched)), [taken(by_psched)]);
+    assert_eq!(shepherd.apply(2, said(3)), [Action::Signal(10), taken(3)]);
     assert_eq!(shepherd.apply(2, said(0)), [Action::Signal(10)]);
     shepherd.apply(3, Happening::Disconnected);
     shepherd.apply(3, Happening::Connected);
-    assert_eq!(shepherd.apply(3, hello()), [taken(2)]);
+    assert_eq!(shepherd.apply(3, hello()), [taken(3), taken(by_psched)]);
 }
 
 #[test]

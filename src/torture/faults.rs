@@ -84,7 +84,7 @@ pub enum Fault {
 fn key_of(report: &Report) -> Key {
     match report {
         Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => *key,
-        Report::Stuck { key, .. } => *key,
+        Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => *key,
         Report::Ended(end) => end.key,
     }
 }

@@ -118,6 +118,59 @@ fn a_signal_arrives_once() {
     assert_eq!(last, [7; 4]);
 }
 
+/// What apkill was told is done, and once, whoever dies meanwhile.
+#[test]
+fn a_signal_of_apkill_arrives_once() {
+    let instance = of_two_apinits();
+    let counts = instance.directory();
+    let script = format!(
+        "file={}/count$PMI_RANK; trap 'echo got >> $file' USR1; trap 'exit 0' USR2; \
+         echo ready > $file; while :; do sleep 0.01; done",
+        counts.display()
+    );
+    let mut command = instance.command("aprun", ["-q", "-n", "4", "bash", "-c", &script]);
+    let running = Running::start(&mut command);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let count = |rank: u32| {
+        let text = std::fs::read_to_string(counts.join(format!("count{rank}"))).unwrap_or_default();
+        text.lines().count()
+    };
+    eventually(BOUND, "the traps are set", || (0..4).all(|rank| count(rank) == 1));
+    let apkill = |signal: &str| instance.run("apkill", [signal, &apid]).expect(0);
+    for round in 1..=6 {
+        let before = (apinits(&instance, 2), instance.daemon("psched"));
+        match round % 3 {
+            // It has said that it will.
+            0 => {
+                apkill("-USR1");
+                kill(before.1, 9);
+            }
+            one => {
+                kill(before.0[one - 1], 9);
+                apkill("-USR1");
+            }
+        }
+        eventually(BOUND, "the signal arrives", || (0..4).all(|rank| count(rank) > round));
+        eventually(BOUND, "it is started again", || {
+            let now = (instance.daemons("apinit"), instance.daemon("psched"));
+            now.0.len() == 2 && now != before
+        });
+        eventually(BOUND, "psched has its nodes", || {
+            let asked = instance.run("apstat", ["-n", "--json"]);
+            let all: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
+            let up = |nodes: &Vec<serde_json::Value>| nodes.iter().all(|n| n["state"] != "suspect");
+            asked.status == 0 && all["nodes"].as_array().is_some_and(up)
+        });
+    }
+    // With the aprun's own, which are counted apart.
+    running.signal(10);
+    eventually(BOUND, "the signal arrives", || (0..4).all(|rank| count(rank) == 8));
+    apkill("-USR2");
+    running.wait(BOUND).expect(0);
+    let last: Vec<usize> = (0..4).map(count).collect();
+    assert_eq!(last, [8; 4]);
+}
+
 #[test]
 fn barriers_are_passed_by_all_or_nobody() {
     let instance = of_two_apinits();

@@ -20,7 +20,11 @@ fn psched_ends_it_and_only_a_sooner_kill_is_passed_on() {
     assert_eq!(act(&mut agent, 4 * S, terminate(15, 300)), []);
     assert_eq!(act(&mut agent, 5 * S, terminate(9, 0)), [terminated(key, kill(9), secs(0))]);
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::Command(3, Command::Signal { key, signal: 10 })),
+        act(
+            &mut agent,
+            5 * S,
+            Happening::Command(3, Command::Signal { key, signal: numbered(0, 10) })
+        ),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(0, 10)))]
     );
 }

@@ -129,7 +129,7 @@ fn a_stranger_commands_nothing() {
     for said in [
         Command::Place(Box::new(place(super::key(13, 1), &[&[0]]))),
         Command::TakeBack(key),
-        Command::Signal { key, signal: 9 },
+        Command::Signal { key, signal: numbered(0, 9) },
         terminate,
         Command::AcknowledgeEnd(key),
         Command::Discard(key),

@@ -17,7 +17,9 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
-use crate::apteam::talk::attach::{NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece};
+use crate::apteam::talk::attach::{
+    NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
+};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::variables::Isolation;
 use bytes::Bytes;

@@ -114,7 +114,7 @@ fn unknown_names_have_no_effect() {
     for happening in [
         command(1, Command::AcknowledgeEnd(key)),
         command(2, Command::Discard(key)),
-        command(3, Command::Signal { key, signal: 9 }),
+        command(3, Command::Signal { key, signal: numbered(0, 9) }),
         command(4, Command::Terminate { key, cause: Cause::NoRecord, kill_after: Duration::ZERO }),
         Happening::ShepherdSpawned(key),
         from_shepherd(key, FromShepherd::Ready),

@@ -48,7 +48,10 @@ fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => any_place().prop_map(|place| Command::Place(Box::new(place))),
         1 => any_key().prop_map(Command::TakeBack),
-        1 => any_key().prop_map(|key| Command::Signal { key, signal: 10 }),
+        1 => (any_key(), 0..4u64).prop_map(|(key, n)| {
+            let number = if n == 0 { 0 } else { PSCHED_SIGNALS + n };
+            Command::Signal { key, signal: numbered(number, 10) }
+        }),
         1 => (any_key(), any_cause(), 0..3u64).prop_map(|(key, cause, after)| {
             Command::Terminate { key, cause, kill_after: Duration::from_secs(after) }
         }),
@@ -348,7 +351,7 @@ proptest! {
                 prop_assert!(app.output.end - app.output.taken <= 2 * Bounds::default().output);
                 prop_assert!(app.stdin_passed <= app.stdin_limit);
                 prop_assert!(app.stdin_limit <= Bounds::default().stdin);
-                prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 64);
+                prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 128);
             }
         }
         // A timer that is due is used up by its tick: the shell can't spin.

@@ -272,6 +272,33 @@ fn signals_and_output_go_through_the_head() {
 }
 
 #[test]
+fn signals_of_psched_are_said_to_have_come_when_everybody_has_them() {
+    let (mut agent, key) = running_head();
+    let number = PSCHED_SIGNALS + 5;
+    let said = || Happening::Command(3, Command::Signal { key, signal: numbered(number, 10) });
+    let signal = ToApinit::Signal(numbered(number, 10));
+    assert_eq!(
+        act(&mut agent, 3 * S, said()),
+        [
+            Action::SendShepherd(key, ToShepherd::Signal(numbered(number, 10))),
+            to_peer(key, signal.clone())
+        ]
+    );
+    assert_eq!(act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::SignalsTaken(number))), []);
+    assert_eq!(act(&mut agent, 3 * S, said()), [], "it is on its way");
+    let taken = || Action::Report(Report::SignalsTaken { key, number });
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::SignalsTaken(number))), [taken()]);
+    // psched has not heard that; the front end, which counts for itself, need not.
+    assert_eq!(act(&mut agent, 3 * S, said()), [taken()]);
+    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    let resumed = act(&mut agent, 3 * S, resume(Conn(2), key, &[]));
+    let told = |a: &Action| matches!(a, Action::SendFront(_, FromApinit::SignalsTaken(_)));
+    assert!(!resumed.iter().any(told), "{resumed:?}");
+    // Nor may it speak in psched's name.
+    assert_eq!(act(&mut agent, 3 * S, Happening::AttachMessage(Conn(2), signal)), []);
+}
+
+#[test]
 fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
     let (mut agent, key) = running_head();
     act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(0, "ab"))));

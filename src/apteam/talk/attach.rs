@@ -77,11 +77,57 @@ pub struct StdinCredit {
 /// A signal for all PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedSignal {
-    /// Counted up from 1 by the front end, so that one that is said again is passed on once; 0: not
-    /// counted (psched's).
+    /// Counted up from 1 by the front end, and above [`PSCHED_SIGNALS`] by psched, so that one that is
+    /// said again is passed on once; 0: not counted.
     pub number: u64,
     /// Which signal.
     pub signal: i32,
+}
+
+/// psched's signals have higher numbers, the front end's lower ones.
+pub const PSCHED_SIGNALS: u64 = 1 << 63;
+
+/// Up to which numbers signals have come, of the two who count.
+///
+/// ```
+/// # use psched::apteam::talk::attach::{PSCHED_SIGNALS, TakenSignals};
+/// let mut taken = TakenSignals::default();
+/// assert!(taken.take(2) && !taken.take(1) && taken.take(PSCHED_SIGNALS + 1));
+/// assert_eq!(taken.numbers().collect::<Vec<_>>(), [2, PSCHED_SIGNALS + 1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TakenSignals {
+    front: u64,
+    psched: u64,
+}
+
+impl TakenSignals {
+    fn of(&mut self, number: u64) -> &mut u64 {
+        if number > PSCHED_SIGNALS { &mut self.psched } else { &mut self.front }
+    }
+
+    /// Takes a number in; says whether it is new.
+    pub fn take(&mut self, number: u64) -> bool {
+        let highest = self.of(number);
+        let new = number > *highest;
+        *highest = number.max(*highest);
+        new
+    }
+
+    /// Whether this one has come.
+    pub fn has(mut self, number: u64) -> bool {
+        number <= *self.of(number)
+    }
+
+    /// What both have.
+    pub fn and(self, other: TakenSignals) -> TakenSignals {
+        TakenSignals { front: self.front.min(other.front), psched: self.psched.min(other.psched) }
+    }
+
+    /// The highest of each who counts; none of one of whom nothing has come.
+    pub fn numbers(self) -> impl Iterator<Item = u64> {
+        [self.front, self.psched].into_iter().filter(|number| *number > 0)
+    }
 }
 
 /// All PEs of a host are in a PMI barrier.

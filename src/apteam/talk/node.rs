@@ -1,5 +1,6 @@
 //! psched and apinit.
 
+use super::attach::NumberedSignal;
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
@@ -180,8 +181,9 @@ pub enum Command {
     /// Don't launch this; answered by [`Report::TakenBack`], or by [`Report::Launched`] when it is
     /// too late.
     TakeBack(Key),
-    /// A signal for its PEs.
-    Signal { key: Key, signal: i32 },
+    /// A signal for its PEs, to the head. Said again after a break of the link until its number comes
+    /// back.
+    Signal { key: Key, signal: NumberedSignal },
     /// End it: TERM (or the cause's own signal), then KILL after `kill_after`; zero: KILL at once.
     Terminate { key: Key, cause: Cause, kill_after: Duration },
     /// Its end is on record: forget it.
@@ -211,6 +213,8 @@ pub enum Report {
     /// It is being ended, and these processes outlive their KILL: in words, each time all of them.
     /// `nid` is the first of its nodes here.
     Stuck { key: Key, nid: Nid, processes: Vec<String> },
+    /// psched's signals up to this number have come to all its apshepherds (from the head only).
+    SignalsTaken { key: Key, number: u64 },
     /// Nothing of it is left here. Repeated until acknowledged; each apinit speaks for its own
     /// nodes.
     Ended(Box<HostEnd>),

@@ -2,6 +2,7 @@
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms};
 use crate::apteam::bounds::HostBounds;
+use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::node::{
     Command, Foreign, ForeignApplication, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
@@ -308,7 +309,8 @@ impl From<Command> for pb::to_node::Message {
             Command::Place(place) => Self::Place((*place).into()),
             Command::TakeBack(key) => Self::TakeBack(key.into()),
             Command::Signal { key, signal } => {
-                Self::Signal(pb::SignalCommand { key: Some(key.into()), signal })
+                let NumberedSignal { number, signal } = signal;
+                Self::Signal(pb::SignalCommand { key: Some(key.into()), signal, number })
             }
             Command::Terminate { key, cause, kill_after } => {
                 Self::Terminate(pb::TerminateCommand {
@@ -336,7 +338,10 @@ impl TryFrom<pb::to_node::Message> for Command {
             Message::TakeBack(key) => Command::TakeBack(key.try_into()?),
             Message::Signal(command) => Command::Signal {
                 key: Field("SignalCommand", "key").need(command.key)?,
-                signal: Field("SignalCommand", "signal").signal(command.signal)?,
+                signal: NumberedSignal {
+                    number: command.number,
+                    signal: Field("SignalCommand", "signal").signal(command.signal)?,
+                },
             },
             Message::Terminate(command) => Command::Terminate {
                 key: Field("TerminateCommand", "key").need(command.key)?,
@@ -365,6 +370,9 @@ impl From<Report> for pb::NodeReport {
             Report::Stuck { key, nid, processes } => {
                 Wire::Stuck(pb::StuckReport { key: Some(key.into()), nid: nid.0, processes })
             }
+            Report::SignalsTaken { key, number } => {
+                Wire::SignalsTaken(pb::SignalsReport { key: Some(key.into()), number })
+            }
             Report::Ended(end) => Wire::Ended((*end).into()),
         };
         Self { report: Some(report) }
@@ -383,6 +391,10 @@ impl TryFrom<pb::NodeReport> for Report {
                 key: Field("StuckReport", "key").need(stuck.key)?,
                 nid: Nid(stuck.nid),
                 processes: Field("StuckReport", "processes").texts(stuck.processes)?,
+            },
+            Wire::SignalsTaken(taken) => Report::SignalsTaken {
+                key: Field("SignalsReport", "key").need(taken.key)?,
+                number: taken.number,
             },
             Wire::Ended(end) => Report::Ended(Box::new(end.try_into()?)),
         })

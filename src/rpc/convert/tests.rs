@@ -374,7 +374,7 @@ fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         place_command().prop_map(|place| Command::Place(Box::new(place))),
         key().prop_map(Command::TakeBack),
-        (key(), 1..=64i32).prop_map(|(key, signal)| Command::Signal { key, signal }),
+        (key(), numbered_signal()).prop_map(|(key, signal)| Command::Signal { key, signal }),
         (key(), cause(), millis()).prop_map(|(key, cause, kill_after)| Command::Terminate {
             key,
             cause,
@@ -393,6 +393,7 @@ fn report() -> impl Strategy<Value = Report> {
         key().prop_map(Report::Launched),
         key().prop_map(Report::Running),
         key().prop_map(Report::TakenBack),
+        (key(), any::<u64>()).prop_map(|(key, number)| Report::SignalsTaken { key, number }),
         (key(), nid(), vec(text(), 0..3)).prop_map(|(key, nid, processes)| Report::Stuck {
             key,
             nid,

@@ -184,7 +184,10 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 5 => Command::Adopt,
                 6 => Command::Purge { uid: 0 },
                 0 => Command::TakeBack(key),
-                1 => Command::Signal { key, signal: 10 },
+                1 => {
+                    let number = *u.choose(&[0, PSCHED_SIGNALS + 1, PSCHED_SIGNALS + 2])?;
+                    Command::Signal { key, signal: NumberedSignal { number, signal: 10 } }
+                }
                 2 => Command::AcknowledgeEnd(key),
                 3 => Command::Discard(key),
                 _ => {
