@@ -17,7 +17,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// An apinit that says nothing for so long is taken for cut off. It beats every 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Commands that may wait for an apinit that does not read.
+/// Commands that may wait for an apinit that does not read: several for each application that it may
+/// hold. One that leaves more lying is hung up on, and its next inventory puts all right.
 const COMMANDS_MAX: usize = 16_384;
 
 /// The service.

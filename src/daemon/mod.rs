@@ -39,6 +39,12 @@ use tonic::service::InterceptorLayer;
 
 /// Inputs that may wait for the loop: whoever has one more waits himself.
 const INPUTS_MAX: usize = 8_192;
+/// The largest request of a user's, in bytes. A posting has no arguments and no environment, which go
+/// to the node: a few texts of [`crate::rpc::TEXT_MAX`] at most.
+const REQUEST_MAX: usize = 1024 * 1024;
+/// The largest message between psched and an apinit, in bytes, of which each knows that the other is
+/// root's or its own user's: an inventory, or what a foreign node holds.
+const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long the last one of a private instance may take to clear its folder.
@@ -172,10 +178,10 @@ async fn serve(
         .max_concurrent_streams(u32::try_from(config.variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .add_service(
-            pb::psched_server::PschedServer::new(service).max_decoding_message_size(1024 * 1024),
+            pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
         )
         .add_service(
-            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(64 * 1024 * 1024),
+            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
         )
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let server = tokio::spawn(server);

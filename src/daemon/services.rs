@@ -24,6 +24,9 @@ use tonic::{Request, Response, Status};
 /// Events that may wait for a front end that does not read: far more than an application has. Whoever
 /// leaves more lying loses his stream, and hears the present state on the next one.
 const EVENTS_MAX: usize = 64;
+/// Ended applications in one answer, the latest: more than anybody reads, and as many as fit into a
+/// message.
+const HISTORY_MAX: u32 = 100_000;
 /// Applications that one apkill may name: they go through the loop in one piece, which must not hold
 /// up everybody else.
 const KILL_MAX: usize = 10_000;
@@ -332,7 +335,7 @@ impl pb::psched_server::Psched for Service {
                 (applications, s.nodes().map(|n| views::node(s, n)).collect())
             })
             .await?;
-        let history = match (request.history.min(100_000), only) {
+        let history = match (request.history.min(HISTORY_MAX), only) {
             (0, None) => Vec::new(),
             (most, None) => self.ask_store(move |s| s.history(most)).await?,
             // One that has ended is looked for by its number, however long ago that was.

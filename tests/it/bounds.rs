@@ -181,6 +181,35 @@ fn streams_that_watch_an_application_are_bounded() {
     hand.end();
 }
 
+/// What is asked beyond the streams of one connection waits, and another connection does not.
+#[test]
+fn streams_of_a_connection_are_bounded() {
+    let hand = Hand::start(&with("streams_max: 16"), &[("0", None)]);
+    let runs = hand.start_script("-q", "exec sleep 1000");
+    let apid = hand.wait_for("running", 1)[0];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let channel = connect(&hand.socket()).await.expect("psched answers");
+        let mut psched = PschedClient::new(channel);
+        let mut watches = Vec::new();
+        for _ in 0..16 {
+            let request = pb::WatchRequest { apid, ..Default::default() };
+            watches.push(psched.watch(request).await.expect("it fits"));
+        }
+        let mut more = std::pin::pin!(psched.list(pb::ListRequest::default()));
+        let soon = std::time::Duration::from_millis(300);
+        assert!(tokio::time::timeout(soon, more.as_mut()).await.is_err(), "a 17th stream");
+        let mut other = PschedClient::new(connect(&hand.socket()).await.expect("psched answers"));
+        other.list(pb::ListRequest::default()).await.expect("another connection is served");
+        drop(watches.pop());
+        let list = tokio::time::timeout(BOUND, more).await.expect("its turn comes");
+        assert_eq!(list.expect("answered").into_inner().applications.len(), 1);
+    });
+    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    runs.wait(BOUND).expect(137);
+    hand.end();
+}
+
 /// A stopped aprun: its PE waits when as much is kept as may be, and all of it comes in the end.
 #[test]
 fn output_is_kept_within_its_bound_and_none_is_lost() {

@@ -22,6 +22,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const WELCOME: Duration = Duration::from_secs(10);
 /// The first wait before dialling again, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The largest message to or from psched, in bytes: both are root's, or one user's. An inventory is
+/// the largest, or what a foreign node holds.
+const MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// Messages to psched that may wait. One that does not take them is hung up on; the next inventory
 /// tells it everything.
 const QUEUE: usize = 1024;
@@ -85,8 +88,8 @@ async fn dial(
 ) -> Result<(), String> {
     let channel = connect(psched).await.map_err(|e| e.to_string())?;
     let mut client = NodesClient::new(channel)
-        .max_decoding_message_size(64 * 1024 * 1024)
-        .max_encoding_message_size(64 * 1024 * 1024);
+        .max_decoding_message_size(MESSAGE_MAX)
+        .max_encoding_message_size(MESSAGE_MAX);
     let (sender, receiver) = mpsc::channel(QUEUE);
     let first = hello.borrow().clone();
     let first = pb::FromNode { message: Some(Said::Hello(first.into())) };

@@ -62,7 +62,8 @@ async fn talk(
     let late = |_| format!("{} does not answer", socket.display());
     let channel = tokio::time::timeout(ANSWER, connect(&socket)).await.map_err(late)?;
     let mut client = ApinitClient::new(channel.map_err(|e| e.to_string())?)
-        .max_encoding_message_size(16 * 1024 * 1024)
+        // A launch, with its envelope.
+        .max_encoding_message_size(2 * MESSAGE_MAX)
         // What the PEs of a host have put for a barrier comes in one message.
         .max_decoding_message_size(MESSAGE_MAX);
     let attach = client.attach(UnboundedReceiverStream::new(receiver));
