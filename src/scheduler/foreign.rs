@@ -26,7 +26,6 @@
 
 use super::postings::Said;
 use super::{Effect, Link, LinkId, Manage, Now, Refusal, ReplyId, Scheduler};
-use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Posting};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{
@@ -558,35 +557,14 @@ impl Scheduler {
                 let why = "its node was adopted, and does not have it";
                 self.lose_nodes(now, apid, Some(nids), why, out);
             }
-            // Not launched: it waits again.
+            // Not launched: once its other nodes, if there are any, have said so too, its aprun
+            // looks again, and it waits.
             State::Placed | State::TakingBack => {
                 let key = team.key();
-                // The nodes that are ours already and have it; those adopted are asked with their
-                // inventories.
-                let others = self.links_of(team);
-                if self.become_state(apid, State::TakingBack) {
-                    let command = |link| Effect::Command { link, command: Command::TakeBack(key) };
-                    out.extend(others.into_iter().map(command));
-                }
-                let back = self.taken_back.entry(key).or_default();
-                back.extend(nids);
-                if !self.teams[&apid].places.nids().all(|n| back.contains(&n)) {
-                    self.save(apid, false, out);
-                    return;
-                }
-                if self.teams[&apid].doomed.is_some() {
-                    self.all_taken_back(now, apid, out);
-                    return;
-                }
-                self.taken_back.remove(&key);
-                self.occupancy.release(apid);
-                if let Some(team) = self.teams.get_mut(&apid) {
-                    (team.places, team.hosts) = (PlacementList::default(), Vec::new());
-                }
-                self.become_state(apid, State::Posted);
+                self.take_back(apid, out);
+                self.taken_back.entry(key).or_default().extend(nids);
                 self.save(apid, false, out);
-                let detail = "its node was adopted, and does not have it".into();
-                out.push(Effect::Log { apid, name: "waiting", detail });
+                self.part_gone(now, apid, out);
             }
             _ => {}
         }

@@ -337,12 +337,7 @@ impl Scheduler {
     pub(super) fn repeat_doom(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
-        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
-        let over = |link: &LinkId| {
-            let of = |n: &Nid| self.offered.get(n) == Some(link);
-            team.places.nids().filter(of).all(|n| ended.contains(&n))
-        };
-        for link in self.links_of(team).into_iter().filter(|link| !over(link)) {
+        for link in self.links_left(apid) {
             let command = Command::Terminate {
                 key: team.key(),
                 cause: doom.cause.clone(),
@@ -350,6 +345,17 @@ impl Scheduler {
             };
             out.push(Effect::Command { link, command });
         }
+    }
+
+    /// The links that stand now of those of an application's nodes that have not told its end.
+    fn links_left(&self, apid: Apid) -> Vec<LinkId> {
+        let Some(team) = self.teams.get(&apid) else { return Vec::new() };
+        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
+        let left = |link: &LinkId| {
+            let of = |n: &Nid| self.offered.get(n) == Some(link);
+            team.places.nids().filter(of).any(|n| !ended.contains(&n))
+        };
+        self.links_of(team).into_iter().filter(left).collect()
     }
 
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
@@ -397,7 +403,6 @@ impl Scheduler {
         let merged = if fresh { told.and(end) } else { told };
         let whole = super::postings::covered(team, &merged);
         let first = merged.first.clone().filter(|d| d.cause.ends_application());
-        let left: Vec<Nid> = team.places.nids().filter(|n| !merged.nids.contains(n)).collect();
         team.end = Some(merged);
         if whole {
             self.finish(now, apid, said, out);
@@ -419,10 +424,8 @@ impl Scheduler {
             let key = team.key();
             let cause = first.cause.clone();
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
-            let links: BTreeSet<LinkId> =
-                left.iter().filter_map(|n| self.offered.get(n).copied()).collect();
             let kill_after = self.kill_after(&cause);
-            for link in links {
+            for link in self.links_left(apid) {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });
             }
@@ -433,7 +436,7 @@ impl Scheduler {
 
     /// One host's part of an application whose place is taken back is not there any more: it has
     /// not been launched, or has ended before that (its node was purged, say).
-    fn part_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn part_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid).filter(|t| t.state == State::TakingBack) else {
             return;
         };

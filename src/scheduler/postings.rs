@@ -380,7 +380,7 @@ impl Scheduler {
     }
 
     /// Asks the nodes of a placed application not to launch it.
-    fn take_back(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn take_back(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         if !self.become_state(apid, State::TakingBack) {
             return;
         }

@@ -6,11 +6,12 @@
 //! loses both queues. psched may be killed and restored from its last saved records. Looked at
 //! after every step: no processor is held twice, on any node; nothing that has ended is told to
 //! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
-//! also be started with an empty store, or with an old copy of one. Looked at once everything has come to rest: each accepted posting has ended, once,
-//! and no node holds anything.
+//! also be started with an empty store, or with an old copy of one. Looked at once everything has
+//! come to rest: each accepted posting has ended, once, and no node holds anything.
 
 use super::tests::{hello, machine, posted};
 use super::*;
+use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -93,6 +94,14 @@ impl Held {
             Held::Placed(_) => Phase::Placed,
             Held::Running(_) => Phase::Running,
             Held::Ended(..) => Phase::Ended,
+        }
+    }
+
+    fn ran(&self) -> bool {
+        match self {
+            Held::Placed(_) => false,
+            Held::Running(_) => true,
+            Held::Ended(_, end) => end.launched,
         }
     }
 }
@@ -299,7 +308,7 @@ impl World {
         let told = |held: &Held| ForeignApplication {
             place: held.place().clone(),
             phase: held.phase(),
-            run: std::time::Duration::from_secs(1),
+            run: Duration::from_secs(held.ran().into()),
         };
         let foreign =
             Foreign { applications: node.held.values().map(told).collect(), ..Foreign::default() };
@@ -369,7 +378,7 @@ impl World {
         let node = &mut self.nodes[number];
         let key = node.held.iter().find(|(k, h)| k.apid == apid && matches!(h, Held::Running(_)));
         if let Some(key) = key.map(|(k, _)| *k) {
-            end_on(node, number, key);
+            end_on(node, number, key, None);
         }
     }
 
@@ -393,9 +402,9 @@ impl World {
                     node.reports.push_back(Report::Ended(Box::new(end.clone())));
                 }
             },
-            Command::Terminate { key, .. } => {
+            Command::Terminate { key, cause, .. } => {
                 if matches!(node.held.get(&key), Some(Held::Placed(_) | Held::Running(_))) {
-                    end_on(node, number, key);
+                    end_on(node, number, key, Some(cause));
                 }
             }
             Command::AcknowledgeEnd(key) => {
@@ -417,14 +426,14 @@ impl World {
         let node = &mut self.nodes[number];
         match command {
             Command::Adopt if !node.purging => return self.obey(number),
-            Command::Purge { .. } => {
+            Command::Purge { uid } => {
                 node.purging = true;
                 for key in node.held.keys().copied().collect::<Vec<_>>() {
                     match node.held.get(&key).cloned() {
                         Some(Held::Ended(_, end)) => {
                             node.reports.push_back(Report::Ended(Box::new(end)));
                         }
-                        _ => end_on(node, number, key),
+                        _ => end_on(node, number, key, Some(Cause::Purge { uid })),
                     }
                 }
             }
@@ -520,11 +529,13 @@ impl World {
     }
 }
 
-fn end_on(node: &mut Node, number: usize, key: Key) {
-    let Some(place) = node.held.get(&key).map(|held| Box::new(held.place().clone())) else {
-        return;
-    };
-    let end = HostEnd { key, nids: vec![Nid(number as u32)], ..HostEnd::default() };
+/// By itself, or for this reason.
+fn end_on(node: &mut Node, number: usize, key: Key, cause: Option<Cause>) {
+    let Some(held) = node.held.get(&key) else { return };
+    let (place, launched) = (Box::new(held.place().clone()), held.ran());
+    let first = cause.map(|cause| Decisive { at_ns: 0, cause });
+    let nids = vec![Nid(number as u32)];
+    let end = HostEnd { key, nids, launched, first, ..HostEnd::default() };
     node.held.insert(key, Held::Ended(place, end.clone()));
     if node.foreign && !node.purging {
         return;
@@ -532,20 +543,54 @@ fn end_on(node: &mut Node, number: usize, key: Key) {
     node.reports.push_back(Report::Ended(Box::new(end)));
 }
 
+fn history(steps: Vec<Step>) {
+    let mut world = World::new();
+    for number in 0..NODES {
+        world.connect(number);
+    }
+    for step in steps {
+        world.step(step);
+        world.check();
+    }
+    world.settle();
+    assert_eq!(world.kept.ended.keys().copied().collect::<BTreeSet<_>>(), world.kept.accepted);
+}
+
+/// What random histories have found.
+#[test]
+fn an_old_copy_places_anew_what_an_adopted_node_lacks() {
+    use Step::*;
+    history(vec![Post { width: 3 }, Copy, Connect(0), Hear(0), OldCopy(true), Adopt(None)]);
+}
+
+/// The end of a purged part concerned the rest, whose node was foreign still.
+#[test]
+fn what_ends_in_a_purge_is_not_said_to_a_foreign_node() {
+    use Step::*;
+    history(vec![
+        Crash,
+        Post { width: 3 },
+        Post { width: 3 },
+        Copy,
+        Post { width: 1 },
+        Post { width: 1 },
+        OldCopy(true),
+        Post { width: 1 },
+        Adopt(None),
+        Deliver(0),
+        Deliver(1),
+        Copy,
+        Post { width: 1 },
+        OldCopy(true),
+        OldCopy(true),
+    ]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_comes_to_rest(steps in proptest::collection::vec(step(), 1..160)) {
-        let mut world = World::new();
-        for number in 0..NODES {
-            world.connect(number);
-        }
-        for step in steps {
-            world.step(step);
-            world.check();
-        }
-        world.settle();
-        prop_assert_eq!(world.kept.ended.keys().copied().collect::<BTreeSet<_>>(), world.kept.accepted);
+        history(steps);
     }
 }

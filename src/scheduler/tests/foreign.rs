@@ -231,8 +231,10 @@ fn an_old_copy_gives_way_to_what_runs() {
     assert_eq!(
         brief(&order(&mut s, Manage::Adopt, &[0])),
         [
-            "save 1.1 posted",
-            "log 1 waiting",
+            "save 1.1 taking-back",
+            "save 1.1 lapsed",
+            "log 1 lapsed",
+            "tell 1 placed",
             "save-adopted 2.1 running",
             "log 2 adopted",
             "warn",
@@ -263,6 +265,28 @@ fn what_an_adopted_node_has_not_is_asked_back_from_the_others() {
 }
 
 #[test]
+fn an_old_copy_takes_back_what_another_node_may_launch_still() {
+    // The copy has 1.1 placed on both nodes. Node 1 obeys the copy, and is sent it again; node 0 has
+    // obeyed a later start, and has nothing.
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 2));
+    call(&mut s, 3, &[0], vec![]);
+    assert_eq!(
+        brief(&order(&mut s, Manage::Adopt, &[0])),
+        ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "-> 3 adopt"]
+    );
+    assert_eq!(brief(&inventory(&mut s, 3, &[])), ["-> 3 take-back 1.1", "managed 7 1 0"]);
+    assert_eq!(
+        report(&mut s, 2, Report::TakenBack(key(1, 1))),
+        ["save 1.1 lapsed", "log 1 lapsed", "tell 1 placed"]
+    );
+    let looked = s.apply(at(7), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
+    assert!(brief(&looked).contains(&"save 1.2 placed".to_owned()), "{:?}", brief(&looked));
+}
+
+#[test]
 fn purged() {
     let mut s = Scheduler::new(machine(1, 1), Settings::default());
     s.apply(at(0), posted(1, 1));
@@ -285,6 +309,30 @@ fn purged() {
         ]
     );
     answered(&effects, "NID 0: obeyed from now on; application 1 of bob ended");
+}
+
+#[test]
+fn the_end_of_a_purged_part_commands_no_foreign_node() {
+    // An old copy has 1.1 on two nodes, which have obeyed a later start. Node 0 is purged.
+    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 2));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let mut same = stranger(1, &[0, 1], Phase::Running);
+    same.place.request_id = [1; 16];
+    call(&mut s, 3, &[0], vec![same.clone()]);
+    call(&mut s, 4, &[1], vec![same]);
+    order(&mut s, Manage::Purge, &[0]);
+    let first = Decisive { at_ns: 1, cause: Cause::Purge { uid: 0 } };
+    assert_eq!(
+        report(&mut s, 3, ended(key(1, 1), &[0], Some(first))),
+        ["warn", "save 1.1 running", "-> 3 acknowledge 1.1"]
+    );
+    // It hears of it as soon as it obeys.
+    order(&mut s, Manage::Adopt, &[1]);
+    let effects = brief(&inventory(&mut s, 4, &[(key(1, 1), Phase::Running)]));
+    assert!(effects.contains(&"-> 4 terminate 1.1 5".to_owned()), "{effects:?}");
 }
 
 #[test]
