@@ -44,6 +44,7 @@ mod shepherds;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod timed;
 
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -56,8 +57,9 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::machine::Nid;
 use application::{App, Front};
 use fronts::Attached;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
+use timed::Timed;
 
 /// How long a launch waits for its placement to come from psched.
 pub const LAUNCH_WAIT: Duration = Duration::from_secs(10);
@@ -277,8 +279,10 @@ pub struct Agent {
     /// What psched's clock is ahead of this host's, in nanoseconds.
     clock_ahead_ns: i128,
     last_command: u64,
-    apps: BTreeMap<Key, App>,
-    attached: BTreeMap<Conn, Attached>,
+    apps: Timed<Key, App>,
+    attached: Timed<Conn, Attached>,
+    /// Whether ends are told, as it was when the deadlines of the applications were asked last.
+    ends_heard: bool,
     timer_ns: Option<u64>,
 }
 
@@ -300,8 +304,9 @@ impl Agent {
             distrusted: Vec::new(),
             clock_ahead_ns: 0,
             last_command: 0,
-            apps: BTreeMap::new(),
-            attached: BTreeMap::new(),
+            apps: Timed::default(),
+            attached: Timed::default(),
+            ends_heard: false,
             timer_ns: None,
         }
     }
@@ -439,10 +444,14 @@ impl Agent {
         u64::try_from(at.max(0)).unwrap_or(u64::MAX)
     }
 
-    fn next_timer(&self) -> Option<u64> {
-        let of_apps = self.apps.values().flat_map(|app| app.deadlines(self.reports_ends()));
-        let of_fronts = self.attached.values().filter_map(Attached::deadline);
-        of_apps.chain(of_fronts).min()
+    fn next_timer(&mut self) -> Option<u64> {
+        let heard = self.reports_ends();
+        if std::mem::replace(&mut self.ends_heard, heard) != heard {
+            self.apps.touch_all();
+        }
+        let of_apps = self.apps.next(|app| app.deadlines(heard).min());
+        let of_fronts = self.attached.next(Attached::deadline);
+        of_apps.into_iter().chain(of_fronts).min()
     }
 
     /// Reports, if there is somebody to report to: what has happened meanwhile, the next inventory
