@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if !support::is_bench("launch") {
         return Ok(ExitCode::SUCCESS);
     }
-    within_instance(&["--nodes", "4", "--processors", "2"], measure)
+    within_instance(&["--nodes", "4", "--processors", "2"], &[], measure)
 }
 
 /// One kind of launch that is measured.

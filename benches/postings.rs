@@ -40,7 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let path = state.to_str().context("Cargo's target directory is not UTF-8")?;
     let options = ["--nodes", "4", "--processors", "2", "--state", path];
-    within_instance(&options, || {
+    within_instance(&options, &[], || {
         // Four nodes of two processors: nothing else finds room while this runs.
         let mut full = Command::new("aprun")
             .args(["-q", "-n", "8", "sleep", "600"])

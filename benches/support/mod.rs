@@ -6,6 +6,7 @@
 use anyhow::{Context, bail};
 use psched::rpc::connect::{connect, socket_path, status_text};
 use psched::rpc::pb;
+use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ pub type Client = pb::psched_client::PschedClient<tonic::transport::Channel>;
 /// Set for the program when it is the command of an instance.
 const INSIDE: &str = "PSCHED_BENCH_INSIDE";
 
-/// Runs `measure` within an instance that is started with these options.
+/// Runs `measure` within an instance that is started with these options and variables.
 pub fn within_instance(
     options: &[&str],
+    variables: &[(&str, &OsStr)],
     measure: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     if is_inside() {
@@ -31,6 +33,7 @@ pub fn within_instance(
         .arg(itself)
         .arg("--bench")
         .env(INSIDE, "1")
+        .envs(variables.iter().copied())
         .status()
         .context(env!("CARGO_BIN_EXE_psched"))?;
     if !status.success() {

@@ -1,11 +1,12 @@
-//! TERM ends psched and apinit within seconds, whoever is connected and whatever hangs.
+//! TERM ends psched, apinit and an instance within seconds, whoever is connected, whatever hangs and
+//! however much runs.
 
 use crate::support::hand::Hand;
 use crate::support::nasty::{half_open, never_reads};
 use crate::support::*;
 use prost::Message;
 use psched::rpc::pb;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
 /// What a daemon may take, on a busy machine: a second or three for each thing that may hang.
@@ -94,4 +95,35 @@ fn apinit_with_nasty_clients() {
     runs.signal(15);
     runs.wait(BOUND).expect(143);
     hand.end();
+}
+
+/// `psched start` promises ten seconds, however many applications run: with groups, and as a user
+/// without, where their processes have to be looked for.
+fn with_many_applications(plan: Plan) {
+    const MANY: usize = 120;
+    let mut instance = plan.nodes(MANY as u32, 1).start();
+    let start = |_| instance.start_script("-q", "exec sleep 1000");
+    let apruns: Vec<Running> = (0..MANY).map(start).collect();
+    instance.wait_for("running", MANY);
+    let began = Instant::now();
+    let run = instance.end(15).expect("it ran").expect(0);
+    let took = began.elapsed();
+    assert!(!run.stderr.contains("does not end"), "{}", run.stderr);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    for aprun in apruns {
+        aprun.wait(BOUND);
+    }
+}
+
+#[test]
+fn an_instance_with_many_applications() {
+    with_many_applications(Plan::new());
+}
+
+#[test]
+fn an_instance_with_many_applications_and_no_groups() {
+    if !is_root() {
+        return skip("stopping::an_instance_with_many_applications_and_no_groups", "not root");
+    }
+    with_many_applications(Plan::new().for_user());
 }

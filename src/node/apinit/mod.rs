@@ -216,6 +216,8 @@ async fn serve(
     let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;
     let connections = incoming_within(listener, shell.bounds());
+    // While those of a former life are asked, and before their front ends, who come next, are heard.
+    let dialling = shell.dial();
     shell.take_up().await;
     let service = attach::service(events);
     let server = tonic::transport::Server::builder()
@@ -235,6 +237,7 @@ async fn serve(
     };
     notify.ready();
     let outcome = shell.run(&notify).await;
+    drop(dialling);
     notify.stopping();
     server.abort();
     let _ = std::fs::remove_file(&paths.own);

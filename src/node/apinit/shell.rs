@@ -32,6 +32,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Events that may wait: who tells more is held back.
 const EVENTS: usize = 512;
@@ -202,17 +203,19 @@ impl Shell {
         self.bounds.subscribe()
     }
 
+    /// Dials psched from now on. What it says waits until the loop runs: by then everything of a
+    /// former life has been taken up, and is in the inventory.
+    pub fn dial(&self) -> AbortOnDropHandle<()> {
+        let (hello, events) = (self.hello.subscribe(), self.events.clone());
+        AbortOnDropHandle::new(tokio::spawn(link::keep(self.psched.clone(), hello, events)))
+    }
+
     /// Until a signal or the lifeline ends it.
     pub async fn run(&mut self, notify: &Notify) -> Ending {
         let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
         let [Ok(mut term), Ok(mut int), Ok(mut hup)] = ends.map(signal) else {
             return Ending::Alone;
         };
-        let dialling = tokio::spawn(link::keep(
-            self.psched.clone(),
-            self.hello.subscribe(),
-            self.events.clone(),
-        ));
         let lifeline = self.lifeline.clone();
         let cut = async move {
             match lifeline {
@@ -257,7 +260,6 @@ impl Shell {
             self.apply_own();
             while self.leaving.try_join_next().is_some() {}
         };
-        dialling.abort();
         tracing::info!(?ending, "ending");
         ending
     }

@@ -52,14 +52,14 @@ impl Shepherds {
     }
 }
 
-/// What leads to the processes of one application.
+/// What leads to the processes of an application, or of several.
 #[derive(Clone, Debug)]
 pub(super) struct Trail {
-    /// Value of the variable.
-    pub marker: String,
-    /// Its PEs, each the leader of a session.
+    /// Values of the variable.
+    pub markers: BTreeSet<String>,
+    /// The PEs, each the leader of a session.
     pub sessions: Vec<Process>,
-    /// Its shepherd is dead, and orphans may be its own. (Those of several dead ones can't be told
+    /// A shepherd is dead, and orphans may be its own. (Those of several dead ones can't be told
     /// apart, and need not be: all are to go.)
     pub orphans: Option<Shepherds>,
 }
@@ -91,14 +91,32 @@ fn parse(stat: &[u8]) -> Option<Stat> {
 fn all() -> Vec<Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)).collect()
+    pids.filter_map(stat).collect()
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// What the kernel lists as the children of a process's threads.
+fn listed(parent: i32) -> std::io::Result<String> {
+    let mut all = String::new();
+    for thread in fs::read_dir(format!("/proc/{parent}/task"))? {
+        all.push_str(&fs::read_to_string(thread?.path().join("children"))?);
+    }
+    Ok(all)
 }
 
 /// The children of a process, as sessions that they lead.
 pub(super) fn children(parent: i32) -> Vec<Process> {
+    // Where the kernel has the list, the other processes, thousands perhaps, need not be looked at.
+    let found = match listed(parent) {
+        Ok(list) => list.split_whitespace().filter_map(|pid| stat(pid.parse().ok()?)).collect(),
+        Err(_) => all(),
+    };
     let of = |stat: &Stat| stat.parent == parent && stat.session == stat.pid;
-    let all = all().into_iter().filter(of);
-    all.map(|stat| Process { pid: stat.pid, started: stat.started }).collect()
+    let found = found.into_iter().filter(of);
+    found.map(|stat| Process { pid: stat.pid, started: stat.started }).collect()
 }
 
 /// Those that descend from `root` and not through `but`.
@@ -121,12 +139,20 @@ fn descendants(root: i32, but: &BTreeSet<i32>, all: &[Stat]) -> BTreeSet<i32> {
 }
 
 impl Trail {
+    /// What leads to the processes of both: to look through all processes once is enough for many.
+    pub fn and(mut self, mut other: Trail) -> Trail {
+        self.markers.append(&mut other.markers);
+        self.sessions.append(&mut other.sessions);
+        Trail { orphans: self.orphans.or(other.orphans), ..self }
+    }
+
     fn bears_marker(&self, pid: i32) -> bool {
         // A zombie's is empty; a stranger's can't be read.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let value =
             |v: &[u8]| v.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-        environment.split(|b| *b == 0).filter_map(value).any(|v| v == self.marker.as_bytes())
+        let ours = |v: Vec<u8>| String::from_utf8(v).is_ok_and(|v| self.markers.contains(&v));
+        environment.split(|b| *b == 0).filter_map(value).any(ours)
     }
 
     /// The living processes to which it leads.
@@ -142,9 +168,8 @@ impl Trail {
         let orphans = orphans.unwrap_or_default();
         // The number of a session is not given away while anybody is in it. So it is another one's
         // if its leader is there and is not the PE.
-        let leader = |p: &Process| {
-            all.iter().find(|s| s.pid == p.pid).is_none_or(|s| s.started == p.started)
-        };
+        let started: BTreeMap<i32, u64> = all.iter().map(|s| (s.pid, s.started)).collect();
+        let leader = |p: &Process| started.get(&p.pid).is_none_or(|at| *at == p.started);
         let sessions: BTreeSet<i32> =
             self.sessions.iter().filter(|p| leader(p)).map(|p| p.pid).collect();
         all.iter()
@@ -182,7 +207,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn trail(marker: &str) -> Trail {
-        Trail { marker: marker.into(), sessions: Vec::new(), orphans: None }
+        Trail { markers: [marker.into()].into(), sessions: Vec::new(), orphans: None }
     }
 
     #[track_caller]
@@ -226,6 +251,26 @@ mod tests {
         let nobody = Trail { sessions: vec![other], ..trail("nobody's.1.1") };
         assert!(nobody.find().is_empty());
         leads_to(&Trail { sessions: vec![leader], ..trail("nobody's.1.1") }, &mut child);
+    }
+
+    #[test]
+    fn of_several_at_once() {
+        let own = std::process::id();
+        let (one, two) = (format!("test.{own}.2"), format!("test.{own}.3"));
+        let of = |marker: &str| {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("100").env(VARIABLE, marker).spawn().expect("a sleep")
+        };
+        let mut children = [of(&one), of(&two)];
+        let both = trail(&one).and(trail(&two));
+        let until = Instant::now() + Duration::from_secs(10);
+        while both.find().len() < 2 {
+            assert!(Instant::now() < until, "they are not found");
+        }
+        both.kill();
+        for child in &mut children {
+            assert_eq!(child.wait().expect("it is a child").signal(), Some(9));
+        }
     }
 
     #[test]

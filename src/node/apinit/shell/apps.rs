@@ -47,7 +47,7 @@ impl App {
     fn trail(&self, shepherds: &Shepherds) -> Trail {
         let gone = self.silent || self.shepherd.is_none();
         Trail {
-            marker: self.marker.clone(),
+            markers: [self.marker.clone()].into(),
             sessions: self.sessions.clone(),
             orphans: gone.then(|| shepherds.clone()),
         }
@@ -330,6 +330,9 @@ impl Shell {
         self.fronts.clear();
         self.peers.clear();
         self.link = None;
+        // Of all together: each search looks through all processes there are.
+        let without = apps.values().filter(|app| app.groups.is_none());
+        let trail = without.map(|app| app.trail(&self.shepherds)).reduce(Trail::and);
         for app in apps.into_values() {
             if let Some(groups) = &app.groups {
                 groups.kill(true);
@@ -337,10 +340,10 @@ impl Shell {
             if let Some(shepherd) = &app.shepherd {
                 shepherd.kill();
             }
-            if app.groups.is_none() {
-                app.trail(&self.shepherds).kill();
-            }
             self.leaving.spawn(remove_app(app));
+        }
+        if let Some(trail) = trail {
+            trail.kill();
         }
         let runtime = self.runtime;
         let mut leaving = self.leaving;
