@@ -57,7 +57,9 @@ fn the_watchdog_hears_the_loops() {
     let env = run(&mut hand.command("aprun", ["-n", "1", "env"])).expect(0);
     let text = String::from_utf8_lossy(&env.stdout).into_owned();
     assert!(!text.contains("NOTIFY_SOCKET") && !text.contains("WATCHDOG"), "{text}");
-    // Heard meanwhile: a manager that does not read soon has no room for more.
+    // Heard meanwhile, and what has come so far thrown away: a manager that does not read soon has no
+    // room for more.
+    [&manager.psched, &manager.apinit].map(forget);
     std::thread::scope(|scope| {
         for socket in [&manager.psched, &manager.apinit] {
             scope.spawn(|| wait_for(socket, "STOPPING=1"));

@@ -120,19 +120,12 @@ fn a_shepherd_a_release_older_runs_applications() {
 fn nothing_is_launched_with_a_newer_or_much_older_shepherd() {
     let test = "versions::nothing_is_launched_with_a_newer_or_much_older_shepherd";
     let Some(Later { next, much_later }) = later(test) else { return };
-    let newer = format!(
-        "it speaks version {} of the shepherd protocol, this apinit only version {PROTOCOL}: \
-         restart apinit from the apshepherd's release",
-        PROTOCOL + 1
-    );
-    let older = format!(
-        "it speaks version {PROTOCOL} of the shepherd protocol, this apinit only version {}: \
-         install the apshepherd of apinit's release",
-        PROTOCOL + 1
-    );
-    for (apinit, apshepherd, words) in
+    let newer = (PROTOCOL + 1, "restart apinit from the apshepherd's release");
+    let older = (PROTOCOL, "install the apshepherd of apinit's release");
+    for (apinit, apshepherd, (version, cure)) in
         [(binaries(), next.as_path(), newer), (much_later, binaries(), older)]
     {
+        let words = format!("it speaks version {version} of the shepherd protocol, this apinit ");
         let mixed = Pair::new(apinit, apshepherd);
         let mut machine = Machine::start(Way::ByHand);
         replace_apinit(&mut machine, mixed.0.path());
@@ -142,7 +135,7 @@ fn nothing_is_launched_with_a_newer_or_much_older_shepherd() {
             let program = ["touch", mark.to_str().expect("text")];
             let mut command =
                 machine.command("aprun", crate::support::words(options).chain(program));
-            run(&mut command).expect(125).says(&words);
+            run(&mut command).expect(125).says(&words).says(cure);
             assert!(!mark.exists(), "no PE has gone");
             machine.wait_until_clear(&[]);
             assert!(machine.apstat("-a")["applications"].as_array().is_some_and(Vec::is_empty));
