@@ -35,6 +35,12 @@ fn app_folder(hand: &Hand) -> AppFolder {
     found.expect("found")
 }
 
+/// The folder of this one, in its first incarnation. (That of another may still be on its way out.)
+fn folder_of(hand: &Hand, apid: u64) -> AppFolder {
+    let key = Key::parse(&format!("{apid}.1")).expect("a key");
+    AppFolder { key, path: hand.path().join(format!("apps-0/{key}")) }
+}
+
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("made");
     for entry in std::fs::read_dir(from).expect("read").flatten() {
@@ -207,8 +213,7 @@ fn of_an_older_incarnation_nothing_stays() {
     second.signal(19);
     std::fs::write(&first_go, "").expect("written");
     first.wait(BOUND).expect(0);
-    let key = Key::parse(&format!("{apid}.1")).expect("a key");
-    let old = AppFolder { key, path: hand.path().join(format!("apps-0/{key}")) };
+    let old = folder_of(&hand, apid);
     eventually(BOUND, "all of it is made", || old.has("place") && old.shepherd().is_some());
     let shepherd = old.shepherd().expect("it waits for a launch");
     hand.kill_apinit(0);
@@ -240,13 +245,13 @@ fn a_placement_that_was_only_begun_is_made_again() {
     let first = hand.start_script("-q -n 2", &script);
     hand.wait_for("running", 1);
     let second = hand.start_script("-q -n 2", "echo second");
-    hand.wait_for("posted", 1);
+    let apid = hand.wait_for("posted", 1)[0];
     // Silent: it does not see that it is placed.
     second.signal(19);
     std::fs::write(&go, "").expect("written");
     first.wait(BOUND).expect(0);
     hand.wait_for("placed", 1);
-    let app = app_folder(&hand);
+    let app = folder_of(&hand, apid);
     eventually(BOUND, "all of it is made", || app.has("place"));
     hand.kill_apinit(0);
     std::fs::remove_file(app.path.join("place")).expect("gone");
