@@ -59,7 +59,8 @@ fn the_watchdog_hears_the_loops() {
     assert!(!text.contains("NOTIFY_SOCKET") && !text.contains("WATCHDOG"), "{text}");
     // Heard meanwhile, and what has come so far thrown away: a manager that does not read soon has no
     // room for more.
-    [&manager.psched, &manager.apinit].map(forget);
+    forget(&manager.psched);
+    forget(&manager.apinit);
     std::thread::scope(|scope| {
         for socket in [&manager.psched, &manager.apinit] {
             scope.spawn(|| wait_for(socket, "STOPPING=1"));
