@@ -144,7 +144,7 @@ async fn begin(path: &Path, first: UnixStream) -> Result<Channel, ConnectError> 
     });
     endpoint.connect_with_connector(connector).await.map_err(|error| ConnectError::Protocol {
         path: path.to_owned(),
-        reason: chain(error.source().unwrap_or(&error)),
+        reason: why(error.source().unwrap_or(&error)),
     })
 }
 
@@ -197,7 +197,21 @@ pub fn status_text(status: Status) -> String {
         Code::Cancelled | Code::DeadlineExceeded if status.message() == "Timeout expired" => {
             "no answer in time".to_owned()
         }
-        _ => format!("the connection broke: {}", chain(source)),
+        _ => format!("the connection broke: {}", why(source)),
+    }
+}
+
+/// Why a connection broke. That the other side is gone is all that the system says of one that was
+/// closed.
+fn why(error: &(dyn std::error::Error + 'static)) -> String {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match find::<io::Error>(error).map(io::Error::kind) {
+        Some(BrokenPipe | ConnectionReset | UnexpectedEof) => {
+            "the other side has closed it; it is ending, or has no place for one more \
+             (connections_max, connections_user_max)"
+                .to_owned()
+        }
+        _ => chain(error),
     }
 }
 

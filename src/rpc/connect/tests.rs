@@ -267,3 +267,24 @@ fn a_chain_says_each_thing_once() {
     let error = link("outer: middle", Some(link("middle", Some(link("inner", None)))));
     assert_eq!(chain(&error), "outer: middle: inner");
 }
+
+/// A listener that has no place even for saying so.
+#[tokio::test]
+async fn a_connection_that_is_closed_at_once_is_told_so() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let listener = listen(&path, 0o600).expect("a free path");
+    let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    for _ in 0..20 {
+        let said = match soon(connect(&path)).await {
+            Err(error) => error.to_string(),
+            Ok(channel) => {
+                let mut psched = PschedClient::new(channel);
+                let call = psched.events(pb::EventsRequest::default());
+                status_text(soon(call).await.expect_err("closed"))
+            }
+        };
+        assert!(said.contains("has no place for one more (connections_max"), "{said}");
+    }
+    closing.abort();
+}
