@@ -343,13 +343,16 @@ impl World {
             }
             Action::Inventory { items, .. } => self.tell_psched(slot, Msg::Inventory(items)),
             Action::Report(report) => self.tell_psched(slot, Msg::Report(Box::new(report))),
-            // Here every psched has the one store, and no old copy of it.
+            // No psched tells here which starts it knows of.
             Action::Distrust(_) => {}
             Action::Foreign(foreign) => {
                 self.checks.warned(&foreign.why);
                 if let Some((wire, _)) = proc.link.take() {
                     self.hang_up(wire, 0);
                     self.link_down(slot);
+                    if let Some(proc) = &mut self.slots[slot].proc {
+                        proc.own.push_back(Happening::Unlinked);
+                    }
                 }
             }
             Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
@@ -535,7 +538,16 @@ impl World {
             ..Hello::default()
         };
         let host = at.host;
-        let wire = self.dial_psched(Who::ApinitLink(slot), host, Target::PschedLink);
+        // One that has obeyed none yet would obey any.
+        let wrong = self.mix.stores && !self.ending && !hello.store_id.is_empty();
+        let target = match wrong && self.faults.u32(0..4) == 0 {
+            true => {
+                self.counts.add("stores");
+                Target::WrongPsched(slot)
+            }
+            false => Target::PschedLink,
+        };
+        let wire = self.dial_psched(Who::ApinitLink(slot), host, target);
         self.send(wire, 0, Msg::Hello(Box::new(hello)));
         if let Some(proc) = &mut self.slots[slot].proc {
             proc.link = Some((wire, false));

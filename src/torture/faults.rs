@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 16] = [
+pub const CLASSES: [(&str, &str); 18] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -26,9 +26,11 @@ pub const CLASSES: [(&str, &str); 16] = [
     ("clocks", "clocks drift, and wall clocks step"),
     ("stale", "reports come again, and late"),
     ("spawn", "no shepherd can be started"),
-    ("stops", "psched and apinits are stopped (SIGSTOP) for a time"),
+    ("stops", "psched, apinits and apshepherds are stopped (SIGSTOP) for a time"),
     ("storms", "the same thing is killed again and again"),
     ("naps", "apruns are stopped (^Z), also until their ticket has lapsed"),
+    ("strangers", "users try to launch, or to end, what is not theirs"),
+    ("stores", "apinits reach a psched of another store, or of an old copy, which discards all"),
 ];
 
 /// Which classes a seed has.
@@ -50,6 +52,8 @@ pub struct Faults {
     pub stops: bool,
     pub storms: bool,
     pub naps: bool,
+    pub strangers: bool,
+    pub stores: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -76,6 +80,7 @@ pub enum Fault {
     Stale,
     Stop,
     Nap(Option<Pid>),
+    Stranger,
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -119,6 +124,8 @@ impl Faults {
             stops: has("stops"),
             storms: has("storms"),
             naps: has("naps"),
+            strangers: has("strangers"),
+            stores: has("stores"),
             ..Faults::default()
         }
     }
@@ -149,6 +156,7 @@ impl World {
             (m.stale, Fault::Stale),
             (m.stops, Fault::Stop),
             (m.naps, Fault::Nap(None)),
+            (m.strangers, Fault::Stranger),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -160,7 +168,7 @@ impl World {
     fn fault_again(&mut self, fault: Fault) {
         let time = self.options.time_ns;
         let mean = match fault {
-            Fault::Break | Fault::Stale => time / 120,
+            Fault::Break | Fault::Stale | Fault::Stranger => time / 120,
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
             Fault::Cut | Fault::Stop | Fault::DiskFull => time / 20,
@@ -196,10 +204,10 @@ impl World {
             Fault::Psched => {
                 if let Some(psched) = &mut self.psched {
                     self.counts.add("psched");
-                    if self.faults.bool() {
-                        psched.dies_after = Some(self.faults.u32(0..6));
-                    } else {
-                        self.kill_psched();
+                    match self.faults.u32(0..4) {
+                        0 => self.kill_psched(),
+                        1 => psched.store.dies_writing = true,
+                        _ => psched.dies_after = Some(self.faults.u32(0..6)),
                     }
                 }
             }
@@ -290,13 +298,23 @@ impl World {
                 self.hosts[host].wall_step += self.faults.i64(-7200..7200) * SECOND as i64;
             }
             Fault::Stale => self.say_again(),
+            Fault::Stranger => self.stranger_comes(),
             Fault::Stop => {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
                 self.checks.silence(until);
+                let sheps: Vec<Pid> = self.sheps.keys().copied().collect();
+                let shepherd = self.faults.choice(&sheps).copied();
                 let stopped = match self.faults.usize(0..=self.slots.len()) {
                     0 => &mut self.mix.psched_stopped,
-                    n => &mut self.mix.apinit_stopped[n - 1],
+                    n if n % 2 == 0 => match shepherd.and_then(|pid| self.sheps.get_mut(&pid)) {
+                        Some(shep) => &mut shep.stopped_until,
+                        None => return,
+                    },
+                    _ => {
+                        let slot = self.faults.usize(0..self.slots.len());
+                        &mut self.mix.apinit_stopped[slot]
+                    }
                 };
                 // Whoever is stopped already hears what waits for it first.
                 if *stopped <= self.now {
@@ -325,7 +343,7 @@ impl World {
             Who::FrontPsched(pid) | Who::FrontApinit(pid) => {
                 self.mix.fronts_stopped.get(&pid).copied()?
             }
-            Who::Nobody | Who::Shepherd(_) => return None,
+            Who::Nobody | Who::Shepherd(_) | Who::WrongPsched(_) => return None,
         };
         Some(until).filter(|until| *until > self.now)
     }
@@ -480,6 +498,7 @@ impl World {
         self.slow_until = 0;
         if let Some(psched) = &mut self.psched {
             psched.dies_after = None;
+            psched.store.dies_writing = false;
         }
         for slot in &mut self.slots {
             if let Some(proc) = &mut slot.proc {

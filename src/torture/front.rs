@@ -2,12 +2,13 @@
 
 use super::apinit::Slot;
 use super::faults::Fault;
-use super::program::Plan;
+use super::program::{Plan, STDIN};
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::talk::attach::FromApinit;
 use crate::front::course::{Action, Ask, Front, Happening, Looked, Setup};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct Aprun {
     kills: u32,
     apinit: Option<WireId>,
     not_there: bool,
+    /// Bytes of its stdin that it has read.
+    typed: u64,
     pending: VecDeque<Happening>,
     busy: bool,
     timer: (u64, u64),
@@ -123,6 +126,7 @@ impl World {
             kills: 0,
             apinit: None,
             not_there: false,
+            typed: 0,
             pending: VecDeque::new(),
             busy: false,
             timer: (0, 0),
@@ -187,6 +191,17 @@ impl World {
             return self.at(pause, Ev::FrontWrote { pid, source, end });
         }
         self.front_happens(pid, Happening::Written { source, end });
+    }
+
+    /// Something is typed.
+    pub fn front_typed(&mut self, pid: Pid, count: u64) {
+        if let Some(pause) = self.paused_until(Who::FrontPsched(pid)) {
+            return self.at(pause, Ev::FrontTyped(pid, count));
+        }
+        let Some(aprun) = self.fronts.get_mut(&pid) else { return };
+        let data = super::program::piece(STDIN, aprun.typed, count as usize);
+        aprun.typed += count;
+        self.front_happens(pid, Happening::Stdin(data));
     }
 
     /// A signal comes to it.
@@ -267,7 +282,16 @@ impl World {
                     self.send(wire, 0, Msg::ToApinit(Box::new(message)));
                 }
             }
-            Action::ReadStdin(_) => aprun.pending.push_back(Happening::StdinEnd),
+            Action::ReadStdin(most) => {
+                let left = self.checks.plan(pid).map_or(0, |p| p.stdin) - aprun.typed;
+                if left == 0 {
+                    return aprun.pending.push_back(Happening::StdinEnd);
+                }
+                let most = left.min(most as u64).min(20_000);
+                let count = self.work.u64(1..=most);
+                let late = self.work.u64(5 * US..300 * MS);
+                self.after(late, Ev::FrontTyped(pid, count));
+            }
             Action::Write(output) => {
                 let apid = aprun.apid();
                 self.checks.shown(apid, &output);
@@ -329,6 +353,9 @@ impl World {
 
     /// The apinit says something.
     pub fn front_apinit_says(&mut self, wire: WireId, pid: Pid, msg: Msg) {
+        if matches!(msg, Msg::FromApinit(FromApinit::Accepted)) {
+            self.checks.let_in(pid);
+        }
         let Some(aprun) = self.fronts.get_mut(&pid).filter(|a| a.apinit == Some(wire)) else {
             return;
         };

@@ -165,6 +165,9 @@ impl World {
                 }
                 self.checks.process_ended(id, &proc);
                 self.checks.host_took(proc.key.apid);
+                if proc.runs {
+                    self.checks.host_took_running(proc.key.apid, proc.nid);
+                }
             }
         }
         let sheps: Vec<Pid> = self

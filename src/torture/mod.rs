@@ -38,6 +38,7 @@ pub mod checks;
 pub mod faults;
 mod front;
 mod host;
+mod others;
 mod play;
 mod program;
 mod psched;

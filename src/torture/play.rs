@@ -21,7 +21,7 @@
 
 use super::host::Host;
 use super::program::{PePlan, Plan, Step};
-use super::wire::{Msg, Pid, Target, Who, WireId};
+use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};
 use crate::apteam::ending::PeEnd;
@@ -59,7 +59,7 @@ fn request_of(aprun: Pid) -> [u8; 16] {
 
 /// PEs that do these steps.
 pub fn plan(steps: Vec<Step>) -> Plan {
-    Plan { mpi: false, pes: vec![PePlan { steps, ignores_term: false, bad: None }] }
+    Plan { mpi: false, stdin: 0, pes: vec![PePlan { steps, ignores_term: false, bad: None }] }
 }
 
 impl Play {
@@ -248,13 +248,7 @@ impl Play {
 
     /// A process of this user, which is no aprun of psched's, says this at an apinit's socket.
     pub fn stranger_says(&mut self, slot: usize, uid: u32, says: Vec<ToApinit>) {
-        let pid = self.world.new_pid();
-        let host = self.world.slots[slot].host;
-        let target = Target::Apinit { slot, front: Some(pid), uid };
-        let wire = self.world.connect(Who::FrontApinit(pid), [0, host], target);
-        for message in says {
-            self.world.send(wire, 0, Msg::ToApinit(Box::new(message)));
-        }
+        self.world.stranger_says(slot, uid, says);
     }
 
     /// What psched says of why a posting waits; the checkers hold it against the machine.

@@ -13,6 +13,8 @@ use std::sync::LazyLock;
 pub enum Step {
     /// Computes for so long.
     Work(u64),
+    /// Reads its stdin to the end.
+    Read,
     /// Writes so many bytes to its stdout.
     Say(usize),
     /// MPI_Init.
@@ -58,6 +60,8 @@ pub struct PePlan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub mpi: bool,
+    /// Bytes that its user types.
+    pub stdin: u64,
     pub pes: Vec<PePlan>,
 }
 
@@ -76,8 +80,12 @@ impl Plan {
         let bad_rank = rng.u32(0..width);
         let trouble = rng.u32(0..4) == 0;
         let chatty = rng.u32(0..120) == 0;
+        let stdin = if rng.u32(0..6) == 0 { rng.u64(1..90_000) } else { 0 };
         let pes = (0..width).map(|rank| {
             let mut steps = Vec::new();
+            if stdin > 0 && rank == 0 {
+                steps.push(Step::Read);
+            }
             let mut work = |steps: &mut Vec<Step>, parts: u64| {
                 steps.push(Step::Work(rng_part(rng, length / parts)));
             };
@@ -124,7 +132,7 @@ impl Plan {
                 bad: bad.filter(|_| rank == bad_rank),
             }
         });
-        Plan { mpi, pes: pes.collect() }
+        Plan { mpi, stdin, pes: pes.collect() }
     }
 }
 
@@ -140,6 +148,9 @@ static PATTERNS: LazyLock<Bytes> = LazyLock::new(|| {
     let at = |i: usize| ((i % PATTERN) * 7 + ((i % PATTERN) >> 8)) as u8;
     (0..2 * PATTERN).map(at).collect()
 });
+
+/// The rank, so to speak, that writes what users type.
+pub const STDIN: u32 = 7_919;
 
 fn begin(rank: u32, at: u64) -> usize {
     ((u64::from(rank) * 31 + at) % PATTERN as u64) as usize

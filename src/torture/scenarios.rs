@@ -270,7 +270,7 @@ fn restart_orphans(play: &mut Play, form: u64) -> Played {
     if form == 3 {
         let early = sleeps(SECOND).pes.into_iter().cycle().take(4);
         let late = sleeps(10 * SECOND).pes.into_iter().cycle().take(8);
-        let plan = Plan { mpi: false, pes: early.chain(late).collect() };
+        let plan = Plan { mpi: false, stdin: 0, pes: early.chain(late).collect() };
         let aprun = play.posts(USER, ALL, plan);
         play.until("the first host's PEs have run", |w| w.runs(aprun) == 12)?;
         play.until("their end is on record", |w| {

@@ -12,6 +12,8 @@ use crate::apteam::talk::shepherd::FromShepherd;
 use crate::shepherd::{Action, Happening, Left, Shepherd};
 use std::collections::{BTreeMap, VecDeque};
 
+const SIGUSR1: i32 = 10;
+
 #[derive(Debug)]
 struct Pe {
     proc: ProcId,
@@ -38,6 +40,12 @@ pub struct Shep {
     timer: u64,
     happenings: VecDeque<Happening>,
     settling: bool,
+    /// It is stopped until then, and whether its going on is due.
+    pub stopped_until: u64,
+    goes_on: bool,
+    /// PE 0 waits for the end of its stdin; which has come.
+    reads: Option<ProcId>,
+    stdin_over: bool,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
 }
@@ -62,6 +70,10 @@ impl World {
             timer: 0,
             happenings: VecDeque::new(),
             settling: false,
+            stopped_until: 0,
+            goes_on: false,
+            reads: None,
+            stdin_over: false,
             dies_after: None,
         };
         self.sheps.insert(pid, shep);
@@ -92,6 +104,11 @@ impl World {
 
     /// It reads what is left on the connection of an apinit that died, and its end.
     pub fn shepherd_drains(&mut self, pid: Pid) {
+        // An apinit that starts waits until it goes on.
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.stopped_until = 0;
+            self.shepherd_settles(pid);
+        }
         let Some(wire) = self.sheps.get_mut(&pid).and_then(|s| s.wire) else { return };
         while let Some(msg) = self.wires.get_mut(&wire).and_then(|w| w.to[1].pop_front()) {
             self.shepherd_hears(wire, pid, msg);
@@ -127,6 +144,26 @@ impl World {
         self.counts.heard += 1;
         let Some(shep) = self.sheps.get_mut(&pid) else { return };
         shep.happenings.push_back(happening);
+        if shep.stopped_until > self.now {
+            if !std::mem::replace(&mut shep.goes_on, true) {
+                let until = shep.stopped_until;
+                self.at(until, Ev::ShepherdGoesOn(pid));
+            }
+            return;
+        }
+        self.shepherd_settles(pid);
+    }
+
+    /// A shepherd that was stopped goes on.
+    pub fn shepherd_goes_on(&mut self, pid: Pid) {
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.goes_on = false;
+            self.shepherd_settles(pid);
+        }
+    }
+
+    fn shepherd_settles(&mut self, pid: Pid) {
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
         if std::mem::replace(&mut shep.settling, true) {
             return;
         }
@@ -220,9 +257,19 @@ impl World {
                 }
             }
             Action::WriteStdin(data) => {
-                shep.happenings.push_back(Happening::StdinWritten(data.len() as u64));
+                self.checks.read(key, &data);
+                let late = self.work.u64(5 * US..2 * MS);
+                self.after(late, Ev::StdinTaken(pid, data.len() as u64));
             }
-            Action::CloseStdin => shep.happenings.push_back(Happening::StdinClosed),
+            Action::CloseStdin => {
+                shep.happenings.push_back(Happening::StdinClosed);
+                shep.stdin_over = true;
+                let reads = shep.reads.take();
+                self.checks.read_all(key);
+                if let Some(id) = reads {
+                    self.after(5 * MS, Ev::Step(id));
+                }
+            }
             Action::SetTimer(at) => {
                 let host = self.slots[shep.slot].host;
                 let number = self.number();
@@ -312,6 +359,9 @@ impl World {
         let found = own.len() as u32;
         for id in own {
             let Some(proc) = self.procs.get_mut(&id) else { continue };
+            if let (SIGUSR1, Some(rank)) = (signal, proc.rank) {
+                self.checks.signalled(proc.key, rank);
+            }
             // These programs have handlers for USR1, USR2 and the like.
             let ends = matches!(signal, 1 | 2 | 3 | 6 | 9 | 15);
             if !ends || proc.dying || proc.ignores_term && signal != 9 {
@@ -322,6 +372,15 @@ impl World {
             self.after(late, Ev::Dies(id, PeEnd::Signal(signal)));
         }
         found
+    }
+
+    /// PE 0's pipe has taken so many bytes, or PE 0 is not there any more.
+    pub fn stdin_taken(&mut self, pid: Pid, count: u64) {
+        let Some(pe) = self.sheps.get(&pid).and_then(|s| s.pes.get(&0)) else { return };
+        match self.procs.contains_key(&pe.proc) {
+            true => self.shepherd_happens(pid, Happening::StdinWritten(count)),
+            false => self.shepherd_happens(pid, Happening::StdinClosed),
+        }
     }
 
     /// It has waited for a PE.
@@ -391,6 +450,13 @@ impl World {
                 self.shepherd_happens(pid, Happening::Output { rank, stderr: false, data });
                 self.after(20 * US, Ev::Step(id));
             }
+            Step::Read => match self.sheps.get_mut(&pid) {
+                Some(shep) if !shep.stdin_over => shep.reads = Some(id),
+                _ => {
+                    proc.program.steps.pop_front();
+                    self.after(US, Ev::Step(id));
+                }
+            },
             Step::Work(time) => {
                 proc.program.steps.pop_front();
                 self.after(time, Ev::Step(id));

@@ -80,6 +80,8 @@ pub struct Thread {
     pub back: VecDeque<Outcome<Answer>>,
     /// The store fails: the gate refuses postings.
     pub trouble: bool,
+    /// psched dies between the next write and its sync.
+    pub dies_writing: bool,
 }
 
 impl Default for Thread {
@@ -91,6 +93,7 @@ impl Default for Thread {
             number: 0,
             back: VecDeque::new(),
             trouble: false,
+            dies_writing: false,
         }
     }
 }
@@ -168,6 +171,10 @@ impl World {
         match psched.store.doing {
             Doing::Waits => self.store_gathers(),
             Doing::Pauses => self.store_writes(),
+            Doing::Writes if psched.store.dies_writing => {
+                self.counts.killed_between += 1;
+                self.kill_psched();
+            }
             Doing::Writes if self.disk.full => {
                 psched.store.trouble = true;
                 let failed = psched.store.keeper.failed("the file system is full: make room there");

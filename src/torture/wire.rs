@@ -66,6 +66,8 @@ pub enum Msg {
 pub enum Target {
     /// psched, for an apinit.
     PschedLink,
+    /// A psched that is not the machine's, for this apinit.
+    WrongPsched(usize),
     /// psched, for a front end.
     PschedFront(Pid),
     /// An apinit, for a front end of this process (`None`: another apinit) and user.
@@ -79,6 +81,7 @@ pub enum Who {
     Nobody,
     PschedLink(LinkId),
     PschedFront(Pid),
+    WrongPsched(usize),
     ApinitLink(usize),
     ApinitFront(usize, Conn),
     ApinitPeer(usize, Key, u32, u64),
@@ -239,6 +242,7 @@ impl World {
     fn opened(&mut self, id: WireId, target: Target) {
         let who = match target {
             Target::PschedLink => self.psched_link_opened(id),
+            Target::WrongPsched(slot) => Some(Who::WrongPsched(slot)),
             Target::PschedFront(pid) => self.psched_front_opened(id, pid),
             Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
         };
@@ -278,6 +282,7 @@ impl World {
             Who::Nobody => {}
             Who::PschedLink(link) => self.psched_link_says(id, link, msg),
             Who::PschedFront(pid) => self.psched_front_says(id, pid, msg),
+            Who::WrongPsched(slot) => self.wrong_psched_says(id, slot, msg),
             Who::ApinitLink(slot) => self.apinit_link_says(id, slot, msg),
             Who::ApinitFront(slot, conn) => self.apinit_front_says(slot, conn, msg),
             Who::ApinitPeer(slot, key, index, generation) => {

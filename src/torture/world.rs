@@ -69,6 +69,12 @@ pub enum Ev {
     /// Its shepherd reaps a PE.
     Reap(Pid, u32, PeEnd),
     FrontTimer(Pid, u64),
+    /// So many bytes are typed.
+    FrontTyped(Pid, u64),
+    /// PE 0's pipe has taken so many bytes.
+    StdinTaken(Pid, u64),
+    /// A shepherd that was stopped goes on.
+    ShepherdGoesOn(Pid),
     FrontWrote {
         pid: Pid,
         source: u32,
@@ -301,6 +307,9 @@ impl World {
             Ev::Step(proc) => self.program_step(proc),
             Ev::Dies(proc, end) => self.dies(proc, end),
             Ev::Reap(pid, rank, end) => self.reap(pid, rank, end),
+            Ev::FrontTyped(pid, count) => self.front_typed(pid, count),
+            Ev::StdinTaken(pid, count) => self.stdin_taken(pid, count),
+            Ev::ShepherdGoesOn(pid) => self.shepherd_goes_on(pid),
             Ev::FrontTimer(pid, timer) => self.front_timer(pid, timer),
             Ev::FrontWrote { pid, source, end } => self.front_wrote(pid, source, end),
             Ev::FrontSignal { pid, signal, sender } => self.front_signal(pid, signal, sender),

@@ -17,7 +17,7 @@ use super::host::{Proc, ProcId};
 use super::program::Plan;
 use super::store::Disk;
 use super::wire::Pid;
-use crate::apteam::ending::PeEnd;
+use crate::apteam::ending::{Cause, PeEnd};
 use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
@@ -38,6 +38,8 @@ pub(super) struct Life {
     pub interrupted: Vec<i32>,
     /// It was stopped for a while.
     pub napped: bool,
+    /// USR1s that psched sent it then.
+    pub woken_asleep: usize,
     pub said: Vec<String>,
 }
 
@@ -62,6 +64,13 @@ pub(super) struct Course {
     /// Bytes written by each rank.
     pub wrote: BTreeMap<u32, u64>,
     pub shown: Shown,
+    /// Bytes that PE 0 was given to read.
+    pub read: u64,
+    /// USR1s that were sent to it by name, and those that came to each rank.
+    pub usr1_sent: u32,
+    pub usr1: BTreeMap<u32, u32>,
+    /// Nodes whose power failed while it ran there.
+    pub died_on: BTreeSet<crate::machine::Nid>,
     /// Times it was recorded as ended.
     pub ended: u32,
     /// Its front end was told of its end, which is not on the disk yet.
@@ -83,6 +92,8 @@ pub struct Checks {
     busy: BTreeMap<(usize, u32), (Apid, u32)>,
     host_of: BTreeMap<ProcId, (usize, Vec<u32>)>,
     now: u64,
+    /// Those who are no apruns.
+    strangers: BTreeSet<Pid>,
     /// Until then whoever is being launched may be given up for the silence of a host.
     trouble_until: u64,
     pub(super) warnings: Vec<String>,
@@ -131,6 +142,7 @@ impl Checks {
             told: None,
             interrupted: Vec::new(),
             napped: false,
+            woken_asleep: 0,
             said: Vec::new(),
         };
         self.lives.insert(front, life);
@@ -164,7 +176,42 @@ impl Checks {
 
     /// Somebody has asked for its end.
     pub fn killed(&mut self, apid: Apid, signal: i32) {
+        self.course(apid).usr1_sent += u32::from(signal == 10);
         self.excuse(apid, 128 + if signal == 0 { 15 } else { signal as u8 });
+    }
+
+    /// psched's own USR1 comes to an aprun that is stopped. When that goes on this psched may be dead,
+    /// and aprun, which has never heard of it, takes the signal for a user's.
+    pub fn woken_asleep(&mut self, front: Pid) {
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.woken_asleep += 1;
+        }
+    }
+
+    /// A PE gets USR1: once for each time that somebody has sent it.
+    pub fn signalled(&mut self, key: Key, rank: u32) {
+        let course = self.course(key.apid);
+        let count = course.usr1.entry(rank).or_default();
+        *count += 1;
+        let (came, by_name, front) = (*count, course.usr1_sent, course.front);
+        let by_aprun = self.lives.get(&front).map_or(0, |life| {
+            life.interrupted.iter().filter(|signal| **signal == 10).count() + life.woken_asleep
+        });
+        if came > by_name + by_aprun as u32 {
+            self.broken(format!("PE {rank} of {key} gets USR1 for the {came}th time, unsent"));
+        }
+    }
+
+    /// Somebody who has no business there is at an apinit's socket.
+    pub fn stranger(&mut self, pid: Pid) {
+        self.strangers.insert(pid);
+    }
+
+    /// An apinit lets somebody have an application.
+    pub fn let_in(&mut self, pid: Pid) {
+        if self.strangers.contains(&pid) {
+            self.broken("an apinit lets a stranger have an application".to_owned());
+        }
     }
 
     fn excuse(&mut self, apid: Apid, status: u8) {
@@ -177,6 +224,11 @@ impl Checks {
     pub fn host_took(&mut self, apid: Apid) {
         self.excuse(apid, 125);
         self.course(apid).hurt = true;
+    }
+
+    /// Where it ran.
+    pub fn host_took_running(&mut self, apid: Apid, nid: crate::machine::Nid) {
+        self.course(apid).died_on.insert(nid);
     }
 
     /// psched's host lost power: its clock begins anew, and ends of before can't be told apart by it.
@@ -296,6 +348,13 @@ impl Checks {
                 self.broken(format!("application {apid} was recorded as ended twice"));
             }
             self.check_status(apid, status);
+            let first = team.end.as_ref().and_then(|end| end.first.as_ref());
+            if let Some(Cause::NodeLost { nid, text }) = first.map(|d| &d.cause)
+                && text.contains("does not know")
+                && self.course(apid).died_on.contains(nid)
+            {
+                self.broken(format!("{apid} died with the host of NID {nid}; recorded is: {text}"));
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! Output: what PEs wrote comes to aprun's stdout once, whole and in order.
+//! Output: what PEs wrote comes to aprun's stdout once, whole and in order. And what was typed to
+//! PE 0.
 
 use super::Checks;
 use crate::apteam::talk::attach::Output;
@@ -21,6 +22,27 @@ impl Checks {
     /// A PE has written.
     pub fn wrote(&mut self, key: Key, rank: u32, count: u64) {
         *self.course(key.apid).wrote.entry(rank).or_default() += count;
+    }
+
+    /// PE 0 is given this to read.
+    pub fn read(&mut self, key: Key, data: &[u8]) {
+        let course = self.course(key.apid);
+        let from = course.read;
+        course.read += data.len() as u64;
+        let same = |i: usize| data.get(i) == Some(&program::byte(program::STDIN, from + i as u64));
+        if data.is_empty() || ![0, data.len() - 1].into_iter().all(same) {
+            self.broken(format!("PE 0 of {key} reads from {from} what was not typed there"));
+        }
+    }
+
+    /// PE 0 has come to the end of its stdin.
+    pub fn read_all(&mut self, key: Key) {
+        let read = self.course(key.apid).read;
+        let front = self.course(key.apid).front;
+        let typed = self.plan(front).map_or(0, |plan| plan.stdin);
+        if read != typed {
+            self.broken(format!("PE 0 of {key} has read {read} bytes, and {typed} were typed"));
+        }
     }
 
     /// aprun writes a piece out.
