@@ -6,6 +6,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::talk::attach::{BarrierOut, StdinCredit};
 use crate::apteam::talk::node::{Phase, PlaceCommand};
+use crate::apteam::talk::shepherd::Hello;
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 
@@ -21,6 +22,8 @@ pub(super) enum Shepherd {
     Spawning,
     /// It hears.
     Up,
+    /// It lives, and has said nothing in this life of apinit yet; its PEs go.
+    Silent,
     /// It is of a release that is not understood; its PEs go.
     Strange,
     /// It has been let go, or is lost.
@@ -235,6 +238,15 @@ impl App {
             (_, None, Some(_)) => Phase::Launched,
             (_, None, None) => Phase::Placed,
         }
+    }
+
+    /// Its shepherd, found again, says how far it is.
+    pub fn heard_of(&mut self, hello: &Hello) {
+        self.shepherd = Shepherd::Up;
+        self.output.taken = hello.output_taken;
+        self.output.end = hello.output_taken;
+        self.stdin_passed = hello.stdin_taken;
+        self.stdin_limit = hello.stdin_taken.saturating_add(self.place.bounds.stdin);
     }
 
     /// When its end is to be reported again: until psched has it on record; and where other hosts

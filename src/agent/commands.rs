@@ -142,7 +142,7 @@ impl Agent {
 
     /// An application of a former life of this apinit.
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
-        let Found { place, going_ns, hello, front } = found;
+        let Found { place, going_ns, hello, silent, front } = found;
         let key = place.key;
         if self.apps.contains_key(&key) {
             return;
@@ -159,19 +159,20 @@ impl Agent {
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
         if let Some(hello) = &hello {
-            app.shepherd = Shepherd::Up;
             app.sent = hello.launched;
             app.launched_ns = hello.launched.then_some(now);
             app.going_ns = hello.going.then(|| going_ns.unwrap_or(now));
             app.ready = hello.going;
-            app.output.taken = hello.output_taken;
-            app.output.end = hello.output_taken;
-            app.stdin_passed = hello.stdin_taken;
-            app.stdin_limit = hello.stdin_taken.saturating_add(app.place.bounds.stdin);
+            app.heard_of(hello);
         } else {
             app.going_ns = going_ns;
             app.launched_ns = going_ns;
             app.sent = true;
+            // Where its PEs don't go yet nothing is lost with it.
+            if silent && going_ns.is_some() {
+                app.shepherd = Shepherd::Silent;
+                app.ready = true;
+            }
         }
         if let Some(conn) = front {
             app.front = Front::Away { conn, since_ns: now, watched: app.head() };
@@ -186,7 +187,7 @@ impl Agent {
         let resume = app.going_ns.is_some();
         let peers: Vec<u32> = app.peers.iter().filter(|_| resume).map(|p| p.index).collect();
         let misfit = hello.as_ref().and_then(|hello| misfit(hello.protocol));
-        let going = app.ready;
+        let (going, silent) = (app.ready, app.shepherd == Shepherd::Silent);
         if let Some(misfit) = misfit.as_ref().filter(|_| going) {
             app.shepherd = Shepherd::Strange;
             app.lost = Some(format!(
@@ -197,6 +198,7 @@ impl Agent {
         }
         self.apps.insert(key, app);
         match misfit {
+            _ if silent => {}
             _ if hello.is_none() => {
                 let text = "it died while apinit was being restarted";
                 self.shepherd_lost(now, key, text.into(), out);

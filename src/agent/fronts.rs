@@ -1,6 +1,6 @@
 //! Front ends, and the head where this host is another one.
 
-use super::application::{App, End};
+use super::application::{App, End, Shepherd};
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
@@ -273,6 +273,10 @@ impl Agent {
         };
         if let Err(text) = self.may_attach(conn, app, &ticket) {
             return self.refuse(conn, text, None, out);
+        }
+        if app.shepherd == Shepherd::Silent {
+            // How much of output and stdin it has is not known before it speaks: to be tried again.
+            return self.close(conn, out);
         }
         if app.launched_ns.is_none() {
             let text = format!("application {key} has not been launched here");

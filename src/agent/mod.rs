@@ -192,6 +192,9 @@ pub struct Found {
     /// Its shepherd's hello; `None`: it has none any more. One of a release that is not understood
     /// ([`misfit`](crate::apteam::talk::shepherd::misfit)) is told nothing more; its death is heard of.
     pub hello: Option<Hello>,
+    /// (Without `hello`.) It lives, and has said nothing yet: it is stopped, or its host is busy. Its
+    /// hello comes when it does.
+    pub silent: bool,
     /// The process of its front end, watched under this number; `None`: it had none.
     pub front: Option<Conn>,
 }

@@ -31,11 +31,13 @@ impl Agent {
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         match message {
-            // What else it says of itself was taken in when it was found; a new one has no more to
-            // say.
+            // What else it says of itself was taken in when it was found, unless it was silent then;
+            // a new one has no more to say.
             FromShepherd::Hello(hello) => {
                 if let Some(text) = misfit(hello.protocol) {
                     self.shepherd_lost(now, key, text, out);
+                } else if app.shepherd == Shepherd::Silent {
+                    app.heard_of(&hello);
                 }
             }
             FromShepherd::Ready => self.own_ready(now, key, out),
@@ -90,7 +92,8 @@ impl Agent {
     /// The shepherd is dead or could not be made. Its PEs are killed, what they wrote last is lost.
     pub(super) fn shepherd_lost(&mut self, now: u64, key: Key, text: String, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let had_one = matches!(app.shepherd, Shepherd::Up | Shepherd::Strange) || app.sent;
+        let had_one =
+            matches!(app.shepherd, Shepherd::Up | Shepherd::Silent | Shepherd::Strange) || app.sent;
         app.shepherd = Shepherd::Gone;
         if !app.running() {
             return;

@@ -58,7 +58,12 @@ impl Scheduler {
         if let Some(team) = same {
             // Sent again by a front end that was cut off before it had its answer.
             if team.owner.uid == owner.uid {
-                out.push(Effect::Accept { reply, apid: team.apid });
+                let apid = team.apid;
+                out.push(Effect::Accept { reply, apid });
+                if matches!(team.state, State::Placed | State::Lapsed) {
+                    // It has not heard of its place either.
+                    out.push(Effect::Tell { apid, news: News::Placed });
+                }
             } else {
                 refuse(out, reply, Refusal::NotAllowed, "this posting's number is in use");
             }

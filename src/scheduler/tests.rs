@@ -203,7 +203,7 @@ fn a_posting_on_an_idle_machine_lives_and_ends() {
 fn the_same_posting_twice_is_one_application() {
     let mut s = ready(1, 2);
     s.apply(at(1), posted(1, 1));
-    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["accept 1 1"]);
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["accept 1 1", "tell 1 placed"]);
     assert_eq!(s.teams().count(), 1);
 }
 
@@ -246,6 +246,16 @@ fn one_passed_over_too_often_is_waited_for() {
     // Twice passed: now a processor stays free for the wide one.
     assert!(!started(s.apply(at(1), posted(5, 1))));
     assert!(report(&mut s, 1, ended(key(1, 1), &[0], None)).contains(&"-> 1 place 2.1".into()));
+}
+
+/// Its aprun was cut off before it had the answer: it has not heard of its place either.
+#[test]
+fn a_posting_sent_again_is_told_that_it_has_a_place() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    assert_eq!(brief(&s.apply(at(2), posted(1, 2))), ["accept 1 1", "tell 1 placed"]);
+    assert_eq!(brief(&s.apply(at(3), posted(2, 2)))[2..], ["accept 2 2"]);
+    assert_eq!(brief(&s.apply(at(4), posted(2, 2))), ["accept 2 2"]);
 }
 
 #[test]

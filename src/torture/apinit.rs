@@ -176,7 +176,7 @@ impl World {
         }
         proc.apps.insert(key, App { shepherd });
         let front = front.map(|(conn, _)| conn);
-        let found = Found { place, going_ns, hello, front };
+        let found = Found { place, going_ns, hello, silent: false, front };
         proc.own.push_front(Happening::Found(Box::new(found)));
     }
 

@@ -97,6 +97,30 @@ fn an_apshepherd_that_is_stopped_loses_nothing() {
     machine.end();
 }
 
+/// A new apinit doesn't take it for dead.
+#[test]
+fn an_apshepherd_that_is_stopped_outlives_its_apinit() {
+    let mut machine = Machine::start(Way::ByHand);
+    let mut flow = Flow::start(&machine, ON_BOTH);
+    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let shepherds = flow.app_folders(&machine);
+    let stopped: Vec<Stopped> =
+        shepherds.iter().filter_map(AppFolder::shepherd).map(Stopped::stop).collect();
+    assert_eq!(stopped.len(), 2);
+    machine.kill(Daemon::Apinit(0), Duration::ZERO);
+    machine.kill(Daemon::Apinit(1), Duration::ZERO);
+    for nid in [0, 1] {
+        eventually(BOUND, "the new one is linked", || node(&machine, nid)["state"] != "suspect");
+    }
+    assert!(flow.runs(), "nobody has ended it");
+    drop(stopped);
+    flow.let_go();
+    let ended = flow.wait(&machine);
+    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+    ended.expect_every_byte();
+    machine.end();
+}
+
 #[test]
 fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
     let machine = Machine::start(Way::UnderStart);

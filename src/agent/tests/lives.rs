@@ -293,7 +293,13 @@ fn a_former_life_is_taken_up() {
     let hello = Hello { key, launched: true, going: true, output_taken: 100, ..Hello::default() };
     let mut place = place(key, &[&[0, 1]]);
     place.time_limit = Some(Duration::from_secs(30));
-    let found = Found { place, going_ns: Some(5 * S), hello: Some(hello), front: Some(Conn(77)) };
+    let found = Found {
+        place,
+        going_ns: Some(5 * S),
+        hello: Some(hello),
+        silent: false,
+        front: Some(Conn(77)),
+    };
     assert_eq!(act(&mut agent, 10 * S, Happening::Found(Box::new(found))), []);
     assert_eq!(
         act(&mut agent, 10 * S, Happening::Linked(welcome())),
@@ -340,13 +346,50 @@ fn a_former_life_is_taken_up() {
     );
 }
 
+/// It is stopped, or its host is busy: not dead.
+#[test]
+fn a_shepherd_that_says_nothing_yet_is_waited_for() {
+    let key = key(12, 1);
+    let found = |going_ns| {
+        let (place, front) = (place(key, &[&[0, 1]]), Some(Conn(77)));
+        Happening::Found(Box::new(Found { place, going_ns, hello: None, silent: true, front }))
+    };
+    let mut agent = apinit(&[0, 1]);
+    assert_eq!(act(&mut agent, 10 * S, found(Some(5 * S))), []);
+    let inventory = Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 };
+    assert!(act(&mut agent, 10 * S, Happening::Linked(welcome())).contains(&inventory));
+    // How far output and stdin are is not known: the front end is to try again.
+    go_through(&mut agent, 11 * S, [opened(FRONT, OWNER)]);
+    assert_eq!(
+        act(&mut agent, 11 * S, resume(FRONT, key, &[(0, 100)])),
+        [Action::CloseFront(FRONT)]
+    );
+    let hello = Hello { key, launched: true, going: true, output_taken: 97, ..Hello::default() };
+    go_through(
+        &mut agent,
+        12 * S,
+        [
+            from_shepherd(key, FromShepherd::Hello(hello)),
+            from_shepherd(key, FromShepherd::Output(output(97, "on\n"))),
+            opened(Conn(78), OWNER),
+        ],
+    );
+    let actions = act(&mut agent, 12 * S, resume(Conn(78), key, &[(0, 100)]));
+    assert!(actions.contains(&Action::SendShepherd(key, ToShepherd::OutputTaken(100))));
+    assert!(actions.contains(&Action::SendFront(Conn(78), FromApinit::Accepted)), "{actions:?}");
+    // Where nothing of the program has run, nothing is lost with it.
+    let mut agent = apinit(&[0, 1]);
+    let actions = act(&mut agent, 10 * S, found(None));
+    assert!(actions.contains(&Action::KillGroups { key, shepherd: true }), "{actions:?}");
+}
+
 #[test]
 fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let key = key(12, 1);
     let found = |hello| {
         let front = Some(Conn(77));
         let place = place(key, &[&[0, 1]]);
-        Happening::Found(Box::new(Found { place, going_ns: Some(S), hello, front }))
+        Happening::Found(Box::new(Found { place, going_ns: Some(S), hello, silent: false, front }))
     };
     let mut agent = apinit(&[0, 1]);
     let hello = Hello { key, launched: true, going: true, ..Hello::default() };

@@ -24,7 +24,13 @@ fn a_former_life_whose_shepherd_is_not_understood() {
         let (front, place) = (Some(Conn(77)), place(key, &[&[0, 1]]));
         let protocol = PROTOCOL + 1;
         let hello = Hello { protocol, key, launched: true, going, ..Hello::default() };
-        Happening::Found(Box::new(Found { place, going_ns: Some(S), hello: Some(hello), front }))
+        Happening::Found(Box::new(Found {
+            place,
+            going_ns: Some(S),
+            hello: Some(hello),
+            silent: false,
+            front,
+        }))
     };
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 2 * S, found(true)), []);

@@ -111,6 +111,10 @@ impl Front {
         if let Some(cause) = self.terminate.clone() {
             self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
         }
+        // Written since the resumption was asked for.
+        for taken in self.received.unreported() {
+            self.send(ToApinit::OutputTaken(taken));
+        }
         // What was in the hands of the one before may be lost.
         for signal in self.signals.clone() {
             self.send(ToApinit::Signal(signal));

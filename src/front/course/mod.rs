@@ -263,9 +263,7 @@ impl Front {
             Happening::Trouble(text) => self.say(format!("aprun: {text}")),
             Happening::Written { source, end } => {
                 self.quiet_since = now_ns;
-                if let Some(taken) = self.received.written(source, end)
-                    && self.apinit.up
-                {
+                if let Some(taken) = self.received.written(source, end, self.apinit.up) {
                     self.act(Action::Send(ToApinit::OutputTaken(taken)));
                 }
             }

@@ -54,18 +54,29 @@ impl Received {
         Some((output, lost))
     }
 
-    /// A piece has been written; what is now to be reported, if anything.
-    pub fn written(&mut self, source: u32, end: u64) -> Option<OutputTaken> {
+    /// A piece has been written; what is now to be reported to an apinit that hears, if anything.
+    pub fn written(&mut self, source: u32, end: u64, hears: bool) -> Option<OutputTaken> {
         let at = self.0.get_mut(&source)?;
         let piece = at.pieces.binary_search_by_key(&end, |(end, _)| *end).ok()?;
         at.pieces[piece].1 = true;
         at.advance();
         let unreported = at.written - at.reported;
-        if unreported == 0 || unreported < REPORT_BYTES && !at.pieces.is_empty() {
+        if !hears || unreported == 0 || unreported < REPORT_BYTES && !at.pieces.is_empty() {
             return None;
         }
         at.reported = at.written;
         Some(OutputTaken { source, offset: at.written })
+    }
+
+    /// What has been written and not reported: an apinit that hears again is told. It repeats none
+    /// of it, so that no piece that comes would bring it to mind.
+    pub fn unreported(&mut self) -> Vec<OutputTaken> {
+        let late = self.0.iter_mut().filter(|(_, at)| at.reported < at.written);
+        late.map(|(source, at)| {
+            at.reported = at.written;
+            OutputTaken { source: *source, offset: at.written }
+        })
+        .collect()
     }
 
     /// All that has come is written.

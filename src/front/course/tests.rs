@@ -550,6 +550,20 @@ fn a_lost_apinit_is_resumed_and_nothing_is_doubled() {
 }
 
 #[test]
+fn what_is_written_before_a_resumption_is_accepted_is_reported_with_it() {
+    let lost = || Happening::ApinitDown { text: "reset".to_owned(), connected: true };
+    let taken = |offset| OutputTaken { source: 0, offset };
+    Course::going()
+        .gives(apinit(FromApinit::Output(output(0, "ab"))), &[Action::Write(output(0, "ab"))])
+        .gives(lost(), &[])
+        .at(50, &[resume(vec![taken(0)])])
+        // A slow reader, at last. Nothing else may come that would be reported.
+        .gives(Happening::Written { source: 0, end: 2 }, &[])
+        .gives(apinit(FromApinit::Accepted), &[Action::Send(ToApinit::OutputTaken(taken(2)))])
+        .gives(apinit(FromApinit::Output(output(0, "ab"))), &[]);
+}
+
+#[test]
 fn a_launch_cut_off_is_first_resumed() {
     Course::attaching()
         .gives(Happening::ApinitDown { text: "no".to_owned(), connected: false }, &[])

@@ -25,12 +25,14 @@ use crate::apteam::talk::shepherd::{Hello, ToShepherd};
 use crate::node::frames::pieces;
 use crate::rpc::pb;
 use bytes::BytesMut;
-use nix::sys::socket::{MsgFlags, sendmsg};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, Shutdown, sendmsg, shutdown};
 use prost::Message;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -41,6 +43,9 @@ const WAITING_MAX: usize = 4096;
 /// Bytes of stdin that are put together into one message: what is added is copied with what waits,
 /// and it must stay one packet.
 const TOGETHER: usize = 16 * 1024;
+
+/// Until a message is sent again for which the kernel had no memory.
+const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection in tokio's event loop.
 pub(super) type Wire = AsyncFd<Arc<OwnedFd>>;
@@ -160,9 +165,15 @@ async fn send_what_waits(wire: Arc<Wire>, queue: Arc<Mutex<Queue>>, mut woken: m
             let bytes = pb::ToShepherd::from(message).encode_to_vec();
             for packet in pieces(&bytes) {
                 let send = |fd: &Arc<OwnedFd>| send_packet(fd.as_raw_fd(), packet);
-                if wire.async_io(Interest::WRITABLE, send).await.is_err() {
-                    // The side that hears notices it too.
-                    return;
+                while let Err(error) = wire.async_io(Interest::WRITABLE, send).await {
+                    let errno = error.raw_os_error().map(Errno::from_raw);
+                    if !matches!(errno, Some(Errno::ENOBUFS | Errno::ENOMEM | Errno::EINTR)) {
+                        // The side that hears notices it too, also where only this one is broken.
+                        let _ = shutdown(wire.as_raw_fd(), Shutdown::Both);
+                        return;
+                    }
+                    // The host has no memory to spare now; the connection is sound.
+                    tokio::time::sleep(NO_MEMORY_PAUSE).await;
                 }
             }
         }

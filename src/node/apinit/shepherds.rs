@@ -15,6 +15,7 @@ use crate::os::spawn::{Failure, Ids, Spawn, spawn};
 use crate::os::watch::watch;
 use crate::rpc::pb;
 use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen, recv,
@@ -166,8 +167,15 @@ impl Making<'_> {
         .with_context(|| format!("can't start {}", self.program.path.display()))?;
         let process = Process::now(spawned.pid);
         let pidfd = Arc::new(spawned.pidfd);
-        let connection = dial(&self.directory.socket()).context("can't connect to it")?;
-        let wire = Arc::new(wire(connection)?);
+        let wire = match dial(&self.directory.socket()).and_then(wire) {
+            Ok(wire) => Arc::new(wire),
+            Err(error) => {
+                // Nobody would know it.
+                let kill = rustix::process::Signal::KILL;
+                let _ = rustix::process::pidfd_send_signal(&pidfd, kill);
+                return Err(error).context("can't connect to it");
+            }
+        };
         let mouth = Mouth::open(key, &wire);
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
         let failure = Some(spawned.failure);
@@ -211,13 +219,14 @@ fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
-/// Connects to the shepherd of a former life and hears its hello. If it is of a release that is not
-/// understood, nothing more is said, and nothing that it says is heard.
+/// Connects to the shepherd of a former life and hears its hello. One that lives and says nothing for
+/// now is heard when it does. If it is of a release that is not understood, nothing more is said, and
+/// nothing that it says is heard.
 pub(super) async fn find(
     key: Key,
     directory: &AppDirectory,
     events: &Events,
-) -> Option<(Shepherd, Hello)> {
+) -> Option<(Shepherd, Option<Hello>)> {
     let process = directory.process("shepherd")?;
     let pidfd = process.open().map(Arc::new);
     let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
@@ -225,6 +234,12 @@ pub(super) async fn find(
     let mut reader = Reader::new(wire);
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
+        // Its socket has taken the connection: it is stopped, or the host is busy.
+        Err(_) if pidfd.as_deref().is_some_and(is_alive) => {
+            tracing::warn!(%key, "its shepherd says nothing yet");
+            tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
+            return Some((Shepherd { process, pidfd, mouth: Some(mouth), failure: None }, None));
+        }
         other => {
             tracing::warn!(%key, ?other, "its shepherd does not answer");
             return None;
@@ -241,7 +256,13 @@ pub(super) async fn find(
             let _ = events.send(Event::ShepherdSilent(key, "it has died".into())).await;
         });
     }
-    Some((Shepherd { process, pidfd, mouth, failure: None }, hello))
+    Some((Shepherd { process, pidfd, mouth, failure: None }, Some(hello)))
+}
+
+/// Whether the process has not ended yet.
+fn is_alive(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO) == Ok(0)
 }
 
 /// The side that hears.

@@ -222,6 +222,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 place,
                 going_ns: None,
                 hello: Some(hello),
+                silent: false,
                 front: None,
             }))
         }

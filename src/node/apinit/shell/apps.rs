@@ -104,7 +104,9 @@ impl Shell {
             // An Err: it has panicked, which is as good as no answer.
             let found = hello.await.ok().flatten();
             let (shepherd, hello) = found.unzip();
-            if hello.is_none()
+            let hello = hello.flatten();
+            let silent = shepherd.is_some() && hello.is_none();
+            if shepherd.is_none()
                 && let Some(pidfd) = directory.process("shepherd").and_then(Process::open)
             {
                 let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
@@ -143,7 +145,7 @@ impl Shell {
             };
             self.apps.insert(key, app);
             let going_ns = directory.going();
-            let found = Found { place, going_ns, hello, front };
+            let found = Found { place, going_ns, hello, silent, front };
             self.own.push_front(Happening::Found(Box::new(found)));
         }
         self.apply_own();
