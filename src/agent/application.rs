@@ -75,6 +75,10 @@ pub(super) struct Doom {
     pub cause: Cause,
     /// When its processes get KILL.
     pub kill_at_ns: u64,
+    /// The first decision, which this one may have made more urgent.
+    pub first: Decisive,
+    /// When apinit kills them itself, if they are still there.
+    pub backstop_ns: u64,
 }
 
 #[derive(Debug)]
@@ -283,10 +287,16 @@ impl App {
         }
     }
 
+    /// When what is left of it is killed by apinit itself: its shepherd should have done so.
+    pub fn backstop_ns(&self) -> Option<u64> {
+        let doom = self.doom.as_ref().filter(|_| self.sent && self.running())?;
+        Some(doom.backstop_ns)
+    }
+
     pub fn deadlines(&self, reports_ends: bool) -> impl Iterator<Item = u64> {
         let report = self.report_due_ns().filter(|_| reports_ends);
         let limit = self.time_limit_ns().filter(|_| !self.empty());
         let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
-        [report, limit, peers, self.away_until_ns()].into_iter().flatten()
+        [report, limit, peers, self.away_until_ns(), self.backstop_ns()].into_iter().flatten()
     }
 }

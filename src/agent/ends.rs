@@ -2,7 +2,7 @@
 
 use super::application::{App, Doom, End};
 use super::peers::Peer;
-use super::{Action, Agent, Front, Out, ns};
+use super::{Action, Agent, BACKSTOP, BACKSTOP_AGAIN, Front, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
@@ -26,7 +26,13 @@ impl Agent {
         if app.doom.as_ref().is_some_and(|d| d.kill_at_ns <= kill_at_ns) {
             return;
         }
-        app.doom = Some(Doom { cause: cause.clone(), kill_at_ns });
+        let first = app.doom.take().map(|doom| doom.first);
+        app.doom = Some(Doom {
+            cause: cause.clone(),
+            kill_at_ns,
+            first: first.unwrap_or(Decisive { at_ns: now, cause: cause.clone() }),
+            backstop_ns: kill_at_ns.saturating_add(ns(BACKSTOP)),
+        });
         // Hosts that this head has not reached yet, in this life of its apinit, must hear of it too.
         let unreached = |p: &&mut Peer| !p.open && !p.done && p.again_ns.is_none();
         app.peers.iter_mut().filter(unreached).for_each(|p| p.again_ns = Some(now));
@@ -73,6 +79,21 @@ impl Agent {
             let grace = app.place.kill_grace;
             self.end_all(now, key, Cause::TimeLimit { limit }, grace, None, out);
         }
+    }
+
+    /// The time of the KILL is well past, and the shepherd has not said that it is over. A PE may have
+    /// stopped it (both are the user's), or have started processes of another user, whom only apinit
+    /// may kill. The shepherd is spared: it may be alive, and wait for a stopped aprun to take the
+    /// output.
+    pub(super) fn backstop_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let due = |app: &&App| app.backstop_ns().is_some_and(|at| at <= now);
+        if self.apps.get(&key).filter(due).is_none() {
+            return;
+        }
+        if let Some(doom) = self.apps.get_mut(&key).and_then(|app| app.doom.as_mut()) {
+            doom.backstop_ns = now.saturating_add(ns(BACKSTOP_AGAIN));
+        }
+        out.push(Action::KillGroups { key, shepherd: false });
     }
 
     /// The groups know better than the shepherd, which has only what was waited for. (What a PE used

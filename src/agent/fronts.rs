@@ -66,7 +66,10 @@ impl Agent {
         out: &mut Out,
     ) {
         if let Some(text) = self.too_many_streams(&attached) {
-            out.push(Action::SendFront(conn, FromApinit::Refused { text, cause: None }));
+            // (A head: see `put_off`.)
+            if !attached.trusted {
+                out.push(Action::SendFront(conn, FromApinit::Refused { text, cause: None }));
+            }
             out.push(Action::CloseFront(conn));
             return;
         }
@@ -129,6 +132,15 @@ impl Agent {
             out.push(Action::SendFront(conn, FromApinit::Refused { text, cause }));
         }
         self.close(conn, out);
+    }
+
+    /// Says no for a reason that may pass. A head takes a refusal for the last word: its stream is only
+    /// closed, and it tries again.
+    fn put_off(&mut self, conn: Conn, text: String, out: &mut Out) {
+        match self.attached.get(&conn) {
+            Some(attached) if attached.trusted => self.close(conn, out),
+            _ => self.refuse(conn, text, None, out),
+        }
     }
 
     pub(super) fn close(&mut self, conn: Conn, out: &mut Out) {
@@ -504,7 +516,7 @@ impl Agent {
                 ),
                 _ => format!("nothing was said for {} s", LAUNCH_WAIT.as_secs()),
             };
-            self.refuse(conn, text, None, out);
+            self.put_off(conn, text, out);
         }
     }
 }

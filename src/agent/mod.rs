@@ -69,6 +69,10 @@ pub const REPORT_AGAIN: Duration = Duration::from_secs(1);
 pub const AWAY_MAX: Duration = Duration::from_secs(10);
 /// How long a finished application is kept for a front end that is away and may resume.
 pub const LINGER: Duration = Duration::from_secs(30);
+/// So long after the time of an application's KILL apinit kills what its shepherd has not.
+pub const BACKSTOP: Duration = Duration::from_secs(5);
+/// And again, as long as it is not over.
+pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
 /// Between two attempts to reach another host's apinit.
 pub const PEER_AGAIN: Duration = Duration::from_millis(250);
 
@@ -252,7 +256,8 @@ pub enum Action {
         /// Whose they are to be.
         owner: GroupsOwner,
     },
-    /// Kill every PE process in the groups, and the shepherd if it is lost.
+    /// Kill every PE process in the groups, and the shepherd if it is lost; else let it continue, in
+    /// case that it is stopped.
     KillGroups {
         /// Of which application.
         key: Key,
@@ -434,6 +439,7 @@ impl Agent {
                 self.report_end(now, key, out);
             }
             self.front_away_tick(now, key, out);
+            self.backstop_tick(now, key, out);
             // After what may end the application: hosts that are still to be reached are then told
             // in this tick.
             self.peers_tick(now, key, out);

@@ -84,6 +84,12 @@ impl Agent {
     fn own_end(&mut self, key: Key, mut end: HostEnd, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
         (end.key, end.nids) = (key, app.nids.clone());
+        if end.first.is_some() {
+            // A shepherd that was stopped sees the PEs that were killed meanwhile before it reads why.
+            // (Where nothing bad happened the PEs had ended by themselves, and their status stands.)
+            let doom = app.doom.as_ref().map(|doom| doom.first.clone());
+            end.first = Decisive::earlier(end.first, doom);
+        }
         app.end = End::Emptying(end);
         app.launch = None;
         out.push(Action::CheckGroupsEmpty(key));

@@ -1,4 +1,4 @@
-//! Processes that do not die, because the kernel waits for something.
+//! Processes that do not die: because the kernel waits for something, or nobody kills them.
 
 use crate::support::*;
 use std::path::{Path, PathBuf};
@@ -141,5 +141,18 @@ fn without_a_shepherd_its_apinit_names_what_waits_in_the_kernel() {
     freezer.thaw();
     let run = stuck.wait(BOUND).expect(125).says(words);
     assert_eq!(run.stderr.matches("waits in the kernel").count(), 1, "{}", run.stderr);
+    instance.wait_until_free();
+}
+
+#[test]
+fn who_stops_his_shepherd_is_ended_none_the_less() {
+    let config = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
+                  variables:\n  kill_grace: 100ms\n";
+    let instance = Plan::new().config(config).start();
+    let script = "echo here; kill -STOP $PPID; exec sleep 1000";
+    let limited = instance.start_script("-n 1 --time-limit 1s", script);
+    // What it wrote is not lost.
+    let run = limited.wait(BOUND).expect(124);
+    assert_eq!(run.out(), "here\n");
     instance.wait_until_free();
 }

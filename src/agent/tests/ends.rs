@@ -75,6 +75,57 @@ fn a_time_limit_counts_from_the_go() {
 }
 
 #[test]
+fn what_a_shepherd_does_not_kill_its_apinit_kills() {
+    let (mut agent, key) = with_running();
+    let kill = |signal| Cause::Kill { signal, uid: 0 };
+    let terminate = |signal, secs| {
+        let kill_after = Duration::from_secs(secs);
+        Happening::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
+    };
+    act(&mut agent, 3 * S, terminate(15, 300));
+    assert_eq!(agent.next_timer(), Some(308 * S));
+    act(&mut agent, 4 * S, terminate(9, 0));
+    assert_eq!(agent.next_timer(), Some(9 * S));
+    let killed = [Action::KillGroups { key, shepherd: false }];
+    assert_eq!(act(&mut agent, 9 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 9 * S, Happening::Tick), killed);
+    assert_eq!(agent.next_timer(), Some(39 * S));
+    assert_eq!(act(&mut agent, 39 * S, Happening::Tick), killed);
+    // It was stopped, and sees its PEs dead before it reads why. The first decision stands.
+    let cause = Cause::PeSignal { rank: 0, nid: Nid(0), signal: 9 };
+    let seen = Decisive { at_ns: 39 * S, cause };
+    let told = from_shepherd(key, FromShepherd::Decisive(seen.clone()));
+    assert_eq!(act(&mut agent, 39 * S, told), []);
+    let late = HostEnd { first: Some(seen), ..end(key) };
+    let told = from_shepherd(key, FromShepherd::Ended(Box::new(late)));
+    assert_eq!(act(&mut agent, 39 * S, told), [Action::CheckGroupsEmpty(key)]);
+    assert_eq!(agent.next_timer(), None);
+    let first = Some(Decisive { at_ns: 3 * S, cause: kill(15) });
+    let ended = reported(HostEnd { first, ..end(key) }, &[0, 1]);
+    assert!(act(&mut agent, 40 * S, Happening::GroupsEmpty(key)).contains(&ended));
+}
+
+/// The PEs had ended by themselves, and their shepherd only waited for its output to be taken.
+#[test]
+fn an_end_before_the_kill_stands() {
+    for first in
+        [None, Some(Decisive { at_ns: S, cause: Cause::PeExit { rank: 0, nid: Nid(0), code: 3 } })]
+    {
+        let (mut agent, key) = with_running();
+        let kill_after = Duration::ZERO;
+        let cause = Cause::Kill { signal: 9, uid: 0 };
+        let kill = Happening::Command(2, Command::Terminate { key, cause, kill_after });
+        go_through(&mut agent, 3 * S, [kill]);
+        go_through(&mut agent, 8 * S, [Happening::Tick]);
+        let own = HostEnd { first, ..end(key) };
+        let told = from_shepherd(key, FromShepherd::Ended(Box::new(own.clone())));
+        go_through(&mut agent, 9 * S, [told]);
+        let actions = act(&mut agent, 9 * S, Happening::GroupsEmpty(key));
+        assert!(actions.contains(&reported(own, &[0, 1])), "{actions:?}");
+    }
+}
+
+#[test]
 fn stdout_closed() {
     let (mut agent, key) = with_running();
     // What a front end says of others than itself is not believed.

@@ -386,6 +386,34 @@ fn a_refusal_of_another_host_ends_all() {
     );
 }
 
+/// A head takes a refusal for the last word, and tries again where its stream is closed.
+#[test]
+fn what_may_pass_is_no_refusal_to_a_head() {
+    let mut agent = linked(&[2]);
+    let [silent, early, own] = [60, 61, 62].map(Conn);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        S,
+        [
+            opened(silent, 0),
+            opened(early, 0),
+            launch(early, key),
+            opened(own, OWNER),
+            launch(own, key),
+        ],
+    );
+    let text = "psched has not placed application 12.1 on this node; is the link between psched and \
+                apinit up? (apstat -n)";
+    let expected =
+        [vec![Action::CloseFront(silent), Action::CloseFront(early)], refused(own, text)].concat();
+    assert_eq!(act(&mut agent, 11 * S, Happening::Tick), expected);
+    // It tries again, and what is not here and never comes is refused.
+    go_through(&mut agent, 12 * S, [opened(HEADS, 0)]);
+    let text = "application 12.1 is not on this node, or no longer";
+    assert_eq!(act(&mut agent, 12 * S, resume(HEADS, key, &[(1, 0)])), refused(HEADS, text));
+}
+
 #[test]
 fn the_head_comes_back_to_the_other() {
     let (mut agent, key) = other();

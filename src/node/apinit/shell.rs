@@ -225,6 +225,7 @@ impl Shell {
         };
         tokio::pin!(cut);
         let mut beat = notify.beat().map(tokio::time::interval);
+        let mut taken = 0;
         let ending = loop {
             let timer =
                 self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
@@ -240,7 +241,12 @@ impl Shell {
                     None => std::future::pending().await,
                 }
             };
+            // What has come is taken before the timer: after a stall nothing is given up for want of
+            // what has been said long ago. But the timer waits for so many events only.
+            let due_now = timer.is_some_and(|wait| wait.is_zero());
+            taken = if due_now { taken } else { 0 };
             tokio::select! {
+                biased;
                 // From here, so that it says that the loop turns.
                 _ = beats => notify.alive(),
                 () = &mut cut => break Ending::Everything,
@@ -248,8 +254,11 @@ impl Shell {
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
                 _ = self.children.recv() => self.reap(),
-                event = self.incoming.recv() => match event {
-                    Some(event) => self.event(event),
+                event = self.incoming.recv(), if taken < EVENTS => match event {
+                    Some(event) => {
+                        taken += 1;
+                        self.event(event);
+                    }
                     None => break Ending::Alone,
                 },
                 () = due => {

@@ -96,9 +96,18 @@ impl Shepherd {
     }
 
     pub fn kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    /// Lets it go on if it is stopped.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         if let Some(pidfd) = &self.pidfd {
-            let kill = rustix::process::Signal::KILL;
-            let _ = rustix::process::pidfd_send_signal(pidfd, kill);
+            // An Err: it is dead.
+            let _ = rustix::process::pidfd_send_signal(pidfd, signal);
         }
     }
 }

@@ -256,6 +256,10 @@ impl Shell {
         if app.groups.is_none() {
             app.trail(&self.shepherds).kill();
         }
+        // Last: what had stopped it is dead.
+        if let Some(known) = app.shepherd.as_ref().filter(|_| !shepherd) {
+            known.resume();
+        }
     }
 
     /// Tells when nothing is left in the groups, or what is after a while. Where there are no
