@@ -415,8 +415,10 @@ impl Agent {
                 let text = format!("application {key} has been launched already");
                 out.push(Action::SendFront(conn, FromApinit::Notice(text)));
             }
-            // The head's own front end has come back: once more from here.
-            ToApinit::Resume { key: same, ticket, taken } if same == key => {
+            // The head's own front end has come back: once more from here. (A front end that has
+            // this stream has nothing to resume, and each time would have all that is kept queued
+            // for it anew.)
+            ToApinit::Resume { key: same, ticket, taken } if same == key && app.index != 0 => {
                 let app = self.apps.get(&key);
                 let may = app.map(|app| self.may_attach(conn, app, &ticket));
                 if matches!(may, Some(Ok(()))) {

@@ -31,6 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 mod bounds;
@@ -74,6 +75,9 @@ pub struct Peer {
     pub doubt: Option<Doubt>,
     /// Its connection is one too many, and why: see [`admitted`].
     pub turned: Option<Arc<str>>,
+    /// Cancelling it closes the connection at once, with all that waits to be sent on it: the only
+    /// way to be rid of that when the other end lets none of it come.
+    pub hang_up: CancellationToken,
 }
 
 /// Why it is not certain who a peer is. Its Display is a sentence with the cure.
@@ -129,6 +133,7 @@ impl Peer {
             started,
             doubt,
             turned: None,
+            hang_up: CancellationToken::new(),
         })
     }
 }
@@ -175,7 +180,8 @@ impl Incoming {
         let end = turned.is_some().then(wait);
         let peer = Peer { turned, ..Peer::of(&stream, ids, accepted)? };
         let preface = Some(Preface { wait: wait(), bytes: 0 });
-        Ok(Some(PeerStream { stream, peer, preface, end, _slot: slot }))
+        let hung_up = Box::pin(peer.hang_up.clone().cancelled_owned());
+        Ok(Some(PeerStream { stream, peer, preface, end, hung_up, _slot: slot }))
     }
 
     /// Logs that one is refused.
@@ -224,6 +230,8 @@ pub struct PeerStream {
     preface: Option<Preface>,
     /// When it is closed, whatever it does: it is one too many.
     end: Option<Pin<Box<Sleep>>>,
+    /// See [`Peer::hang_up`].
+    hung_up: Pin<Box<WaitForCancellationFutureOwned>>,
     _slot: Slot,
 }
 
@@ -231,6 +239,17 @@ pub struct PeerStream {
 struct Preface {
     wait: Pin<Box<Sleep>>,
     bytes: usize,
+}
+
+impl PeerStream {
+    /// An error once it is hung up on. Whoever reads or writes, for one of them may be all that is
+    /// waited for, is woken.
+    fn connected(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.hung_up.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
 }
 
 impl Connected for PeerStream {
@@ -252,6 +271,7 @@ impl AsyncRead for PeerStream {
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        self.connected(cx)?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let Some(preface) = &mut self.preface else {
@@ -275,6 +295,7 @@ impl AsyncWrite for PeerStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.connected(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -283,6 +304,7 @@ impl AsyncWrite for PeerStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.connected(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 

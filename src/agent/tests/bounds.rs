@@ -94,6 +94,22 @@ fn streams_of_one_user_keep_nobody_else_out() {
     assert_eq!(act(&mut agent, 0, opened(Conn(24), OWNER)), []);
 }
 
+/// All that is kept would wait for it anew each time.
+#[test]
+fn a_front_end_that_resumes_what_it_has_is_given_nothing_again() {
+    let (mut agent, key) = with_launched();
+    let kept = output(0, "hello\n");
+    let said = from_shepherd(key, FromShepherd::Output(kept.clone()));
+    go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::Ready), said]);
+    assert_eq!(act(&mut agent, 3 * S, resume(FRONT, key, &[])), []);
+    // On another stream it is.
+    let back = Conn(2);
+    go_through(&mut agent, 3 * S, [opened(back, OWNER)]);
+    let resumed = act(&mut agent, 3 * S, resume(back, key, &[]));
+    assert!(resumed.contains(&Action::CloseFront(FRONT)), "{resumed:?}");
+    assert!(resumed.contains(&Action::SendFront(back, FromApinit::Output(kept))), "{resumed:?}");
+}
+
 #[test]
 fn an_application_too_many_ends_and_the_others_go_on() {
     let mut agent = bounded(HostBounds { applications: 1, ..HostBounds::default() });

@@ -14,6 +14,7 @@ use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
 /// The largest message from a front end: a launch with all that one execve may be given.
@@ -51,12 +52,15 @@ impl Apinit for AttachService {
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("it is not known who calls"))?;
         let conn = next_conn();
-        let (sender, told) = FrontSender::new();
+        let (sender, told) = FrontSender::new(peer.hang_up.clone());
         let events = self.events.clone();
-        let opened = Event::FrontOpened { conn, peer, sender };
+        let over = CancellationToken::new();
+        let listening = over.clone().drop_guard();
+        let opened = Event::FrontOpened { conn, peer, sender, listening };
         let gone = |_| Status::unavailable("apinit is ending");
         events.send(opened).await.map_err(gone)?;
-        tokio::spawn(listen_to(conn, request.into_inner(), events));
+        let listens = listen_to(conn, request.into_inner(), events);
+        tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
     }
 }
@@ -70,10 +74,12 @@ pub(super) struct FrontSender {
     queue: mpsc::UnboundedSender<(bool, Told)>,
     /// Messages in the queue that are not output.
     words: Arc<AtomicUsize>,
+    /// Ends the connection.
+    hang_up: CancellationToken,
 }
 
 impl FrontSender {
-    fn new() -> (FrontSender, impl Stream<Item = Told> + Send) {
+    fn new(hang_up: CancellationToken) -> (FrontSender, impl Stream<Item = Told> + Send) {
         let (queue, receiver) = mpsc::unbounded_channel();
         let words = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::clone(&words);
@@ -81,7 +87,7 @@ impl FrontSender {
             waiting.fetch_sub(usize::from(word), Ordering::AcqRel);
             told
         });
-        (FrontSender { queue, words }, told)
+        (FrontSender { queue, words, hang_up }, told)
     }
 
     /// False: too much waits for it already.
@@ -93,6 +99,13 @@ impl FrontSender {
         // An Err: it is gone, which is told as an event.
         let _ = self.queue.send((word, Ok(message.into())));
         true
+    }
+
+    /// Ends the connection, and so what waits for a front end that does not read: dropping this end
+    /// of the queue would leave it in the hands of HTTP/2, which looks at it only when there is room
+    /// to send.
+    pub fn hang_up(&self) {
+        self.hang_up.cancel();
     }
 
     /// The last that it hears.
@@ -131,6 +144,9 @@ pub(super) struct Front {
     /// Its pid and start time.
     pub process: Option<super::runtime::Process>,
     watch: Option<tokio::task::JoinHandle<()>>,
+    /// While it is there, what the front end says is listened to: half a message waits with who
+    /// listens, and must not outlive the stream's place among the streams. `None`: see `sender`.
+    _listening: Option<DropGuard>,
 }
 
 impl Front {
@@ -139,6 +155,7 @@ impl Front {
         sender: Option<FrontSender>,
         process: Option<super::runtime::Process>,
         pidfd: Option<Arc<OwnedFd>>,
+        listening: Option<DropGuard>,
         events: &Events,
     ) -> Front {
         let events = events.clone();
@@ -149,7 +166,7 @@ impl Front {
                 }
             })
         });
-        Front { sender, process, watch }
+        Front { sender, process, watch, _listening: listening }
     }
 }
 
@@ -166,5 +183,47 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
     match crate::os::watch::watch(pidfd, Interest::READABLE) {
         Ok(watched) => watched.readable().await.is_ok(),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::halves::tests::Channel;
+    use super::*;
+    use std::time::Duration;
+    use tonic::codec::Codec;
+
+    /// Half a message would stay in memory for as long as its connection is open, and nobody would
+    /// count it.
+    #[tokio::test]
+    async fn a_stream_that_has_lost_its_place_is_listened_to_no_more() {
+        let (events, mut told) = mpsc::channel(4);
+        let (says, said) = mpsc::unbounded_channel();
+        let decoder = tonic_prost::ProstCodec::<pb::FromApinit, pb::ToApinit>::default().decoder();
+        let stream = Streaming::new_request(decoder, Channel(said), None, Some(MESSAGE_MAX));
+        let mut request = Request::new(stream);
+        request.extensions_mut().insert(Peer {
+            uid: 1000,
+            gid: 1000,
+            groups: Vec::new(),
+            pid: 0,
+            pidfd: None,
+            started: 0,
+            doubt: None,
+            turned: None,
+            hang_up: CancellationToken::new(),
+        });
+        let service = AttachService { events: events.clone() };
+        let _answer = service.attach(request).await.expect("attached");
+        let Some(Event::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {
+            panic!("no stream was told")
+        };
+        let front = Front::new(conn, Some(sender), None, None, Some(listening), &events);
+        let half = [&[0, 0, 0x10, 0, 0][..], &[7; 1000]].concat();
+        says.send(half.into()).expect("listened to");
+        tokio::task::yield_now().await;
+        assert!(!says.is_closed());
+        drop(front);
+        tokio::time::timeout(Duration::from_secs(10), says.closed()).await.expect("let go");
     }
 }

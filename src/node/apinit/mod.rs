@@ -6,6 +6,8 @@
 //! shepherds ([`shepherds`]), other hosts' apinits ([`peers`]). They tell the one task through one
 //! bounded channel, so that whoever talks faster than it is applied is held back.
 //!
+//! What front ends have said half is bounded by user ([`halves`]).
+//!
 //! The other way nothing may hold the one task back: a front end that does not read must not delay
 //! the others. What waits for a front end is bounded by the output window of its application
 //! (variable `output_max`, for each host), and by a number of other messages; a front end that leaves
@@ -27,6 +29,7 @@
 //! By these an apinit that is started again takes up what the one before has left running.
 
 mod attach;
+mod halves;
 mod host;
 mod link;
 mod mouth;
@@ -50,6 +53,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tonic::service::InterceptorLayer;
+use tower::util::MapRequestLayer;
 
 /// The command line.
 #[derive(Clone, Debug, clap::Parser)]
@@ -220,14 +224,17 @@ async fn serve(
     let dialling = shell.dial();
     shell.take_up().await;
     let service = attach::service(events);
+    let halves = halves::Halves::default();
     let server = tonic::transport::Server::builder()
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(2 << 20)
+        // What is not yet looked at waits within these, for each connection that there may be.
+        .initial_stream_window_size(128 * 1024)
+        .initial_connection_window_size(256 * 1024)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         // An aprun and a head have one on each connection.
-        .max_concurrent_streams(64)
+        .max_concurrent_streams(4)
         .layer(InterceptorLayer::new(admitted))
+        .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .add_service(service)
         .serve_with_incoming(connections);
     let server = tokio::spawn(server);

@@ -32,6 +32,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Events that may wait: who tells more is held back.
@@ -52,7 +53,7 @@ pub(super) enum Event {
     LinkUp(Link, Welcome),
     LinkDown,
     Commanded(u64, Command),
-    FrontOpened { conn: Conn, peer: Caller, sender: FrontSender },
+    FrontOpened { conn: Conn, peer: Caller, sender: FrontSender, listening: DropGuard },
     FrontSaid(Conn, ToApinit),
     FrontMalformed(Conn, String),
     FrontClosed(Conn),
@@ -285,12 +286,14 @@ impl Shell {
                 Happening::Unlinked
             }
             Event::Commanded(seq, command) => Happening::Command(seq, command),
-            Event::FrontOpened { conn, peer, sender } => {
+            Event::FrontOpened { conn, peer, sender, listening } => {
                 let own = nix::unistd::geteuid().as_raw();
                 let process = Process { pid: peer.pid, started: peer.started };
                 let process = (peer.started > 0).then_some(process);
                 let watched = peer.pidfd.is_some();
-                let front = Front::new(conn, Some(sender), process, peer.pidfd, &self.events);
+                let (sender, listening) = (Some(sender), Some(listening));
+                let events = &self.events;
+                let front = Front::new(conn, sender, process, peer.pidfd, listening, events);
                 self.fronts.insert(conn, front);
                 let trusted = peer.uid == 0 || peer.uid == own;
                 Happening::AttachOpened { conn, uid: peer.uid, trusted, watched }
@@ -394,9 +397,9 @@ impl Shell {
             Action::SendShepherd(key, message) => self.send_shepherd(key, message),
             Action::SendFront(conn, message) => {
                 let Some(front) = self.fronts.get_mut(&conn) else { return };
-                if front.sender.as_ref().is_some_and(|sender| !sender.send(message)) {
+                if let Some(sender) = front.sender.take_if(|sender| !sender.send(message)) {
                     tracing::warn!("a front end does not read what it is told; it is hung up on");
-                    front.sender = None;
+                    sender.hang_up();
                     self.own.push_back(Happening::AttachClosed(conn));
                 }
             }

@@ -209,3 +209,24 @@ async fn who_never_speaks_loses_the_connection() {
     let silence = tokio::time::timeout(bounds.preface_wait * 10, stream.read(&mut preface)).await;
     assert!(silence.is_err(), "one that has spoken may be silent");
 }
+
+/// Whatever waits to be sent on it: who serves it reads, and is told.
+#[tokio::test]
+async fn a_connection_that_is_hung_up_on_ends() {
+    let folder = folder();
+    let path = folder.path().join("s");
+    let mut incoming = incoming(listen(&path, 0o600).expect("a free path"), Bounds::default());
+    let _caller = connect(&path).await;
+    let mut stream = soon(incoming.next()).await.expect("one").expect("no error");
+    let hang_up = stream.connect_info().hang_up;
+    let reads = tokio::spawn(async move {
+        let read = stream.read_u8().await.map_err(|error| error.kind());
+        let written = stream.write_u8(1).await.map_err(|error| error.kind());
+        (read, written)
+    });
+    tokio::task::yield_now().await;
+    assert!(!reads.is_finished());
+    hang_up.cancel();
+    let aborted = io::ErrorKind::ConnectionAborted;
+    assert_eq!(soon(reads).await.expect("no panic"), (Err(aborted), Err(aborted)));
+}

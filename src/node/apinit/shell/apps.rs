@@ -119,7 +119,7 @@ impl Shell {
                 if pidfd.is_none() {
                     self.own.push_back(Happening::FrontDied(conn));
                 }
-                let front = Front::new(conn, None, Some(process), pidfd, &self.events);
+                let front = Front::new(conn, None, Some(process), pidfd, None, &self.events);
                 self.fronts.insert(conn, front);
                 conn
             });
