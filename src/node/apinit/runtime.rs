@@ -31,6 +31,10 @@ impl Process {
         Process { pid, started: process_started(pid).unwrap_or(0) }
     }
 
+    fn line(self) -> String {
+        format!("{} {}", self.pid, self.started)
+    }
+
     fn parse(text: &str) -> Option<Process> {
         let (pid, started) = text.split_once(' ')?;
         Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
@@ -141,10 +145,17 @@ impl AppDirectory {
         self.path.join("shepherd.sock")
     }
 
-    fn keep(&self, name: &str, bytes: &[u8]) {
-        if let Err(error) = fs::write(self.path.join(name), bytes) {
-            // Only a restart of apinit would miss it.
-            tracing::warn!(%error, path = %self.path.display(), name, "can't keep a file");
+    /// # Errors
+    /// There is no room, say. What a restart of apinit would miss must not be begun then.
+    fn keep(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        fs::write(&path, bytes).with_context(|| format!("can't write {}", path.display()))
+    }
+
+    /// Of what runs already: only a restart of apinit would miss it.
+    fn keep_if_possible(&self, name: &str, bytes: &[u8]) {
+        if let Err(error) = self.keep(name, bytes) {
+            tracing::warn!("{error:#}");
         }
     }
 
@@ -152,8 +163,8 @@ impl AppDirectory {
         fs::read_to_string(self.path.join(name)).ok()
     }
 
-    pub fn keep_place(&self, place: PlaceCommand) {
-        self.keep("place", &pb::PlaceCommand::from(place).encode_to_vec());
+    pub fn keep_place(&self, place: PlaceCommand) -> anyhow::Result<()> {
+        self.keep("place", &pb::PlaceCommand::from(place).encode_to_vec())
     }
 
     pub fn place(&self) -> Option<PlaceCommand> {
@@ -166,17 +177,17 @@ impl AppDirectory {
         let _ = fs::remove_file(self.path.join("place"));
     }
 
-    pub fn keep_groups(&self, path: &Path) {
+    pub fn keep_groups(&self, path: &Path) -> anyhow::Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        self.keep("groups", path.as_os_str().as_bytes());
+        self.keep("groups", path.as_os_str().as_bytes())
     }
 
     pub fn groups(&self) -> Option<PathBuf> {
         self.kept("groups").map(PathBuf::from)
     }
 
-    pub fn keep_marker(&self, marker: &str) {
-        self.keep("marker", marker.as_bytes());
+    pub fn keep_marker(&self, marker: &str) -> anyhow::Result<()> {
+        self.keep("marker", marker.as_bytes())
     }
 
     pub fn marker(&self) -> Option<String> {
@@ -184,7 +195,7 @@ impl AppDirectory {
     }
 
     pub fn keep_going(&self, at_ns: u64) {
-        self.keep("going", at_ns.to_string().as_bytes());
+        self.keep_if_possible("going", at_ns.to_string().as_bytes());
     }
 
     pub fn going(&self) -> Option<u64> {
@@ -192,19 +203,23 @@ impl AppDirectory {
     }
 
     pub fn keep_sessions(&self, leaders: &[Process]) {
-        let line = |p: &Process| format!("{} {}\n", p.pid, p.started);
-        self.keep("sessions", leaders.iter().map(line).collect::<String>().as_bytes());
+        let line = |p: &Process| p.line() + "\n";
+        self.keep_if_possible("sessions", leaders.iter().map(line).collect::<String>().as_bytes());
     }
 
     pub fn sessions(&self) -> Vec<Process> {
         self.kept("sessions").unwrap_or_default().lines().filter_map(Process::parse).collect()
     }
 
-    /// `name` is `front` or `shepherd`.
-    pub fn keep_process(&self, name: &str, process: Process) {
-        self.keep(name, format!("{} {}", process.pid, process.started).as_bytes());
+    pub fn keep_shepherd(&self, process: Process) -> anyhow::Result<()> {
+        self.keep("shepherd", process.line().as_bytes())
     }
 
+    pub fn keep_front(&self, process: Process) {
+        self.keep_if_possible("front", process.line().as_bytes());
+    }
+
+    /// `name` is `front` or `shepherd`.
     pub fn process(&self, name: &str) -> Option<Process> {
         Process::parse(&self.kept(name)?)
     }
@@ -232,10 +247,10 @@ mod tests {
         let app = runtime.make(key).expect("it is made");
         assert_eq!((app.going(), app.groups(), app.process("front")), (None, None, None));
         app.keep_going(5);
-        app.keep_groups(Path::new("/sys/fs/cgroup/x"));
+        app.keep_groups(Path::new("/sys/fs/cgroup/x")).expect("kept");
         let own = Process::now(std::process::id() as i32);
-        app.keep_process("front", own);
-        app.keep_marker("01234567.12.1");
+        app.keep_front(own);
+        app.keep_marker("01234567.12.1").expect("kept");
         assert_eq!(app.marker().as_deref(), Some("01234567.12.1"));
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
         assert_eq!(app.process("front"), Some(own));
@@ -247,5 +262,7 @@ mod tests {
         assert_eq!(runtime.applications().len(), 1);
         app.remove();
         assert_eq!(runtime.applications().len(), 0);
+        let error = app.keep_marker("gone").expect_err("there is no such folder");
+        assert!(error.to_string().ends_with("12.1/marker"), "{error}");
     }
 }

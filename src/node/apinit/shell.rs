@@ -407,7 +407,7 @@ impl Shell {
             Action::KeepFront(key, conn) => {
                 let process = self.fronts.get(&conn).and_then(|f| f.process);
                 if let (Some(app), Some(process)) = (self.apps.get(&key), process) {
-                    app.directory.keep_process("front", process);
+                    app.directory.keep_front(process);
                     app.span.in_scope(|| tracing::info!(pid = process.pid, "front end attached"));
                 }
             }

@@ -11,7 +11,7 @@ use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
-use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, StdinPiece};
+use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, PSCHED_SIGNALS, StdinPiece};
 use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
 use psched::shepherd::{Action, Happening, Shepherd};
@@ -71,7 +71,11 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             frame(ToShepherd::Terminate { cause, kill_after })
         }
         7 => {
-            let (number, signal) = (u.int_in_range(0..=9)?, u.int_in_range(1..=31)?);
+            let number = match u.ratio(1, 3)? {
+                true => PSCHED_SIGNALS + u.int_in_range(1..=9)?,
+                false => u.int_in_range(0..=9)?,
+            };
+            let signal = u.int_in_range(1..=31)?;
             frame(ToShepherd::Signal(NumberedSignal { number, signal }))
         }
         8 | 9 => {
@@ -142,7 +146,10 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
             Happening::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
             Happening::Connected => connected = true,
             Happening::Frame(ToShepherd::Signal(signal)) if signal.number > 0 => {
-                known = numbers.last() >= Some(&signal.number);
+                // Those of psched's have numbers of their own.
+                let own = signal.number > PSCHED_SIGNALS;
+                let same = |n: &&u64| (**n > PSCHED_SIGNALS) == own;
+                known = numbers.iter().filter(same).any(|n| *n >= signal.number);
                 numbers.insert(signal.number);
             }
             Happening::Frame(ToShepherd::OutputTaken(offset)) => {
@@ -185,7 +192,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     assert!(stdin.len() as u64 <= credit.received);
                 }
                 Action::Send(FromShepherd::SignalsTaken(number)) => {
-                    assert_eq!(numbers.last(), Some(&number));
+                    assert!(numbers.contains(&number), "{number} of {numbers:?}");
                 }
                 Action::WriteStdin(data) => stdin.extend_from_slice(&data),
                 Action::Signal(_) => assert!(!known, "a signal is passed on twice"),

@@ -18,6 +18,8 @@ use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a group may take to be removed before what is in it is killed.
+const GROUP_WAIT: Duration = Duration::from_millis(500);
 /// How long groups are waited for before more is done about what is in them.
 const EMPTY_WAIT: Duration = Duration::from_secs(1);
 
@@ -198,12 +200,12 @@ impl Shell {
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
-        directory.keep_marker(&app.marker);
+        directory.keep_marker(&app.marker)?;
         if let Some(groups) = &self.groups {
             let alone = place.hosts.len() == 1;
             let mark = self.agent.store_mark();
             // Known before they are there: whoever comes after us has to remove them.
-            directory.keep_groups(&groups.path_of(mark, key, &nids, alone));
+            directory.keep_groups(&groups.path_of(mark, key, &nids, alone))?;
             let limits = nids.iter().map(|nid| (*nid, limits_of(place, *nid))).collect();
             let made = groups.make(mark, key, &limits, alone).context("can't make its groups")?;
             app.groups = Some(made);
@@ -223,11 +225,11 @@ impl Shell {
         let shepherd = making.make(key, &self.events)?;
         // At once: no other child of ours is believed to be somebody's.
         self.shepherds.made(shepherd.process.pid);
-        directory.keep_process("shepherd", shepherd.process);
-        app.shepherd = Some(shepherd);
-        // Last: with this it counts as made.
-        directory.keep_place(place.clone());
-        Ok(())
+        let shepherd = app.shepherd.insert(shepherd);
+        // Last: with its placement it counts as made. What is not on record would be killed by an
+        // apinit that is started again; nothing has been launched yet.
+        let kept = directory.keep_shepherd(shepherd.process);
+        kept.and_then(|()| directory.keep_place(place.clone())).inspect_err(|_| shepherd.kill())
     }
 
     pub(super) fn set_groups_owner(&mut self, key: Key, owner: GroupsOwner) {
@@ -396,7 +398,12 @@ async fn remove_app(app: App) {
 async fn remove_groups(groups: AppGroups) {
     let mut pause = Duration::from_micros(200);
     let begun = tokio::time::Instant::now();
+    let mut killed = false;
     while !groups.remove() {
+        // A user may have traced the shepherd before it forbade that, and left something there.
+        if begun.elapsed() > GROUP_WAIT && !std::mem::replace(&mut killed, true) {
+            groups.kill(true);
+        }
         if begun.elapsed() > GO_HOME {
             tracing::warn!(group = %groups.path().display(), "a group can't be removed");
             return;
