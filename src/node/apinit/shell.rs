@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Events that may wait: who tells more is held back.
@@ -96,6 +96,8 @@ pub(super) struct Shell {
     /// How many connections there may be.
     bounds: watch::Sender<Bounds>,
     psched: PathBuf,
+    /// Everything of a former life is known again.
+    taken_up: CancellationToken,
     events: Events,
     incoming: mpsc::Receiver<Event>,
     /// What the shell itself has to say next.
@@ -189,6 +191,7 @@ impl Shell {
             files,
             bounds,
             psched: paths.psched.clone(),
+            taken_up: CancellationToken::new(),
             events: events.clone(),
             incoming,
             own: VecDeque::new(),
@@ -208,7 +211,8 @@ impl Shell {
     /// former life has been taken up, and is in the inventory.
     pub fn dial(&self) -> AbortOnDropHandle<()> {
         let (hello, events) = (self.hello.subscribe(), self.events.clone());
-        AbortOnDropHandle::new(tokio::spawn(link::keep(self.psched.clone(), hello, events)))
+        let link = link::keep(self.psched.clone(), hello, self.taken_up.clone(), events);
+        AbortOnDropHandle::new(tokio::spawn(link))
     }
 
     /// Until a signal or the lifeline ends it.
