@@ -175,6 +175,9 @@ fn one_that_runs_and_is_not_understood_is_left_alone() {
                 == ["running", "posted"]
         });
         assert_eq!(shepherd(&machine, &mut flow), pid);
+        eventually(BOUND, "its aprun is back, and told", || {
+            said(&machine).matches("front end attached").count() >= 2
+        });
         // It ends, and that keeps, until one comes that understands it.
         flow.let_go();
         replace_apinit(&mut machine, from);
