@@ -48,6 +48,10 @@ impl Counts {
     }
 }
 
+/// Whoever is killed again and again may have to ask for another place when his ticket has lapsed, more
+/// than once: late, not lost.
+const ENDS: Duration = Duration::from_secs(300);
+
 /// Applications by number, with the status that their aprun gave.
 type Told = Mutex<BTreeMap<u64, i32>>;
 
@@ -86,7 +90,7 @@ fn user(
         let pid = running.pid();
         apruns.lock().expect("whole").insert(pid, false);
         counts.posted.fetch_add(1, Ordering::Relaxed);
-        let run = running.wait(Duration::from_secs(120));
+        let run = running.wait(ENDS);
         let killed = apruns.lock().expect("whole").remove(&pid).expect("it was there");
         let pes: usize = match options {
             o if o.starts_with("-n 4") => 4,
