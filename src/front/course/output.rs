@@ -64,19 +64,14 @@ impl Received {
         if !hears || unreported == 0 || unreported < REPORT_BYTES && !at.pieces.is_empty() {
             return None;
         }
-        at.reported = at.written;
-        Some(OutputTaken { source, offset: at.written })
+        Some(at.report(source))
     }
 
     /// What has been written and not reported: an apinit that hears again is told. It repeats none
     /// of it, so that no piece that comes would bring it to mind.
     pub fn unreported(&mut self) -> Vec<OutputTaken> {
         let late = self.0.iter_mut().filter(|(_, at)| at.reported < at.written);
-        late.map(|(source, at)| {
-            at.reported = at.written;
-            OutputTaken { source: *source, offset: at.written }
-        })
-        .collect()
+        late.map(|(source, at)| at.report(*source)).collect()
     }
 
     /// All that has come is written.
@@ -86,17 +81,17 @@ impl Received {
 
     /// What has been written, of all sources: for a resumption.
     pub fn taken(&mut self) -> Vec<OutputTaken> {
-        self.0
-            .iter_mut()
-            .map(|(source, at)| {
-                at.reported = at.written;
-                OutputTaken { source: *source, offset: at.written }
-            })
-            .collect()
+        self.0.iter_mut().map(|(source, at)| at.report(*source)).collect()
     }
 }
 
 impl Source {
+    /// All that is written, which counts as reported with this.
+    fn report(&mut self, source: u32) -> OutputTaken {
+        self.reported = self.written;
+        OutputTaken { source, offset: self.written }
+    }
+
     fn advance(&mut self) {
         while let Some((end, true)) = self.pieces.front() {
             self.written = *end;
