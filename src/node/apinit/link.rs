@@ -54,19 +54,13 @@ impl Link {
     }
 }
 
-/// Keeps a link for ever. `hello` is what is said at the beginning of each, once everything of a
-/// former life is `taken_up`: it has notes of that.
-pub(super) async fn keep(
-    psched: PathBuf,
-    hello: watch::Receiver<Hello>,
-    taken_up: CancellationToken,
-    events: Events,
-) {
+/// Keeps a link for ever. `hello` is what is said at the beginning of each.
+pub(super) async fn keep(psched: PathBuf, hello: watch::Receiver<Hello>, events: Events) {
     let mut wait = BACK_OFF.0;
     let mut last_error = String::new();
     loop {
         let begun = tokio::time::Instant::now();
-        let error = match dial(&psched, &hello, &taken_up, &events).await {
+        let error = match dial(&psched, &hello, &events).await {
             Ok(()) => "psched has closed the link".to_string(),
             Err(text) => text,
         };
@@ -90,11 +84,9 @@ pub(super) async fn keep(
 async fn dial(
     psched: &Path,
     hello: &watch::Receiver<Hello>,
-    taken_up: &CancellationToken,
     events: &Events,
 ) -> Result<(), String> {
     let channel = connect(psched).await.map_err(|e| e.to_string())?;
-    taken_up.cancelled().await;
     let mut client = NodesClient::new(channel)
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(MESSAGE_MAX);

@@ -220,9 +220,8 @@ async fn serve(
     let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;
     let connections = incoming_within(listener, shell.bounds());
-    // While those of a former life are asked, and before their front ends, who come next, are heard.
-    let dialling = shell.dial();
     shell.take_up().await;
+    let dialling = shell.dial();
     let service = attach::service(events);
     let halves = halves::Halves::default();
     let server = tonic::transport::Server::builder()

@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Events that may wait: who tells more is held back.
@@ -96,8 +96,6 @@ pub(super) struct Shell {
     /// How many connections there may be.
     bounds: watch::Sender<Bounds>,
     psched: PathBuf,
-    /// Everything of a former life is known again.
-    taken_up: CancellationToken,
     events: Events,
     incoming: mpsc::Receiver<Event>,
     /// What the shell itself has to say next.
@@ -191,7 +189,6 @@ impl Shell {
             files,
             bounds,
             psched: paths.psched.clone(),
-            taken_up: CancellationToken::new(),
             events: events.clone(),
             incoming,
             own: VecDeque::new(),
@@ -207,12 +204,11 @@ impl Shell {
         self.bounds.subscribe()
     }
 
-    /// Dials psched from now on. What it says waits until the loop runs: by then everything of a
-    /// former life has been taken up, and is in the inventory.
+    /// Dials psched from now on. What a former life has left is to be taken up before: the hello
+    /// has notes of it, and the inventory all of it.
     pub fn dial(&self) -> AbortOnDropHandle<()> {
         let (hello, events) = (self.hello.subscribe(), self.events.clone());
-        let link = link::keep(self.psched.clone(), hello, self.taken_up.clone(), events);
-        AbortOnDropHandle::new(tokio::spawn(link))
+        AbortOnDropHandle::new(tokio::spawn(link::keep(self.psched.clone(), hello, events)))
     }
 
     /// Until a signal or the lifeline ends it.

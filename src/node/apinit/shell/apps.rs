@@ -151,7 +151,6 @@ impl Shell {
             self.own.push_front(Happening::Found(Box::new(found)));
         }
         self.apply_own();
-        self.taken_up.cancel();
     }
 
     fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
