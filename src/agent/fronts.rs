@@ -66,10 +66,12 @@ impl Agent {
         out: &mut Out,
     ) {
         if let Some(text) = self.too_many_streams(&attached) {
-            // (A head: see `put_off`.)
-            if !attached.trusted {
-                out.push(Action::SendFront(conn, FromApinit::Refused { text, cause: None }));
-            }
+            // (Another user is told what is his to cure.)
+            let message = match attached.trusted {
+                true => FromApinit::NotNow(text),
+                false => FromApinit::Refused { text, cause: None },
+            };
+            out.push(Action::SendFront(conn, message));
             out.push(Action::CloseFront(conn));
             return;
         }
@@ -134,13 +136,10 @@ impl Agent {
         self.close(conn, out);
     }
 
-    /// Says no for a reason that may pass. A head takes a refusal for the last word: its stream is only
-    /// closed, and it tries again.
+    /// Says no for a reason that may pass.
     fn put_off(&mut self, conn: Conn, text: String, out: &mut Out) {
-        match self.attached.get(&conn) {
-            Some(attached) if attached.trusted => self.close(conn, out),
-            _ => self.refuse(conn, text, None, out),
-        }
+        out.push(Action::SendFront(conn, FromApinit::NotNow(text)));
+        self.close(conn, out);
     }
 
     pub(super) fn close(&mut self, conn: Conn, out: &mut Out) {
@@ -287,8 +286,10 @@ impl Agent {
             return self.refuse(conn, text, None, out);
         }
         if app.shepherd == Shepherd::Silent {
-            // How much of output and stdin it has is not known before it speaks: to be tried again.
-            return self.close(conn, out);
+            // How much of output and stdin it has is not known before it speaks.
+            let text =
+                format!("the apshepherd of application {key} has not spoken to its apinit yet");
+            return self.put_off(conn, text, out);
         }
         if app.launched_ns.is_none() {
             let text = format!("application {key} has not been launched here");

@@ -141,6 +141,12 @@ impl Agent {
                 // One whose PEs went and that does not know them any more has nothing left of them.
                 self.settle(now, key, out);
             }
+            FromApinit::NotNow(_) => {
+                // It is there, which is more than can be said of one that can't be reached.
+                peer.open = false;
+                peer.lost_since_ns = None;
+                peer.again_ns = Some(now.saturating_add(ns(PEER_AGAIN)));
+            }
             FromApinit::Output(output) => self.peer_output(key, index, output, out),
             FromApinit::Notice(text) => {
                 if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {

@@ -174,6 +174,10 @@ fn refused(conn: Conn, text: &str) -> Vec<Action> {
     ]
 }
 
+fn not_now(conn: Conn, text: &str) -> Vec<Action> {
+    vec![Action::SendFront(conn, FromApinit::NotNow(text.into())), Action::CloseFront(conn)]
+}
+
 /// Without the timer: what is due when is tested by letting time go by.
 fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
     let mut actions = agent.apply(now, happening);

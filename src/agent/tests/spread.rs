@@ -386,9 +386,9 @@ fn a_refusal_of_another_host_ends_all() {
     );
 }
 
-/// A head takes a refusal for the last word, and tries again where its stream is closed.
+/// A head takes a refusal for the last word; a placement that is not here yet is none.
 #[test]
-fn what_may_pass_is_no_refusal_to_a_head() {
+fn what_may_pass_is_no_refusal() {
     let mut agent = linked(&[2]);
     let [silent, early, own] = [60, 61, 62].map(Conn);
     let key = key(12, 1);
@@ -406,12 +406,26 @@ fn what_may_pass_is_no_refusal_to_a_head() {
     let text = "psched has not placed application 12.1 on this node; is the link between psched and \
                 apinit up? (apstat -n)";
     let expected =
-        [vec![Action::CloseFront(silent), Action::CloseFront(early)], refused(own, text)].concat();
-    assert_eq!(act(&mut agent, 11 * S, Happening::Tick), expected);
+        [not_now(silent, "nothing was said for 10 s"), not_now(early, text), not_now(own, text)];
+    assert_eq!(act(&mut agent, 11 * S, Happening::Tick), expected.concat());
     // It tries again, and what is not here and never comes is refused.
     go_through(&mut agent, 12 * S, [opened(HEADS, 0)]);
     let text = "application 12.1 is not on this node, or no longer";
     assert_eq!(act(&mut agent, 12 * S, resume(HEADS, key, &[(1, 0)])), refused(HEADS, text));
+}
+
+/// An apinit that waits for psched's word is asked for as long as it takes: only one that can't be
+/// reached is given up.
+#[test]
+fn a_host_that_can_not_be_had_now_is_asked_again() {
+    let (mut agent, key, _) = head();
+    for at in (S..100 * S).step_by(S as usize) {
+        assert_eq!(act(&mut agent, at, from_peer(key, FromApinit::NotNow("psched".into()))), []);
+        let actions = act(&mut agent, at + ns(PEER_AGAIN), Happening::Tick);
+        assert!(matches!(actions[0], Action::OpenPeer { index: 1, .. }), "{actions:?}");
+    }
+    let lost = Happening::PeerLost { key, index: 1, text: "refused".into() };
+    assert_eq!(act(&mut agent, 100 * S, lost), []);
 }
 
 #[test]

@@ -233,6 +233,9 @@ pub enum FromApinit {
     Accepted,
     /// It is not; with a cause when it was tried and failed.
     Refused { text: String, cause: Option<Cause> },
+    /// It can't be had now, for a reason that passes by itself: to be tried again. (A head takes
+    /// `Refused` for the last word about that host.)
+    NotNow(String),
     /// All PEs go.
     Going,
     /// Bytes that PEs wrote.

@@ -50,7 +50,10 @@ impl Front {
         if self.done || self.step < Step::Attaching || self.step == Step::Refused {
             return;
         }
-        self.apinit.down(now_ns, text);
+        // (A stream that says that it can't be had now is closed just after.)
+        if self.apinit.retry_at.is_none() {
+            self.apinit.down(now_ns, text);
+        }
         // Whether the launch has come there is not known: a resumption tells.
         self.resuming |= connected;
     }
@@ -59,7 +62,7 @@ impl Front {
         if self.step < Step::Attaching {
             return;
         }
-        if !matches!(message, FromApinit::Refused { .. }) {
+        if !matches!(message, FromApinit::Refused { .. } | FromApinit::NotNow(_)) {
             self.quiet_since = now_ns;
         }
         match message {
@@ -71,6 +74,7 @@ impl Front {
                 self.pass_on();
             }
             FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
+            FromApinit::NotNow(text) => self.apinit_down(now_ns, text, true),
             FromApinit::Output(output) => {
                 if let Some((new, lost)) = self.received.take(output) {
                     if lost > 0 {

@@ -277,6 +277,7 @@ impl From<FromApinit> for pb::FromApinit {
         use pb::from_apinit::Message;
         let message = match message {
             FromApinit::Accepted => Message::Accepted(pb::LaunchAccepted {}),
+            FromApinit::NotNow(text) => Message::NotNow(text),
             FromApinit::Refused { text, cause } => {
                 Message::Refused(pb::Refused { text, cause: cause.map(Into::into) })
             }
@@ -301,6 +302,7 @@ impl TryFrom<pb::FromApinit> for FromApinit {
         let of = |field| Field("FromApinit", field);
         Ok(match of("message").variant(message.message)? {
             Message::Accepted(_) => FromApinit::Accepted,
+            Message::NotNow(text) => FromApinit::NotNow(Field("FromApinit", "not_now").text(text)?),
             Message::Refused(refused) => FromApinit::Refused {
                 text: Field("Refused", "text").text(refused.text)?,
                 cause: Field("Refused", "cause").maybe(refused.cause)?,

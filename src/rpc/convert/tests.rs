@@ -473,6 +473,7 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
     prop_oneof![
         Just(FromApinit::Accepted),
         (text(), option::of(cause())).prop_map(|(text, cause)| FromApinit::Refused { text, cause }),
+        text().prop_map(FromApinit::NotNow),
         Just(FromApinit::Going),
         output().prop_map(FromApinit::Output),
         stdin_credit().prop_map(FromApinit::StdinCredit),
