@@ -24,6 +24,23 @@ pub fn describe(pid: i32, rank: Option<u32>, nid: Nid) -> Option<String> {
     words(pid, name, state, rank, nid, &place)
 }
 
+/// One that may be an application's in words: nothing more can be learned of it for now.
+pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (name, state) = name_and_state(&stat)?;
+    let name = printable(name);
+    Some(format!(
+        "pid {pid} '{name}' may be its own on NID {nid}, and can't be looked at: it waits in the \
+         kernel (state {state}) with its memory locked; until that wait ends the processors stay held"
+    ))
+}
+
+/// A program gives itself its name, and terminals obey what they are sent.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 fn words(
     pid: i32,
     name: &str,
@@ -32,8 +49,7 @@ fn words(
     nid: Nid,
     place: &str,
 ) -> Option<String> {
-    // A program gives itself its name, and terminals obey what they are sent.
-    let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let name = printable(name);
     let of = rank.map(|rank| format!(" of PE {rank}")).unwrap_or_default();
     let place = place.trim();
     let place = if ["", "0"].contains(&place) { String::new() } else { format!(", in {place}") };

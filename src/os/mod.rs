@@ -8,6 +8,7 @@
 
 mod clone;
 pub mod dispositions;
+pub mod environ;
 pub mod fork;
 pub mod host;
 pub mod inherit;

@@ -5,6 +5,8 @@
 //! change or remove what the link points to. So root's daemons do not begin in such a place: each
 //! directory from / on must be root's (or the daemon's own), and nobody else may write to it, unless
 //! it is sticky, as /tmp is: there only the owner of an entry, who is looked at next, can replace it.
+//! What a group may write to is refused whatever the group, root's too, for where there is an access
+//! control list the mode shows its mask, and whoever the list names may write there.
 //! Links on the way are followed in the same manner.
 //!
 //! ```no_run
@@ -33,12 +35,16 @@ const OTHERS_WRITE: u32 = 0o002;
 /// # Errors
 /// Who could change where the path leads, in words.
 pub fn check_directory(path: &Path) -> Result<(), String> {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let whole = map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
-    match nix::unistd::geteuid().is_root() && whole {
+    match nix::unistd::geteuid().is_root() && sees_every_user() {
         true => check(path, 0),
         false => Ok(()),
     }
+}
+
+/// Whether every user of the host is one here, as is not so in a user namespace.
+pub fn sees_every_user() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// The same for files of this user's and root's.
@@ -96,11 +102,11 @@ fn look_at(directory: &Path, own: u32) -> Result<(), String> {
     let found = fs::symlink_metadata(directory)
         .map_err(|e| format!("{} can't be looked at: {e}", directory.display()))?;
     owned(directory, found.uid(), own)?;
-    let (mode, gid) = (found.mode(), found.gid());
+    let mode = found.mode();
     let who = if mode & OTHERS_WRITE != 0 {
         "everybody".to_owned()
-    } else if mode & GROUP_WRITES != 0 && gid != 0 {
-        format!("group {gid}")
+    } else if mode & GROUP_WRITES != 0 {
+        format!("group {}, or whom its access control list names (getfacl)", found.gid())
     } else {
         return Ok(());
     };
@@ -135,6 +141,10 @@ mod tests {
         mode(&at("a"), 0o777);
         let said = check(&at("a/b"), own).expect_err("open");
         assert!(said.contains("may be changed by everybody") && said.contains("/a "), "{said}");
+        // A group could, and whoever else an access control list with this mask names.
+        mode(&at("a"), 0o775);
+        let said = check(&at("a/b"), own).expect_err("open");
+        assert!(said.contains("may be changed by group") && said.contains("getfacl"), "{said}");
         mode(&at("a"), 0o1777);
         assert_eq!(check(&at("a/b"), own), Ok(()));
         // A link is followed, and what it leads through is looked at.

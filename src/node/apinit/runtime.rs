@@ -19,7 +19,7 @@ pub(super) struct Runtime {
 }
 
 /// A process by pid and start time: together they name it for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Process {
     pub pid: i32,
     pub started: u64,

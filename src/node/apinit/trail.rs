@@ -13,8 +13,13 @@
 //!
 //! A process that has got rid of its parent, its session and its environment, and whose shepherd and
 //! apinit have both died, is not found. With groups it is.
+//!
+//! The environment of a process that hangs in the kernel may not be to be had ([`environ`]). Where it
+//! is the owner's, and not older than the application, it counts as one that is left: it is named, and
+//! holds up the application, but is not killed, for it may be a stranger.
 
 use super::runtime::Process;
+use crate::os::environ;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,11 +57,33 @@ impl Shepherds {
     }
 }
 
+/// Whose an application is, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Born {
+    pub uid: u32,
+    /// When its shepherd started, in clock ticks since boot; 0: not known.
+    pub started: u64,
+}
+
+/// The living processes to which a trail leads.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub ours: Vec<Process>,
+    /// Those that can't be looked at, and may be ours.
+    pub unseen: Vec<Process>,
+}
+
+impl Found {
+    pub fn len(&self) -> usize {
+        self.ours.len() + self.unseen.len()
+    }
+}
+
 /// What leads to the processes of an application, or of several.
 #[derive(Clone, Debug)]
 pub(super) struct Trail {
-    /// Values of the variable.
-    pub markers: BTreeSet<String>,
+    /// Values of the variable, with those who bear them.
+    pub markers: BTreeMap<String, Born>,
     /// The PEs, each the leader of a session.
     pub sessions: Vec<Process>,
     /// A shepherd is dead, and orphans may be its own. (Those of several dead ones can't be told
@@ -107,6 +134,20 @@ fn listed(parent: i32) -> std::io::Result<String> {
     Ok(all)
 }
 
+/// The four user ids in the text of /proc/PID/status.
+fn user_ids(status: &str) -> impl Iterator<Item = u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    line.split_ascii_whitespace().filter_map(|id| id.parse().ok())
+}
+
+/// Kills them, and nobody who has been given one of their pids meanwhile.
+fn end(processes: &[Process]) {
+    for pidfd in processes.iter().filter_map(|process| process.open()) {
+        // An Err: it has ended.
+        let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+    }
+}
+
 /// The children of a process, as sessions that they lead.
 pub(super) fn children(parent: i32) -> Vec<Process> {
     // Where the kernel has the list, the other processes, thousands perhaps, need not be looked at.
@@ -146,17 +187,27 @@ impl Trail {
         Trail { orphans: self.orphans.or(other.orphans), ..self }
     }
 
-    fn bears_marker(&self, pid: i32) -> bool {
-        // A zombie's is empty; a stranger's can't be read.
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let value =
-            |v: &[u8]| v.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-        let ours = |v: Vec<u8>| String::from_utf8(v).is_ok_and(|v| self.markers.contains(&v));
-        environment.split(|b| *b == 0).filter_map(value).any(ours)
+    fn leads_to(&self, environment: &[u8]) -> bool {
+        let value = |v: &[u8]| -> Option<String> {
+            let value = v.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+            String::from_utf8(value.to_vec()).ok()
+        };
+        let mut values = environment.split(|b| *b == 0).filter_map(value);
+        values.any(|value| self.markers.contains_key(&value))
+    }
+
+    /// Whether one whose environment is not to be had may be one of them.
+    fn may_lead_to(&self, process: Process) -> bool {
+        let status = fs::read(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        let status = String::from_utf8_lossy(&status);
+        let of = |born: &Born| {
+            process.started >= born.started && user_ids(&status).any(|uid| uid == born.uid)
+        };
+        self.markers.values().any(of)
     }
 
     /// The living processes to which it leads.
-    pub fn find(&self) -> Vec<i32> {
+    pub fn find(&self) -> Found {
         let all = all();
         let own = std::process::id() as i32;
         // To the first process everybody's orphans come.
@@ -172,29 +223,38 @@ impl Trail {
         let leader = |p: &Process| started.get(&p.pid).is_none_or(|at| *at == p.started);
         let sessions: BTreeSet<i32> =
             self.sessions.iter().filter(|p| leader(p)).map(|p| p.pid).collect();
-        all.iter()
-            .filter(|s| !s.ended && s.pid != own)
-            .filter(|s| {
-                sessions.contains(&s.session)
-                    || orphans.contains(&s.pid)
-                    || self.bears_marker(s.pid)
-            })
-            .map(|s| s.pid)
-            .collect()
+        let since = self.markers.values().map(|born| born.started).min().unwrap_or(0);
+        let mut found = Found::default();
+        let mut others = BTreeMap::new();
+        for stat in all.iter().filter(|s| !s.ended && s.pid != own) {
+            let process = Process { pid: stat.pid, started: stat.started };
+            if sessions.contains(&stat.session) || orphans.contains(&stat.pid) {
+                found.ours.push(process);
+            } else if stat.started >= since {
+                others.insert(stat.pid, process);
+            }
+        }
+        environ::each(others.keys().copied(), |pid, environment| {
+            let Some(process) = others.get(&pid).copied() else { return };
+            match environment {
+                Some(environment) if self.leads_to(environment) => found.ours.push(process),
+                None if self.may_lead_to(process) => found.unseen.push(process),
+                _ => (),
+            }
+        });
+        found
     }
 
     /// Kills them; again, a bounded number of times, as long as new ones are found.
     pub fn kill(&self) {
         let mut known = BTreeSet::new();
         for _ in 0..ROUNDS {
-            let new: Vec<i32> = self.find().into_iter().filter(|pid| known.insert(*pid)).collect();
+            let found = self.find().ours.into_iter();
+            let new: Vec<Process> = found.filter(|process| known.insert(*process)).collect();
             if new.is_empty() {
                 return;
             }
-            for pid in new {
-                let pid = nix::unistd::Pid::from_raw(pid);
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-            }
+            end(&new);
         }
     }
 }
@@ -207,7 +267,12 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn trail(marker: &str) -> Trail {
-        Trail { markers: [marker.into()].into(), sessions: Vec::new(), orphans: None }
+        let markers = [(marker.into(), Born::default())].into();
+        Trail { markers, sessions: Vec::new(), orphans: None }
+    }
+
+    fn pids(trail: &Trail) -> Vec<i32> {
+        trail.find().ours.iter().map(|process| process.pid).collect()
     }
 
     #[track_caller]
@@ -215,13 +280,13 @@ mod tests {
         let pid = child.id() as i32;
         // spawn returns when the old memory is gone, an instant before the new environment is there.
         let until = Instant::now() + Duration::from_secs(10);
-        while trail.find() != [pid] {
+        while pids(trail) != [pid] {
             assert!(Instant::now() < until, "it is not found");
         }
         trail.kill();
         let status = child.wait().expect("it is a child");
         assert_eq!(status.signal(), Some(9));
-        assert!(trail.find().is_empty());
+        assert!(pids(trail).is_empty());
     }
 
     #[test]
@@ -229,7 +294,7 @@ mod tests {
         let marker = format!("test.{}.1", std::process::id());
         let mut sleep = Command::new("sleep");
         let mut child = sleep.arg("100").env(VARIABLE, &marker).spawn().expect("a sleep");
-        assert!(trail(&format!("{marker}1")).find().is_empty());
+        assert!(pids(&trail(&format!("{marker}1"))).is_empty());
         leads_to(&trail(&marker), &mut child);
     }
 
@@ -249,7 +314,7 @@ mod tests {
         // One that has its number by chance is not it.
         let other = Process { started: leader.started + 1, ..leader };
         let nobody = Trail { sessions: vec![other], ..trail("nobody's.1.1") };
-        assert!(nobody.find().is_empty());
+        assert!(pids(&nobody).is_empty());
         leads_to(&Trail { sessions: vec![leader], ..trail("nobody's.1.1") }, &mut child);
     }
 
@@ -264,13 +329,45 @@ mod tests {
         let mut children = [of(&one), of(&two)];
         let both = trail(&one).and(trail(&two));
         let until = Instant::now() + Duration::from_secs(10);
-        while both.find().len() < 2 {
+        while pids(&both).len() < 2 {
             assert!(Instant::now() < until, "they are not found");
         }
         both.kill();
         for child in &mut children {
             assert_eq!(child.wait().expect("it is a child").signal(), Some(9));
         }
+    }
+
+    #[test]
+    fn what_is_older_than_the_application_is_not_its() {
+        let marker = format!("test.{}.4", std::process::id());
+        let mut sleep = Command::new("sleep");
+        let mut child = sleep.arg("100").env(VARIABLE, &marker).spawn().expect("a sleep");
+        let started = stat(child.id() as i32).expect("it is there").started;
+        let since = |started| {
+            let born = Born { uid: nix::unistd::getuid().as_raw(), started };
+            Trail { markers: [(marker.clone(), born)].into(), ..trail("") }
+        };
+        assert!(pids(&since(started + 1)).is_empty());
+        // Of what can't be looked at, the owner's may be.
+        let process = Process { pid: child.id() as i32, started };
+        assert!(since(started).may_lead_to(process) && !since(started + 1).may_lead_to(process));
+        let mut strangers = since(started);
+        strangers.markers.values_mut().for_each(|born| born.uid += 1);
+        assert!(!strangers.may_lead_to(process));
+        leads_to(&since(started), &mut child);
+    }
+
+    #[test]
+    fn a_pid_that_was_given_away_is_spared() {
+        let mut child = Command::new("sleep").arg("100").spawn().expect("a sleep");
+        let now = Process::now(child.id() as i32);
+        // What was found had the pid before, and so another start.
+        end(&[Process { started: now.started - 1, ..now }]);
+        let state = stat(now.pid).expect("it is there");
+        assert!(!state.ended && child.try_wait().expect("a child").is_none());
+        end(&[now]);
+        assert_eq!(child.wait().expect("a child").signal(), Some(9));
     }
 
     #[test]

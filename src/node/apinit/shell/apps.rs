@@ -9,7 +9,7 @@ use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
-use crate::node::apinit::trail::{self, Shepherds, Trail};
+use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
 use crate::node::groups::{AppGroups, Limits};
 use crate::node::stuck;
 use crate::shepherd::NAMED_MAX;
@@ -48,8 +48,11 @@ impl App {
     /// Where there are no groups: what leads to its processes.
     fn trail(&self, shepherds: &Shepherds) -> Trail {
         let gone = self.silent || self.shepherd.is_none();
+        let shepherd = self.shepherd.as_ref().map(|shepherd| shepherd.process);
+        let shepherd = shepherd.or_else(|| self.directory.process("shepherd"));
+        let started = shepherd.map_or(0, |process| process.started);
         Trail {
-            markers: [self.marker.clone()].into(),
+            markers: [(self.marker.clone(), Born { uid: self.owner, started })].into(),
             sessions: self.sessions.clone(),
             orphans: gone.then(|| shepherds.clone()),
         }
@@ -78,12 +81,16 @@ fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
 
 /// The first processes of those that are left, in words.
 fn named(groups: Option<&AppGroups>, trail: &Trail, nid: Nid) -> Vec<String> {
-    let left = match groups {
-        Some(groups) => groups.left(),
-        None => trail.find().into_iter().map(|pid| (nid, pid)).collect(),
+    let (left, unseen) = match groups {
+        Some(groups) => (groups.left(), Vec::new()),
+        None => {
+            let found = trail.find();
+            (found.ours.iter().map(|process| (nid, process.pid)).collect(), found.unseen)
+        }
     };
-    let left = left.into_iter().take(NAMED_MAX);
-    left.filter_map(|(nid, pid)| stuck::describe(pid, None, nid)).collect()
+    let left = left.into_iter().filter_map(|(nid, pid)| stuck::describe(pid, None, nid));
+    let unseen = unseen.iter().filter_map(|process| stuck::unseen(process.pid, nid));
+    left.chain(unseen).take(NAMED_MAX).collect()
 }
 
 impl Shell {

@@ -36,13 +36,22 @@
 //!
 //! [flock(2)]: https://man7.org/linux/man-pages/man2/flock.2.html
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+mod groups;
+mod place;
+mod processes;
+
+pub use groups::own_group;
+pub use place::bases;
+pub use processes::end_command;
+
+use groups::{end_group, store_of_group};
+use place::{Folder, unfit};
+use processes::{Whose, end_processes};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -69,11 +78,6 @@ const DYING_MAX: Duration = Duration::from_millis(500);
 const UNFINISHED: &str = ".new";
 /// An unfinished folder that is older was left by a process killed in the middle.
 const UNFINISHED_MAX: Duration = Duration::from_secs(60);
-/// The longest path of a base directory in bytes. A socket's path holds 107 bytes, and below the
-/// base comes `psched-4294967295-XXXXXX/apps-4095/1234567890.1/shepherd.sock`.
-const BASE_LENGTH_MAX: usize = 107 - 62;
-/// What a process's environment may be long: ARG_MAX is the kernel's bound.
-const ENVIRONMENT_MAX: u64 = 4 * 1024 * 1024;
 
 /// What can go wrong with a folder.
 #[derive(Debug, thiserror::Error)]
@@ -94,50 +98,12 @@ pub enum FolderError {
     },
 }
 
-/// Directories in which folders are looked for, the preferred one first: `$XDG_RUNTIME_DIR`,
-/// `$TMPDIR`, `/tmp`.
-pub fn bases() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for name in ["XDG_RUNTIME_DIR", "TMPDIR"] {
-        if let Some(value) = std::env::var_os(name).filter(|v| !v.is_empty()) {
-            found.push(value.into());
-        }
-    }
-    found.push("/tmp".into());
-    found
-}
-
-/// Why a directory can't hold folders; `None`: it can.
-fn unfit(base: &Path, uid: u32) -> Option<String> {
-    if !base.is_absolute() {
-        return Some("not an absolute path".into());
-    }
-    if base.as_os_str().len() > BASE_LENGTH_MAX {
-        return Some(format!("longer than {BASE_LENGTH_MAX} bytes, too long for a socket's path"));
-    }
-    let metadata = match fs::metadata(base) {
-        Ok(m) if m.is_dir() => m,
-        Ok(_) => return Some("not a directory".into()),
-        Err(e) => return Some(e.to_string()),
-    };
-    // Another user's directory that is not sticky: he could replace what we put there.
-    if metadata.uid() != uid && metadata.mode() & 0o1000 == 0 {
-        return Some(format!("belongs to uid {}", metadata.uid()));
-    }
-    if metadata.mode() & 0o1002 == 0o002 {
-        return Some("everybody may change it".into());
-    }
-    rustix::fs::access(base, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .err()
-        .map(|e| e.to_string())
-}
-
 /// A process that belongs to a private instance, for as long as this lives.
 ///
 /// Dropping it gives the lock up without clearing anything; see [`Member::leave`].
 #[derive(Debug)]
 pub struct Member {
-    folder: PathBuf,
+    folder: Folder,
     lock: File,
     /// Only the founder's: the file that it alone locks.
     founder: Option<File>,
@@ -181,16 +147,13 @@ impl Member {
         DirBuilder::new().mode(0o700).create(&unfinished)?;
         let make = || {
             fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700))?;
-            let file = |name| {
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(true).mode(0o600);
-                options.open(unfinished.join(name))
-            };
-            let (lock, founder) = (file(LOCK_FILE)?, file(FOUNDER_FILE)?);
+            let inside = Folder::open(&unfinished)?;
+            let new = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+            let (lock, founder) = (inside.file(LOCK_FILE, new)?, inside.file(FOUNDER_FILE, new)?);
             flock(&lock, FlockOperation::NonBlockingLockShared)?;
             flock(&founder, FlockOperation::NonBlockingLockExclusive)?;
             fs::rename(&unfinished, folder)?;
-            Ok(Member { folder: folder.to_owned(), lock, founder: Some(founder) })
+            Ok(Member { folder: Folder::open(folder)?, lock, founder: Some(founder) })
         };
         make().inspect_err(|_: &io::Error| {
             let _ = fs::remove_dir_all(&unfinished);
@@ -200,16 +163,18 @@ impl Member {
     /// Joins the instance of a folder.
     ///
     /// # Errors
-    /// The folder is gone, is no instance's, or is being cleared (`WouldBlock`).
+    /// The folder is gone, is no instance's, is not the caller's alone, or is being cleared
+    /// (`WouldBlock`).
     pub fn join(folder: &Path) -> io::Result<Member> {
-        let lock = OpenOptions::new().read(true).open(folder.join(LOCK_FILE))?;
+        let folder = Folder::open(folder)?;
+        let lock = folder.file(LOCK_FILE, OFlags::RDONLY)?;
         flock(&lock, FlockOperation::NonBlockingLockShared)?;
-        Ok(Member { folder: folder.to_owned(), lock, founder: None })
+        Ok(Member { folder, lock, founder: None })
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Records the control group below which the instance's applications are, for whoever clears.
@@ -217,11 +182,8 @@ impl Member {
     /// # Errors
     /// What stood in the way of writing it.
     pub fn record_group(&self, group: &Path) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(self.folder.join(GROUPS_FILE))?;
+        let append = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let mut file = self.folder.file(GROUPS_FILE, append)?;
         writeln!(file, "{}", group.display())
     }
 
@@ -229,7 +191,7 @@ impl Member {
     /// To be called before the lifeline is closed.
     pub fn announce_end(&self) {
         // Without it they wait a moment in vain.
-        let _ = File::create(self.folder.join(ENDING_FILE));
+        let _ = self.folder.file(ENDING_FILE, OFlags::WRONLY | OFlags::CREATE);
     }
 
     /// Leaves; the last one clears the folder and all that belongs to it. Waits for the others to
@@ -238,7 +200,7 @@ impl Member {
         let Member { folder, lock, founder } = self;
         if founder.is_some() {
             // It has been heeded; who is still there must wait for us now.
-            let _ = fs::remove_file(folder.join(ENDING_FILE));
+            let _ = fs::remove_file(folder.path().join(ENDING_FILE));
         }
         // Given up first: two who leave at once must not both wait for the other's lock.
         drop(founder);
@@ -250,19 +212,19 @@ impl Member {
 
 /// Clears as soon as nobody else belongs to the folder; whether it has. Once the founder has said
 /// that it ends, it is the founder who waits for the others, and not they for it.
-fn clear_when_last(folder: &Path, lock: &File, bound: Duration) -> bool {
+fn clear_when_last(folder: &Folder, lock: &File, bound: Duration) -> bool {
     let began = Instant::now();
     loop {
         if flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let there = folder.exists();
+            let there = folder.path().exists();
             clear(folder, bound);
             return there;
         }
         // Who was killed may hold its locks for a while: until its last write is on the disk, and
         // after the kernel has closed the lifeline. So a founder must be seen alive for longer.
         let waited = began.elapsed();
-        if folder.join(ENDING_FILE).exists()
-            || !folder.exists()
+        if folder.has(ENDING_FILE)
+            || !folder.path().exists()
             || (waited > DYING_MAX && founder_lives(folder))
             || waited > bound
         {
@@ -273,10 +235,9 @@ fn clear_when_last(folder: &Path, lock: &File, bound: Duration) -> bool {
 }
 
 /// Whether the folder's founder holds its lock.
-fn founder_lives(folder: &Path) -> bool {
-    OpenOptions::new()
-        .read(true)
-        .open(folder.join(FOUNDER_FILE))
+fn founder_lives(folder: &Folder) -> bool {
+    folder
+        .file(FOUNDER_FILE, OFlags::RDONLY)
         .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
@@ -292,26 +253,20 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
         for entry in fs::read_dir(base).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(rest) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };
-            // Not followed: a link that another user put there is none of ours.
-            let Ok(metadata) = fs::symlink_metadata(entry.path()) else { continue };
-            if !metadata.is_dir() || metadata.uid() != uid {
-                continue;
-            }
+            let Ok(folder) = Folder::open(&entry.path()) else { continue };
             if rest.ends_with(UNFINISHED) {
-                let age =
-                    metadata.modified().ok().and_then(|t| SystemTime::now().duration_since(t).ok());
+                let made = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+                let age = made.and_then(|made| SystemTime::now().duration_since(made).ok());
                 if age.is_some_and(|a| a > UNFINISHED_MAX) {
-                    cleared += usize::from(fs::remove_dir_all(entry.path()).is_ok());
+                    cleared += usize::from(fs::remove_dir_all(folder.path()).is_ok());
                 }
                 continue;
             }
-            if founder_lives(&entry.path()) {
+            if founder_lives(&folder) {
                 continue;
             }
-            let Ok(lock) = OpenOptions::new().read(true).open(entry.path().join(LOCK_FILE)) else {
-                continue;
-            };
-            cleared += usize::from(clear_when_last(&entry.path(), &lock, bound));
+            let Ok(lock) = folder.file(LOCK_FILE, OFlags::RDONLY) else { continue };
+            cleared += usize::from(clear_when_last(&folder, &lock, bound));
         }
     }
     cleared
@@ -319,14 +274,16 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
 
 /// Ends everything that belongs to the folder, and removes it. Only for who holds its exclusive
 /// lock.
-fn clear(folder: &Path, bound: Duration) {
+fn clear(folder: &Folder, bound: Duration) {
     let until = Instant::now() + bound;
-    let groups: Vec<PathBuf> = fs::read_to_string(folder.join(GROUPS_FILE))
-        .unwrap_or_default()
-        .lines()
-        .map(PathBuf::from)
-        .filter(|g| store_of_group(g).is_some())
-        .collect();
+    let mut groups = String::new();
+    if let Ok(mut file) = folder.file(GROUPS_FILE, OFlags::RDONLY) {
+        // An Err: nobody else knows them either.
+        let _ = file.read_to_string(&mut groups);
+    }
+    let folder = folder.path();
+    let groups: Vec<PathBuf> =
+        groups.lines().map(PathBuf::from).filter(|g| store_of_group(g).is_some()).collect();
     for group in &groups {
         end_group(group, until);
     }
@@ -341,171 +298,6 @@ fn clear(folder: &Path, bound: Duration) {
     {
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// The store's eight digits in a group's path `…/psched.0123abcd`.
-fn store_of_group(group: &Path) -> Option<&str> {
-    let store = group.file_name()?.to_str()?.strip_prefix("psched.")?;
-    (group.is_absolute() && store.len() == 8 && store.bytes().all(|b| b.is_ascii_hexdigit()))
-        .then_some(store)
-}
-
-/// Kills all processes of a control group and removes it with the groups below it.
-fn end_group(group: &Path, until: Instant) {
-    loop {
-        if !group.exists() {
-            return;
-        }
-        // Refused where the group is not ours: nothing to be done about that here.
-        let _ = fs::write(group.join("cgroup.kill"), "1");
-        remove_group(group);
-        if !group.exists() || Instant::now() >= until {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Removes empty groups from the leaves up. (Files of a group are the kernel's and go with it.)
-fn remove_group(group: &Path) {
-    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            remove_group(&entry.path());
-        }
-    }
-    let _ = fs::remove_dir(group);
-}
-
-/// Where this process's own control group (v2) is in the file system; `None`: there is no v2 tree.
-pub fn own_group() -> Option<PathBuf> {
-    group_path(
-        &fs::read_to_string("/proc/self/mountinfo").ok()?,
-        &fs::read_to_string("/proc/self/cgroup").ok()?,
-    )
-}
-
-/// From the texts of /proc/self/mountinfo and /proc/self/cgroup.
-fn group_path(mountinfo: &str, cgroup: &str) -> Option<PathBuf> {
-    let own = Path::new(cgroup.lines().find_map(|l| l.strip_prefix("0::"))?);
-    mountinfo.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        if kind.split(' ').next() != Some("cgroup2") {
-            return None;
-        }
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let below = own.strip_prefix(root).ok()?;
-        // An empty component would leave a slash at the end.
-        Some(if below.as_os_str().is_empty() { point.into() } else { Path::new(point).join(below) })
-    })
-}
-
-/// Which of an instance's processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// What the user's command started, itself included.
-    Command,
-    /// Daemons, shepherds and PEs too.
-    Everything,
-}
-
-/// Ends what the user's command of an instance left running: TERM, and KILL after `grace`; gives up
-/// at `bound`.
-pub fn end_command(folder: &Path, grace: Duration, bound: Duration) {
-    end_processes(folder, &[], Whose::Command, grace, Instant::now() + bound);
-}
-
-fn end_processes(folder: &Path, stores: &[&str], whose: Whose, grace: Duration, until: Instant) {
-    let kill_at = Instant::now() + grace;
-    let mut asked = BTreeSet::new();
-    // One that is executing a program has no environment for an instant: to be sure that there is
-    // no one, one looks twice.
-    let mut empty = 0;
-    loop {
-        let found = processes(folder, stores, whose);
-        empty = if found.is_empty() { empty + 1 } else { 0 };
-        if empty == 2 || (empty == 1 && whose == Whose::Command) || Instant::now() >= until {
-            return;
-        }
-        if empty == 1 {
-            std::thread::sleep(Duration::from_millis(2));
-            continue;
-        }
-        for (pid, process, daemon) in found {
-            // A daemon has no one left to serve, and nothing to save: its store is durable.
-            if daemon || Instant::now() >= kill_at {
-                let _ = pidfd_send_signal(&process, Signal::KILL);
-            } else if asked.insert(pid) {
-                let _ = pidfd_send_signal(&process, Signal::TERM);
-                // An interactive shell does not care for TERM, but for its terminal.
-                let _ = pidfd_send_signal(&process, Signal::HUP);
-                let _ = pidfd_send_signal(&process, Signal::CONT);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Living processes of an instance, without the caller: pid, pidfd, whether it is a daemon.
-fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd, bool)> {
-    let own = std::process::id() as i32;
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
-            continue;
-        };
-        if pid == own || membership(pid, folder, stores).is_none() {
-            continue;
-        }
-        // Its pid may have become another's: what the pidfd stands for is asked again.
-        let Some(process) =
-            Pid::from_raw(pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok())
-        else {
-            continue;
-        };
-        match membership(pid, folder, stores) {
-            Some(true) if whose == Whose::Command => (),
-            Some(daemon) => found.push((pid, process, daemon)),
-            None => (),
-        }
-    }
-    found
-}
-
-/// Whether a process belongs to an instance, and if so whether as a daemon.
-fn membership(pid: i32, folder: &Path, stores: &[&str]) -> Option<bool> {
-    let mut environment = Vec::new();
-    File::open(format!("/proc/{pid}/environ"))
-        .ok()?
-        .take(ENVIRONMENT_MAX)
-        .read_to_end(&mut environment)
-        .ok()?;
-    environment_membership(&environment, folder, stores)
-}
-
-fn environment_membership(environment: &[u8], folder: &Path, stores: &[&str]) -> Option<bool> {
-    use std::os::unix::ffi::OsStrExt;
-    let folder = folder.as_os_str().as_bytes();
-    let socket = [folder, b"/", SOCKET_FILE.as_bytes()].concat();
-    let mut member = None;
-    for variable in environment.split(|b| *b == 0) {
-        let Some(equals) = variable.iter().position(|b| *b == b'=') else { continue };
-        let (name, value) = (&variable[..equals], &variable[equals + 1..]);
-        if name == RUNTIME.as_bytes() && value == folder {
-            return Some(true);
-        }
-        let of_application = || {
-            stores
-                .iter()
-                .any(|s| value.strip_prefix(s.as_bytes()).is_some_and(|r| r.first() == Some(&b'.')))
-        };
-        if (name == SOCKET.as_bytes() && value == socket)
-            || (name == APPLICATION.as_bytes() && of_application())
-        {
-            member = Some(false);
-        }
-    }
-    member
 }
 
 /// Six characters that nobody else has.
@@ -526,6 +318,7 @@ fn random_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};
 
     fn base() -> tempfile::TempDir {
@@ -606,49 +399,30 @@ mod tests {
     }
 
     #[test]
-    fn a_base_must_be_short_and_ours() {
+    fn what_others_could_have_made_is_left_alone() {
+        let base = base();
+        let bases = [base.path().to_owned()];
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(unfit(Path::new("/tmp"), uid), None);
-        for bad in ["relative", "/tmp/not/there", "/proc/version", &format!("/{}", "x".repeat(60))]
-        {
-            assert!(unfit(Path::new(bad), uid).is_some(), "{bad}");
+        // A directory of ours to which others may write can be moved here by them, and filled.
+        let outside = base.path().join("psched.0123abcd");
+        fs::create_dir(&outside).expect("made");
+        fs::write(outside.join("cgroup.kill"), "x").expect("written");
+        let folder = base.path().join(format!("psched-{uid}-abcdef"));
+        fs::create_dir(&folder).expect("made");
+        for (name, text) in [(LOCK_FILE, ""), (GROUPS_FILE, outside.to_str().expect("a name"))] {
+            fs::write(folder.join(name), text).expect("written");
         }
-        // The longest socket below the longest base fits sun_path with its final zero.
-        let below = "psched-4294967295-XXXXXX/apps-4095/1234567890.1/shepherd.sock";
-        assert!(BASE_LENGTH_MAX + 1 + below.len() < 108);
-    }
-
-    #[test]
-    fn processes_are_known_by_their_environment() {
-        let folder = Path::new("/tmp/psched-0-abcdef");
-        let of = |text: &str| {
-            environment_membership(text.replace('|', "\0").as_bytes(), folder, &["0123abcd"])
-        };
-        assert_eq!(of("A=1|PSCHED_RUNTIME=/tmp/psched-0-abcdef|B=2|"), Some(true));
-        assert_eq!(of("PSCHED_SOCKET=/tmp/psched-0-abcdef/psched.sock"), Some(false));
-        assert_eq!(of("PSCHED_APPLICATION=0123abcd.7.1|"), Some(false));
-        assert_eq!(of("PSCHED_APPLICATION=0123abcde.7.1|PSCHED_RUNTIME=/tmp/psched-0-abc"), None);
-        assert_eq!(
-            of("X=PSCHED_RUNTIME=/tmp/psched-0-abcdef|PSCHED_SOCKET=/tmp/psched-0-abcdef"),
-            None
-        );
-    }
-
-    #[test]
-    fn the_own_group_is_found_in_hybrid_and_unified_trees() {
-        let hybrid = "36 31 0:32 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
-                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        let own = "8:pids:/\n0::/\n";
-        assert_eq!(group_path(hybrid, own), Some("/sys/fs/cgroup/unified".into()));
-        let unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-        let slice = "0::/user.slice/user-1000.slice/session-1.scope\n";
-        assert_eq!(
-            group_path(unified, slice),
-            Some("/sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope".into())
-        );
-        assert_eq!(group_path("", own), None);
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd")), Some("0123abcd"));
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup")), None);
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd/1.1")), None);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("ours");
+        assert_eq!(clear_stale(&bases, Duration::from_secs(1)), 0);
+        assert!(Member::join(&folder).is_err());
+        // Nor is a link followed, and nobody waits for a FIFO.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("ours");
+        fs::rename(folder.join(LOCK_FILE), base.path().join("lock")).expect("moved");
+        std::os::unix::fs::symlink("../lock", folder.join(LOCK_FILE)).expect("made");
+        nix::unistd::mkfifo(&folder.join(FOUNDER_FILE), nix::sys::stat::Mode::S_IRWXU)
+            .expect("made");
+        assert_eq!(clear_stale(&bases, Duration::from_secs(1)), 0);
+        assert!(Member::join(&folder).is_err() && folder.exists());
+        assert_eq!(fs::read_to_string(outside.join("cgroup.kill")).expect("read"), "x");
     }
 }
