@@ -273,6 +273,14 @@ impl App {
         Some(self.going_ns?.saturating_add(ns(limit)))
     }
 
+    /// What was decided for the whole application by now: also a time limit that is over, and on
+    /// which nothing has been done yet.
+    pub fn decided(&self, now: u64) -> Option<Decisive> {
+        let limit = self.time_limit_ns().filter(|at| *at <= now).zip(self.place.time_limit);
+        let limit = limit.map(|(at_ns, limit)| Decisive { at_ns, cause: Cause::TimeLimit { limit } });
+        self.doom.as_ref().map(|doom| doom.first.clone()).or(limit)
+    }
+
     /// When a front end that is away is given up.
     pub fn away_until_ns(&self) -> Option<u64> {
         match self.front {

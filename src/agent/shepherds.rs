@@ -115,7 +115,9 @@ impl Agent {
             }
             app.lost = Some(text);
         }
-        app.first = Decisive::earlier(app.first.take(), Some(lost.clone()));
+        // It may have been killed because it did not end what was to end.
+        let decided = Decisive::earlier(app.first.take(), app.decided(now));
+        app.first = Decisive::earlier(decided, Some(lost.clone()));
         app.end = End::Emptying(HostEnd {
             key,
             nids: app.nids.clone(),

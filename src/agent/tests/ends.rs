@@ -74,6 +74,33 @@ fn a_time_limit_counts_from_the_go() {
     assert_eq!(act(&mut agent, 14 * S, Happening::Tick), []);
 }
 
+/// What was decided before its shepherd was lost gives the status, whether or not anything had been
+/// done about it.
+#[test]
+fn a_time_limit_before_the_loss_of_a_shepherd_decides() {
+    let limit = Duration::from_secs(3);
+    for (ticked, lost_at, status) in [(true, 14, 124), (false, 14, 124), (false, 12, 125)] {
+        let mut agent = linked(&[0]);
+        let key = key(12, 1);
+        let place = PlaceCommand { time_limit: Some(limit), ..place(key, &[&[0]]) };
+        let launched = [placed(place), Happening::ShepherdSpawned(key), opened(FRONT, OWNER)];
+        go_through(&mut agent, 0, launched);
+        go_through(&mut agent, 0, [launch(FRONT, key)]);
+        go_through(&mut agent, 10 * S, [from_shepherd(key, FromShepherd::Ready)]);
+        if ticked {
+            go_through(&mut agent, 13 * S, [Happening::Tick]);
+        }
+        let text = "it died: Killed (signal 9)".into();
+        go_through(&mut agent, lost_at * S, [Happening::ShepherdLost { key, text }]);
+        let actions = act(&mut agent, lost_at * S, Happening::GroupsEmpty(key));
+        let ended = actions.iter().find_map(|action| match action {
+            Action::Report(Report::Ended(end)) => Some(end.status()),
+            _ => None,
+        });
+        assert_eq!(ended, Some(status), "{actions:?}");
+    }
+}
+
 #[test]
 fn what_a_shepherd_does_not_kill_its_apinit_kills() {
     let (mut agent, key) = with_running();
