@@ -277,7 +277,8 @@ impl App {
     /// which nothing has been done yet.
     pub fn decided(&self, now: u64) -> Option<Decisive> {
         let limit = self.time_limit_ns().filter(|at| *at <= now).zip(self.place.time_limit);
-        let limit = limit.map(|(at_ns, limit)| Decisive { at_ns, cause: Cause::TimeLimit { limit } });
+        let limit =
+            limit.map(|(at_ns, limit)| Decisive { at_ns, cause: Cause::TimeLimit { limit } });
         self.doom.as_ref().map(|doom| doom.first.clone()).or(limit)
     }
 

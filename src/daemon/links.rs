@@ -103,6 +103,10 @@ async fn listen(
                 let foreign = Box::new(Foreign::try_from(foreign).map_err(malformed)?);
                 Input::Event(Box::new(Event::Foreign { link, foreign }))
             }
+            (pb::from_node::Message::Notes(notes), None) => {
+                let notes = Vec::try_from(notes).map_err(malformed)?;
+                Input::Event(Box::new(Event::Noted { link, notes }))
+            }
             (pb::from_node::Message::Report(report), None) => {
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);
                 Input::Event(Box::new(Event::Report { link, report }))

@@ -47,8 +47,8 @@ const REQUEST_MAX: usize = 1024 * 1024;
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How long the last one of a private instance may take to clear its folder.
-const LEAVE_TIME: Duration = Duration::from_secs(4);
+/// How long all of that may take: the loop until its last commits are kept, connections, the store.
+const END_TIME: Duration = Duration::from_secs(4);
 
 /// The command line of the daemon.
 #[derive(Clone, Debug, Default)]
@@ -212,20 +212,25 @@ async fn serve(
     tracing::info!("psched ends: {why:?}");
     stop.cancel();
     let _ = std::fs::remove_file(&socket);
-    let _ = inputs.send(core::Input::Stop).await;
-    let _ = tokio::time::timeout(Duration::from_secs(3), core).await;
+    let over = tokio::time::Instant::now() + END_TIME;
+    let stopped = async {
+        let _ = inputs.send(core::Input::Stop).await;
+        let _ = core.await;
+    };
+    let _ = tokio::time::timeout_at(over - DRAIN_TIME, stopped).await;
     // A silent peer would hold the server's graceful end for ever.
     let abort = server.abort_handle();
     if tokio::time::timeout(DRAIN_TIME, server).await.is_err() {
         abort.abort();
     }
     let written = tokio::task::spawn_blocking(move || store_thread.join());
-    let _ = tokio::time::timeout(Duration::from_secs(3), written).await;
+    let _ = tokio::time::timeout_at(over, written).await;
     if why == Why::Lifeline
         && let Some(member) = member
     {
         // Blocks, and nothing else is left to be done.
-        member.leave(LEAVE_TIME);
+        let (wait, clear) = instance::LEAVE;
+        member.leave(wait, clear);
     }
     Ok(())
 }

@@ -158,6 +158,8 @@ pub enum Event {
         /// which have ended.
         used: BTreeSet<Apid>,
     },
+    /// What it can't do is this now.
+    Noted { link: LinkId, notes: Vec<String> },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.
@@ -405,6 +407,11 @@ impl Scheduler {
             Event::Manage { reply, what, nids, uid, administrator, used } => {
                 let order = foreign::Order { reply, what, nids, uid, administrator, used };
                 self.manage(now, &order, &mut out);
+            }
+            Event::Noted { link, notes } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.hello.notes = notes;
+                }
             }
             Event::LinkClosed { link } => self.link_closed(link, &mut out),
             Event::Report { link, report } => self.report(now, link, *report, &mut out),

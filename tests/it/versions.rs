@@ -206,8 +206,11 @@ fn one_with_a_newer_shepherd_can_be_ended() {
         flow.app_folders(&machine);
         replace_apinit(&mut machine, binaries());
         wait_until_up(&machine);
+        let noted = || machine.apstat("-n").to_string().contains("its apshepherd can't be heard");
+        assert!(noted());
         let apid = machine.apstat("-a")["applications"][0]["apid"].to_string();
         run(&mut machine.command("apkill", [apid])).expect(0);
+        eventually(BOUND, "its note goes with it", || !noted());
         let ended = flow.wait(&machine);
         assert_eq!(ended.run.status, 143, "{}", ended.run.stderr);
         machine.wait_until_clear(&ended.groups);

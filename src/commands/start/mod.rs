@@ -226,7 +226,7 @@ async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
     let folder = member.folder().to_owned();
     let result = with_folder(&args, &plan, &member, &mut signals).await;
     // What the command left is gone, and the daemons; what a killed one left goes with the folder.
-    member.leave(CLEAR_BOUND);
+    member.leave(CLEAR_BOUND, CLEAR_BOUND);
     if folder.exists() {
         say(&format!("{} could not be removed", folder.display()));
     }

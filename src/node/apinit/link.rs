@@ -54,13 +54,14 @@ impl Link {
     }
 }
 
-/// Keeps a link for ever. `hello` is what is said at the beginning of each.
-pub(super) async fn keep(psched: PathBuf, hello: watch::Receiver<Hello>, events: Events) {
+/// Keeps a link for ever. `hello` is what is said at the beginning of each; its notes are said again
+/// when they change.
+pub(super) async fn keep(psched: PathBuf, mut hello: watch::Receiver<Hello>, events: Events) {
     let mut wait = BACK_OFF.0;
     let mut last_error = String::new();
     loop {
         let begun = tokio::time::Instant::now();
-        let error = match dial(&psched, &hello, &events).await {
+        let error = match dial(&psched, &mut hello, &events).await {
             Ok(()) => "psched has closed the link".to_string(),
             Err(text) => text,
         };
@@ -83,7 +84,7 @@ pub(super) async fn keep(psched: PathBuf, hello: watch::Receiver<Hello>, events:
 /// One link, from its beginning to its end.
 async fn dial(
     psched: &Path,
-    hello: &watch::Receiver<Hello>,
+    hello: &mut watch::Receiver<Hello>,
     events: &Events,
 ) -> Result<(), String> {
     let channel = connect(psched).await.map_err(|e| e.to_string())?;
@@ -91,7 +92,8 @@ async fn dial(
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(MESSAGE_MAX);
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let first = hello.borrow().clone();
+    let first = hello.borrow_and_update().clone();
+    let mut notes = first.notes.clone();
     let first = pb::FromNode { message: Some(Said::Hello(first.into())) };
     sender.try_send(first).map_err(|e| e.to_string())?;
     let answer = timeout(WELCOME, client.link(ReceiverStream::new(receiver)));
@@ -114,6 +116,7 @@ async fn dial(
         hang_up: hang_up.clone(),
         last_command: Arc::clone(&last_command),
     };
+    let link_up = link.clone();
     if events.send(Event::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
@@ -127,6 +130,15 @@ async fn dial(
                 let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));
                 if sender.try_send(pb::FromNode { message }).is_err() {
                     break Err("psched does not take what is sent to it".to_string());
+                }
+            }
+            // An Err: apinit ends.
+            Ok(()) = hello.changed() => {
+                // (The store that is obeyed psched knows.)
+                let now = hello.borrow_and_update().notes.clone();
+                if now != notes {
+                    notes.clone_from(&now);
+                    link_up.send(Said::Notes(pb::NodeNotes { notes: now }));
                 }
             }
             message = stream.message() => match message {

@@ -41,7 +41,7 @@ mod trail;
 
 use crate::machine::{Nid, parse_nids};
 use crate::node::groups::Groups;
-use crate::os::instance::Member;
+use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::rpc::listen::{
     FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, raise_descriptor_limit,
@@ -200,7 +200,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
     runtime.shutdown_timeout(Duration::from_millis(500));
     let everything = outcome?;
     if let Some(member) = member.filter(|_| everything) {
-        member.leave(Duration::from_secs(4));
+        let (wait, clear) = instance::LEAVE;
+        member.leave(wait, clear);
     }
     Ok(())
 }

@@ -72,6 +72,9 @@ const FOUNDER_FILE: &str = "founder";
 const GROUPS_FILE: &str = "groups";
 /// The file that says that the founder is about to end the instance, and waits for the others.
 const ENDING_FILE: &str = "ending";
+/// How long a daemon whose lifeline has ended waits for the others, and how long it clears. Together
+/// with what each takes to end, at most 5 s, all is gone within 10 s.
+pub const LEAVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3));
 /// Who still holds a lock after this long is not just dying.
 const DYING_MAX: Duration = Duration::from_millis(500);
 /// What a folder is called until it is locked.
@@ -195,8 +198,8 @@ impl Member {
     }
 
     /// Leaves; the last one clears the folder and all that belongs to it. Waits for the others to
-    /// be gone, and clears, each for at most about `bound`.
-    pub fn leave(self, bound: Duration) {
+    /// be gone for at most about `wait`, and clears for at most about `bound`.
+    pub fn leave(self, wait: Duration, bound: Duration) {
         let Member { folder, lock, founder } = self;
         if founder.is_some() {
             // It has been heeded; who is still there must wait for us now.
@@ -205,14 +208,14 @@ impl Member {
         // Given up first: two who leave at once must not both wait for the other's lock.
         drop(founder);
         if flock(&lock, FlockOperation::Unlock).is_ok() {
-            clear_when_last(&folder, &lock, bound);
+            clear_when_last(&folder, &lock, wait, bound);
         }
     }
 }
 
 /// Clears as soon as nobody else belongs to the folder; whether it has. Once the founder has said
 /// that it ends, it is the founder who waits for the others, and not they for it.
-fn clear_when_last(folder: &Folder, lock: &File, bound: Duration) -> bool {
+fn clear_when_last(folder: &Folder, lock: &File, wait: Duration, bound: Duration) -> bool {
     let began = Instant::now();
     loop {
         if flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -226,7 +229,7 @@ fn clear_when_last(folder: &Folder, lock: &File, bound: Duration) -> bool {
         if folder.has(ENDING_FILE)
             || !folder.path().exists()
             || (waited > DYING_MAX && founder_lives(folder))
-            || waited > bound
+            || waited > wait
         {
             return false;
         }
@@ -266,7 +269,7 @@ pub fn clear_stale(bases: &[PathBuf], bound: Duration) -> usize {
                 continue;
             }
             let Ok(lock) = folder.file(LOCK_FILE, OFlags::RDONLY) else { continue };
-            cleared += usize::from(clear_when_last(&folder, &lock, bound));
+            cleared += usize::from(clear_when_last(&folder, &lock, bound, bound));
         }
     }
     cleared
@@ -334,10 +337,10 @@ mod tests {
         assert_eq!(fs::metadata(&folder).expect("it is there").mode() & 0o7777, 0o700);
         let second = Member::join(&folder).expect("joined");
         assert_eq!(clear_stale(&bases, Duration::from_secs(1)), 0);
-        first.leave(Duration::from_secs(1));
+        first.leave(Duration::from_secs(1), Duration::from_secs(1));
         assert!(folder.exists(), "the second is there");
         assert_eq!(clear_stale(&bases, Duration::from_secs(1)), 0);
-        second.leave(Duration::from_secs(1));
+        second.leave(Duration::from_secs(1), Duration::from_secs(1));
         // Another test's thread may be forking, and its child hold the lock until it executes.
         let until = Instant::now() + Duration::from_secs(10);
         while folder.exists() && Instant::now() < until {

@@ -51,6 +51,13 @@ impl TryFrom<pb::NodeHello> for Hello {
     }
 }
 
+impl TryFrom<pb::NodeNotes> for Vec<String> {
+    type Error = Malformed;
+    fn try_from(notes: pb::NodeNotes) -> Result<Self, Malformed> {
+        Field("NodeNotes", "notes").texts(notes.notes)
+    }
+}
+
 impl From<NodeSpec> for pb::NodeSpec {
     fn from(node: NodeSpec) -> Self {
         let NodeSpec { nid, processors, cpus, first_processor, memory } = node;

@@ -11,6 +11,7 @@ use crate::variables::{Variables, raise};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::{Request, Status};
@@ -57,7 +58,9 @@ impl Bounds {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let allowed = (files.saturating_sub(FILES_KEPT) / each.max(1)).max(LEAST);
         let connections = all.min(allowed);
-        if allowed < all {
+        // Bounds are made again whenever a variable may have changed: what is new is said.
+        static SAID: AtomicU64 = AtomicU64::new(0);
+        if allowed < all && SAID.swap(all, Ordering::Relaxed) != all {
             tracing::info!(
                 "the limit of open files, {files}, allows {allowed} connections here, fewer than \
                  connections_max ({all}): LimitNOFILE= of the unit, or ulimit -Hn, raises it"

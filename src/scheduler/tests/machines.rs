@@ -11,6 +11,23 @@ fn without(mut machine: Machine, nid: u32) -> Machine {
     machine
 }
 
+/// What a node can't do may change while its link is open.
+#[test]
+fn notes_are_those_that_were_told_last() {
+    let mut s = ready(2, 2);
+    let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
+    assert_eq!(notes(&s), [""; 0]);
+    for told in [vec!["no cgroups".to_owned()], vec![]] {
+        let notes_now = Event::Noted { link: LinkId(1), notes: told.clone() };
+        assert_eq!(brief(&s.apply(at(1), notes_now)), [""; 0]);
+        // Of each of its nodes.
+        assert_eq!(notes(&s), [told.clone(), told].concat());
+    }
+    let stranger = Event::Noted { link: LinkId(7), notes: vec!["x".to_owned()] };
+    s.apply(at(1), stranger);
+    assert_eq!(notes(&s), [""; 0]);
+}
+
 #[test]
 fn the_same_machine_is_no_change() {
     let mut s = ready(2, 1);

@@ -39,7 +39,7 @@ pub(super) struct App {
     pub(super) silent: bool,
     /// Everything in it has had its KILL.
     pub(super) killed: bool,
-    /// What psched is told of it beside its node, at the next link.
+    /// What psched is told of it beside its node.
     pub(super) note: Option<String>,
     pub(super) span: tracing::Span,
 }
