@@ -343,12 +343,10 @@ impl Core {
         match outcome {
             Outcome::Release(effects) => self.release(effects),
             Outcome::Refused { apid, why, releases } => {
-                for effect in releases {
-                    if let Release::Effect(Effect::Accept { reply, .. }) = effect
-                        && let Some(Waiter::Post { apid_events, .. }) = self.waiters.remove(&reply)
-                    {
-                        let text = format!("the posting was not taken: {why}");
-                        let _ = apid_events.try_send(Err(Status::unavailable(text)));
+                self.outbox.refused(apid, &why);
+                for release in releases {
+                    if let Release::Effect(accept @ Effect::Accept { .. }) = release {
+                        self.perform(accept);
                     }
                 }
                 self.event(Event::StoreRefused { apid, why });
@@ -369,6 +367,11 @@ impl Core {
         match effect {
             Effect::Accept { reply, apid } => {
                 if let Some(Waiter::Post { apid_events, front }) = self.waiters.remove(&reply) {
+                    if let Some(why) = self.outbox.why_refused(apid) {
+                        let text = format!("the posting was not taken: {why}");
+                        let _ = apid_events.try_send(Err(Status::unavailable(text)));
+                        return;
+                    }
                     let _ = apid_events.try_send(Ok(self.accepted(apid)));
                     self.watchers.entry(apid).or_default().push(apid_events);
                     if let Some(process) = self.scheduler.team(apid).and_then(|t| t.front) {

@@ -12,6 +12,7 @@ use crate::machine::Nid;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
+use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -148,6 +149,45 @@ impl Service {
         managed.await.map_err(|_| ending())?.map(Response::new)
     }
 
+    /// What was made of a posting that has come before, whether it has ended or not.
+    async fn posted_before(&self, posting: &Posting, uid: u32) -> Result<Option<Apid>, Status> {
+        let id = posting.request_id;
+        match self.read(move |s| s.requested(&id)).await? {
+            Some(apid) => Ok(Some(apid)),
+            None => self.ask_store(move |s| s.requested(uid, id)).await,
+        }
+    }
+
+    async fn watch_as(
+        &self,
+        peer: &Peer,
+        request: pb::WatchRequest,
+    ) -> Result<Response<Events>, Status> {
+        let apid = Apid(request.apid);
+        let meant = |team: &Apteam| {
+            request.request_id.is_empty() || request.request_id == team.posting.request_id[..]
+        };
+        if let Some(team) = self.team(apid).await?.filter(meant) {
+            self.may_front(peer, &team)?;
+            let (events, stream) = mpsc::channel(EVENTS_MAX);
+            let (found, answer) = oneshot::channel();
+            self.input(Input::Watch { apid, front: front(peer), events, found }).await?;
+            if answer.await.map_err(|_| ending())?? {
+                return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
+            }
+        }
+        let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
+        let team = past.ok_or_else(|| self.not_here(&request))?;
+        self.may_front(peer, &team)?;
+        if team.state != State::Ended {
+            return Err(Status::unavailable("the application is just ending; ask again"));
+        }
+        let end = team.end.unwrap_or_default();
+        let event = pb::application_event::Event::Ended(ended(&end, end.status()));
+        let event = pb::ApplicationEvent { event: Some(event) };
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(event)))))
+    }
+
     fn may_front(&self, peer: &Peer, team: &Apteam) -> Result<(), Status> {
         if team.owner.uid == peer.uid || self.is_administrator(peer.uid) {
             return Ok(());
@@ -200,7 +240,14 @@ impl pb::psched_server::Psched for Service {
                 "the kernel does not show your process (it is in another pid namespace): post from this one",
             )
         })?;
-        let posting = Posting::try_from(request.into_inner()).map_err(malformed)?;
+        let request = request.into_inner();
+        let again = request.again;
+        let posting = Posting::try_from(request).map_err(malformed)?;
+        if again && let Some(apid) = self.posted_before(&posting, peer.uid).await? {
+            let request_id = Bytes::copy_from_slice(&posting.request_id);
+            let request = pb::WatchRequest { apid: apid.0, request_id, ..Default::default() };
+            return self.watch_as(&peer, request).await;
+        }
         let (events, stream) = mpsc::channel(EVENTS_MAX);
         let event = Box::new(Event::Posted {
             reply: ReplyId(0),
@@ -215,30 +262,7 @@ impl pb::psched_server::Psched for Service {
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
         let peer = caller(&request)?;
-        let request = request.into_inner();
-        let apid = Apid(request.apid);
-        let meant = |team: &Apteam| {
-            request.request_id.is_empty() || request.request_id == team.posting.request_id[..]
-        };
-        if let Some(team) = self.team(apid).await?.filter(meant) {
-            self.may_front(&peer, &team)?;
-            let (events, stream) = mpsc::channel(EVENTS_MAX);
-            let (found, answer) = oneshot::channel();
-            self.input(Input::Watch { apid, front: front(&peer), events, found }).await?;
-            if answer.await.map_err(|_| ending())?? {
-                return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
-            }
-        }
-        let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
-        let team = past.ok_or_else(|| self.not_here(&request))?;
-        self.may_front(&peer, &team)?;
-        if team.state != State::Ended {
-            return Err(Status::unavailable("the application is just ending; ask again"));
-        }
-        let end = team.end.unwrap_or_default();
-        let event = pb::application_event::Event::Ended(ended(&end, end.status()));
-        let event = pb::ApplicationEvent { event: Some(event) };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(event)))))
+        self.watch_as(&peer, request.into_inner()).await
     }
 
     async fn look(

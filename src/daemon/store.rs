@@ -465,6 +465,27 @@ impl Reader {
         Ok(blob.and_then(|b| records::decode(&b).ok()))
     }
 
+    /// The application of this user that has ended and was made of this posting. It looks through all
+    /// that are kept: a question for when an answer was lost.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn requested(&self, uid: u32, request_id: [u8; 16]) -> Result<Option<Apid>, StoreError> {
+        let told = |e: rusqlite::Error| explain(&self.path, &e);
+        let question = "SELECT record FROM application
+                        WHERE state = 'ended' AND uid = ?1 AND instr(record, ?2) > 0";
+        let mut rows = self.connection.prepare(question).map_err(told)?;
+        let blob = |r: &rusqlite::Row<'_>| r.get::<_, Vec<u8>>(0);
+        for row in rows.query_map(params![uid, &request_id[..]], blob).map_err(told)? {
+            let team = records::decode(&row.map_err(told)?).ok();
+            // The bytes might be something else's.
+            if let Some(team) = team.filter(|team| team.posting.request_id == request_id) {
+                return Ok(Some(team.apid));
+            }
+        }
+        Ok(None)
+    }
+
     /// Which of these numbers ended applications have.
     ///
     /// # Errors

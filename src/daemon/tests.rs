@@ -86,6 +86,24 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
 }
 
 #[test]
+fn a_posting_that_has_ended_is_found_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a store");
+    store.write(&[&Record::New(Box::new(team(1, State::Ended)))]).expect("written");
+    store.write(&[&Record::New(Box::new(team(2, State::Running)))]).expect("written");
+    // The bytes are there, and are not its number.
+    let mut named = team(3, State::Ended);
+    named.posting.command = "\u{9}".repeat(16);
+    store.write(&[&Record::New(Box::new(named))]).expect("written");
+    let reader = Reader::open(store.path()).expect("a reader");
+    let requested = |uid, number| reader.requested(uid, [number; 16]).expect("looked");
+    assert_eq!(requested(1000, 1), Some(Apid(1)));
+    assert_eq!(requested(1000, 3), Some(Apid(3)));
+    // Another's, one that has not ended, and none.
+    assert_eq!((requested(1001, 1), requested(1000, 2), requested(1000, 9)), (None, None, None));
+}
+
+#[test]
 fn only_so_much_history_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::open(folder.path()).expect("a store");

@@ -108,6 +108,8 @@ pub struct Leaving<A> {
 pub struct Outbox {
     /// Commits whose outcome has not come back.
     under_way: usize,
+    /// Postings that were refused while one of these may still say that they are taken, and why.
+    refused: BTreeMap<Apid, String>,
 }
 
 impl Outbox {
@@ -115,6 +117,9 @@ impl Outbox {
     /// the number that a posting would get if this event is one: it is a posting if its record is
     /// among the effects (one that came a second time makes no new application).
     pub fn take<A>(&mut self, at_ns: u64, effects: Vec<Effect>, new: Option<Apid>) -> Leaving<A> {
+        if self.under_way == 0 {
+            self.refused.clear();
+        }
         let saves = |apid: Apid| {
             effects.iter().any(|e| matches!(e, Effect::Save { team, .. } if team.apid == apid))
         };
@@ -187,6 +192,17 @@ impl Outbox {
     /// The outcome of a commit has come back.
     pub fn came_back(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// This posting could not be kept. It may have come a second time meanwhile: what then waits for
+    /// its turn to be said is not true any more.
+    pub fn refused(&mut self, apid: Apid, why: &str) {
+        self.refused.insert(apid, why.to_owned());
+    }
+
+    /// Why this posting is not accepted after all, if so.
+    pub fn why_refused(&self, apid: Apid) -> Option<&str> {
+        self.refused.get(&apid).map(String::as_str)
     }
 
     /// Commits whose outcome has not come back.
@@ -350,6 +366,33 @@ mod tests {
         assert!(keeper.records().is_empty());
         assert!(keeper.written().is_empty());
         assert_eq!(keeper.patience(), None);
+    }
+
+    /// It came twice; the word that it is on record waits for its turn behind the record, which the
+    /// disk did not take.
+    #[test]
+    fn what_was_refused_is_not_accepted_for_its_repetition() {
+        let (mut outbox, mut s) = (Outbox::default(), scheduler());
+        posting(&mut outbox, &mut s, 1);
+        let again = s.apply(Default::default(), posted(1, 1));
+        let Out { now, commit } = outbox.take(6, again, Some(Apid(s.next_apid())));
+        let accept = Release::Effect(Effect::Accept { reply: ReplyId(1), apid: Apid(1) });
+        assert_eq!((now, commit.expect("it waits").releases), (vec![], vec![accept]));
+        outbox.came_back();
+        outbox.refused(Apid(1), "full");
+        let undone = s.apply(
+            Default::default(),
+            super::super::Event::StoreRefused { apid: Apid(1), why: "full".into() },
+        );
+        outbox.take::<u32>(7, undone, None);
+        assert_eq!(outbox.why_refused(Apid(1)), Some("full"));
+        while outbox.under_way() > 0 {
+            outbox.came_back();
+        }
+        // Its turn comes after that.
+        assert_eq!(outbox.why_refused(Apid(1)), Some("full"));
+        posting(&mut outbox, &mut s, 2);
+        assert_eq!(outbox.why_refused(Apid(1)), None);
     }
 
     #[test]

@@ -39,6 +39,11 @@ const RETIRED: &str = "not in psched.yaml any more, or with fewer processors tha
                        nothing new is placed there";
 
 impl Scheduler {
+    /// The application that was made of this posting, unless it has ended.
+    pub fn requested(&self, request_id: &[u8; 16]) -> Option<Apid> {
+        self.requests.get(request_id).copied()
+    }
+
     /// Applications that have not ended, by number.
     pub fn teams(&self) -> impl Iterator<Item = &Apteam> {
         self.teams.values()

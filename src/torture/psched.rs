@@ -214,6 +214,9 @@ impl World {
                 }
             }
             Outcome::Refused { apid, why, releases } => {
+                if let Some(psched) = &mut self.psched {
+                    psched.outbox.refused(apid, &why);
+                }
                 for release in releases {
                     if let Release::Effect(Effect::Accept { reply, .. }) = release
                         && let Some(Waiter::Post(wire, _)) =
@@ -243,6 +246,10 @@ impl World {
         match effect {
             Effect::Accept { reply, apid } => {
                 if let Some(Waiter::Post(wire, front)) = psched.waiters.remove(&reply) {
+                    if let Some(why) = psched.outbox.why_refused(apid) {
+                        let why = why.to_owned();
+                        return self.send(wire, 1, Msg::Refused(why, false));
+                    }
                     psched.watchers.entry(apid).or_default().push(wire);
                     let process = psched.scheduler.team(apid).and_then(|t| t.front);
                     self.checks.acknowledged(&self.disk, apid, front);

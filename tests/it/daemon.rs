@@ -179,6 +179,18 @@ fn postings_survive_a_kill_and_numbers_are_never_used_twice() {
         // The same posting again, by a front end that did not hear the answer, is the same one.
         assert_eq!(accepted(&mut daemon.post(1, 2).await.expect("posted")).await, 1);
         assert_eq!(accepted(&mut daemon.post(3, 2).await.expect("posted")).await, 3);
+        // So it is when it has ended meanwhile, where the front end says that it posts again.
+        let again = async |number| {
+            let request = pb::PostRequest { again: true, ..posting(number, 2) };
+            daemon.client().await.post(request).await.expect("posted").into_inner()
+        };
+        assert_eq!(accepted(&mut again(1).await).await, 1);
+        let event = again(2).await.message().await.expect("a message").expect("an event").event;
+        let Some(pb::application_event::Event::Ended(end)) = event else {
+            panic!("not ended but {event:?}");
+        };
+        assert_eq!((end.key.unwrap_or_default().apid, end.status), (2, 143));
+        assert_eq!(accepted(&mut again(4).await).await, 4);
         let watch =
             daemon.client().await.watch(pb::WatchRequest { apid: 2, ..Default::default() }).await;
         let event = watch.expect("there").into_inner().message().await.expect("a message");

@@ -58,6 +58,7 @@ impl From<Posting> for pb::PostRequest {
             cpu_limit_ms: limit_ms(posting.cpu_limit),
             time_limit_ms: limit_ms(posting.time_limit),
             immediate: posting.immediate,
+            again: false,
             executable: Some(posting.executable.into()),
         }
     }
