@@ -2,6 +2,7 @@
 
 use super::{AWAY_MAX, Conn, LINGER, REPORT_AGAIN, ns};
 use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::talk::attach::{BarrierOut, StdinCredit};
@@ -199,6 +200,12 @@ impl App {
             && self.doom.is_none()
             && self.going_ns.is_none()
             && !self.peers.iter().all(|p| p.ready || p.done)
+    }
+
+    /// How much output may be sent and not written, in bytes. A shepherd of the release before knows
+    /// no other window than the default.
+    pub fn output_window(&self) -> u64 {
+        self.place.bounds.output.max(Bounds::default().output)
     }
 
     pub fn open_front(&self) -> Option<Conn> {

@@ -390,6 +390,15 @@ impl Agent {
             ToApinit::StdinEnd(length) if app.index == 0 && length == app.stdin_passed => {
                 tell(ToShepherd::StdinEnd(length));
             }
+            ToApinit::OutputTaken(taken) if app.is_claimed_too_much(taken) => {
+                // Nothing of ours does this.
+                let text = format!(
+                    "byte {} of output can't be written: so much was not sent",
+                    taken.offset
+                );
+                app.front = Front::Away { conn, since_ns: now, watched: false };
+                self.refuse(conn, text, None, out);
+            }
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
             // psched's own come from psched, or from the head.
             ToApinit::Signal(signal) if signal.number <= PSCHED_SIGNALS || app.index != 0 => {

@@ -266,6 +266,8 @@ pub enum Action {
     },
     /// Wait, bounded, until the groups are empty, and tell.
     CheckGroupsEmpty(Key),
+    /// For the log: something about an application that should not be.
+    Warn(Key, String),
     /// Remove groups and runtime directory; nothing more happens with this key.
     Remove(Key),
     /// Send a [`Happening::Tick`] then, and at no other time.

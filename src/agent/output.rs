@@ -5,13 +5,22 @@
 //! that a front end whose stream broke can be given it again. So the window also bounds what is
 //! kept here, and what waits in the shell to be sent to a front end that does not read.
 
-use super::{Action, Agent, Front, Out};
+use super::application::App;
+use super::fronts::Purpose;
+use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
-use crate::apteam::bounds::Bounds;
 use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, ToApinit};
 use crate::apteam::talk::shepherd::{FRAME_MAX, ToShepherd};
 use bytes::Buf;
 use std::collections::VecDeque;
+
+/// How often another host is asked for output that did not come, before the front end is given what
+/// there is.
+pub const HOLES_MAX: u32 = 5;
+
+fn end_of(output: &Output) -> u64 {
+    output.offset.saturating_add(output.data.len() as u64)
+}
 
 /// The output of the shepherd here that is not known to be written out.
 #[derive(Debug, Default)]
@@ -30,7 +39,7 @@ impl Kept {
     /// # Errors
     /// What the shepherd did that it must not.
     fn add(&mut self, mut output: Output, window: u64) -> Result<Option<Output>, &'static str> {
-        let end = output.offset.saturating_add(output.data.len() as u64);
+        let end = end_of(&output);
         if output.offset > self.end {
             return Err("it left out some of its output");
         }
@@ -71,16 +80,31 @@ impl Kept {
     }
 }
 
+impl App {
+    /// Whether a front end can't have written so much: not even of what it had from a former life of
+    /// this apinit, and what nobody has said again yet. It would have a shepherd send without bound.
+    /// (A head is one of us.)
+    pub(super) fn is_claimed_too_much(&self, claim: OutputTaken) -> bool {
+        let peer = self.peers.iter().find(|p| p.index == claim.source);
+        let taken = peer.map_or(self.output.taken, |peer| peer.taken);
+        let most = taken.saturating_add(self.output_window()).saturating_add(FRAME_MAX as u64);
+        self.head() && claim.offset > most
+    }
+}
+
 impl Agent {
     /// Output of the shepherd here.
     pub(super) fn own_output(&mut self, now: u64, key: Key, mut output: Output, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
         output.source = app.index;
-        // A shepherd of the release before knows no other window than the default.
-        let window = app.place.bounds.output.max(Bounds::default().output);
-        match app.output.add(output, window) {
+        let (end, taken) = (end_of(&output), app.output.taken);
+        match app.output.add(output, app.output_window()) {
             Err(text) => {
                 self.shepherd_lost(now, key, format!("{text}, and was ended"), out);
+            }
+            // It has not heard that this is written: the apinit that was to say so has died.
+            Ok(None) if end <= taken => {
+                out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(taken)));
             }
             Ok(None) => {}
             Ok(Some(output)) => match app.front {
@@ -100,6 +124,16 @@ impl Agent {
         if app.output.take(end) && app.running() {
             out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
         }
+    }
+
+    /// The most that waits for a front end that does as it should, in bytes: nothing is put twice
+    /// into what is sent to it, and the rest each shepherd keeps.
+    pub fn output_room(&self, conn: Conn) -> u64 {
+        let purpose = self.attached.get(&conn).map(|a| &a.purpose);
+        let Some(Purpose::Has(key)) = purpose else { return u64::MAX };
+        let Some(app) = self.apps.get(key).filter(|app| app.head()) else { return u64::MAX };
+        let each = app.output_window().saturating_add(FRAME_MAX as u64);
+        each.saturating_mul(app.place.hosts.len() as u64)
     }
 
     /// The front end has written output of a source.
@@ -125,14 +159,41 @@ impl Agent {
     /// here only its place in the order is known, so that the front end sees no gap.
     pub(super) fn peer_output(&mut self, key: Key, index: u32, mut output: Output, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let front = app.front;
+        let (front, nid, ticket) = (app.front, app.nid_of(index), app.place.ticket);
         let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
-        let end = output.offset.saturating_add(output.data.len() as u64);
+        let end = end_of(&output);
+        if end <= peer.taken {
+            // It has not heard that this is written: its apinit was restarted.
+            let taken = OutputTaken { source: index, offset: peer.taken };
+            out.push(Action::SendPeer(key, index, ToApinit::OutputTaken(taken)));
+            return;
+        }
+        if end <= peer.forwarded {
+            return;
+        }
         // What nobody will write any more may begin anywhere: a head that was started again does not
         // know how far it had been written.
-        let gap = output.offset > peer.forwarded && front != Front::Gone;
-        if gap || end <= peer.forwarded {
-            return;
+        if output.offset > peer.forwarded && matches!(front, Front::Open(_)) {
+            if peer.asked_again {
+                // Said before it heard that.
+                return;
+            }
+            let missing = output.offset - peer.forwarded;
+            let text = format!(
+                "{missing} bytes of output of NID {nid} before byte {} did not come",
+                output.offset
+            );
+            out.push(Action::Warn(key, text));
+            if peer.holes < HOLES_MAX {
+                peer.holes += 1;
+                peer.asked_again = true;
+                let taken = vec![OutputTaken { source: index, offset: peer.taken }];
+                out.push(Action::SendPeer(key, index, ToApinit::Resume { key, ticket, taken }));
+                return;
+            }
+            // The front end, which sees the hole too, decides about it.
+        } else {
+            peer.holes = 0;
         }
         output.source = index;
         match front {

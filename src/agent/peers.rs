@@ -29,6 +29,10 @@ pub(super) struct Peer {
     pub forwarded: u64,
     /// Its output up to here is written out.
     pub taken: u64,
+    /// It was asked to say its output again, and has not answered yet.
+    pub asked_again: bool,
+    /// How often that was so for output that did not come.
+    pub holes: u32,
     /// Not reachable since.
     pub lost_since_ns: Option<u64>,
     /// When it is tried again.
@@ -47,6 +51,8 @@ impl Peer {
             signals_taken: TakenSignals::default(),
             forwarded: 0,
             taken: 0,
+            asked_again: false,
+            holes: 0,
             lost_since_ns: None,
             again_ns: None,
         }
@@ -93,12 +99,13 @@ impl Agent {
         let doom = app.doom.clone();
         let launch = app.launch.clone();
         let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
-        peer.open = true;
+        (peer.open, peer.asked_again) = (true, true);
         peer.again_ns = None;
         let first = match launch {
             Some(launch) if !peer.ready => ToApinit::Launch { key, ticket, launch },
             _ => {
-                peer.forwarded = peer.taken;
+                // What it says again that has gone to the front end is on its way there still, or is
+                // asked for anew when that one comes back.
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
                 ToApinit::Resume { key, ticket, taken }
             }
@@ -125,7 +132,7 @@ impl Agent {
         let Some(peer) = self.peer(key, index).filter(|p| p.open) else { return };
         match message {
             FromApinit::Accepted => {
-                peer.accepted = true;
+                (peer.accepted, peer.asked_again) = (true, false);
                 peer.lost_since_ns = None;
             }
             FromApinit::Refused { text, cause } => {
@@ -257,7 +264,7 @@ impl Agent {
             return;
         }
         for peer in &mut app.peers {
-            peer.forwarded = peer.taken;
+            (peer.forwarded, peer.asked_again) = (peer.taken, true);
             if peer.open && peer.accepted && !peer.done {
                 let taken = vec![OutputTaken { source: peer.index, offset: peer.taken }];
                 let resume = ToApinit::Resume { key, ticket, taken };

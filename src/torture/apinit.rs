@@ -378,6 +378,9 @@ impl World {
                     self.after(100 * US, Ev::ApinitGroups { slot, life, key, begun });
                 }
             }
+            Action::Warn(key, text) => {
+                self.note(|| format!("apinit {slot} warns of {key}: {text}"))
+            }
             Action::Remove(key) => {
                 proc.peers.retain(|(of, _), _| *of != key);
                 let app = proc.apps.remove(&key);

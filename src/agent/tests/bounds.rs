@@ -176,3 +176,36 @@ fn what_a_shepherd_may_send_and_allow_is_bounded() {
     let lost = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(more)));
     assert!(lost.contains(&Action::KillGroups { key, shepherd: true }), "{lost:?}");
 }
+
+/// Its shepherd would send on and on to a front end that reads nothing.
+#[test]
+fn a_front_end_cannot_have_written_what_was_not_sent() {
+    let (mut agent, key) = with_running();
+    let say = |offset| {
+        let taken = OutputTaken { source: 0, offset };
+        Happening::AttachMessage(FRONT, ToApinit::OutputTaken(taken))
+    };
+    let one = from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
+    go_through(&mut agent, 3 * S, [one]);
+    // It may have this from a former life of this apinit.
+    let most = Bounds::default().output + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    assert_eq!(
+        act(&mut agent, 3 * S, say(most)),
+        [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
+    );
+    let more = most + 7;
+    let text = format!("byte {more} of output can't be written: so much was not sent");
+    assert_eq!(act(&mut agent, 3 * S, say(more)), refused(FRONT, &text));
+    // Its process is still waited for.
+    let back = Conn(2);
+    go_through(&mut agent, 4 * S, [opened(back, OWNER)]);
+    let resumed = act(&mut agent, 4 * S, resume(back, key, &[(0, 6)]));
+    assert!(resumed.contains(&Action::SendFront(back, FromApinit::Accepted)), "{resumed:?}");
+}
+
+#[test]
+fn what_may_wait_for_a_front_end() {
+    let each = Bounds::default().output + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    let (agent, _) = with_running();
+    assert_eq!((agent.output_room(FRONT), agent.output_room(Conn(9))), (each, u64::MAX));
+}

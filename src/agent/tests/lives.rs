@@ -204,6 +204,56 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     );
 }
 
+/// An apinit that was killed has taken the word with it, or the word came before what it is about
+/// had been said again: nobody would say it a second time.
+#[test]
+fn a_shepherd_that_says_again_what_is_written_is_told_so_again() {
+    let (mut agent, key) = with_running();
+    let one = || from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
+    let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
+    go_through(&mut agent, 3 * S, [one(), Happening::AttachMessage(FRONT, taken)]);
+    assert_eq!(
+        act(&mut agent, 4 * S, one()),
+        [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
+    );
+    // What is not written is not.
+    let two = || from_shepherd(key, FromShepherd::Output(output(6, "more\n")));
+    go_through(&mut agent, 5 * S, [two()]);
+    assert_eq!(act(&mut agent, 5 * S, two()), []);
+}
+
+/// The ticket's time is for the launch. One that was taken in time stays taken.
+#[test]
+fn a_launch_outlives_its_ticket() {
+    let (last, late) = (60 * S - 1, 3600 * S);
+    let (mut agent, key) = with_placed();
+    let text = "application 12.1 has not been launched here";
+    go_through(&mut agent, last, [opened(FRONT, OWNER)]);
+    assert_eq!(act(&mut agent, last, resume(FRONT, key, &[])), refused(FRONT, text));
+    let second = Conn(2);
+    go_through(&mut agent, last, [opened(second, OWNER)]);
+    let accepted = Action::SendFront(second, FromApinit::Accepted);
+    assert!(act(&mut agent, last, launch(second, key)).contains(&accepted));
+    // The answer was lost: at any time later, by a resumption and by the same launch.
+    for (conn, again) in [(Conn(3), resume(Conn(3), key, &[])), (Conn(4), launch(Conn(4), key))] {
+        go_through(
+            &mut agent,
+            late,
+            [Happening::AttachClosed(Conn(conn.0 - 1)), opened(conn, OWNER)],
+        );
+        let actions = act(&mut agent, late, again);
+        assert!(actions.contains(&Action::SendFront(conn, FromApinit::Accepted)), "{actions:?}");
+    }
+    // In the moment when it is over it is over, for both.
+    let (mut agent, key) = with_placed();
+    for conn in [Conn(5), Conn(6)] {
+        go_through(&mut agent, 60 * S, [opened(conn, OWNER)]);
+    }
+    let lapsed = "the ticket of application 12.1 has lapsed: ask psched for its placement again";
+    assert_eq!(act(&mut agent, 60 * S, resume(Conn(5), key, &[])), refused(Conn(5), text));
+    assert_eq!(act(&mut agent, 60 * S, launch(Conn(6), key)), refused(Conn(6), lapsed));
+}
+
 #[test]
 fn a_front_end_dies() {
     let (mut agent, key) = with_running();

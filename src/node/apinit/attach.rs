@@ -67,13 +67,17 @@ impl Apinit for AttachService {
 
 type Told = Result<pb::FromApinit, Status>;
 
-/// Towards a front end. Its output is bounded by the window, of each host if there are many, not by
-/// the queue; what else there is to tell it, by [`WORDS_MAX`].
+/// Towards a front end. Its output is bounded by the window, of each host if there are many, unless
+/// it says that it has written what it has not even read; what else there is to tell it, by
+/// [`WORDS_MAX`].
 #[derive(Clone, Debug)]
 pub(super) struct FrontSender {
-    queue: mpsc::UnboundedSender<(bool, Told)>,
+    /// Each with the bytes of output in it; 0: something else.
+    queue: mpsc::UnboundedSender<(u64, Told)>,
     /// Messages in the queue that are not output.
     words: Arc<AtomicUsize>,
+    /// Bytes of output in the queue.
+    output: Arc<AtomicU64>,
     /// Ends the connection.
     hang_up: CancellationToken,
 }
@@ -81,23 +85,31 @@ pub(super) struct FrontSender {
 impl FrontSender {
     fn new(hang_up: CancellationToken) -> (FrontSender, impl Stream<Item = Told> + Send) {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let words = Arc::new(AtomicUsize::new(0));
-        let waiting = Arc::clone(&words);
-        let told = UnboundedReceiverStream::new(receiver).map(move |(word, told)| {
-            waiting.fetch_sub(usize::from(word), Ordering::AcqRel);
+        let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let waiting = (Arc::clone(&words), Arc::clone(&output));
+        let told = UnboundedReceiverStream::new(receiver).map(move |(bytes, told)| {
+            waiting.0.fetch_sub(usize::from(bytes == 0), Ordering::AcqRel);
+            waiting.1.fetch_sub(bytes, Ordering::AcqRel);
             told
         });
-        (FrontSender { queue, words, hang_up }, told)
+        (FrontSender { queue, words, output, hang_up }, told)
     }
 
-    /// False: too much waits for it already.
-    pub fn send(&self, message: FromApinit) -> bool {
-        let word = !matches!(message, FromApinit::Output(_));
-        if self.words.fetch_add(usize::from(word), Ordering::AcqRel) >= WORDS_MAX && word {
+    /// False: too much waits for it already; of output, more than `room` bytes.
+    pub fn send(&self, message: FromApinit, room: u64) -> bool {
+        let bytes = match &message {
+            FromApinit::Output(output) => output.data.len() as u64,
+            _ => 0,
+        };
+        let words = self.words.fetch_add(usize::from(bytes == 0), Ordering::AcqRel);
+        let output = self.output.fetch_add(bytes, Ordering::AcqRel);
+        let full =
+            if bytes == 0 { words >= WORDS_MAX } else { output.saturating_add(bytes) > room };
+        if full {
             return false;
         }
         // An Err: it is gone, which is told as an event.
-        let _ = self.queue.send((word, Ok(message.into())));
+        let _ = self.queue.send((bytes, Ok(message.into())));
         true
     }
 
@@ -110,7 +122,8 @@ impl FrontSender {
 
     /// The last that it hears.
     pub fn refuse(&self, status: Status) {
-        let _ = self.queue.send((false, Err(status)));
+        self.words.fetch_add(1, Ordering::AcqRel);
+        let _ = self.queue.send((0, Err(status)));
     }
 }
 
@@ -190,8 +203,36 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 mod tests {
     use super::super::halves::tests::Channel;
     use super::*;
+    use crate::apteam::talk::attach::Output;
     use std::time::Duration;
     use tonic::codec::Codec;
+
+    #[tokio::test]
+    async fn what_waits_for_a_front_end_is_bounded() {
+        let (sender, told) = FrontSender::new(CancellationToken::new());
+        let mut told = std::pin::pin!(told);
+        let output = |bytes: usize| {
+            let data = vec![b'x'; bytes].into();
+            let nid = crate::machine::Nid(0);
+            let output = Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data };
+            FromApinit::Output(output)
+        };
+        assert!(sender.send(output(6), 10));
+        assert!(sender.send(FromApinit::Going, 0));
+        assert!(sender.send(output(4), 10));
+        assert!(!sender.clone().send(output(1), 10));
+        // What it has read does not wait.
+        let (sender, read) = FrontSender::new(CancellationToken::new());
+        told.set(read);
+        for _ in 0..2 {
+            assert!(sender.send(output(10), 10));
+            assert!(told.next().await.is_some());
+        }
+        for _ in 0..WORDS_MAX {
+            assert!(sender.send(FromApinit::Going, 0));
+        }
+        assert!(!sender.send(FromApinit::Going, 0));
+    }
 
     /// Half a message would stay in memory for as long as its connection is open, and nobody would
     /// count it.

@@ -396,8 +396,12 @@ impl Shell {
             Action::MakeAndSpawn { place, nids } => self.make(*place, nids),
             Action::SendShepherd(key, message) => self.send_shepherd(key, message),
             Action::SendFront(conn, message) => {
+                let room = match message {
+                    FromApinit::Output(_) => self.agent.output_room(conn),
+                    _ => u64::MAX,
+                };
                 let Some(front) = self.fronts.get_mut(&conn) else { return };
-                if let Some(sender) = front.sender.take_if(|sender| !sender.send(message)) {
+                if let Some(sender) = front.sender.take_if(|sender| !sender.send(message, room)) {
                     tracing::warn!("a front end does not read what it is told; it is hung up on");
                     sender.hang_up();
                     self.own.push_back(Happening::AttachClosed(conn));
@@ -461,6 +465,10 @@ impl Shell {
             Action::SetGroupsOwner { key, owner } => self.set_groups_owner(key, owner),
             Action::KillGroups { key, shepherd } => self.kill_groups(key, shepherd),
             Action::CheckGroupsEmpty(key) => self.check_groups(key),
+            Action::Warn(key, text) => match self.apps.get(&key) {
+                Some(app) => app.span.in_scope(|| tracing::warn!("{text}")),
+                None => tracing::warn!(%key, "{text}"),
+            },
             Action::Remove(key) => self.remove(key),
             Action::SetTimer(at_ns) => self.timer_ns = at_ns,
         }
