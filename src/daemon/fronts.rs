@@ -8,9 +8,10 @@
 use super::core::Input;
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
+use crate::os::nudge::nudge;
 use crate::os::watch::watch;
 use crate::scheduler::Event;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -81,7 +82,7 @@ impl Fronts {
     pub fn signal(&self, apid: Apid, process: FrontProcess) {
         let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(watched) = processes.get(&(process.pid, process.started))
-            && let Err(error) = pidfd_send_signal(watched.pidfd.as_fd(), Signal::USR1)
+            && let Err(error) = nudge(watched.pidfd.as_fd())
         {
             tracing::debug!(apid = apid.0, %error, "no signal to aprun");
         }

@@ -32,8 +32,6 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(cause) = cause
         && (cause.ends_application() || !quiet)
-        // An aprun that can say so has not died: it has told already why it gave up.
-        && *cause != Cause::FrontGone
         && !ended.told
     {
         lines.push(cause_line(apid, cause, stamp));
@@ -67,6 +65,8 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         Cause::NodeLost { nid, text } => {
             on(*nid, format!("the node lost the application: {text}{ended}"))
         }
+        // An aprun that can say so has not died.
+        Cause::FrontGone => format!("aprun: Apid {apid}: this aprun was taken for dead{ended}"),
         Cause::PeSignal { .. }
         | Cause::Abort { .. }
         | Cause::NoFinalize { .. }
@@ -75,7 +75,6 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         | Cause::HostMemory { .. }
         | Cause::Kill { .. }
         | Cause::TimeLimit { .. }
-        | Cause::FrontGone
         | Cause::StdoutClosed
         | Cause::NoRecord
         | Cause::Purge { .. } => format!("aprun: Apid {apid}: {cause}{ended}"),
@@ -224,6 +223,16 @@ mod tests {
                 RESOURCES
             ]
         );
+    }
+
+    #[test]
+    fn taken_for_dead() {
+        let mut end = ended(Some(Cause::FrontGone), &[]);
+        let line =
+            "aprun: Apid 12: this aprun was taken for dead; initiated application termination";
+        assert_eq!(lines(&end, STAMP, true), [line]);
+        end.told = true;
+        assert!(lines(&end, STAMP, true).is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod host;
 pub mod inherit;
 pub mod instance;
 pub mod notify;
+pub mod nudge;
 pub mod peer;
 mod shed;
 pub mod space;

@@ -300,6 +300,7 @@ impl World {
                 self.after(late, Ev::FrontWrote { pid, source, end });
             }
             Action::Say(line) => self.checks.said(pid, line),
+            Action::Warn(text) => self.note(|| format!("aprun {pid} warns: {text}")),
             Action::Close(ended) => self.checks.closed(pid, ended.status),
             Action::Exit(status) => self.front_gone(pid, Some(status)),
         }

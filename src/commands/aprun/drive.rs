@@ -8,6 +8,7 @@ use crate::apteam::talk::attach::ToApinit;
 use crate::front::closing;
 use crate::front::course::{Action, Ended, Front, Happening, Looked, Setup};
 use crate::front::options::Options;
+use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -152,9 +153,12 @@ pub async fn run(
         };
         tokio::select! {
             biased;
-            Some(origin) = signals.next() => {
-                let sender = origin.process.map(|p| p.pid);
-                shell.pending.push(Happening::Signal { signal: origin.signal, sender });
+            Some(info) = signals.next() => {
+                let Came { signal, sender, nudge } = came(&info);
+                shell.pending.push(match nudge {
+                    true => Happening::Nudged,
+                    false => Happening::Signal { signal, sender },
+                });
             }
             Some(note) = inbox.recv() => shell.noted(note),
             () = timer => shell.pending.push(Happening::Time),
@@ -166,9 +170,10 @@ pub async fn run(
         tokio::select! {
             biased;
             _ = &mut flushed => return Ok(status),
-            Some(origin) = signals.next() => {
-                if ENDING.contains(&origin.signal) {
-                    return Ok(128 + origin.signal as u8);
+            Some(info) = signals.next() => {
+                let signal = came(&info).signal;
+                if ENDING.contains(&signal) {
+                    return Ok(128 + signal as u8);
                 }
             }
             // So that the threads, which tell of what they have written, do not wait for the loop.
@@ -219,6 +224,8 @@ impl Shell {
                 let store = self.store.clone();
                 let events = psched::events(link, socket, ask, request, store, self.notes.clone());
                 self.psched.task = Some(tokio::spawn(events).abort_handle());
+                // Until it is known that it has come.
+                self.request.again = true;
             }
             Action::Look(apid) => match self.channel.clone() {
                 Some(channel) => {
@@ -258,6 +265,7 @@ impl Shell {
             Action::ReadStdin(most) => self.stdin.read(most, &mut self.pending),
             Action::Write(output) => self.lanes.write(output, &mut self.pending),
             Action::Say(line) => self.lanes.say(line, &mut self.pending),
+            Action::Warn(text) => tracing::warn!("{text}"),
             Action::Close(ended) => {
                 for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
                     self.lanes.say(line, &mut self.pending);

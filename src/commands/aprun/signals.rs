@@ -1,7 +1,7 @@
 //! Signals of this process: caught with their origin, from before the posting on.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use signal_hook_tokio::SignalsInfo;
 use std::io;
 
@@ -25,7 +25,7 @@ const PASSED_ON: [Signal; 9] = [
 const LEFT_ALONE: [Signal; 3] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
 
 /// Installs the handlers. Must be called within the runtime.
-pub fn catch() -> io::Result<SignalsInfo<WithOrigin>> {
+pub fn catch() -> io::Result<SignalsInfo<WithRawSiginfo>> {
     // Rust's runtime ignores PIPE already. Reading from a terminal in the background would stop
     // this process, and its signals with it.
     ignore(Signal::SIGTTIN)?;
@@ -33,8 +33,7 @@ pub fn catch() -> io::Result<SignalsInfo<WithOrigin>> {
         .into_iter()
         .filter(|signal| !(LEFT_ALONE.contains(signal) && is_ignored(*signal)))
         .collect();
-    let signals =
-        SignalsInfo::with_exfiltrator(caught.iter().map(|s| *s as i32), WithOrigin::default())?;
+    let signals = SignalsInfo::with_exfiltrator(caught.iter().map(|s| *s as i32), WithRawSiginfo)?;
     // psched's USR1 has to come through whatever this process has inherited.
     let set: SigSet = caught.into_iter().collect();
     sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&set), None)?;

@@ -1,10 +1,17 @@
 //! The launch, what the apinit says, and what goes there.
 
+use super::output::Came;
 use super::*;
 use crate::apteam::ending::TERMINATION;
+use crate::apteam::talk::attach::Output;
+use crate::machine::format_nids;
 
 /// Refusals of a launch before it is given up.
 pub(super) const REFUSALS_MAX: u32 = 5;
+/// Resumptions for output that has a hole, before what is missing is given up.
+pub(super) const HOLES_MAX: u32 = 5;
+/// Lines about bad ends that are kept: one more would only be shown twice.
+const TOLD_MAX: usize = 64;
 
 impl Front {
     pub(super) fn launch(&mut self, now_ns: u64) {
@@ -75,27 +82,64 @@ impl Front {
             }
             FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
             FromApinit::NotNow(text) => self.apinit_down(now_ns, text, true),
-            FromApinit::Output(output) => {
-                if let Some((new, lost)) = self.received.take(output) {
-                    if lost > 0 {
-                        self.say(format!("aprun: {lost} bytes of output were lost"));
-                    }
-                    self.act(Action::Write(new));
-                }
-            }
+            FromApinit::Output(output) => self.output_came(output),
             FromApinit::StdinCredit(credit) => {
                 self.stdin.credit(credit);
                 self.read_stdin();
             }
             FromApinit::SignalsTaken(number) => self.signals.retain(|s| s.number > number),
             FromApinit::Notice(text) => {
-                self.told |= text.ends_with(TERMINATION);
+                if text.ends_with(TERMINATION) && self.told.len() < TOLD_MAX {
+                    self.told.push(text.clone());
+                }
                 self.say(if text.starts_with("[NID ") { text } else { format!("aprun: {text}") });
             }
             FromApinit::Done => self.done = true,
             // For a head's apinit only.
             FromApinit::Ready | FromApinit::BarrierIn(_) | FromApinit::Decisive(_) => {}
         }
+    }
+
+    /// A piece of output. Those of a host come in order and without a gap, so that one after a hole
+    /// is the sign of a fault, ours or an apinit's: taken as it is, it would have what lies before
+    /// it count as written, and nobody would ever say that again.
+    fn output_came(&mut self, output: Output) {
+        let (source, offset) = (output.source, output.offset);
+        match self.received.take(output.clone()) {
+            Came::New(new) => {
+                self.holes = 0;
+                self.act(Action::Write(new));
+            }
+            Came::Known => {}
+            Came::Written(taken) => self.send(ToApinit::OutputTaken(taken)),
+            Came::Hole(missing) => {
+                let nids = self.nids_of(source);
+                self.act(Action::Warn(format!(
+                    "{missing} bytes of output before byte {offset} of {nids} did not come"
+                )));
+                if self.holes < HOLES_MAX {
+                    // Once more from where it is known.
+                    self.holes += 1;
+                    self.apinit = Peer::default();
+                    return self.resume();
+                }
+                // The rest is still worth having.
+                self.incomplete = true;
+                self.say(format!(
+                    "aprun: {}: {missing} bytes of what its PEs on {nids} wrote are lost",
+                    self.named()
+                ));
+                self.received.give_up(source, offset);
+                self.output_came(output);
+            }
+        }
+    }
+
+    /// The nodes of a host, in words.
+    fn nids_of(&self, source: u32) -> String {
+        let host = self.placement.as_ref().and_then(|p| p.hosts.get(source as usize));
+        let nids = format_nids(host.iter().flat_map(|host| host.nids.iter().copied()));
+        format!("NID {nids}")
     }
 
     pub(super) fn accepted(&mut self) {

@@ -10,17 +10,23 @@
 //!     exit <-- Ended by psched, Done by the apinit, all output written <--------- Going
 //! ```
 //!
-//! Three rules carry it:
+//! These rules carry it:
 //!
 //! - *A signal only says "look".* SIGUSR1 from psched and the event `placed` mean the same, so that
 //!   losing one is no hang; the placement is only what psched answers to a look. psched is known by
-//!   the pid that the kernel names for its connection: its USR1 is never passed on. Any other that
-//!   comes before the PEs go is kept and passed on when they do.
+//!   the mark that its signal bears, and one of the release before, which has none, by the pid that
+//!   the kernel names for its connection: its USR1 is never passed on. Any other that comes before
+//!   the PEs go is kept and passed on when they do.
 //! - *The status is psched's.* It comes with `Ended`, and is waited for while psched is away.
 //!   Output is complete when the apinit has said `Done` and all is written; an apinit that can't be
 //!   reached is waited for [`DONE_PATIENCE_NS`].
 //! - *Output is counted.* The apshepherd keeps what has not been reported as taken, so a piece is
 //!   reported only when it is written, and what comes twice after a break is known by its offset.
+//!   So is a hole: what is missing is asked for by a resumption, a few times, and then given up: a
+//!   line says so, and the status is 125 if the application has none of its own.
+//! - *The ticket's time is for the launch.* A launch that was taken in time stays taken, and its
+//!   stream may be resumed as long as the application is there. One that was not is refused, as if it
+//!   had never come; then psched is asked for another place.
 //! - *What goes down is counted too.* stdin and signals are kept until the apshepherds have them, and
 //!   said again to an apinit that comes back.
 
@@ -51,6 +57,8 @@ pub const SILENCE_NS: u64 = 2 * SECOND_NS;
 pub const FIRST_PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// How long a silent apinit is waited for after the end.
 pub const DONE_PATIENCE_NS: u64 = 10 * SECOND_NS;
+/// A deadline that is noticed so much later: this process was stopped, and the silence was its own.
+pub const LATE_NS: u64 = SECOND_NS;
 /// How long psched may take to confirm that a posting is withdrawn.
 pub const WITHDRAW_PATIENCE_NS: u64 = 2 * SECOND_NS;
 /// How long a USR1 of unknown origin is held while psched is away.
@@ -168,8 +176,12 @@ pub struct Front {
     wait_say_at: Option<u64>,
     withdrawal: Option<Withdrawal>,
     ended: Option<Box<Ended>>,
-    /// What ended it has been shown.
-    told: bool,
+    /// Lines about bad ends that have been shown.
+    told: Vec<String>,
+    /// Resumptions since the last piece of output that was in its place.
+    holes: u32,
+    /// Some output is lost.
+    incomplete: bool,
     done: bool,
     /// The apinit has taken this process for dead, or has forgotten the application without a word.
     given_up: bool,
@@ -211,7 +223,9 @@ impl Front {
             wait_say_at: None,
             withdrawal: None,
             ended: None,
-            told: false,
+            told: Vec::new(),
+            holes: 0,
+            incomplete: false,
             done: false,
             given_up: false,
             quiet_since: 0,
@@ -224,6 +238,10 @@ impl Front {
     pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
         if self.over {
             return Vec::new();
+        }
+        if now_ns > self.quiet_since.saturating_add(DONE_PATIENCE_NS + LATE_NS) {
+            // This process was stopped: what the apinit has said meanwhile is still to be read.
+            self.quiet_since = now_ns;
         }
         match happening {
             Happening::Start => {
@@ -248,6 +266,7 @@ impl Front {
             Happening::Files(Err(text)) => self.fail(&text),
             Happening::ApinitDown { text, connected } => self.apinit_down(now_ns, text, connected),
             Happening::Apinit(message) => self.apinit_says(now_ns, message),
+            Happening::Nudged => self.nudged(),
             Happening::Signal { signal, sender } => self.signal(now_ns, signal, sender),
             Happening::Stdin(bytes) => {
                 self.stdin_busy = false;
@@ -443,7 +462,7 @@ impl Front {
             return;
         }
         let mut ended = ended.clone();
-        ended.told |= self.told;
+        ended.told |= self.has_told(&ended);
         if self.given_up && ended.end.launched {
             self.say(format!(
                 "aprun: the apinit of {} could not hear from this aprun and has nothing more of it: \
@@ -460,10 +479,27 @@ impl Front {
         }
         let status = match (ended.status, self.output_status) {
             (0, Some(status)) => status,
+            (0, None) if self.incomplete => STATUS_FAILED,
             (status, _) => status,
         };
         self.act(Action::Close(ended));
         self.exit(status);
+    }
+}
+
+impl Front {
+    /// Whether stderr has what decided the end already.
+    fn has_told(&self, ended: &Ended) -> bool {
+        match ended.end.first.as_ref().map(|d| &d.cause) {
+            // This process has ended it, or was taken for dead, and has said why.
+            Some(Cause::FrontGone) => {
+                self.terminate.is_some() || self.given_up && ended.end.launched
+            }
+            Some(cause) => cause
+                .notice()
+                .is_some_and(|(_, text)| self.told.iter().any(|line| line.ends_with(&text))),
+            None => false,
+        }
     }
 }
 

@@ -27,31 +27,53 @@ struct Source {
     pieces: VecDeque<(u64, bool)>,
 }
 
+/// What a piece of output is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// To be written: what is new of it.
+    New(Output),
+    /// Nothing new.
+    Known,
+    /// Nothing new, and written: the apinit has not heard that, or could make nothing of it before it
+    /// had this piece itself.
+    Written(OutputTaken),
+    /// So many bytes before it never came.
+    Hole(u64),
+}
+
 impl Received {
-    /// Takes a piece: what is new of it, which is to be written, and how many bytes before it never
-    /// came.
-    pub fn take(&mut self, mut output: Output) -> Option<(Output, u64)> {
+    /// Takes a piece. One after a hole is not taken.
+    pub fn take(&mut self, mut output: Output) -> Came {
         if self.0.len() >= SOURCES_MAX && !self.0.contains_key(&output.source) {
-            return None;
+            return Came::Known;
         }
-        let source = self.0.entry(output.source).or_default();
+        let number = output.source;
+        let source = self.0.entry(number).or_default();
         let end = output.offset.saturating_add(output.data.len() as u64);
         if end <= source.received || output.data.is_empty() {
-            return None;
+            return match end <= source.written && !output.data.is_empty() {
+                true => Came::Written(OutputTaken { source: number, offset: source.written }),
+                false => Came::Known,
+            };
         }
-        let lost = output.offset.saturating_sub(source.received);
-        let known = source.received.saturating_sub(output.offset) as usize;
+        if output.offset > source.received {
+            return Came::Hole(output.offset - source.received);
+        }
+        let known = (source.received - output.offset) as usize;
         // `known` is less than the length, since the end is beyond what was received.
         output.data = output.data.split_off(known.min(output.data.len()));
         output.offset += known as u64;
         source.received = end;
-        if lost > 0 {
-            // The apshepherd keeps what was not taken, so this is a fault of psched's; the rest of
-            // the output is still worth having.
-            source.pieces.push_back((output.offset, true));
-        }
         source.pieces.push_back((end, false));
-        Some((output, lost))
+        Came::New(output)
+    }
+
+    /// What lies before this offset of a source never comes: it counts as written.
+    pub fn give_up(&mut self, source: u32, offset: u64) {
+        let Some(at) = self.0.get_mut(&source).filter(|at| offset > at.received) else { return };
+        at.received = offset;
+        at.pieces.push_back((offset, true));
+        at.advance();
     }
 
     /// A piece has been written; what is now to be reported to an apinit that hears, if anything.

@@ -30,12 +30,7 @@ pub(super) struct Withdrawal {
 impl Front {
     pub(super) fn signal(&mut self, now_ns: u64, signal: i32, sender: Option<i32>) {
         if signal == SIGUSR1 && self.is_psched(sender) {
-            match self.step {
-                Step::Waiting => self.look(),
-                Step::Looking => self.look_again = true,
-                _ => {}
-            }
-            return;
+            return self.nudged();
         }
         let ends = matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM);
         if self.ended.is_some() || self.done {
@@ -57,6 +52,15 @@ impl Front {
             self.withdraw(now_ns, signal);
         } else {
             self.keep(Kept { signal, sender, until: None });
+        }
+    }
+
+    /// psched says that there may be a placement.
+    pub(super) fn nudged(&mut self) {
+        match self.step {
+            Step::Waiting => self.look(),
+            Step::Looking => self.look_again = true,
+            _ => {}
         }
     }
 

@@ -1,4 +1,4 @@
-use super::apinit::REFUSALS_MAX;
+use super::apinit::{HOLES_MAX, REFUSALS_MAX};
 use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;
 use crate::apteam::ending::{Decisive, HostEnd};
@@ -23,7 +23,11 @@ fn placement(incarnation: u32) -> Box<Placement> {
     Box::new(Placement {
         key: Key { apid: APID, incarnation: Incarnation(incarnation) },
         places: PlacementList(vec![Place { nid: Nid(0), processors: vec![0], pes: 1 }]),
-        hosts: vec![HostPart { socket: "/run/a.sock".to_owned(), ..HostPart::default() }],
+        hosts: vec![HostPart {
+            nids: vec![Nid(0)],
+            socket: "/run/a.sock".to_owned(),
+            ..HostPart::default()
+        }],
         ticket: Ticket([incarnation as u8; 16]),
     })
 }
@@ -211,6 +215,17 @@ fn a_look_that_came_too_early_is_repeated() {
         .gives(event(Event::Placed(1)), &[])
         .gives(Happening::Looked(Looked::Waiting(why.clone())), &[Action::Look(APID)])
         .gives(Happening::Looked(Looked::Waiting(why)), &[]);
+}
+
+/// It may be of a psched that was started and has died while this process stood still.
+#[test]
+fn what_bears_the_mark_of_psched_is_not_passed_on_whoever_sent_it() {
+    Course::posted().gives(Happening::Nudged, &[Action::Look(APID)]).gives(Happening::Nudged, &[]);
+    Course::attaching()
+        .gives(Happening::Nudged, &[])
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(apinit(FromApinit::Going), &[])
+        .gives(Happening::Nudged, &[]);
 }
 
 #[test]
@@ -559,8 +574,20 @@ fn what_is_written_before_a_resumption_is_accepted_is_reported_with_it() {
         .at(50, &[resume(vec![taken(0)])])
         // A slow reader, at last. Nothing else may come that would be reported.
         .gives(Happening::Written { source: 0, end: 2 }, &[])
-        .gives(apinit(FromApinit::Accepted), &[Action::Send(ToApinit::OutputTaken(taken(2)))])
-        .gives(apinit(FromApinit::Output(output(0, "ab"))), &[]);
+        .gives(apinit(FromApinit::Accepted), &[Action::Send(ToApinit::OutputTaken(taken(2)))]);
+}
+
+/// The report was there before the output was said again to the apinit, which could make nothing of it.
+#[test]
+fn what_comes_again_although_it_is_written_is_reported_again() {
+    let taken = |offset| Action::Send(ToApinit::OutputTaken(OutputTaken { source: 0, offset }));
+    Course::going()
+        .gives(apinit(FromApinit::Output(output(0, "one"))), &[Action::Write(output(0, "one"))])
+        .gives(Happening::Written { source: 0, end: 3 }, &[taken(3)])
+        .gives(apinit(FromApinit::Output(output(0, "one"))), &[taken(3)])
+        .gives(apinit(FromApinit::Output(output(3, "two"))), &[Action::Write(output(3, "two"))])
+        .gives(apinit(FromApinit::Output(output(3, "two"))), &[])
+        .gives(Happening::Written { source: 0, end: 6 }, &[taken(6)]);
 }
 
 #[test]
@@ -703,7 +730,10 @@ fn output_that_nobody_takes() {
         .at(50, &[resume(vec![])])
         .gives(apinit(FromApinit::Accepted), &[terminate(Cause::FrontGone)])
         .gives(done(), &[])
-        .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+        .gives(
+            event(Event::Ended(end.clone())),
+            &[Action::Close(Box::new(Ended { told: true, ..*end })), Action::Exit(125)],
+        );
 }
 
 #[test]
@@ -768,11 +798,113 @@ fn stderr_flows_while_stdout_is_stuck() {
 }
 
 #[test]
-fn a_hole_in_the_output_is_told() {
-    Course::going().gives(
-        apinit(FromApinit::Output(output(10, "x"))),
-        &[say("10 bytes of output were lost"), Action::Write(output(10, "x"))],
+fn a_hole_in_the_output_is_asked_for_again() {
+    let warned = Action::Warn("7 bytes of output before byte 10 of NID 0 did not come".to_owned());
+    let late = || apinit(FromApinit::Output(output(10, "x")));
+    let taken = |offset| OutputTaken { source: 0, offset };
+    let mut course = Course::going();
+    course
+        .gives(apinit(FromApinit::Output(output(0, "one"))), &[Action::Write(output(0, "one"))])
+        .gives(
+            Happening::Written { source: 0, end: 3 },
+            &[Action::Send(ToApinit::OutputTaken(taken(3)))],
+        )
+        .gives(late(), &[warned.clone(), resume(vec![taken(3)])])
+        .gives(apinit(FromApinit::Accepted), &[])
+        // There it is.
+        .gives(
+            apinit(FromApinit::Output(output(3, "1234567"))),
+            &[Action::Write(output(3, "1234567"))],
+        )
+        .gives(late(), &[Action::Write(output(10, "x"))]);
+}
+
+#[test]
+fn a_hole_that_stays_is_told_and_decides_the_status() {
+    let warned = Action::Warn("10 bytes of output before byte 10 of NID 0 did not come".to_owned());
+    let late = || apinit(FromApinit::Output(output(10, "x")));
+    let incomplete = || {
+        let mut course = Course::going();
+        for _ in 0..HOLES_MAX {
+            course
+                .gives(
+                    late(),
+                    &[warned.clone(), resume(vec![OutputTaken { source: 0, offset: 0 }])],
+                )
+                .gives(apinit(FromApinit::Accepted), &[]);
+        }
+        let lost = say("application 12: 10 bytes of what its PEs on NID 0 wrote are lost");
+        course
+            .gives(late(), &[warned.clone(), lost, Action::Write(output(10, "x"))])
+            .gives(
+                Happening::Written { source: 0, end: 11 },
+                &[Action::Send(ToApinit::OutputTaken(OutputTaken { source: 0, offset: 11 }))],
+            )
+            .gives(done(), &[]);
+        course
+    };
+    let end = ended(None, true);
+    incomplete().gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+    let end = ended(Some(Cause::PeExit { rank: 0, nid: Nid(0), code: 9 }), true);
+    incomplete().gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(9)]);
+}
+
+/// A line about one bad end is not the line about another.
+#[test]
+fn what_decided_is_told_whatever_else_was() {
+    let died = Cause::PeSignal { rank: 1, nid: Nid(0), signal: 11 };
+    let line = || {
+        let text = "[NID 00000] 2026-11-21 22:21:27 Apid 12: PE 1 died: Segmentation fault \
+                    (signal 11); initiated application termination";
+        text.to_owned()
+    };
+    let with_line = || {
+        let mut course = Course::going();
+        course.gives(apinit(FromApinit::Notice(line())), &[Action::Say(line())]);
+        course.gives(done(), &[]);
+        course
+    };
+    let told = Box::new(Ended { told: true, ..*ended(Some(died), true) });
+    let end = Box::new(Ended { told: false, ..*told.clone() });
+    with_line().gives(event(Event::Ended(end)), &[Action::Close(told), Action::Exit(139)]);
+    let lost = Cause::NodeLost { nid: Nid(3), text: "it is gone".to_owned() };
+    let end = ended(Some(lost), true);
+    with_line().gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+    // psched was wrong about it, or an apinit was: then this process has to say so.
+    let end = ended(Some(Cause::FrontGone), true);
+    with_line().gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+}
+
+/// While it was stopped it could not hear the last words.
+#[test]
+fn its_own_silence_is_not_the_apinits() {
+    let end = ended(None, true);
+    let mut course = Course::going();
+    course.gives(event(Event::Ended(end.clone())), &[]).at(60_000, &[]);
+    course.gives(done(), &[Action::Close(end.clone()), Action::Exit(0)]);
+    let silent = say(
+        "application 12 has ended, but its apinit has been silent for 10 s: its output may not be \
+         complete",
     );
+    let mut course = Course::going();
+    course
+        .gives(event(Event::Ended(end.clone())), &[])
+        .at(60_000, &[])
+        .at(70_000, &[silent, Action::Close(end), Action::Exit(0)]);
+}
+
+/// The launch was never taken, and its time is over: it is another place that it goes to.
+#[test]
+fn a_ticket_that_has_lapsed_during_a_resumption() {
+    let lost = Happening::ApinitDown { text: "reset".to_owned(), connected: true };
+    let refused = |text: &str| apinit(FromApinit::Refused { text: text.to_owned(), cause: None });
+    Course::attaching()
+        .gives(lost, &[])
+        .at(50, &[resume(vec![])])
+        .gives(refused("it has not been launched here"), &[launch_of(1)])
+        .gives(refused("its ticket has lapsed"), &[])
+        .at(150, &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(2))), &[launch_of(2)]);
 }
 
 #[test]
@@ -854,6 +986,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         8 => apinit.prop_map(Happening::Apinit),
         2 => (1i32..30, proptest::option::of(76i32..79))
             .prop_map(|(signal, sender)| Happening::Signal { signal, sender }),
+        1 => Just(Happening::Nudged),
         1 => Just(Happening::StdinEnd),
         1 => text().prop_map(|t| Happening::Stdin(Bytes::from(t))),
         3 => (0u32..2, 0u64..50).prop_map(|(source, end)| Happening::Written { source, end }),
@@ -875,8 +1008,8 @@ proptest! {
         let all = std::iter::once((0, Happening::Start)).chain(happenings);
         for (ms, happening) in all {
             now += ms * MS;
-            let psched_s = matches!(&happening,
-                Happening::Signal { signal: SIGUSR1, sender: Some(PSCHED) });
+            let psched_s = matches!(&happening, Happening::Nudged
+                | Happening::Signal { signal: SIGUSR1, sender: Some(PSCHED) });
             let may_read = match &happening {
                 // Only one read is asked for at a time, so that only one is answered.
                 Happening::Stdin(_) | Happening::StdinEnd => std::mem::take(&mut reading),

@@ -102,6 +102,8 @@ pub enum Happening {
         /// Who sent it, where a process did.
         sender: Option<i32>,
     },
+    /// psched's own signal came: there may be a placement.
+    Nudged,
     /// So much was read from stdin.
     Stdin(Bytes),
     /// stdin is at its end.
@@ -161,6 +163,8 @@ pub enum Action {
     Write(Output),
     /// A line for stderr, after all output that was to be written before.
     Say(String),
+    /// For the log: something that should not be.
+    Warn(String),
     /// Tell on stderr how it ended.
     Close(Box<Ended>),
     /// Leave with this status. Nothing comes after it.

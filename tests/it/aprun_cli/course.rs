@@ -186,6 +186,11 @@ async fn signals_go_down_and_psched_s_does_not() {
     let sent = Command::new("sh").args(["-c", &format!("kill -USR1 {pid}")]).status().await;
     assert!(sent.expect("a shell").success());
     assert_eq!(attached.next().await, passed(10, 10));
+    // But one with psched's mark does not: it may be of a psched that aprun has never met.
+    let marked = Command::new("/bin/kill").args(["-q", "1886610280", "-s", "USR1", &pid]).status();
+    assert!(marked.await.expect("kill(1)").success());
+    signal(&child, Signal::SIGUSR2);
+    assert_eq!(attached.next().await, passed(11, 12));
     attached.done();
     posted.end(0, None);
     assert_output(&finish(child).await, "", RESOURCES, 0);
@@ -434,7 +439,10 @@ async fn a_psched_that_goes_away_before_it_has_answered() {
     let first = fake.posted().await.request.expect("a posting");
     let mut fake = fake.restart().await;
     let again = fake.posted().await;
-    assert_eq!(again.request.as_ref().expect("a posting").request_id, first.request_id);
+    let repeated = again.request.as_ref().expect("a posting");
+    assert_eq!(repeated.request_id, first.request_id);
+    // So that psched looks also among what has ended.
+    assert!(!first.again && repeated.again);
     again.place();
     let mut attached = fake.attached().await;
     assert!(matches!(attached.next().await, To::Launch(_)));
