@@ -109,7 +109,6 @@ impl Agent {
             Some(app) if app.empty() => self.report_end(now, key, out),
             Some(app) if app.launched_ns.is_some() => self.report(Report::Launched(key), out),
             Some(_) => {
-                self.release(key, out);
                 self.forget(key, out);
                 self.report(Report::TakenBack(key), out);
             }
@@ -142,7 +141,7 @@ impl Agent {
 
     /// An application of a former life of this apinit.
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
-        let Found { place, going_ns, hello, silent, front } = found;
+        let Found { place, going_ns, hello, silent, front, gone } = found;
         let key = place.key;
         if self.apps.contains_key(&key) {
             return;
@@ -174,7 +173,9 @@ impl Agent {
                 app.ready = true;
             }
         }
-        if let Some(conn) = front {
+        if gone {
+            app.front = Front::Gone;
+        } else if let Some(conn) = front {
             app.front = Front::Away { conn, since_ns: now, watched: app.head() };
         } else if app.launched_ns.is_some() {
             app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watched: false };

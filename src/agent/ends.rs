@@ -208,7 +208,6 @@ impl Agent {
             out.push(Action::SendFront(conn, FromApinit::Done));
         }
         if over && !matches!(app.front, Front::Away { .. }) {
-            self.release(key, out);
             self.forget(key, out);
         }
     }

@@ -198,10 +198,9 @@ impl Agent {
         if let Err(text) = self.may_attach(conn, app, &ticket) {
             return self.refuse(conn, text, None, out);
         }
-        // (A head that was restarted may be here before its former stream is seen to be closed.)
-        if app.launched_ns.is_some() && (!app.head() || !matches!(app.front, Front::Open(_))) {
+        if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
-            // every host had it.
+            // every host had it. (It may be here before its former stream is seen to be closed.)
             if app.needs_launch() {
                 let Some(app) = self.apps.get_mut(&key) else { return };
                 app.launch = Some(launch);
@@ -211,14 +210,6 @@ impl Agent {
                 }
             }
             return self.resume(now, conn, key, ticket, &[], out);
-        }
-        if app.launched_ns.is_some() {
-            return self.refuse(
-                conn,
-                format!("application {key} has been launched already"),
-                None,
-                out,
-            );
         }
         if app.end != End::Not || app.doom.is_some() {
             let cause = app.known_cause();
@@ -491,6 +482,7 @@ impl Agent {
             self.close(conn, out);
         }
         self.end_all(now, key, Cause::FrontGone, grace, None, out);
+        out.push(Action::KeepGone(key));
         self.drop_output(key, out);
         self.rewind_peers(key, out);
         self.settle(now, key, out);

@@ -201,6 +201,8 @@ pub struct Found {
     pub silent: bool,
     /// The process of its front end, watched under this number; `None`: it had none.
     pub front: Option<Conn>,
+    /// As [`Action::KeepGone`].
+    pub gone: bool,
 }
 
 /// What an apinit is to do.
@@ -221,6 +223,9 @@ pub enum Action {
     CloseFront(Conn),
     /// This is the application's front end: keep that with its placement.
     KeepFront(Key, Conn),
+    /// Its front end is gone, or was given up, and what it has not written is thrown away: keep that
+    /// too, so that one that comes back hears of it.
+    KeepGone(Key),
     /// Its PEs go since then: keep that too.
     KeepGoing(Key, u64),
     /// Open a stream to another host's apinit.
@@ -268,7 +273,9 @@ pub enum Action {
     CheckGroupsEmpty(Key),
     /// For the log: something about an application that should not be.
     Warn(Key, String),
-    /// Remove groups and runtime directory; nothing more happens with this key.
+    /// Forget it first: an apinit that is killed in the middle is not to find an application whose
+    /// shepherd has gone home, and take that for its death. Then let the shepherd go home, and remove
+    /// groups and runtime directory. Nothing more happens with this key.
     Remove(Key),
     /// Send a [`Happening::Tick`] then, and at no other time.
     SetTimer(Option<u64>),

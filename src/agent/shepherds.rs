@@ -15,11 +15,7 @@ impl Agent {
             return;
         }
         app.shepherd = Shepherd::Up;
-        if app.over_with_psched() && app.empty() {
-            self.release(key, out);
-        } else {
-            self.try_start(key, out);
-        }
+        self.try_start(key, out);
     }
 
     pub(super) fn shepherd_message(
@@ -159,15 +155,6 @@ impl Agent {
             out.push(Action::KillGroups { key, shepherd: true });
         } else {
             out.push(Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after }));
-        }
-    }
-
-    /// Lets the shepherd go home, if there is one.
-    pub(super) fn release(&mut self, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        if app.shepherd == Shepherd::Up {
-            app.shepherd = Shepherd::Gone;
-            out.push(Action::SendShepherd(key, ToShepherd::Release));
         }
     }
 }

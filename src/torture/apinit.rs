@@ -36,6 +36,7 @@ pub struct Directory {
     /// Last: with it, it counts as made.
     place: Option<Box<PlaceCommand>>,
     front: Option<Pid>,
+    gone: bool,
     going: Option<u64>,
 }
 
@@ -176,7 +177,7 @@ impl World {
         }
         proc.apps.insert(key, App { shepherd });
         let front = front.map(|(conn, _)| conn);
-        let found = Found { place, going_ns, hello, silent: false, front };
+        let found = Found { place, going_ns, hello, silent: false, front, gone: directory.gone };
         proc.own.push_front(Happening::Found(Box::new(found)));
     }
 
@@ -316,6 +317,11 @@ impl World {
                     directory.front = Some(process);
                 }
             }
+            Action::KeepGone(key) => {
+                if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
+                    directory.gone = true;
+                }
+            }
             Action::KeepGoing(key, at) => {
                 if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
                     directory.going = Some(at);
@@ -387,9 +393,15 @@ impl World {
                 self.close_ends(
                     |who| matches!(who, Who::ApinitPeer(s, k, ..) if s == slot && k == key),
                 );
-                if app.is_some() {
+                if let Some(app) = app {
                     if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
                         directory.place = None;
+                    }
+                    if !self.survives(slot) {
+                        return false;
+                    }
+                    if let Some((_, wire)) = app.shepherd {
+                        self.send(wire, 0, Msg::ToShepherd(ToShepherd::Release));
                     }
                     let life = self.slots[slot].life;
                     self.after(MS, Ev::ApinitRemoved { slot, life, key });

@@ -212,6 +212,14 @@ impl World {
         self.front_happens(pid, Happening::Signal { signal, sender });
     }
 
+    /// psched's signal comes to it.
+    pub fn front_nudged(&mut self, pid: Pid) {
+        if let Some(pause) = self.paused_until(Who::FrontPsched(pid)) {
+            return self.at(pause, Ev::FrontNudged(pid));
+        }
+        self.front_happens(pid, Happening::Nudged);
+    }
+
     /// It has ended: by itself with this status, or killed.
     pub fn front_gone(&mut self, pid: Pid, status: Option<u8>) {
         let Some(aprun) = self.fronts.remove(&pid) else { return };

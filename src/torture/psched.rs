@@ -309,11 +309,7 @@ impl World {
                 }
             }
             Effect::SignalFront { front, .. } => {
-                let from = psched.pid;
-                if self.paused_until(Who::FrontPsched(front.pid)).is_some() {
-                    self.checks.woken_asleep(front.pid);
-                }
-                self.front_signal(front.pid, 10, Some(from));
+                self.front_nudged(front.pid);
             }
             Effect::Tell { apid, news } => self.psched_tells(apid, news),
             Effect::TellEnd { apid, end, status } => {

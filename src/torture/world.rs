@@ -85,6 +85,8 @@ pub enum Ev {
         signal: i32,
         sender: Option<Pid>,
     },
+    /// psched's own signal.
+    FrontNudged(Pid),
     /// Somebody posts.
     Post,
     /// Somebody types apkill.
@@ -313,6 +315,7 @@ impl World {
             Ev::FrontTimer(pid, timer) => self.front_timer(pid, timer),
             Ev::FrontWrote { pid, source, end } => self.front_wrote(pid, source, end),
             Ev::FrontSignal { pid, signal, sender } => self.front_signal(pid, signal, sender),
+            Ev::FrontNudged(pid) => self.front_nudged(pid),
             Ev::Post => self.somebody_posts(),
             Ev::Apkill => self.somebody_kills(),
             Ev::Fault(fault) => self.fault(fault),

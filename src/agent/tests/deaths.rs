@@ -272,7 +272,14 @@ impl World {
         self.conns += 1;
         let front = (at == 0 && self.launched).then_some(Conn(self.conns));
         let going_ns = self.hosts[at].going_ns;
-        let found = Found { place: word(), going_ns, hello: Some(hello), silent: false, front };
+        let found = Found {
+            place: word(),
+            going_ns,
+            hello: Some(hello),
+            silent: false,
+            front,
+            gone: false,
+        };
         self.agent(at, Happening::Found(Box::new(found)));
     }
 

@@ -48,7 +48,7 @@ fn ended_before_its_launch() {
     );
     assert_eq!(
         act(&mut agent, S, Happening::Command(3, Command::AcknowledgeEnd(key))),
-        [Action::SendShepherd(key, ToShepherd::Release), Action::Remove(key)]
+        [Action::Remove(key)]
     );
 }
 
@@ -352,10 +352,9 @@ fn a_front_end_that_stays_away_does_not_keep_the_record_for_ever() {
     // The shepherd stays: an apinit that is killed now finds its hello, and knows the end.
     assert_eq!(act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(agent.next_timer(), Some(35 * S));
-    let release = Action::SendShepherd(key, ToShepherd::Release);
     assert_eq!(
         act(&mut agent, 35 * S, Happening::Tick),
-        [Action::CloseFront(FRONT), release, Action::Remove(key)]
+        [Action::CloseFront(FRONT), Action::Remove(key)]
     );
 }
 

@@ -182,7 +182,6 @@ fn purged() {
     assert_eq!(
         act(&mut agent, 8 * S, command(Command::AcknowledgeEnd(key))),
         [
-            Action::SendShepherd(key, ToShepherd::Release),
             Action::CloseFront(FRONT),
             Action::Remove(key),
             Action::Remember(other()),

@@ -83,11 +83,7 @@ fn a_whole_life() {
     );
     assert_eq!(
         act(&mut agent, 8 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [
-            Action::SendShepherd(key, ToShepherd::Release),
-            Action::CloseFront(FRONT),
-            Action::Remove(key),
-        ]
+        [Action::CloseFront(FRONT), Action::Remove(key),]
     );
     assert_eq!((agent.held(), agent.next_timer(), agent.last_command()), ((0, 0), None, 2));
     assert_eq!(act(&mut agent, 9 * S, ended(key)), []);
@@ -150,12 +146,26 @@ fn who_may_launch() {
     go_through(&mut agent, 61 * S, [placed(place(key, &[&[0, 1]])), opened(FRONT, OWNER)]);
     let actions = act(&mut agent, 61 * S, launch(FRONT, key));
     assert!(actions.contains(&Action::Report(Report::Launched(key))), "{actions:?}");
-    let second = Conn(9);
-    go_through(&mut agent, 61 * S, [opened(second, OWNER)]);
+}
+
+/// The stream of the first launch broke, aprun launched again on another, and the network was slow
+/// with the first: it comes, and its end is not seen yet.
+#[test]
+fn a_launch_that_comes_again_is_a_return() {
+    let (mut agent, key) = with_launched();
+    let again = Conn(9);
+    go_through(&mut agent, 2 * S, [opened(again, OWNER)]);
     assert_eq!(
-        act(&mut agent, 61 * S, launch(second, key)),
-        refused(second, "application 12.1 has been launched already")
+        act(&mut agent, 2 * S, launch(again, key)),
+        [
+            Action::CloseFront(FRONT),
+            Action::KeepFront(key, again),
+            Action::SendFront(again, FromApinit::Accepted),
+        ]
     );
+    assert_eq!(act(&mut agent, 3 * S, Happening::AttachClosed(FRONT)), []);
+    let actions = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Ready));
+    assert!(actions.contains(&Action::SendFront(again, FromApinit::Going)), "{actions:?}");
 }
 
 #[test]
@@ -267,6 +277,7 @@ fn a_front_end_dies() {
         [
             Action::CloseFront(FRONT),
             Action::SendShepherd(key, terminate),
+            Action::KeepGone(key),
             Action::SendShepherd(key, ToShepherd::OutputTaken(5)),
         ]
     );
@@ -278,7 +289,7 @@ fn a_front_end_dies() {
     go_through(&mut agent, 6 * S, [ended(key), Happening::GroupsEmpty(key)]);
     assert_eq!(
         act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::SendShepherd(key, ToShepherd::Release), Action::Remove(key)]
+        [Action::Remove(key)]
     );
 }
 
@@ -333,6 +344,36 @@ fn a_processor_is_not_given_twice() {
     assert!(actions.iter().any(is_launch), "{actions:?}");
 }
 
+/// What an aprun that is given up has not written is thrown away. When it comes back after all it
+/// hears of that, also from the next life of this apinit.
+#[test]
+fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
+    let key = key(12, 1);
+    let mut agent = apinit(&[0, 1]);
+    let found = Found {
+        place: place(key, &[&[0, 1]]),
+        going_ns: Some(S),
+        hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
+        silent: false,
+        front: None,
+        gone: true,
+    };
+    assert_eq!(act(&mut agent, 2 * S, Happening::Found(Box::new(found))), []);
+    assert_eq!(
+        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))),
+        [Action::SendShepherd(key, ToShepherd::OutputTaken(5))]
+    );
+    go_through(&mut agent, 3 * S, [opened(FRONT, OWNER)]);
+    let text = "application 12.1 has been ended: its front end was gone".into();
+    assert_eq!(
+        act(&mut agent, 3 * S, resume(FRONT, key, &[])),
+        [
+            to_front(FromApinit::Refused { text, cause: Some(Cause::FrontGone) }),
+            Action::CloseFront(FRONT)
+        ]
+    );
+}
+
 #[test]
 fn a_former_life_is_taken_up() {
     let mut agent = Agent::new(
@@ -349,6 +390,7 @@ fn a_former_life_is_taken_up() {
         hello: Some(hello),
         silent: false,
         front: Some(Conn(77)),
+        gone: false,
     };
     assert_eq!(act(&mut agent, 10 * S, Happening::Found(Box::new(found))), []);
     assert_eq!(
@@ -402,7 +444,14 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     let key = key(12, 1);
     let found = |going_ns| {
         let (place, front) = (place(key, &[&[0, 1]]), Some(Conn(77)));
-        Happening::Found(Box::new(Found { place, going_ns, hello: None, silent: true, front }))
+        Happening::Found(Box::new(Found {
+            place,
+            going_ns,
+            hello: None,
+            silent: true,
+            front,
+            gone: false,
+        }))
     };
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 10 * S, found(Some(5 * S))), []);
@@ -439,7 +488,14 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let found = |hello| {
         let front = Some(Conn(77));
         let place = place(key, &[&[0, 1]]);
-        Happening::Found(Box::new(Found { place, going_ns: Some(S), hello, silent: false, front }))
+        Happening::Found(Box::new(Found {
+            place,
+            going_ns: Some(S),
+            hello,
+            silent: false,
+            front,
+            gone: false,
+        }))
     };
     let mut agent = apinit(&[0, 1]);
     let hello = Hello { key, launched: true, going: true, ..Hello::default() };

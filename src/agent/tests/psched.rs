@@ -11,11 +11,7 @@ fn taken_back() {
     let (mut agent, key) = with_placed();
     assert_eq!(
         act(&mut agent, S, command(2, Command::TakeBack(key))),
-        [
-            Action::SendShepherd(key, ToShepherd::Release),
-            Action::Remove(key),
-            Action::Report(Report::TakenBack(key)),
-        ]
+        [Action::Remove(key), Action::Report(Report::TakenBack(key)),]
     );
     // Said again, or never placed here.
     assert_eq!(
@@ -75,12 +71,7 @@ fn discarded() {
     go_through(&mut agent, 4 * S, [ended(key)]);
     assert_eq!(
         act(&mut agent, 4 * S, Happening::GroupsEmpty(key)),
-        [
-            to_front(FromApinit::Done),
-            Action::SendShepherd(key, ToShepherd::Release),
-            Action::CloseFront(FRONT),
-            Action::Remove(key),
-        ]
+        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key),]
     );
 }
 

@@ -330,12 +330,7 @@ fn done_is_said_when_all_are() {
     );
     assert_eq!(
         act(&mut agent, 4 * S, from_peer(key, FromApinit::Done)),
-        [
-            to_front(FromApinit::Done),
-            Action::SendShepherd(key, ToShepherd::Release),
-            Action::CloseFront(FRONT),
-            Action::Remove(key)
-        ]
+        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key)]
     );
 }
 
@@ -485,7 +480,14 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
     let mut agent = linked(&[0, 1]);
     let key = key(12, 1);
     let place = place(key, &[&[0, 1], &[2]]);
-    let found = Found { place, going_ns: None, hello: None, silent: false, front: Some(Conn(77)) };
+    let found = Found {
+        place,
+        going_ns: None,
+        hello: None,
+        silent: false,
+        front: Some(Conn(77)),
+        gone: false,
+    };
     act(&mut agent, 2 * S, Happening::Found(Box::new(found)));
     let actions = act(&mut agent, 2 * S, Happening::Tick);
     let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToApinit::Terminate { .. }));

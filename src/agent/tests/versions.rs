@@ -30,6 +30,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
             hello: Some(hello),
             silent: false,
             front,
+            gone: false,
         }))
     };
     let mut agent = apinit(&[0, 1]);

@@ -219,6 +219,15 @@ impl AppDirectory {
         self.keep_if_possible("front", process.line().as_bytes());
     }
 
+    pub fn keep_gone(&self) {
+        self.keep_if_possible("gone", b"");
+    }
+
+    /// Its front end was given up.
+    pub fn gone(&self) -> bool {
+        self.path.join("gone").exists()
+    }
+
     /// `name` is `front` or `shepherd`.
     pub fn process(&self, name: &str) -> Option<Process> {
         Process::parse(&self.kept(name)?)
@@ -254,6 +263,9 @@ mod tests {
         assert_eq!(app.marker().as_deref(), Some("01234567.12.1"));
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
         assert_eq!(app.process("front"), Some(own));
+        assert!(!app.gone());
+        app.keep_gone();
+        assert!(app.gone());
         assert_eq!(app.sessions(), []);
         app.keep_sessions(&[own, Process { pid: 7, started: 8 }]);
         assert_eq!(app.sessions(), [own, Process { pid: 7, started: 8 }]);

@@ -415,6 +415,11 @@ impl Shell {
                     app.span.in_scope(|| tracing::info!(pid = process.pid, "front end attached"));
                 }
             }
+            Action::KeepGone(key) => {
+                if let Some(app) = self.apps.get(&key) {
+                    app.directory.keep_gone();
+                }
+            }
             Action::KeepGoing(key, at_ns) => {
                 if let Some(app) = self.apps.get_mut(&key) {
                     app.directory.keep_going(at_ns);

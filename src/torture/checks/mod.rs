@@ -38,8 +38,6 @@ pub(super) struct Life {
     pub interrupted: Vec<i32>,
     /// It was stopped for a while.
     pub napped: bool,
-    /// USR1s that psched sent it then.
-    pub woken_asleep: usize,
     pub said: Vec<String>,
 }
 
@@ -142,7 +140,6 @@ impl Checks {
             told: None,
             interrupted: Vec::new(),
             napped: false,
-            woken_asleep: 0,
             said: Vec::new(),
         };
         self.lives.insert(front, life);
@@ -180,23 +177,16 @@ impl Checks {
         self.excuse(apid, 128 + if signal == 0 { 15 } else { signal as u8 });
     }
 
-    /// psched's own USR1 comes to an aprun that is stopped. When that goes on this psched may be dead,
-    /// and aprun, which has never heard of it, takes the signal for a user's.
-    pub fn woken_asleep(&mut self, front: Pid) {
-        if let Some(life) = self.lives.get_mut(&front) {
-            life.woken_asleep += 1;
-        }
-    }
-
     /// A PE gets USR1: once for each time that somebody has sent it.
     pub fn signalled(&mut self, key: Key, rank: u32) {
         let course = self.course(key.apid);
         let count = course.usr1.entry(rank).or_default();
         *count += 1;
         let (came, by_name, front) = (*count, course.usr1_sent, course.front);
-        let by_aprun = self.lives.get(&front).map_or(0, |life| {
-            life.interrupted.iter().filter(|signal| **signal == 10).count() + life.woken_asleep
-        });
+        let by_aprun = self
+            .lives
+            .get(&front)
+            .map_or(0, |life| life.interrupted.iter().filter(|signal| **signal == 10).count());
         if came > by_name + by_aprun as u32 {
             self.broken(format!("PE {rank} of {key} gets USR1 for the {came}th time, unsent"));
         }

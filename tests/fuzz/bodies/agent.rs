@@ -224,6 +224,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 hello: Some(hello),
                 silent: false,
                 front: None,
+                gone: u.arbitrary()?,
             }))
         }
         _ => Happening::GroupsStuck { key, processes: 1, named: vec![] },

@@ -4,7 +4,7 @@ use super::{Event, GO_HOME, Shell};
 use crate::agent::{Found, GroupsOwner, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
-use crate::apteam::talk::shepherd::misfit;
+use crate::apteam::talk::shepherd::{ToShepherd, misfit};
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
 use crate::node::apinit::runtime::{AppDirectory, Process};
@@ -154,7 +154,7 @@ impl Shell {
             };
             self.apps.insert(key, app);
             let going_ns = directory.going();
-            let found = Found { place, going_ns, hello, silent, front };
+            let found = Found { place, going_ns, hello, silent, front, gone: directory.gone() };
             self.own.push_front(Happening::Found(Box::new(found)));
         }
         self.apply_own();
@@ -329,6 +329,10 @@ impl Shell {
         }
         // At once, so that a restart does not take it up.
         app.directory.drop_place();
+        if let Some(shepherd) = &app.shepherd {
+            // What waits for it is sent still. False: it does not read, and is killed in a while.
+            let _ = shepherd.send(ToShepherd::Release);
+        }
         self.leaving.spawn(remove_app(app));
     }
 
