@@ -5,24 +5,29 @@
 //! thread says that it is durable. The loop itself never waits: not for the disk, not for a client,
 //! not for a node; whoever can't keep up loses his connection, not our time.
 
+mod store_watch;
+mod streams;
+
+pub use streams::{ended, refused};
+
 use super::committer::{Commit, Outcome, Release, Trouble};
 use super::fronts::Fronts;
 use crate::apteam::Apid;
-use crate::apteam::ending::HostEnd;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
 use crate::machine::{Machine, Nid};
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
+use crate::os::wait;
 use crate::rpc::pb;
 use crate::scheduler::outbox::{Outbox, Record};
 use crate::scheduler::{
-    Effect, Event, LinkId, Looked, Manage, News, Now, Refusal, ReplyId, Scheduler, Settings,
+    Effect, Event, LinkId, Looked, Manage, News, Now, ReplyId, Scheduler, Settings,
 };
-use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use store_watch::StoreWatch;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -182,7 +187,7 @@ impl Core {
         let mut beat = notify.beat().map(tokio::time::interval);
         let mut store = StoreWatch::new(notify.beat());
         loop {
-            let wait = self
+            let due = self
                 .scheduler
                 .deadline()
                 .map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
@@ -190,7 +195,7 @@ impl Core {
                 biased;
                 // First, for it must come also when there is always something else to do; and it
                 // says that the loop turns and that what it decides can be kept.
-                () = beats(&mut beat) => {
+                () = wait::tick(&mut beat) => {
                     if self.trouble.has_thread() && store.answers(self.outbox.under_way() > 0) {
                         notify.alive();
                     }
@@ -207,7 +212,7 @@ impl Core {
                     Some(Input::Stop) | None => break,
                     Some(input) => self.input(input),
                 },
-                () = sleep(wait) => self.event(Event::Tick),
+                () = wait::sleep(due) => self.event(Event::Tick),
             }
         }
         self.stop(outcomes).await;
@@ -480,161 +485,10 @@ impl Core {
             self.event(Event::LinkClosed { link });
         }
     }
-
-    fn tell(&mut self, apid: Apid, news: News) {
-        let ended = matches!(news, News::Ended { .. });
-        let event = self.event_of(apid, news);
-        if let Some(watchers) = self.watchers.get_mut(&apid) {
-            watchers.retain(|w| w.try_send(Ok(event.clone())).is_ok());
-            if watchers.is_empty() || ended {
-                self.watchers.remove(&apid);
-            }
-        }
-        if ended {
-            self.fronts.forget(apid);
-            self.spans.remove(&apid);
-        }
-    }
-
-    fn accepted(&self, apid: Apid) -> pb::ApplicationEvent {
-        let Identity { store_id, epoch, .. } = &self.identity;
-        let start_id = self.identity.start(*epoch).unwrap_or_default().to_owned();
-        let accepted =
-            pb::Accepted { apid: apid.0, store_id: store_id.clone(), epoch: *epoch, start_id };
-        pb::ApplicationEvent { event: Some(pb::application_event::Event::Accepted(accepted)) }
-    }
-
-    fn event_of(&self, apid: Apid, news: News) -> pb::ApplicationEvent {
-        use pb::application_event::Event;
-        let incarnation = self.scheduler.team(apid).map_or(0, |t| t.incarnation.0);
-        let event = match news {
-            News::Placed => Event::Placed(pb::Placed { incarnation }),
-            News::Running => Event::Launched(pb::Launched { incarnation }),
-            News::Ended { end, status } => Event::Ended(ended(&end, status)),
-        };
-        pb::ApplicationEvent { event: Some(event) }
-    }
-
-    fn watch(
-        &mut self,
-        apid: Apid,
-        front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
-        events: EventSender,
-        found: oneshot::Sender<Result<bool, Status>>,
-    ) {
-        let Some(team) = self.scheduler.team(apid) else {
-            let _ = found.send(Ok(false));
-            return;
-        };
-        let most = self.scheduler.settings().watches_max;
-        let watchers = self.watchers.entry(apid).or_default();
-        // Whoever watches it again and again leaves streams behind that nothing else would notice.
-        watchers.retain(|w| !w.is_closed());
-        // Its own aprun is never too many: it may have been away, and has to know.
-        let own = front.as_ref().is_some_and(|(process, _)| team.front == Some(*process));
-        if watchers.len() >= most && !own {
-            let _ = found.send(Err(Status::unavailable(format!(
-                "application {apid} is watched by as many as may: try again later, or {}",
-                raise("watches_max", most)
-            ))));
-            return;
-        }
-        use crate::apteam::record::State;
-        let news = match team.state {
-            State::Running => Some(News::Running),
-            // A lapsed one is told to look, whereby it waits again.
-            State::Placed | State::Launching | State::Lapsed => Some(News::Placed),
-            _ => None,
-        };
-        let _ = events.try_send(Ok(self.accepted(apid)));
-        if let Some(news) = news {
-            let _ = events.try_send(Ok(self.event_of(apid, news)));
-        }
-        if let Some((process, pidfd)) = front
-            && team.front == Some(process)
-        {
-            self.fronts.watch(apid, process, pidfd);
-        }
-        self.watchers.entry(apid).or_default().push(events);
-        let _ = found.send(Ok(true));
-    }
 }
 
 /// Without its store thread psched can promise nothing any more.
 fn store_died() -> ! {
     tracing::error!("the store thread has died; psched ends");
     std::process::abort();
-}
-
-/// Whether the store thread answers, as the watchdog sees it.
-///
-/// A disk that refuses is an answer, again and again, and no reason to be started anew: psched says
-/// so to whoever posts. A disk that does not answer at all is seen by nothing else.
-#[derive(Debug)]
-struct StoreWatch {
-    /// How long it may take over what it was given.
-    bound: Duration,
-    /// Since when it has had something to answer, and has not said a word.
-    silent_since: Option<tokio::time::Instant>,
-}
-
-impl StoreWatch {
-    /// Twice the time between two looks is what the manager waits for a word.
-    fn new(beat: Option<Duration>) -> StoreWatch {
-        StoreWatch { bound: beat.unwrap_or(Duration::MAX).saturating_mul(2), silent_since: None }
-    }
-
-    /// It has said something.
-    fn answered(&mut self) {
-        self.silent_since = None;
-    }
-
-    /// Whether it is to be taken for alive now; `waiting`: something is with it.
-    fn answers(&mut self, waiting: bool) -> bool {
-        if !waiting {
-            self.silent_since = None;
-            return true;
-        }
-        self.silent_since.get_or_insert_with(tokio::time::Instant::now).elapsed() < self.bound
-    }
-}
-
-async fn beats(beat: &mut Option<tokio::time::Interval>) {
-    match beat {
-        Some(beat) => {
-            beat.tick().await;
-        }
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The end of an application, for its front end.
-pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
-    let whole = pb::HostEnd::from(end.clone());
-    pb::Ended {
-        key: whole.key,
-        status: u32::from(status),
-        decisive: whole.first,
-        ends: whole.ends,
-        usage: whole.usage,
-        leftovers: whole.leftovers,
-        launched: whole.launched,
-    }
-}
-
-/// A refusal as gRPC has it.
-pub fn refused(refusal: Refusal, text: &str) -> Status {
-    match refusal {
-        Refusal::Impossible => Status::invalid_argument(text),
-        Refusal::NoRoom | Refusal::TooMany => Status::resource_exhausted(text),
-        Refusal::NotAllowed => Status::permission_denied(text),
-        Refusal::NotFound => Status::not_found(text),
-    }
 }

@@ -21,4 +21,5 @@ pub mod space;
 pub mod spawn;
 pub mod standard;
 pub mod trust;
+pub mod wait;
 pub mod watch;

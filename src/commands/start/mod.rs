@@ -28,6 +28,7 @@ mod topology;
 use crate::config;
 use crate::machine::{Nid, format_nids};
 use crate::os::instance::{self, Member};
+use crate::os::wait;
 use crate::rpc::{self, pb};
 use clap::Args;
 use command::{Command, Ending};
@@ -392,12 +393,7 @@ async fn serve(
     let mut kill_at: Option<Instant> = None;
     let mut failed = None;
     loop {
-        let kill = async {
-            match kill_at {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let kill = kill_at.map(|at| at.saturating_duration_since(Instant::now()));
         tokio::select! {
             ending = running.wait() => {
                 let status = match ending.map_err(io("wait for the command"))? {
@@ -414,7 +410,7 @@ async fn serve(
                 running.signal(if kill_at.is_some() { libc::SIGKILL } else { signal });
                 kill_at = Some(Instant::now() + COMMAND_GRACE);
             }
-            () = kill => {
+            () = wait::sleep(kill) => {
                 running.signal(libc::SIGKILL);
                 kill_at = Some(Instant::now() + COMMAND_GRACE);
             }

@@ -19,6 +19,7 @@ use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
 use crate::os::space::Space;
+use crate::os::wait;
 use crate::rpc::listen::{Bounds, Peer as Caller};
 use crate::rpc::pb;
 use anyhow::Context;
@@ -230,18 +231,6 @@ impl Shell {
         let ending = loop {
             let timer =
                 self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
-            let due = async {
-                match timer {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let beats = async {
-                match &mut beat {
-                    Some(beat) => beat.tick().await,
-                    None => std::future::pending().await,
-                }
-            };
             // What has come is taken before the timer: after a stall nothing is given up for want of
             // what has been said long ago. But the timer waits for so many events only.
             let due_now = timer.is_some_and(|wait| wait.is_zero());
@@ -249,7 +238,7 @@ impl Shell {
             tokio::select! {
                 biased;
                 // From here, so that it says that the loop turns.
-                _ = beats => notify.alive(),
+                () = wait::tick(&mut beat) => notify.alive(),
                 () = &mut cut => break Ending::Everything,
                 _ = term.recv() => break Ending::Alone,
                 _ = int.recv() => break Ending::Alone,
@@ -262,7 +251,7 @@ impl Shell {
                     }
                     None => break Ending::Alone,
                 },
-                () = due => {
+                () = wait::sleep(timer) => {
                     self.timer_ns = None;
                     self.own.push_back(Happening::Tick);
                 }
