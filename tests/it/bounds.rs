@@ -9,6 +9,7 @@ use psched::rpc::pb;
 use psched::rpc::pb::psched_client::PschedClient;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use tonic::transport::Channel;
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 4, flavors: [su, os, ap] }\n";
 
@@ -148,15 +149,23 @@ fn applications_on_a_host_are_bounded() {
     hand.end();
 }
 
-#[test]
-fn streams_that_watch_an_application_are_bounded() {
-    let hand = Hand::start(&with("watches_max: 2"), &[("0", None)]);
+/// Asks psched by this while an application runs.
+fn asked_of_one_that_runs(hand: &Hand, ask: impl AsyncFnOnce(u64, PschedClient<Channel>)) {
     let runs = hand.start_script("-q", "exec sleep 1000");
     let apid = hand.wait_for("running", 1)[0];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let channel = connect(&hand.socket()).await.expect("psched answers");
-        let mut psched = PschedClient::new(channel);
+        ask(apid, PschedClient::new(channel)).await;
+    });
+    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    runs.wait(BOUND).expect(137);
+}
+
+#[test]
+fn streams_that_watch_an_application_are_bounded() {
+    let hand = Hand::start(&with("watches_max: 2"), &[("0", None)]);
+    asked_of_one_that_runs(&hand, async |apid, mut psched| {
         let request = pb::WatchRequest { apid, ..Default::default() };
         // Its aprun's is the first.
         let watches = psched.watch(request.clone()).await.expect("one more fits");
@@ -176,8 +185,6 @@ fn streams_that_watch_an_application_are_bounded() {
         };
         tokio::time::timeout(BOUND, again).await.expect("there is room again");
     });
-    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
-    runs.wait(BOUND).expect(137);
     hand.end();
 }
 
@@ -185,12 +192,7 @@ fn streams_that_watch_an_application_are_bounded() {
 #[test]
 fn streams_of_a_connection_are_bounded() {
     let hand = Hand::start(&with("streams_max: 16"), &[("0", None)]);
-    let runs = hand.start_script("-q", "exec sleep 1000");
-    let apid = hand.wait_for("running", 1)[0];
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
-        let channel = connect(&hand.socket()).await.expect("psched answers");
-        let mut psched = PschedClient::new(channel);
+    asked_of_one_that_runs(&hand, async |apid, mut psched| {
         let mut watches = Vec::new();
         for _ in 0..16 {
             let request = pb::WatchRequest { apid, ..Default::default() };
@@ -205,8 +207,6 @@ fn streams_of_a_connection_are_bounded() {
         let list = tokio::time::timeout(BOUND, more).await.expect("its turn comes");
         assert_eq!(list.expect("answered").into_inner().applications.len(), 1);
     });
-    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
-    runs.wait(BOUND).expect(137);
     hand.end();
 }
 

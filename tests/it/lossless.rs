@@ -34,6 +34,52 @@ fn kill_one(instance: &Instance, number: usize, of: usize) {
     });
 }
 
+/// Four PEs that count their USR1, and end with USR2.
+struct Counters {
+    running: Running,
+    directory: std::path::PathBuf,
+}
+
+impl Counters {
+    /// They run, and their traps are set.
+    #[track_caller]
+    fn start(instance: &Instance) -> Counters {
+        let directory = instance.directory();
+        let script = format!(
+            "file={}/count$PMI_RANK; trap 'echo got >> $file' USR1; trap 'exit 0' USR2; \
+             echo ready > $file; while :; do sleep 0.01; done",
+            directory.display()
+        );
+        let mut command = instance.command("aprun", ["-q", "-n", "4", "bash", "-c", &script]);
+        let counters = Counters { running: Running::start(&mut command), directory };
+        instance.wait_for("running", 1);
+        eventually(BOUND, "the traps are set", || counters.lines() == [1; 4]);
+        counters
+    }
+
+    /// What each has written: that it is ready, and a line for each signal.
+    fn lines(&self) -> [usize; 4] {
+        [0, 1, 2, 3].map(|rank| {
+            let file = self.directory.join(format!("count{rank}"));
+            std::fs::read_to_string(file).unwrap_or_default().lines().count()
+        })
+    }
+
+    /// They end, with so many lines and no more.
+    #[track_caller]
+    fn end(mut self, lines: usize) {
+        eventually(BOUND, "its end", || !self.running.runs());
+        assert_eq!(self.lines(), [lines; 4]);
+        self.running.wait(BOUND).expect(0);
+    }
+
+    /// Each has had this many signals.
+    #[track_caller]
+    fn wait_for(&self, signals: usize) {
+        eventually(BOUND, "the signal arrives", || self.lines().iter().all(|n| *n > signals));
+    }
+}
+
 fn length(path: &std::path::Path) -> u64 {
     path.metadata().map_or(0, |data| data.len())
 }
@@ -81,61 +127,34 @@ fn stdin_arrives_whole() {
 #[test]
 fn a_signal_arrives_once() {
     let instance = of_two_apinits();
-    let counts = instance.directory();
-    let script = format!(
-        "file={}/count$PMI_RANK; trap 'echo got >> $file' USR1; trap 'exit 0' USR2; \
-         echo ready > $file; while :; do sleep 0.01; done",
-        counts.display()
-    );
-    let mut command = instance.command("aprun", ["-q", "-n", "4", "bash", "-c", &script]);
-    let running = Running::start(&mut command);
-    instance.wait_for("running", 1);
-    let count = |rank: u32| {
-        let text = std::fs::read_to_string(counts.join(format!("count{rank}"))).unwrap_or_default();
-        text.lines().count()
-    };
-    eventually(BOUND, "the traps are set", || (0..4).all(|rank| count(rank) == 1));
+    let counters = Counters::start(&instance);
     for round in 1..=6 {
         let before = apinits(&instance, 2);
         let victim = before[round % 2];
         // Before, after, and while it dies.
         if round % 3 == 0 {
-            running.signal(10);
+            counters.running.signal(10);
             kill(victim, 9);
         } else {
             kill(victim, 9);
-            running.signal(10);
+            counters.running.signal(10);
         }
-        eventually(BOUND, "the signal arrives", || (0..4).all(|rank| count(rank) > round));
+        counters.wait_for(round);
         eventually(BOUND, "it is started again", || {
             let now = instance.daemons("apinit");
             now.len() == 2 && now != before
         });
     }
-    running.signal(12);
-    running.wait(BOUND).expect(0);
-    let last: Vec<usize> = (0..4).map(count).collect();
-    assert_eq!(last, [7; 4]);
+    counters.running.signal(12);
+    counters.end(7);
 }
 
 /// What apkill was told is done, and once, whoever dies meanwhile.
 #[test]
 fn a_signal_of_apkill_arrives_once() {
     let instance = of_two_apinits();
-    let counts = instance.directory();
-    let script = format!(
-        "file={}/count$PMI_RANK; trap 'echo got >> $file' USR1; trap 'exit 0' USR2; \
-         echo ready > $file; while :; do sleep 0.01; done",
-        counts.display()
-    );
-    let mut command = instance.command("aprun", ["-q", "-n", "4", "bash", "-c", &script]);
-    let running = Running::start(&mut command);
+    let counters = Counters::start(&instance);
     let apid = instance.wait_for("running", 1)[0].to_string();
-    let count = |rank: u32| {
-        let text = std::fs::read_to_string(counts.join(format!("count{rank}"))).unwrap_or_default();
-        text.lines().count()
-    };
-    eventually(BOUND, "the traps are set", || (0..4).all(|rank| count(rank) == 1));
     let apkill = |signal: &str| instance.run("apkill", [signal, &apid]).expect(0);
     for round in 1..=6 {
         let before = (apinits(&instance, 2), instance.daemon("psched"));
@@ -150,7 +169,7 @@ fn a_signal_of_apkill_arrives_once() {
                 apkill("-USR1");
             }
         }
-        eventually(BOUND, "the signal arrives", || (0..4).all(|rank| count(rank) > round));
+        counters.wait_for(round);
         eventually(BOUND, "it is started again", || {
             let now = (instance.daemons("apinit"), instance.daemon("psched"));
             now.0.len() == 2 && now != before
@@ -163,12 +182,10 @@ fn a_signal_of_apkill_arrives_once() {
         });
     }
     // With the aprun's own, which are counted apart.
-    running.signal(10);
-    eventually(BOUND, "the signal arrives", || (0..4).all(|rank| count(rank) == 8));
+    counters.running.signal(10);
+    counters.wait_for(7);
     apkill("-USR2");
-    running.wait(BOUND).expect(0);
-    let last: Vec<usize> = (0..4).map(count).collect();
-    assert_eq!(last, [8; 4]);
+    counters.end(8);
 }
 
 #[test]

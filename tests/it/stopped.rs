@@ -2,7 +2,7 @@
 //! on, nothing is freed, and what was asked meanwhile is answered later.
 
 use crate::support::machine::{AppFolder, Daemon, Machine, Way};
-use crate::support::phases::{CODE, Flow, Kind, Phase};
+use crate::support::phases::{Flow, Kind};
 use crate::support::*;
 use std::time::Duration;
 
@@ -35,8 +35,7 @@ fn node(machine: &Machine, nid: u64) -> serde_json::Value {
 /// Short: an application comes to its end, and another is posted, while the daemon is stopped.
 fn stopped_for_seconds(way: Way, daemon: Daemon) {
     let machine = Machine::start(way);
-    let mut flow = Flow::start(&machine, ON_BOTH);
-    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let mut flow = Flow::running(&machine, ON_BOTH);
     let pid = machine.pid(daemon);
     let stopped = Stopped::stop(pid);
     flow.let_go();
@@ -48,9 +47,7 @@ fn stopped_for_seconds(way: Way, daemon: Daemon) {
     assert!(flow.runs(), "its end is not on record yet");
     assert!(later.runs(), "it waits");
     drop(stopped);
-    let ended = flow.wait(&machine);
-    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-    ended.expect_every_byte();
+    let ended = flow.ends_well(&machine);
     assert_eq!(later.wait(BOUND).expect(0).out(), "later\nlater\n");
     assert_eq!(machine.pid(daemon), pid, "nobody has started another");
     machine.wait_until_clear(&ended.groups);
@@ -81,8 +78,7 @@ fn apinit_by_hand() {
 #[test]
 fn an_apshepherd_that_is_stopped_loses_nothing() {
     let machine = Machine::start(Way::ByHand);
-    let mut flow = Flow::start(&machine, ON_BOTH);
-    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let mut flow = Flow::running(&machine, ON_BOTH);
     let shepherds: Vec<i32> =
         flow.app_folders(&machine).iter().filter_map(AppFolder::shepherd).collect();
     assert_eq!(shepherds.len(), 2);
@@ -90,10 +86,7 @@ fn an_apshepherd_that_is_stopped_loses_nothing() {
     // More messages than a queue of them should have room for.
     eventually(BOUND, "it has been fed", || flow.fed() > 12_000);
     drop(stopped);
-    flow.let_go();
-    let ended = flow.wait(&machine);
-    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-    ended.expect_every_byte();
+    flow.ends_well(&machine);
     machine.end();
 }
 
@@ -101,8 +94,7 @@ fn an_apshepherd_that_is_stopped_loses_nothing() {
 #[test]
 fn an_apshepherd_that_is_stopped_outlives_its_apinit() {
     let mut machine = Machine::start(Way::ByHand);
-    let mut flow = Flow::start(&machine, ON_BOTH);
-    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let mut flow = Flow::running(&machine, ON_BOTH);
     let shepherds = flow.app_folders(&machine);
     let stopped: Vec<Stopped> =
         shepherds.iter().filter_map(AppFolder::shepherd).map(Stopped::stop).collect();
@@ -114,18 +106,14 @@ fn an_apshepherd_that_is_stopped_outlives_its_apinit() {
     }
     assert!(flow.runs(), "nobody has ended it");
     drop(stopped);
-    flow.let_go();
-    let ended = flow.wait(&machine);
-    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-    ended.expect_every_byte();
+    flow.ends_well(&machine);
     machine.end();
 }
 
 #[test]
 fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
     let machine = Machine::start(Way::UnderStart);
-    let mut flow = Flow::start(&machine, ON_BOTH);
-    assert!(flow.wait_for(&machine, Phase::Run), "it runs");
+    let mut flow = Flow::running(&machine, ON_BOTH);
     let stopped = Stopped::stop(machine.pid(Daemon::Apinit(1)));
     eventually(BOUND, "node 1 is suspect", || node(&machine, 1)["state"] == "suspect");
     // Nothing is freed, and nothing new is placed there.
@@ -141,10 +129,7 @@ fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
     });
     assert!(later.runs() && flow.runs());
     drop(stopped);
-    flow.let_go();
-    let ended = flow.wait(&machine);
-    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-    ended.expect_every_byte();
+    flow.ends_well(&machine);
     assert_eq!(later.wait(BOUND).expect(0).out(), "later\nlater\n");
     machine.end();
 }

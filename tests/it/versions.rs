@@ -2,7 +2,7 @@
 //! shepherd that is not understood does no harm and comes to none.
 
 use crate::support::machine::{Daemon, Machine, Way};
-use crate::support::phases::{CODE, Flow, Kind, Phase};
+use crate::support::phases::{Flow, Kind};
 use crate::support::release::Later;
 use crate::support::*;
 use psched::apteam::talk::shepherd::PROTOCOL;
@@ -53,19 +53,14 @@ fn wait_until_up(machine: &Machine) {
 /// Starts one that runs until it is let go: on NID 0, or on both.
 #[track_caller]
 fn start(machine: &Machine, spread: bool) -> Flow {
-    let mut flow = Flow::start(machine, Kind { spread, mpi: false });
-    assert!(flow.wait_for(machine, Phase::Run), "it runs");
-    flow
+    Flow::running(machine, Kind { spread, mpi: false })
 }
 
 /// It ends as if nothing had been.
 #[track_caller]
 fn expect_good_end(machine: &Machine, mut flow: Flow) {
     flow.app_folders(machine);
-    flow.let_go();
-    let ended = flow.wait(machine);
-    assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-    ended.expect_every_byte();
+    let ended = flow.ends_well(machine);
     machine.wait_until_clear(&ended.groups);
 }
 
@@ -184,9 +179,7 @@ fn one_that_runs_and_is_not_understood_is_left_alone() {
         wait_until_up(&machine);
         let nodes = machine.apstat("-n").to_string();
         assert!(!nodes.contains(note), "{nodes}");
-        let ended = flow.wait(&machine);
-        assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
-        ended.expect_every_byte();
+        let ended = flow.ends_well(&machine);
         assert!(ended.run.stderr.contains(&words), "its aprun is told: {}", ended.run.stderr);
         assert_eq!(waits.wait(BOUND).expect(0).out(), "on\n".repeat(4));
         machine.end();

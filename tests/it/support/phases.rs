@@ -148,6 +148,24 @@ impl Flow {
     }
 
     /// From now on it may end.
+    /// Starts it, and it runs.
+    #[track_caller]
+    pub fn running(machine: &Machine, kind: Kind) -> Flow {
+        let mut flow = Flow::start(machine, kind);
+        assert!(flow.wait_for(machine, Phase::Run), "it runs");
+        flow
+    }
+
+    /// Lets it go, and it ends as if nothing had been.
+    #[track_caller]
+    pub fn ends_well(self, machine: &Machine) -> Ended {
+        self.let_go();
+        let ended = self.wait(machine);
+        assert_eq!(ended.run.status, CODE, "{}", ended.run.stderr);
+        ended.expect_every_byte();
+        ended
+    }
+
     pub fn let_go(&self) {
         self.enough.store(true, Ordering::Relaxed);
         std::fs::write(self.folder.path().join("go"), "").expect("written");

@@ -1,0 +1,285 @@
+//! The real apinit with the real apshepherd; psched and aprun are played.
+
+mod deaths;
+mod front;
+mod rig;
+
+use front::*;
+use psched::apteam::Ticket;
+use psched::apteam::ending::{Cause, EndCount, HostEnd, PeEnd};
+use psched::apteam::posting::Owner;
+use psched::apteam::talk::attach::{FromApinit, ToApinit};
+use psched::apteam::talk::node::{Command, Report};
+use psched::machine::Nid;
+use rig::*;
+use std::path::Path;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_life() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0-1");
+    let mut link = instance.link().await;
+    assert_eq!(link.hello.nids, [Nid(0), Nid(1)]);
+    assert_eq!(Path::new(&link.hello.socket), instance.apinit_socket(0));
+    assert_eq!((link.hello.store_id.as_str(), link.hello.hostname.as_str()), ("", "host-of-0-1"));
+    assert!(!link.hello.cpus.is_empty() && link.hello.memory > 0 && link.inventory.is_empty());
+    let place = instance.place("12.1", &[&[0, 1]], 2);
+    let key = place.key;
+    link.place(&place).await;
+    let script = "echo $ALPS_APP_PE of $PMI_SIZE; exit 3";
+    let mut front = Front::launch(&instance.apinit_socket(0), key, script).await;
+    front.until_going().await;
+    front.until_done().await;
+    assert_eq!(sorted(&front.output), ["0 of 4", "1 of 4", "2 of 4", "3 of 4"]);
+    assert_eq!(link.report().await, Report::Launched(key));
+    assert_eq!(link.report().await, Report::Running(key));
+    let end = link.ended().await;
+    assert_eq!((end.key, &*end.nids, end.launched), (key, &[Nid(0), Nid(1)][..], true));
+    assert_eq!((end.ends.clone(), end.leftovers, end.status()), (exits(3, 4), 0, 3));
+    // Again and again until it is acknowledged.
+    assert_eq!(link.report().await, Report::Ended(Box::new(end)));
+    assert!(apinit.app(key).exists());
+    link.acknowledge(key).await;
+    assert_eq!(front.next().await, None, "the stream is closed");
+    let app = apinit.app(key);
+    until("the runtime directory to go", || !app.exists()).await;
+    if let Some(groups) = instance.groups() {
+        until("the groups to go", || !groups.exists()).await;
+    }
+    apinit.end().await;
+    assert!(!instance.apinit_socket(0).exists());
+}
+
+/// What waits for it must not fill apinit's memory.
+#[tokio::test]
+async fn a_front_end_that_asks_and_never_reads_is_hung_up_on() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("8.1", &[&[0]], 1);
+    let key = place.key;
+    link.place(&place).await;
+    let mut front = Front::launch(&instance.apinit_socket(0), key, "exec sleep 1000").await;
+    front.until_going().await;
+    // Each is answered by a line for its stderr: far more than a connection holds.
+    const ASKED: u32 = 40_000;
+    bounded("all to be said", async {
+        for _ in 0..ASKED {
+            // An Err: that is what it is about.
+            let _ = front.sender.send(launch(key, "true").into()).await;
+        }
+    })
+    .await;
+    let mut answers = 0;
+    // The stream is reset, so that what waits is not kept until it is read.
+    while let Ok(message) = bounded("an answer", front.stream.message()).await {
+        assert!(message.is_some(), "the rest of {answers} answers was kept");
+        answers += 1;
+    }
+    assert!(answers < ASKED, "all {answers} were kept for it");
+    // Its application has not noticed, and it may come back.
+    let taken = Vec::new();
+    let resume = ToApinit::Resume { key, ticket: TICKET, taken };
+    let mut front = Front::attach(&instance.apinit_socket(0), resume).await;
+    assert_eq!(front.next().await, Some(FromApinit::Accepted));
+    front.say(ToApinit::Terminate { cause: Cause::StdoutClosed, kill_after: Duration::ZERO }).await;
+    let end = link.ended().await;
+    link.acknowledge(end.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn what_pes_leave_behind_is_gone_before_the_end_is_told() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("7.1", &[&[0]], 1);
+    link.place(&place).await;
+    let script = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!";
+    let mut front = Front::launch(&instance.apinit_socket(0), place.key, script).await;
+    front.until_going().await;
+    let left = Path::new("/proc").join(front.until_pid().await);
+    let end = link.ended().await;
+    assert!(!left.exists(), "{left:?} is left");
+    assert_eq!((end.leftovers, end.status()), (1, 0));
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn a_wrong_ticket_and_a_placement_taken_back() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 1);
+    let key = place.key;
+    link.place(&place).await;
+    let app = apinit.app(key);
+    until("the shepherd's socket", || app.join("shepherd.sock").exists()).await;
+    let ToApinit::Launch { launch, .. } = launch(key, "echo no") else { panic!("it is one") };
+    let guess = ToApinit::Launch { key, ticket: Ticket([1; 16]), launch };
+    let mut front = Front::attach(&instance.apinit_socket(0), guess).await;
+    let text = "the ticket is not the one of application 12.1".to_string();
+    assert_eq!(front.next().await, Some(FromApinit::Refused { text, cause: None }));
+    assert_eq!(front.next().await, None);
+    link.send(Command::TakeBack(key)).await;
+    assert_eq!(link.report().await, Report::TakenBack(key));
+    until("the runtime directory to go", || !app.exists()).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn one_application_on_two_apinits() {
+    let mut instance = Instance::new().await;
+    let head = Apinit::start(&instance, "0");
+    let mut links = vec![instance.link().await];
+    let other = Apinit::start(&instance, "1");
+    links.push(instance.link().await);
+    let place = instance.place("12.1", &[&[0], &[1]], 2);
+    let key = place.key;
+    for link in &mut links {
+        link.place(&place).await;
+    }
+    // Each puts its rank, and reads its neighbour's after the barrier.
+    let script = r#"
+        ask() { echo "$1" >&$PMI_FD; read -r answer <&$PMI_FD; }
+        ask "cmd=init pmi_version=1 pmi_subversion=1"
+        ask "cmd=get_my_kvsname"; name=${answer##*kvsname=}
+        ask "cmd=put kvsname=$name key=k$PMI_RANK value=v$PMI_RANK"
+        ask "cmd=barrier_in"
+        next=$(( (PMI_RANK + 1) % PMI_SIZE ))
+        ask "cmd=get kvsname=$name key=k$next"; echo "$PMI_RANK ${answer##*value=}"
+        ask "cmd=finalize"
+    "#;
+    let mut front = Front::launch(&instance.apinit_socket(0), key, script).await;
+    front.until_going().await;
+    front.until_done().await;
+    assert_eq!(sorted(&front.output), ["0 v1", "1 v2", "2 v3", "3 v0"]);
+    assert_eq!(front.had.keys().copied().collect::<Vec<_>>(), [0, 1], "one source a host");
+    for (nid, link) in (0..).zip(&mut links) {
+        let end = link.ended().await;
+        assert_eq!((end.nids.clone(), end.ends.clone()), (vec![Nid(nid)], exits(0, 2)));
+        link.acknowledge(key).await;
+    }
+    assert_eq!(front.next().await, None);
+    for apinit in [&head, &other] {
+        let app = apinit.app(key);
+        until("the runtime directory to go", || !app.exists()).await;
+    }
+
+    // A PE of the other host dies: so do those of the head.
+    let place = instance.place("13.1", &[&[0], &[1]], 1);
+    for link in &mut links {
+        link.place(&place).await;
+    }
+    let script = "if [ $PMI_RANK = 1 ]; then kill -SEGV $$; fi; exec sleep 1000";
+    let mut front = Front::launch(&instance.apinit_socket(0), place.key, script).await;
+    front.until_going().await;
+    front.until_done().await;
+    let mut ends = Vec::new();
+    for link in &mut links {
+        ends.push(link.ended().await);
+    }
+    let whole = ends.into_iter().reduce(HostEnd::and).expect("two");
+    assert_eq!(whole.status(), 128 + 11, "{whole:?}");
+    let own = |e: &&EndCount| !e.consequence;
+    let own: Vec<_> = whole.ends.iter().filter(own).map(|e| (e.end, e.count)).collect();
+    assert_eq!(own, [(PeEnd::Signal(11), 1)], "{whole:?}");
+    head.end().await;
+    other.end().await;
+}
+
+#[tokio::test]
+async fn every_byte_of_much_output_arrives() {
+    const BYTES: u64 = 24 << 20;
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 2);
+    link.place(&place).await;
+    let script = format!("head -c {} /dev/zero | tr '\\0' $PMI_RANK", BYTES / 2);
+    let mut front = Front::launch(&instance.apinit_socket(0), place.key, &script).await;
+    front.until_going().await;
+    front.until_done().await;
+    let of = |c: u8| front.output.bytes().filter(|b| *b == c).count() as u64;
+    assert_eq!((front.had[&0], of(b'0'), of(b'1')), (BYTES, BYTES / 2, BYTES / 2));
+    assert_eq!(link.ended().await.ends, exits(0, 2));
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn a_large_environment_arrives() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let place = instance.place("12.1", &[&[0]], 1);
+    link.place(&place).await;
+    let mut first = launch(place.key, "echo $((${#V0} + ${#V1} + ${#V2} + ${#V3}))");
+    if let ToApinit::Launch { launch, .. } = &mut first {
+        // More than one packet takes.
+        let variable = |n| format!("V{n}={}", "x".repeat(100_000)).into_bytes();
+        launch.environment.extend((0..4).map(variable));
+    }
+    let mut front = Front::attach(&instance.apinit_socket(0), first).await;
+    front.until_going().await;
+    front.until_done().await;
+    assert_eq!(front.output, "400000\n");
+    assert_eq!(link.ended().await.ends, exits(0, 1));
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn an_application_runs_as_its_owner() {
+    if !nix::unistd::getuid().is_root() {
+        eprintln!("skipped: an_application_runs_as_its_owner (only root can be somebody else)");
+        return;
+    }
+    let uid = 54_321;
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    let mut place = instance.place("12.1", &[&[0]], 1);
+    place.owner = Owner { uid, gid: uid, groups: vec![54_000], name: uid.to_string() };
+    link.place(&place).await;
+    // Its group is apinit's again before it runs: it can put nobody there, nor leave.
+    let script = "id -u; id -G; g=$(sed -n 's/^0:://p' /proc/self/cgroup); echo group $g; \
+                  for f in /sys/fs/cgroup/unified$g /sys/fs/cgroup$g; do for d in $f $f/..; do \
+                  if [ -e $d/cgroup.procs ]; then echo 0 2>/dev/null >$d/cgroup.procs \
+                  && echo escaped; fi; done; done";
+    let front = front_process(&instance.apinit_socket(0), "12.1", script, Some(uid));
+    let end = link.ended().await;
+    let said = tokio::task::spawn_blocking(|| front.wait_with_output().expect("it ends")).await;
+    let said = String::from_utf8(said.expect("it ends").stdout).expect("text");
+    assert!(said.contains("54321\n54321 54000\n"), "{said}");
+    assert!(!said.contains("escaped"), "{said}");
+    if instance.groups().is_some_and(|g| g.exists()) {
+        assert!(said.contains("/12.1/0\n"), "{said}");
+    }
+    assert_eq!(end.first, None, "{said}");
+    link.acknowledge(place.key).await;
+    apinit.end().await;
+}
+
+#[test]
+fn the_command_line_is_checked() {
+    let apinit = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_apinit"));
+        let output = command.args(args).output().expect("it starts");
+        (output.status.success(), String::from_utf8(output.stderr).expect("text"))
+    };
+    for (args, needle) in [
+        (&["--socket", "/tmp/x/s", "--nids", "3-1"][..], "the range 3-1 runs backwards"),
+        (&["--socket", "/no/such/s", "--nids", "0"], "/no/such is not a directory"),
+        (&["--nids", "0"], "--socket"),
+        (&["--socket", "/tmp/s", "--nids", "0", "--lifeline", "77"], "--lifeline 77"),
+    ] {
+        let (success, said) = apinit(args);
+        assert!(!success && said.contains(needle), "{args:?}: {said}");
+    }
+    let long = format!("/tmp/{}/s", "x".repeat(60));
+    let (success, said) = apinit(&["--socket", &long, "--nids", "0"]);
+    assert!(!success && said.contains("too long for apinit's sockets"), "{said}");
+}
