@@ -24,7 +24,7 @@
 
 mod adoption;
 
-use super::postings::Said;
+use super::ends::Said;
 use super::{Effect, Link, LinkId, Manage, Now, Refusal, ReplyId, Scheduler};
 use crate::apteam::posting::Explanation;
 use crate::apteam::talk::node::{Command, Foreign, PlaceCommand, Report};

@@ -27,10 +27,12 @@
 //! `apstat` is told in `view.rs`; the order of records and effects, for whoever drives a scheduler,
 //! in [`outbox`].
 
+mod ends;
 mod foreign;
 mod machines;
 mod nodes;
 pub mod outbox;
+mod placed;
 mod postings;
 mod view;
 

@@ -19,7 +19,7 @@
 //!
 //! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
 
-use super::postings::Said;
+use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
@@ -401,7 +401,7 @@ impl Scheduler {
         let went = end.launched;
         let fresh = end.nids.iter().any(|n| !told.nids.contains(n));
         let merged = if fresh { told.and(end) } else { told };
-        let whole = super::postings::covered(team, &merged);
+        let whole = super::ends::covered(team, &merged);
         let first = merged.first.clone().filter(|d| d.cause.ends_application());
         team.end = Some(merged);
         if whole {

@@ -1,0 +1,209 @@
+//! Ends and signals: by whom an application is ended or told something, and what its end leads to.
+
+use super::{Effect, News, Now, Scheduler};
+use crate::apteam::Apid;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
+use crate::apteam::talk::node::Command;
+use std::time::Duration;
+
+/// SIGTERM and SIGKILL on every Linux.
+const TERM: i32 = 15;
+const KILL: i32 = 9;
+/// Signals to an application that its nodes are not known to have.
+const SIGNALS_MAX: usize = 16;
+/// Signals that a posting, which has no process yet, ends by.
+const ENDING_SIGNALS: [i32; 6] = [1, 2, 3, 6, KILL, TERM];
+
+/// Whose word the end of an application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// psched's alone: nobody would say it again.
+    ByPsched,
+    /// Its nodes', who repeat it until it is acknowledged.
+    ByItsNodes,
+}
+
+impl Scheduler {
+    /// Ends an application that has not been launched, or tries to.
+    pub(super) fn give_up(&mut self, now: Now, apid: Apid, cause: Cause, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        let doom = Decisive { at_ns: now.mono_ns, cause };
+        team.doomed = Decisive::earlier(team.doomed.take(), Some(doom));
+        match team.state {
+            State::Posted | State::Lapsed => self.finish(now, apid, Said::ByPsched, out),
+            State::Placed => {
+                self.take_back(apid, out);
+                self.save(apid, false, out);
+            }
+            _ => self.save(apid, false, out),
+        }
+    }
+
+    /// The end of an application: recorded, told, and its processors free.
+    pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
+        let Some(mut team) = self.teams.remove(&apid) else { return };
+        self.stuck.remove(&apid);
+        // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
+        // kept for it.
+        let frees =
+            team.state.holds_processors() || team.passed_over >= self.settings.passed_over_max;
+        self.queue.remove(&apid);
+        self.tickets.remove(&(team.ticket_until_ns, apid));
+        self.taken_back.remove(&team.key());
+        self.requests.remove(&team.posting.request_id);
+        self.occupancy.release(apid);
+        let mut end = team.end.take().unwrap_or_default();
+        end.key = team.key();
+        // A decision that came to its nodes when every PE had ended has not made it end.
+        let by_themselves =
+            end.ends.iter().filter(|e| !e.consequence).map(|e| e.count).sum::<u32>();
+        if by_themselves < team.posting.shape.width {
+            end.first = Decisive::earlier(end.first, team.doomed.clone());
+        }
+        let status = end.status();
+        let detail = match &end.first {
+            Some(decisive) => format!("status {status}: {}", decisive.cause),
+            None => format!("status {status}"),
+        };
+        team.state = State::Ended;
+        // What its nodes measured, where psched heard of the end late: it or apinit was away.
+        let run = nanos(end.run);
+        team.ended_at_ns = match team.running_at_ns {
+            began if began > 0 && run > 0 => began.saturating_add(run).min(now.wall_ns),
+            _ => now.wall_ns,
+        };
+        team.end = Some(end.clone());
+        out.push(Effect::Save { team: Box::new(team), lazy: false });
+        out.push(Effect::Log { apid, name: "ended", detail });
+        let end = Box::new(end);
+        out.push(if said == Said::ByItsNodes {
+            Effect::TellEnd { apid, end, status }
+        } else {
+            Effect::Tell { apid, news: News::Ended { end, status } }
+        });
+        if frees {
+            self.place_waiting(now, out);
+        }
+    }
+
+    /// # Errors
+    /// Why not, in words for the caller.
+    pub(super) fn kill(
+        &mut self,
+        now: Now,
+        apid: Apid,
+        signal: i32,
+        uid: u32,
+        administrator: bool,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        let team = self.teams.get(&apid).ok_or_else(|| {
+            format!("there is no application {apid}, or it has ended (apstat --history)")
+        })?;
+        if !administrator && team.owner.uid != uid {
+            return Err(format!(
+                "application {apid} belongs to {}: only its owner and administrators may signal it",
+                team.owner.name
+            ));
+        }
+        let ends = signal == 0 || signal == KILL;
+        let cause = Cause::Kill { signal: if signal == 0 { TERM } else { signal }, uid };
+        let detail = format!("{cause}");
+        match team.state {
+            State::Launching | State::Running => {
+                let links = self.links_of(team);
+                let key = team.key();
+                if ends {
+                    let kill_after =
+                        if signal == KILL { Duration::ZERO } else { self.settings.apkill_grace };
+                    let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
+                    if let Some(team) = self.teams.get_mut(&apid) {
+                        let before = team.doomed.take();
+                        // A KILL after a TERM takes its place, so that a node that hears of it only
+                        // when it is back does not wait as long as a TERM would have it.
+                        team.doomed = match before {
+                            Some(before) if signal == KILL => {
+                                Some(Decisive { at_ns: before.at_ns.min(doom.at_ns), ..doom })
+                            }
+                            before => Decisive::earlier(before, Some(doom)),
+                        };
+                    }
+                    self.save(apid, false, out);
+                    for link in links {
+                        let cause = cause.clone();
+                        let command = Command::Terminate { key, cause, kill_after };
+                        out.push(Effect::Command { link, command });
+                    }
+                } else if links.is_empty() {
+                    return Err(format!(
+                        "the nodes of application {apid} are not connected; try again when apstat -n shows them"
+                    ));
+                } else if team.signals.len() >= SIGNALS_MAX {
+                    return Err(format!(
+                        "{SIGNALS_MAX} signals to application {apid} have not come to all its nodes; try again when apstat -n shows them connected"
+                    ));
+                } else if let Some(team) = self.teams.get_mut(&apid) {
+                    // By the clock, so that another store, which may adopt it, goes on above these.
+                    let number = PSCHED_SIGNALS.saturating_add(now.wall_ns);
+                    team.last_signal = number.max(team.last_signal.saturating_add(1));
+                    let signal = NumberedSignal { number: team.last_signal, signal };
+                    team.signals.push(signal);
+                    self.save(apid, false, out);
+                    self.say_signals(apid, &[signal], out);
+                }
+                out.push(Effect::Log { apid, name: "signal", detail });
+            }
+            State::Ended => {}
+            _ if signal != 0 && !ENDING_SIGNALS.contains(&signal) => {
+                return Err(format!(
+                    "application {apid} has not started: it has no process to signal"
+                ));
+            }
+            _ => {
+                out.push(Effect::Log { apid, name: "signal", detail });
+                self.give_up(now, apid, cause, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the head, which passes signals on to the other hosts. One that is away is told when it is
+    /// back, and before the PEs go there is nobody to be told.
+    pub(super) fn say_signals(
+        &self,
+        apid: Apid,
+        signals: &[NumberedSignal],
+        out: &mut Vec<Effect>,
+    ) {
+        let running = |team: &&Apteam| team.state == State::Running;
+        let Some(team) = self.teams.get(&apid).filter(running) else { return };
+        let link = team.places.nids().next().and_then(|nid| self.offered.get(&nid).copied());
+        let Some(link) = link.filter(|l| self.links.get(l).is_some_and(|l| l.known)) else {
+            return;
+        };
+        let key = team.key();
+        let command = |signal: &NumberedSignal| Command::Signal { key, signal: *signal };
+        out.extend(signals.iter().map(|s| Effect::Command { link, command: command(s) }));
+    }
+
+    /// All its apshepherds have psched's signals up to this number.
+    pub(super) fn signals_taken(&mut self, apid: Apid, number: u64, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        let before = team.signals.len();
+        team.signals.retain(|signal| signal.number > number);
+        if team.signals.len() < before {
+            self.save(apid, true, out);
+        }
+    }
+}
+
+/// Hosts that have said how their part ended.
+pub(super) fn covered(team: &Apteam, end: &HostEnd) -> bool {
+    team.places.nids().all(|nid| end.nids.contains(&nid))
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

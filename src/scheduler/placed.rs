@@ -1,0 +1,183 @@
+//! A place given, and taken back: from the grant to the launch, or to the lapse of the ticket.
+//!
+//! A place that was given is told to the nodes and to the front end, which has `ticket_time` to launch
+//! there. If it does not, or the application is to end, the nodes are asked not to launch it; only when
+//! all have said so are its processors another's.
+
+use super::ends::{Said, nanos};
+use super::postings::COUNTED;
+use super::{Effect, News, Now, Scheduler};
+use crate::apteam::Apid;
+use crate::apteam::ending::{Cause, Decisive};
+use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::record::State;
+use crate::apteam::talk::node::{Command, PlaceCommand};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Characters of a command that nodes are told, for display.
+const COMMAND_SHOWN: usize = 256;
+
+impl Scheduler {
+    /// Gives a waiting application its place.
+    pub(super) fn grant(
+        &mut self,
+        now: Now,
+        apid: Apid,
+        places: PlacementList,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Err(conflict) = self.occupancy.take(apid, &places) {
+            // Placement and occupancy disagree: a fault of ours, which must not become two gangs
+            // on one processor.
+            out.push(Effect::Warn(format!("application {apid} was not placed: {conflict}")));
+            return;
+        }
+        let hosts = self.hosts_of(&places);
+        let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
+        let passed: Vec<Apid> =
+            self.queue.iter().copied().take(COUNTED).take_while(|a| *a < apid).collect();
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        team.incarnation.0 += 1;
+        team.places = places;
+        team.hosts = hosts;
+        team.ticket_until_ns = until;
+        team.end = None;
+        let nids = crate::machine::format_nids(team.places.nids());
+        let (key, front) = (team.key(), team.front);
+        self.become_state(apid, State::Placed);
+        for waiting in passed {
+            let Some(team) = self.teams.get_mut(&waiting) else { continue };
+            if team.passed_over < self.settings.passed_over_max {
+                team.passed_over += 1;
+                let passed_over = team.passed_over;
+                out.push(Effect::SavePassedOver { apid: waiting, passed_over });
+            }
+        }
+        self.save(apid, false, out);
+        out.push(Effect::Log {
+            apid,
+            name: "placed",
+            detail: format!("incarnation {} on NIDs {nids}", key.incarnation.0),
+        });
+        self.send_place(now, apid, None, out);
+        out.push(Effect::Tell { apid, news: News::Placed });
+        if let Some(front) = front {
+            out.push(Effect::SignalFront { apid, front });
+        }
+    }
+
+    /// The placement, for all apinits concerned or for one of them.
+    pub(super) fn send_place(
+        &self,
+        now: Now,
+        apid: Apid,
+        only: Option<super::LinkId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let ticket_left = match team.state {
+            // The front end has come in time: this is for the head, on its way to other nodes.
+            State::Launching => self.settings.ticket_time,
+            _ => Duration::from_nanos(team.ticket_until_ns.saturating_sub(now.mono_ns)),
+        };
+        let command = PlaceCommand {
+            key: team.key(),
+            owner: team.owner.clone(),
+            shape: team.posting.shape,
+            places: team.places.clone(),
+            hosts: team.hosts.clone(),
+            ticket: team.ticket,
+            ticket_left,
+            cpu_limit: team.posting.cpu_limit,
+            time_limit: team.posting.time_limit,
+            kill_grace: self.settings.kill_grace,
+            front_kill_grace: self.settings.front_kill_grace,
+            memory_per_pe: team.posting.memory_per_pe,
+            pids_max: Some(self.settings.pids_max),
+            bounds: self.settings.bounds,
+            isolation: self.settings.isolation,
+            request_id: team.posting.request_id,
+            command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
+        };
+        for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
+            out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });
+        }
+    }
+
+    /// The apinits of a placement, that of PE 0 first.
+    pub(super) fn hosts_of(&self, places: &PlacementList) -> Vec<HostPart> {
+        let mut hosts: Vec<(Option<super::LinkId>, HostPart)> = Vec::new();
+        for nid in places.nids() {
+            let link = self.offered.get(&nid).copied();
+            match hosts.iter_mut().find(|(l, _)| *l == link) {
+                Some((_, part)) => part.nids.push(nid),
+                None => {
+                    let hello = link.and_then(|l| self.links.get(&l)).map(|l| &l.hello);
+                    let part = HostPart {
+                        nids: vec![nid],
+                        socket: hello.map(|h| h.socket.clone()).unwrap_or_default(),
+                        host_id: hello
+                            .map(|h| format!("{}/{}", h.hostname, h.boot_id))
+                            .unwrap_or_default(),
+                    };
+                    hosts.push((link, part));
+                }
+            }
+        }
+        hosts.into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// Asks the nodes of a placed application not to launch it.
+    pub(super) fn take_back(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+        if !self.become_state(apid, State::TakingBack) {
+            return;
+        }
+        let Some(team) = self.teams.get(&apid) else { return };
+        self.taken_back.insert(team.key(), BTreeSet::new());
+        for link in self.links_of(team) {
+            out.push(Effect::Command { link, command: Command::TakeBack(team.key()) });
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        while let Some((at, apid)) = self.tickets.first().copied() {
+            if at > now.mono_ns {
+                break;
+            }
+            self.tickets.remove(&(at, apid));
+            self.take_back(apid, out);
+            self.save(apid, false, out);
+            out.push(Effect::Log {
+                apid,
+                name: "silent",
+                detail: "its aprun did not launch it in time: its place is taken back".into(),
+            });
+        }
+    }
+
+    /// Every node of it has said that it was not launched and will not be.
+    pub(super) fn all_taken_back(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        self.taken_back.remove(&team.key());
+        self.occupancy.release(apid);
+        if team.doomed.is_some() {
+            self.finish(now, apid, Said::ByPsched, out);
+            return;
+        }
+        if team.front.is_none() {
+            // Of an adopted one nobody here knows the front end: nobody would ever look.
+            team.doomed = Some(Decisive { at_ns: now.mono_ns, cause: Cause::FrontGone });
+            self.finish(now, apid, Said::ByPsched, out);
+            return;
+        }
+        team.places = PlacementList::default();
+        team.hosts = Vec::new();
+        self.become_state(apid, State::Lapsed);
+        self.save(apid, false, out);
+        out.push(Effect::Log { apid, name: "lapsed", detail: "waits for its aprun".into() });
+        // It may have looked while the place was on its way back, and would not look again.
+        out.push(Effect::Tell { apid, news: News::Placed });
+        self.place_waiting(now, out);
+    }
+}
