@@ -22,10 +22,10 @@
 //! ```
 //!
 //! # Where things are
-//! [`postings`](self): postings, looks, kills and the queue are in `postings.rs`; links,
-//! inventories and reports in `nodes.rs`; nodes that obey another psched in `foreign.rs`; what
-//! `apstat` is told in `view.rs`; the order of records and effects, for whoever drives a scheduler,
-//! in [`outbox`].
+//! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
+//! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
+//! obey another psched in `foreign.rs`; what `apstat` is told in `view.rs`; the order of records and
+//! effects, for whoever drives a scheduler, in [`outbox`].
 
 mod ends;
 mod foreign;
