@@ -70,6 +70,29 @@ fn psched_8() {
     check("psched.8", &[&["psched"], &["psched", "start"], &["psched", "torture"]]);
 }
 
+/// What `psched torture` knows by name it names where the name is wrong.
+#[test]
+fn psched_8_has_every_fault_and_scenario() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/psched.8");
+    let page = std::fs::read_to_string(path).expect("there").replace("\\-", "-");
+    let (_, page) = page.split_once(".B --faults").expect("the option");
+    let word = |line| -> Option<&str> {
+        let words = <str>::strip_prefix(line, ".BR ").or(<str>::strip_prefix(line, ".B "))?;
+        words.split_whitespace().next()
+    };
+    let named: BTreeSet<&str> = page.lines().filter_map(word).collect();
+    for (option, some) in [("--faults", "strangers"), ("--scenario", "row-lost")] {
+        let mut command = Command::new(binaries().join("psched"));
+        let output = command.args(["torture", option, "no-such"]).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        let (_, names) = said.split_once("it is one of ").expect("it names them");
+        let names = names.lines().next().unwrap_or_default().split(", ");
+        let missing: Vec<&str> = names.clone().filter(|name| !named.contains(name)).collect();
+        assert!(missing.is_empty(), "psched.8 does not have {missing:?}");
+        assert!(names.clone().any(|name| name == some), "{said}");
+    }
+}
+
 #[test]
 fn apinit_8() {
     check("apinit.8", &[&["apinit"]]);
