@@ -90,6 +90,33 @@ fn stopped_while_it_runs_its_pes_fill_their_output_and_go_on() {
     assert!(all == round.repeat(200), "{} bytes", all.len());
 }
 
+/// Longer than it waits itself for an apinit that says nothing.
+#[test]
+fn stopped_for_long_after_its_pes_have_ended_it_has_all_they_wrote() {
+    let instance = instance(1, 1);
+    let written = instance.directory().join("written");
+    // Less than is kept for it, and more than its pipe takes.
+    let script = format!("seq 1 200000; : >{}; exit 6", written.display());
+    let mut held = Held::start(&mut instance.command("aprun", ["-q", "sh", "-c", &script]));
+    let begin = held.read(10);
+    kill(held.pid(), 19);
+    eventually(BOUND, "its PE has written all", || written.exists());
+    eventually(BOUND, "its PE has ended", || processes_with(&script).len() <= 1);
+    // No wait for anything: this is how long it is stopped.
+    std::thread::sleep(Duration::from_secs(11));
+    kill(held.pid(), 18);
+    let rest = held.rest();
+    let all = String::from_utf8([begin, rest].concat()).expect("text");
+    assert!(
+        all.lines().map(str::to_owned).eq((1..=200_000).map(|n| n.to_string())),
+        "{}",
+        all.len()
+    );
+    let mut said = String::new();
+    held.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_eq!((held.status(), said.as_str()), (6, ""));
+}
+
 #[test]
 fn killed_when_it_is_placed_it_starts_nothing() {
     let instance = instance(1, 1);
