@@ -81,7 +81,7 @@ impl Front {
                 self.pass_on();
             }
             FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
-            FromApinit::NotNow(text) => self.apinit_down(now_ns, text, true),
+            FromApinit::NotNow(text) => self.not_now(now_ns, text),
             FromApinit::Output(output) => self.output_came(output),
             FromApinit::StdinCredit(credit) => {
                 self.stdin.credit(credit);
@@ -177,6 +177,19 @@ impl Front {
             self.pass_on();
         }
         self.read_stdin();
+    }
+
+    /// The apinit may say another thing later. Of a launch it has not taken psched knows more: whether
+    /// it still has its place, and where.
+    fn not_now(&mut self, now_ns: u64, text: String) {
+        let looks = self.step == Step::Attaching && !self.resuming;
+        self.apinit_down(now_ns, text, true);
+        if looks {
+            self.resuming = false;
+            self.apinit.retry_at = None;
+            self.step = Step::Waiting;
+            self.look_at = Some(now_ns + RETRY_MAX_NS);
+        }
     }
 
     pub(super) fn apinit_refused(&mut self, now_ns: u64, text: String, cause: Option<Cause>) {

@@ -133,6 +133,8 @@ impl Front {
                 }
             }
             Looked::Waiting(why) => {
+                // Nobody is to be reached before there is another place.
+                self.apinit = Peer::default();
                 self.waits(why);
                 if self.say_why {
                     self.say_what_is_waited_for();

@@ -648,23 +648,39 @@ fn an_apinit_that_took_it_for_dead_has_thrown_output_away() {
 }
 
 /// The word that it can't be had now is no refusal, and the stream's end after it no second break.
+/// Whether the place is still there psched knows: the node may wait for a word of one that was taken
+/// back.
 #[test]
 fn an_apinit_that_can_not_be_had_now_is_asked_again() {
     let lost = || Happening::ApinitDown { text: "closed".to_owned(), connected: true };
     let not_now = || apinit(FromApinit::NotNow("psched has not placed it".to_owned()));
-    let unknown =
-        || apinit(FromApinit::Refused { text: "not on this node".to_owned(), cause: None });
+    let looked = |incarnation| Happening::Looked(Looked::Placement(placement(incarnation)));
     let mut course = Course::attaching();
     for n in 1..=u64::from(3 * REFUSALS_MAX) {
         let text = "apinit does not answer (psched has not placed it); trying again";
         let said = (n == 2).then(|| say(text));
-        let again: Vec<Action> = [resume(vec![])].into_iter().chain(said).collect();
+        let again: Vec<Action> = [Action::Look(APID)].into_iter().chain(said).collect();
         course
             .gives(not_now(), &[])
             .gives(lost(), &[])
             .at(1_000 * n, &again)
-            .gives(unknown(), &[launch_of(1)]);
+            .gives(looked(1), &[launch_of(1)]);
     }
+    let waits = Happening::Looked(Looked::Waiting(Explanation::default()));
+    course
+        .gives(not_now(), &[])
+        .at(16_000, &[Action::Look(APID)])
+        .gives(waits, &[])
+        .gives(event(Event::Placed(2)), &[Action::Look(APID)])
+        .gives(looked(2), &[launch_of(2)]);
+    // Where the launch may have been taken, that is found out first.
+    let again = [resume(vec![])];
+    Course::attaching()
+        .gives(lost(), &[])
+        .at(50, &again)
+        .gives(not_now(), &[])
+        .gives(lost(), &[])
+        .at(150, &again);
 }
 
 /// What apinit said was lost, so that this aprun does not know that its launch was taken.
