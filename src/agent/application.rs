@@ -121,6 +121,8 @@ pub(super) struct App {
     /// The first bad thing that the shepherd told.
     pub first: Option<Decisive>,
     pub doom: Option<Doom>,
+    /// Output was thrown away, for nobody was there to write it.
+    pub output_lost: bool,
     /// What of it was lost with its shepherd, in words for the front end.
     pub lost: Option<String>,
     pub end: End,
@@ -165,6 +167,7 @@ impl App {
             stdin_passed: 0,
             first: None,
             doom: None,
+            output_lost: false,
             lost: None,
             end: End::Not,
             stuck: Vec::new(),

@@ -174,7 +174,8 @@ impl Agent {
             }
         }
         if gone {
-            app.front = Front::Gone;
+            // How much was thrown away is not known: some, most likely.
+            (app.front, app.output_lost) = (Front::Gone, true);
         } else if let Some(conn) = front {
             app.front = Front::Away { conn, since_ns: now, watched: app.head() };
         } else if app.launched_ns.is_some() {

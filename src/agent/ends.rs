@@ -109,7 +109,8 @@ impl Agent {
     pub(super) fn groups_empty(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let End::Emptying(end) = &mut app.end else { return };
-        let end = std::mem::take(end);
+        let mut end = std::mem::take(end);
+        end.output_lost = app.output_lost;
         app.end = End::Empty { end, reported_ns: 0, acknowledged: false };
         self.report_end(now, key, out);
         self.settle(now, key, out);

@@ -122,6 +122,7 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let end = app.output.end;
         if app.output.take(end) && app.running() {
+            app.output_lost = true;
             out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
         }
     }

@@ -330,6 +330,8 @@ pub struct HostEnd {
     pub usage: Usage,
     /// Processes left behind by PEs, which psched ended.
     pub leftovers: u32,
+    /// Some of the PEs' output was thrown away: aprun, or the host of PE 0, could not be reached.
+    pub output_lost: bool,
     /// Time from go to empty.
     pub run: Duration,
 }
@@ -346,6 +348,7 @@ impl HostEnd {
         }
         self.usage = self.usage.and(other.usage);
         self.leftovers += other.leftovers;
+        self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
         self
     }

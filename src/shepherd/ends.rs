@@ -168,6 +168,7 @@ impl Shepherd {
             ends: self.ends.clone(),
             usage: self.usage,
             leftovers: self.leftovers,
+            output_lost: false,
             run,
         }
     }

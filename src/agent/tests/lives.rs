@@ -286,7 +286,9 @@ fn a_front_end_dies() {
         act(&mut agent, 5 * S, from_shepherd(key, FromShepherd::Output(output(5, "more\n")))),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(10))]
     );
-    go_through(&mut agent, 6 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    go_through(&mut agent, 6 * S, [ended(key)]);
+    let lost = HostEnd { output_lost: true, ..end(key) };
+    assert_eq!(act(&mut agent, 6 * S, Happening::GroupsEmpty(key)), [reported(lost, &[0, 1])]);
     assert_eq!(
         act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
         [Action::Remove(key)]

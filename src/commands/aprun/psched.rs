@@ -189,6 +189,7 @@ fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
         ends: wire.ends,
         usage: wire.usage,
         leftovers: wire.leftovers,
+        output_lost: wire.output_lost,
         run_ms: 0,
     };
     Ok(Ended { status, end: end.try_into()?, told: false })

@@ -101,6 +101,7 @@ pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
         ends: whole.ends,
         usage: whole.usage,
         leftovers: whole.leftovers,
+        output_lost: whole.output_lost,
         launched: whole.launched,
     }
 }

@@ -463,7 +463,13 @@ impl Front {
         }
         let mut ended = ended.clone();
         ended.told |= self.has_told(&ended);
-        if self.given_up && ended.end.launched {
+        if ended.end.output_lost {
+            self.say(format!(
+                "aprun: what PEs of {} wrote while this aprun, or the host of PE 0, could not be \
+                 reached was thrown away: its output is not complete",
+                self.named()
+            ));
+        } else if self.given_up && ended.end.launched {
             self.say(format!(
                 "aprun: the apinit of {} could not hear from this aprun and has nothing more of it: \
                  its output may not be complete",

@@ -80,6 +80,8 @@ impl Front {
                 }
                 _ => {}
             },
+            // By a launch whose answer never came here: the look gives it back.
+            Event::Launched if self.step == Step::Waiting => self.look(),
             Event::Launched => {}
             Event::Waiting(why) => self.waits(why),
             Event::Ended(ended) => self.has_ended(now_ns, ended),

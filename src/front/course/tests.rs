@@ -625,6 +625,34 @@ fn an_apinit_that_stays_away_after_the_end() {
         );
 }
 
+/// It was put off, psched went away, and comes back with the news that its launch was taken after all.
+#[test]
+fn a_launch_that_was_taken_unheard_is_found_by_a_look() {
+    Course::attaching()
+        .gives(apinit(FromApinit::NotNow("not placed".to_owned())), &[])
+        .gives(down("broken pipe"), &[])
+        .gives(Happening::PschedUp { pid: 78 }, &[])
+        .gives(event(Event::Launched), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
+}
+
+#[test]
+fn output_that_another_host_has_thrown_away_is_told() {
+    let mut end = ended(None, true);
+    end.end.output_lost = true;
+    Course::going().gives(event(Event::Ended(end.clone())), &[]).gives(
+        apinit(FromApinit::Done),
+        &[
+            say(
+                "what PEs of application 12 wrote while this aprun, or the host of PE 0, could not \
+                 be reached was thrown away: its output is not complete",
+            ),
+            Action::Close(end),
+            Action::Exit(0),
+        ],
+    );
+}
+
 #[test]
 fn an_apinit_that_took_it_for_dead_has_thrown_output_away() {
     let end = ended(None, true);

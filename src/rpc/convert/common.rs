@@ -300,6 +300,7 @@ impl From<HostEnd> for pb::HostEnd {
             ends: all(end.ends),
             usage: Some(end.usage.into()),
             leftovers: end.leftovers.min(COUNT_MAX),
+            output_lost: end.output_lost,
             run_ms: ms(end.run),
         }
     }
@@ -316,6 +317,7 @@ impl TryFrom<pb::HostEnd> for HostEnd {
             ends: Field("HostEnd", "ends").list(end.ends, ENDS_MAX)?,
             usage: Field("HostEnd", "usage").maybe(end.usage)?.unwrap_or_default(),
             leftovers: Field("HostEnd", "leftovers").between(end.leftovers, 0, COUNT_MAX)?,
+            output_lost: end.output_lost,
             run: Duration::from_millis(end.run_ms),
         })
     }

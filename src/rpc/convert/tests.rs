@@ -150,8 +150,9 @@ fn end_count() -> impl Strategy<Value = EndCount> {
 
 fn host_end() -> impl Strategy<Value = HostEnd> {
     let start = (key(), nids(), any::<bool>(), option::of(decisive()));
-    (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, millis()).prop_map(
-        |((key, nids, launched, first), ends, usage, leftovers, run)| HostEnd {
+    let lost = any::<bool>();
+    (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, lost, millis()).prop_map(
+        |((key, nids, launched, first), ends, usage, leftovers, output_lost, run)| HostEnd {
             key,
             nids,
             launched,
@@ -159,6 +160,7 @@ fn host_end() -> impl Strategy<Value = HostEnd> {
             ends,
             usage,
             leftovers,
+            output_lost,
             run,
         },
     )

@@ -206,7 +206,10 @@ impl Checks {
                 ));
             }
             // An apinit that was silent for too long: then aprun says that something may be missing.
-            let warned = life.said.iter().any(|line| line.contains("output may not be complete"));
+            let warned = life.said.iter().any(|line| {
+                line.contains("output may not be complete")
+                    || line.contains("output is not complete")
+            });
             if life.told == Some(0) && !by_signal && !warned && !life.napped {
                 for (rank, wrote) in &course.wrote {
                     let shown = course.shown.of(*rank);
