@@ -144,6 +144,59 @@ fn without_a_shepherd_its_apinit_names_what_waits_in_the_kernel() {
     instance.wait_until_free();
 }
 
+/// Whoever reads the environment of such a process hangs as it does: so do the helpers of these tests
+/// that look for processes by it, until it goes on. None is called meanwhile.
+#[test]
+fn a_process_whose_memory_is_locked_holds_up_no_search() {
+    let name = "stuck::a_process_whose_memory_is_locked_holds_up_no_search";
+    let Some(mut freezer) = Freezer::new(name) else { return };
+    let Some(program) = mpi::plain("stuck", "hang") else { return };
+    // Without control groups what is left is looked for in the environments of all processes.
+    let instance = Plan::new().nodes(2, 1).for_user().start();
+    let at = |name: &str| instance.directory().join(name).to_str().expect("text").to_owned();
+    std::fs::copy(program, at("hang")).expect("copied");
+    let file = freezer.path().join("file");
+    std::fs::write(&file, [0; 4096]).expect("written");
+    let all = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(&file, all(0o666)).expect("ours");
+    std::fs::set_permissions(at("hang"), all(0o755)).expect("ours");
+    for path in [freezer.path(), freezer.folder.path().to_owned()] {
+        std::fs::set_permissions(path, all(0o755)).expect("ours");
+    }
+    let lost = instance.start_script("-n 1", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let shepherd = children(instance.daemon("apinit")).into_iter().find(|c| c.1 == "apshepherd");
+    let script = format!("exec {} {} {}", at("hang"), file.display(), at("go"));
+    let hangs = instance.start_script("-n 1", &script);
+    let pid = || std::fs::read_to_string(at("go.pid"));
+    eventually(BOUND, "it is about to hang", || pid().is_ok());
+    freezer.freeze();
+    std::fs::write(at("go"), "").expect("written");
+    let tasks = format!("/proc/{}/task", pid().expect("there"));
+    eventually(BOUND, "it hangs", || {
+        let states = std::fs::read_dir(&tasks).expect("there").flatten().map(|task| {
+            std::fs::read_to_string(task.path().join("stat")).is_ok_and(|s| s.contains(") D "))
+        });
+        states.collect::<Vec<_>>() == [true, true]
+    });
+    // It may be of the one whose shepherd is gone now, and is named with it.
+    kill(shepherd.expect("there is one").0, 9);
+    let words = "'hang' may be its own on NID 0, and can't be looked at";
+    eventually(BOUND, "apstat says it", || {
+        instance.run("apstat", ["--why", &apid]).expect(0).out().contains(words)
+    });
+    // Root's own instances end what is left of them, and are not held up.
+    let base = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a base");
+    let mut start = Command::new(binaries().join("psched"));
+    start.args(["start", "--nodes", "1", "--", "true"]).env("TMPDIR", base.path());
+    run(start.env_remove("XDG_RUNTIME_DIR")).expect(0);
+    freezer.thaw();
+    lost.wait(BOUND).expect(125).says(words);
+    instance.run("apkill", ["-9", "2"]).expect(0);
+    hangs.wait(BOUND).expect(137);
+    instance.wait_until_free();
+}
+
 #[test]
 fn who_stops_his_shepherd_is_ended_none_the_less() {
     let config = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
