@@ -141,6 +141,7 @@ impl Shell {
             self.hello.send_modify(|hello| hello.notes.extend(note.clone()));
             let app = App {
                 groups,
+                // (Not kept where there are groups, which need no trail.)
                 marker: directory.marker().unwrap_or_else(|| self.marker(key)),
                 sessions: directory.sessions(),
                 owner: place.owner.uid,
@@ -207,7 +208,6 @@ impl Shell {
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
-        directory.keep_marker(&app.marker)?;
         if let Some(groups) = &self.groups {
             let alone = place.hosts.len() == 1;
             let mark = self.agent.store_mark();
@@ -216,6 +216,8 @@ impl Shell {
             let limits = nids.iter().map(|nid| (*nid, limits_of(place, *nid))).collect();
             let made = groups.make(mark, key, &limits, alone).context("can't make its groups")?;
             app.groups = Some(made);
+        } else {
+            directory.keep_marker(&app.marker)?;
         }
         let making = Making {
             program: &self.apshepherd,
