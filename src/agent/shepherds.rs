@@ -102,15 +102,6 @@ impl Agent {
         }
         let cause = Cause::ShepherdLost { nid: app.nid(), text };
         let lost = Decisive { at_ns: now, cause: cause.clone() };
-        if app.going_ns.is_some() {
-            // Something else may have come first and decide the status; this must be said too.
-            let apid = key.apid;
-            let text = format!("application {apid}: {cause}; what its PEs wrote last may be lost");
-            if let Some(conn) = app.open_front() {
-                out.push(Action::SendFront(conn, FromApinit::Notice(text.clone())));
-            }
-            app.lost = Some(text);
-        }
         // It may have been killed because it did not end what was to end.
         let decided = Decisive::earlier(app.first.take(), app.decided(now));
         app.first = Decisive::earlier(decided, Some(lost.clone()));
@@ -122,6 +113,8 @@ impl Agent {
             run: app
                 .going_ns
                 .map_or(Duration::ZERO, |at| Duration::from_nanos(now.saturating_sub(at))),
+            // Something else may have come first and decide the status; this must be said too.
+            lost: app.nids.clone(),
             ..HostEnd::default()
         });
         app.launch = None;

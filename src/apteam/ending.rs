@@ -334,6 +334,9 @@ pub struct HostEnd {
     pub output_lost: bool,
     /// Time from go to empty.
     pub run: Duration,
+    /// Those of the nodes where its apshepherd, or all of it, was lost before it could tell how it
+    /// ended: what PEs wrote last there may be missing.
+    pub lost: Vec<Nid>,
 }
 
 impl HostEnd {
@@ -341,6 +344,7 @@ impl HostEnd {
     #[must_use]
     pub fn and(mut self, other: HostEnd) -> HostEnd {
         self.nids.extend(other.nids);
+        self.lost.extend(other.lost);
         self.launched |= other.launched;
         self.first = Decisive::earlier(self.first, other.first);
         for end in other.ends {

@@ -11,7 +11,7 @@
 
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, TERMINATION, Usage, signal_name};
-use crate::machine::Nid;
+use crate::machine::{Nid, format_nids};
 
 /// How an application ended, as psched says it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -36,7 +36,11 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
     {
         lines.push(cause_line(apid, cause, stamp));
     }
-    if quiet || !ended.end.launched {
+    if !ended.end.launched {
+        return lines;
+    }
+    lines.extend(lost_line(apid, &ended.end.lost));
+    if quiet {
         return lines;
     }
     if ended.end.leftovers > 0 {
@@ -45,6 +49,17 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
     lines.extend(exit_lines(apid, &ended.end.ends));
     lines.push(resources_line(apid, &ended.end.usage));
     lines
+}
+
+/// `Application N ...` about nodes that could not tell how their part ended.
+fn lost_line(apid: Apid, lost: &[Nid]) -> Option<String> {
+    let nodes = format_nids(lost.iter().copied());
+    (!lost.is_empty()).then(|| {
+        format!(
+            "Application {apid} lost its apshepherd on NID {nodes}: what its PEs wrote last there may \
+             be missing, and how they ended is not known"
+        )
+    })
 }
 
 /// The line about what decided the end.
@@ -233,6 +248,20 @@ mod tests {
         assert_eq!(lines(&end, STAMP, true), [line]);
         end.told = true;
         assert!(lines(&end, STAMP, true).is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_said_even_where_little_is() {
+        let cause = Cause::PeExit { rank: 0, nid: Nid(0), code: 3 };
+        let mut part = ended(Some(cause), &[(PeEnd::Exit(3), 1, false)]);
+        part.end.lost = vec![Nid(1), Nid(2)];
+        let lost = "Application 12 lost its apshepherd on NID 1-2: what its PEs wrote last there may \
+                    be missing, and how they ended is not known";
+        assert_eq!(lines(&part, STAMP, true), [lost]);
+        assert_eq!(
+            lines(&part, STAMP, false)[1..],
+            [lost, "Application 12 exit codes: 3", RESOURCES]
+        );
     }
 
     #[test]

@@ -245,7 +245,8 @@ impl Scheduler {
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
             out.push(Effect::Command { link, command });
         }
-        let end = HostEnd { key, nids: lost, launched, first: Some(doom), ..HostEnd::default() };
+        let first = Some(doom);
+        let end = HostEnd { key, nids: lost.clone(), launched, first, lost, ..HostEnd::default() };
         self.part_ended(now, end, Said::ByPsched, out);
     }
 

@@ -79,7 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Held {
     Placed(Box<PlaceCommand>),
     Running(Box<PlaceCommand>),
-    Ended(Box<PlaceCommand>, HostEnd),
+    Ended(Box<PlaceCommand>, Box<HostEnd>),
 }
 
 impl Held {
@@ -331,7 +331,7 @@ impl World {
         let items = node.held.iter().map(|(key, held)| (*key, held.phase())).collect();
         for held in node.held.values() {
             if let Held::Ended(_, end) = held {
-                node.reports.push_back(Report::Ended(Box::new(end.clone())));
+                node.reports.push_back(Report::Ended(end.clone()));
             }
         }
         self.event(Event::Inventory { link, items });
@@ -399,7 +399,7 @@ impl World {
                 }
                 Some(Held::Running(_)) => node.reports.push_back(Report::Launched(key)),
                 Some(Held::Ended(_, end)) => {
-                    node.reports.push_back(Report::Ended(Box::new(end.clone())));
+                    node.reports.push_back(Report::Ended(end.clone()));
                 }
             },
             Command::Terminate { key, cause, .. } => {
@@ -431,7 +431,7 @@ impl World {
                 for key in node.held.keys().copied().collect::<Vec<_>>() {
                     match node.held.get(&key).cloned() {
                         Some(Held::Ended(_, end)) => {
-                            node.reports.push_back(Report::Ended(Box::new(end)));
+                            node.reports.push_back(Report::Ended(end));
                         }
                         _ => end_on(node, number, key, Some(Cause::Purge { uid })),
                     }
@@ -535,12 +535,12 @@ fn end_on(node: &mut Node, number: usize, key: Key, cause: Option<Cause>) {
     let (place, launched) = (Box::new(held.place().clone()), held.ran());
     let first = cause.map(|cause| Decisive { at_ns: 0, cause });
     let nids = vec![Nid(number as u32)];
-    let end = HostEnd { key, nids, launched, first, ..HostEnd::default() };
+    let end = Box::new(HostEnd { key, nids, launched, first, ..HostEnd::default() });
     node.held.insert(key, Held::Ended(place, end.clone()));
     if node.foreign && !node.purging {
         return;
     }
-    node.reports.push_back(Report::Ended(Box::new(end)));
+    node.reports.push_back(Report::Ended(end));
 }
 
 fn history(steps: Vec<Step>) {

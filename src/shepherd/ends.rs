@@ -170,6 +170,7 @@ impl Shepherd {
             leftovers: self.leftovers,
             output_lost: false,
             run,
+            lost: Vec::new(),
         }
     }
 }

@@ -104,7 +104,8 @@ fn user(
             let before = told.lock().expect("whole").insert(apid, run.status);
             assert_eq!(before, None, "application {apid} ended twice");
         }
-        if run.stderr.contains("apshepherd") && run.stderr.contains(" was lost: ") {
+        let lost = run.stderr.contains("apshepherd") && run.stderr.contains(" was lost: ");
+        if lost || run.stderr.contains(" lost its apshepherd on NID ") {
             // Its shepherd was killed; what had ended it before decides. (How it died is known only
             // to the apinit whose child it was.)
             assert!(run.status == 125 || run.status == status, "{run:?}");

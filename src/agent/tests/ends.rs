@@ -271,7 +271,7 @@ fn a_shepherd_cannot_be_made() {
     let first = Some(Decisive { at_ns: S, cause });
     assert_eq!(
         act(&mut agent, S, Happening::SpawnFailed { key, text }),
-        [reported(HostEnd { key, first, ..HostEnd::default() }, &[0])]
+        [reported(HostEnd { key, first, lost: vec![Nid(0)], ..HostEnd::default() }, &[0])]
     );
     assert_eq!(
         act(&mut agent, S, Happening::Command(2, Command::AcknowledgeEnd(key))),
@@ -283,21 +283,10 @@ fn a_shepherd_cannot_be_made() {
 fn a_shepherd_is_lost() {
     let (mut agent, key) = with_running();
     let text = "killed by signal 9".to_string();
-    let said = "application 12: apshepherd on NID 0 was lost: killed by signal 9; what its PEs wrote \
-                last may be lost";
     assert_eq!(
         act(&mut agent, 5 * S, Happening::ShepherdLost { key, text: text.clone() }),
-        [
-            to_front(FromApinit::Notice(said.into())),
-            Action::KillGroups { key, shepherd: true },
-            Action::CheckGroupsEmpty(key)
-        ]
+        [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
-    // A front end that was away then is told when it comes back.
-    let back = Conn(2);
-    go_through(&mut agent, 5 * S, [Happening::AttachClosed(FRONT), opened(back, OWNER)]);
-    let actions = act(&mut agent, 5 * S, resume(back, key, &[]));
-    assert!(actions.contains(&Action::SendFront(back, FromApinit::Notice(said.into()))));
     assert_eq!(
         act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 2, named: vec![] }),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
@@ -307,15 +296,16 @@ fn a_shepherd_is_lost() {
         first: Some(Decisive { at_ns: 5 * S, cause }),
         leftovers: 2,
         run: Duration::from_secs(3),
+        lost: vec![Nid(0), Nid(1)],
         ..end(key)
     };
     assert_eq!(
         act(&mut agent, 6 * S, Happening::GroupsEmpty(key)),
-        [reported(lost, &[0, 1]), Action::SendFront(back, FromApinit::Done)]
+        [reported(lost, &[0, 1]), to_front(FromApinit::Done)]
     );
     assert_eq!(
         act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::CloseFront(back), Action::Remove(key)]
+        [Action::CloseFront(FRONT), Action::Remove(key)]
     );
 }
 

@@ -515,7 +515,12 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     go_through(&mut agent, 2 * S, [Happening::GroupsEmpty(key)]);
     let text = "it died while apinit was being restarted".into();
     let first = Decisive { at_ns: 2 * S, cause: Cause::ShepherdLost { nid: Nid(0), text } };
-    let lost = HostEnd { first: Some(first), run: Duration::from_secs(1), ..end(key) };
+    let lost = HostEnd {
+        first: Some(first),
+        run: Duration::from_secs(1),
+        lost: vec![Nid(0), Nid(1)],
+        ..end(key)
+    };
     let actions = act(&mut agent, 2 * S, Happening::Linked(welcome()));
     assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
 }

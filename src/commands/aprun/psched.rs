@@ -190,6 +190,7 @@ fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
         usage: wire.usage,
         leftovers: wire.leftovers,
         output_lost: wire.output_lost,
+        lost: wire.lost,
         run_ms: 0,
     };
     Ok(Ended { status, end: end.try_into()?, told: false })

@@ -103,6 +103,7 @@ pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
         leftovers: whole.leftovers,
         output_lost: whole.output_lost,
         launched: whole.launched,
+        lost: whole.lost,
     }
 }
 

@@ -302,6 +302,7 @@ impl From<HostEnd> for pb::HostEnd {
             leftovers: end.leftovers.min(COUNT_MAX),
             output_lost: end.output_lost,
             run_ms: ms(end.run),
+            lost: bare(end.lost),
         }
     }
 }
@@ -319,6 +320,7 @@ impl TryFrom<pb::HostEnd> for HostEnd {
             leftovers: Field("HostEnd", "leftovers").between(end.leftovers, 0, COUNT_MAX)?,
             output_lost: end.output_lost,
             run: Duration::from_millis(end.run_ms),
+            lost: Field("HostEnd", "lost").nids(end.lost)?,
         })
     }
 }

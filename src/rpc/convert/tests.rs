@@ -150,18 +150,10 @@ fn end_count() -> impl Strategy<Value = EndCount> {
 
 fn host_end() -> impl Strategy<Value = HostEnd> {
     let start = (key(), nids(), any::<bool>(), option::of(decisive()));
-    let lost = any::<bool>();
+    let lost = (any::<bool>(), nids());
     (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, lost, millis()).prop_map(
-        |((key, nids, launched, first), ends, usage, leftovers, output_lost, run)| HostEnd {
-            key,
-            nids,
-            launched,
-            first,
-            ends,
-            usage,
-            leftovers,
-            output_lost,
-            run,
+        |((key, nids, launched, first), ends, usage, leftovers, (output_lost, lost), run)| {
+            HostEnd { key, nids, launched, first, ends, usage, leftovers, output_lost, run, lost }
         },
     )
 }
