@@ -15,9 +15,36 @@ use std::time::Duration;
 /// More limits than Linux has kinds of (16).
 const LIMITS_MAX: usize = 64;
 
-impl From<Limit> for pb::Limit {
-    fn from(limit: Limit) -> Self {
-        Self { resource: limit.resource, soft: limit.soft }
+/// Messages that have the fields of their type, each as it is.
+macro_rules! field_by_field {
+    ($($name:ident { $($field:ident),+ })+) => {
+        $(
+            impl From<$name> for pb::$name {
+                fn from(plain: $name) -> Self {
+                    let $name { $($field),+ } = plain;
+                    Self { $($field),+ }
+                }
+            }
+        )+
+    };
+}
+
+field_by_field! {
+    Limit { resource, soft }
+    FileIdentity { device, inode, size, mtime_ns }
+    OutputTaken { source, offset }
+    PmiEntry { key, value }
+    StdinPiece { offset, data }
+    StdinCredit { credit, received }
+    NumberedSignal { number, signal }
+}
+
+/// A piece of a stream: what follows adds its beginning and its length.
+fn stretch(message: &'static str, offset: u64, data: Bytes) -> Result<Bytes, Malformed> {
+    let data = Field(message, "data").data(data)?;
+    match offset.checked_add(data.len() as u64) {
+        Some(_) => Ok(data),
+        None => Field(message, "offset").wrong("it is beyond any stream"),
     }
 }
 
@@ -26,13 +53,6 @@ impl TryFrom<pb::Limit> for Limit {
     fn try_from(limit: pb::Limit) -> Result<Self, Malformed> {
         let resource = Field("Limit", "resource").between(limit.resource, 0, LIMITS_MAX as u32)?;
         Ok(Limit { resource, soft: limit.soft })
-    }
-}
-
-impl From<FileIdentity> for pb::FileIdentity {
-    fn from(identity: FileIdentity) -> Self {
-        let FileIdentity { device, inode, size, mtime_ns } = identity;
-        Self { device, inode, size, mtime_ns }
     }
 }
 
@@ -92,22 +112,10 @@ impl TryFrom<pb::Launch> for Launch {
     }
 }
 
-impl From<OutputTaken> for pb::OutputTaken {
-    fn from(taken: OutputTaken) -> Self {
-        Self { source: taken.source, offset: taken.offset }
-    }
-}
-
 impl TryFrom<pb::OutputTaken> for OutputTaken {
     type Error = Malformed;
     fn try_from(taken: pb::OutputTaken) -> Result<Self, Malformed> {
         Ok(OutputTaken { source: taken.source, offset: taken.offset })
-    }
-}
-
-impl From<PmiEntry> for pb::PmiEntry {
-    fn from(entry: PmiEntry) -> Self {
-        Self { key: entry.key, value: entry.value }
     }
 }
 
@@ -149,39 +157,17 @@ impl TryFrom<pb::BarrierOut> for BarrierOut {
     }
 }
 
-impl From<StdinPiece> for pb::StdinPiece {
-    fn from(piece: StdinPiece) -> Self {
-        Self { offset: piece.offset, data: piece.data }
-    }
-}
-
 impl TryFrom<pb::StdinPiece> for StdinPiece {
     type Error = Malformed;
     fn try_from(piece: pb::StdinPiece) -> Result<Self, Malformed> {
-        let data = Field("StdinPiece", "data").data(piece.data)?;
-        // What follows adds the two.
-        if piece.offset.checked_add(data.len() as u64).is_none() {
-            return Field("StdinPiece", "offset").wrong("it is beyond any input");
-        }
-        Ok(StdinPiece { offset: piece.offset, data })
-    }
-}
-
-impl From<StdinCredit> for pb::StdinCredit {
-    fn from(credit: StdinCredit) -> Self {
-        Self { credit: credit.credit, received: credit.received }
+        let pb::StdinPiece { offset, data } = piece;
+        Ok(StdinPiece { offset, data: stretch("StdinPiece", offset, data)? })
     }
 }
 
 impl From<pb::StdinCredit> for StdinCredit {
     fn from(credit: pb::StdinCredit) -> Self {
         Self { credit: credit.credit, received: credit.received }
-    }
-}
-
-impl From<NumberedSignal> for pb::NumberedSignal {
-    fn from(signal: NumberedSignal) -> Self {
-        Self { number: signal.number, signal: signal.signal }
     }
 }
 
@@ -204,11 +190,7 @@ impl TryFrom<pb::Output> for Output {
     type Error = Malformed;
     fn try_from(output: pb::Output) -> Result<Self, Malformed> {
         let pb::Output { source, offset, rank, nid, stderr, data } = output;
-        let data = Field("Output", "data").data(data)?;
-        // What follows adds the two.
-        if offset.checked_add(data.len() as u64).is_none() {
-            return Field("Output", "offset").wrong("it is beyond any output");
-        }
+        let data = stretch("Output", offset, data)?;
         Ok(Output { source, offset, rank, nid: Nid(nid), stderr, data })
     }
 }
