@@ -340,13 +340,31 @@ pub struct HostEnd {
 }
 
 impl HostEnd {
-    /// This end and another host's, as one.
+    /// This end and another host's, as one. What a host has only heard of another it stamps by its own
+    /// clock; what came first there that one knows.
+    ///
+    /// ```
+    /// # use psched::{apteam::ending::{Cause, Decisive, HostEnd}, machine::Nid};
+    /// let end = |nid, at_ns, cause| HostEnd {
+    ///     nids: vec![Nid(nid)],
+    ///     first: Some(Decisive { at_ns, cause }),
+    ///     ..HostEnd::default()
+    /// };
+    /// let own = end(4, 700, Cause::PeExit { rank: 7, nid: Nid(4), code: 103 });
+    /// let heard = end(2, 600, Cause::PeSignal { rank: 6, nid: Nid(4), signal: 11 });
+    /// assert_eq!(own.clone().and(heard.clone()).status(), 103);
+    /// assert_eq!(heard.and(own).status(), 103);
+    /// ```
     #[must_use]
     pub fn and(mut self, other: HostEnd) -> HostEnd {
+        self.first = match (self.has_heard_from(&other), other.has_heard_from(&self)) {
+            (true, false) => other.first,
+            (false, true) => self.first,
+            _ => Decisive::earlier(self.first, other.first),
+        };
         self.nids.extend(other.nids);
         self.lost.extend(other.lost);
         self.launched |= other.launched;
-        self.first = Decisive::earlier(self.first, other.first);
         for end in other.ends {
             count_end(&mut self.ends, end);
         }
@@ -355,6 +373,14 @@ impl HostEnd {
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
         self
+    }
+
+    /// Its first bad thing is a PE's on the other's nodes, ended in consequence and stamped by a clock
+    /// that is not quite the other's, which knows better what came first there.
+    fn has_heard_from(&self, other: &HostEnd) -> bool {
+        let named = self.first.as_ref().and_then(|first| first.cause.notice());
+        other.first.is_some()
+            && named.is_some_and(|(nid, _)| other.nids.contains(&nid) && !self.nids.contains(&nid))
     }
 
     /// aprun's exit status.

@@ -8,6 +8,7 @@ use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::record::State;
 use crate::apteam::talk::attach::FromApinit;
 use crate::front::course::{Action, Ask, Front, Happening, Looked, Setup};
 use std::collections::VecDeque;
@@ -377,6 +378,28 @@ impl World {
                 self.front_happens(pid, Happening::ApinitDown { text, connected });
             }
             _ => {}
+        }
+    }
+
+    /// Somebody sends a signal that ends nobody to one that runs: a real-time one, another each time,
+    /// so that it is known by its number.
+    pub fn somebody_signals(&mut self) {
+        if self.ending {
+            return;
+        }
+        let wait = self.work.u64(SECOND..self.options.time_ns / 60);
+        self.after(wait, Ev::Signals);
+        if self.paused_until(Who::PschedFront(0)).is_some() {
+            return;
+        }
+        let teams = self.psched.iter().flat_map(|p| p.scheduler.teams());
+        let run = teams.filter(|t| t.state == State::Running).map(|t| (t.key(), t.owner.uid));
+        let run: Vec<_> = run.collect();
+        if let Some((key, uid)) = self.work.choice(&run).copied()
+            && let Some(signal) = self.checks.new_signal(key)
+        {
+            self.counts.add("signals");
+            self.psched_signals(key, signal, uid);
         }
     }
 

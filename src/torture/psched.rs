@@ -7,7 +7,7 @@ use super::{MS, US};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{FrontProcess, State};
 use crate::apteam::talk::node::{NodeSpec, Welcome};
-use crate::apteam::{Apid, Ticket};
+use crate::apteam::{Apid, Key, Ticket};
 use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event as Told, Looked as Found, Placement};
 use crate::machine::Nid;
@@ -30,6 +30,8 @@ enum Waiter {
     Post(WireId, Pid),
     Look(WireId),
     Kill(Option<WireId>),
+    /// A signal that is watched until it comes.
+    Signal(Key, i32),
 }
 
 /// A psched that runs.
@@ -267,7 +269,7 @@ impl World {
                     let failed = Found::Failed(explanation.to_string());
                     self.reply(wire, Msg::Looked(Box::new(failed)));
                 }
-                Some(Waiter::Kill(_)) | None => {}
+                Some(Waiter::Kill(_) | Waiter::Signal(..)) | None => {}
             },
             Effect::Look { reply, looked } => {
                 if let Some(Waiter::Look(wire)) = psched.waiters.remove(&reply) {
@@ -283,12 +285,13 @@ impl World {
                     self.reply(wire, Msg::Looked(Box::new(found)));
                 }
             }
-            Effect::Killed { reply, problems } => {
-                if let Some(Waiter::Kill(Some(wire))) = psched.waiters.remove(&reply) {
-                    self.reply(wire, Msg::Killed);
+            Effect::Killed { reply, problems } => match psched.waiters.remove(&reply) {
+                Some(Waiter::Kill(Some(wire))) => self.reply(wire, Msg::Killed),
+                Some(Waiter::Signal(key, signal)) if problems.iter().all(Option::is_none) => {
+                    self.checks.signal_taken(key, signal);
                 }
-                drop(problems);
-            }
+                _ => {}
+            },
             Effect::Command { link, command } => {
                 if let Some((wire, seq)) = psched.links.get_mut(&link) {
                     *seq += 1;
@@ -500,6 +503,13 @@ impl World {
         let Some(reply) = self.reply_to(Waiter::Kill(wire)) else { return };
         let apids = vec![apid];
         self.checks.killed(apid, signal);
+        self.psched_event(Event::Kill { reply, apids, signal, uid, administrator: false });
+    }
+
+    /// Somebody sends a signal of which the checkers know.
+    pub fn psched_signals(&mut self, key: Key, signal: i32, uid: u32) {
+        let Some(reply) = self.reply_to(Waiter::Signal(key, signal)) else { return };
+        let apids = vec![key.apid];
         self.psched_event(Event::Kill { reply, apids, signal, uid, administrator: false });
     }
 

@@ -13,6 +13,8 @@ use crate::shepherd::{Action, Happening, Left, Shepherd};
 use std::collections::{BTreeMap, VecDeque};
 
 const SIGUSR1: i32 = 10;
+/// Real-time signals: of apkill alone, and each is sent to an application once.
+const SIGRTMIN: i32 = super::checks::SIGRTMIN;
 
 #[derive(Debug)]
 struct Pe {
@@ -359,8 +361,10 @@ impl World {
         let found = own.len() as u32;
         for id in own {
             let Some(proc) = self.procs.get_mut(&id) else { continue };
-            if let (SIGUSR1, Some(rank)) = (signal, proc.rank) {
-                self.checks.signalled(proc.key, rank);
+            match (signal, proc.rank) {
+                (SIGUSR1, Some(rank)) => self.checks.signalled(proc.key, rank),
+                (SIGRTMIN.., Some(rank)) => self.checks.signal_came(proc.key, rank, signal),
+                _ => {}
             }
             // These programs have handlers for USR1, USR2 and the like.
             let ends = matches!(signal, 1 | 2 | 3 | 6 | 9 | 15);

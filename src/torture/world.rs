@@ -91,6 +91,8 @@ pub enum Ev {
     Post,
     /// Somebody types apkill.
     Apkill,
+    /// A signal that ends nobody.
+    Signals,
     /// Something goes wrong.
     Fault(Fault),
     HostUp(usize),
@@ -318,6 +320,7 @@ impl World {
             Ev::FrontNudged(pid) => self.front_nudged(pid),
             Ev::Post => self.somebody_posts(),
             Ev::Apkill => self.somebody_kills(),
+            Ev::Signals => self.somebody_signals(),
             Ev::Fault(fault) => self.fault(fault),
             Ev::HostUp(host) => self.host_up(host),
             Ev::Probe => self.probe(),
@@ -333,6 +336,7 @@ impl World {
         }
         self.at(SECOND, Ev::Post);
         self.at(SECOND * 7, Ev::Apkill);
+        self.at(SECOND * 3, Ev::Signals);
         self.at(SECOND, Ev::Probe);
         self.begin_faults();
         let work = self.options.time_ns;

@@ -11,6 +11,7 @@ mod output;
 mod processors;
 mod rest;
 mod restore;
+mod signals;
 
 use super::SECOND;
 use super::host::{Proc, ProcId};
@@ -22,6 +23,8 @@ use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use output::Shown;
+pub use signals::SIGRTMIN;
+use signals::Signals;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that is known of one posting.
@@ -85,6 +88,8 @@ pub(super) struct Course {
 pub struct Checks {
     pub(super) lives: BTreeMap<Pid, Life>,
     pub(super) courses: BTreeMap<Apid, Course>,
+    /// apkill's signals to each launch.
+    signals: BTreeMap<Key, Signals>,
     acknowledged: BTreeSet<Apid>,
     /// Who runs on each real processor: host, processor.
     busy: BTreeMap<(usize, u32), (Apid, u32)>,
@@ -328,6 +333,13 @@ impl Checks {
                 );
                 self.broken(text);
             }
+        }
+        let same = |t: &&Apteam| t.posting.request_id == team.posting.request_id && t.apid != apid;
+        if team.state == State::Posted
+            && let Some(other) = disk.teams.values().find(same)
+            && other.state != State::Ended
+        {
+            self.broken(format!("{} and {apid} are one posting, recorded twice", other.apid));
         }
         if team.state == State::Ended {
             let status = team.end.as_ref().map_or(0, |e| e.status());
