@@ -433,6 +433,41 @@ async fn both_daemons_restart_and_nothing_is_lost_or_doubled() {
 }
 
 #[tokio::test]
+async fn output_with_a_hole_is_asked_for_again_and_then_told() {
+    let mut fake = Fake::start();
+    let child = start(&fake, &["-q", "true"]);
+    let (posted, mut attached, _) = fake.going().await;
+    attached.output(0, false, b"first\n");
+    attached.taken().await;
+    // Once it comes when it is asked for, and once it never does.
+    attached.skip(7);
+    attached.output(0, false, b"third\n");
+    let resumed = async |fake: &mut Fake, taken| {
+        let mut attached = fake.attached().await;
+        let To::Resume(resume) = attached.next().await else { panic!("a resumption") };
+        assert_eq!(resume.taken, [pb::OutputTaken { source: 0, offset: taken }]);
+        attached.go();
+        attached.skip(taken);
+        attached
+    };
+    let mut attached = resumed(&mut fake, 6).await;
+    attached.output(0, false, b"second\nthird\n");
+    attached.taken().await;
+    for _ in 0..5 {
+        attached.skip(8);
+        attached.output(0, false, b"last\n");
+        attached = resumed(&mut fake, 19).await;
+    }
+    attached.skip(8);
+    attached.output(0, false, b"last\n");
+    attached.taken().await;
+    attached.done();
+    posted.end(0, None);
+    let lost = "aprun: application 12: 8 bytes of what its PEs on NID 3 wrote are lost\n";
+    assert_output(&finish(child).await, "first\nsecond\nthird\nlast\n", lost, 125);
+}
+
+#[tokio::test]
 async fn a_psched_that_goes_away_before_it_has_answered() {
     let mut fake = Fake::start();
     let child = start(&fake, &["-q", "true"]);

@@ -91,6 +91,11 @@ impl Attached {
         }));
     }
 
+    /// So many bytes of output do not come.
+    pub fn skip(&mut self, bytes: u64) {
+        self.sent += bytes;
+    }
+
     /// Waits until all output is reported as written.
     pub async fn taken(&mut self) {
         let end = self.sent;
