@@ -50,7 +50,7 @@ impl Counts {
 
 /// Whoever is killed again and again may have to ask for another place when his ticket has lapsed, more
 /// than once: late, not lost.
-const ENDS: Duration = Duration::from_secs(300);
+const ENDS: Duration = Duration::from_secs(120);
 
 /// Applications by number, with the status that their aprun gave.
 type Told = Mutex<BTreeMap<u64, i32>>;
