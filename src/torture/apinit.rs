@@ -122,6 +122,7 @@ impl World {
             dies_after: None,
         }));
         self.note(|| format!("apinit {slot} starts"));
+        self.checks.apinit_away(&self.slots[slot].nids, self.now);
         let left: Vec<(Key, Directory)> =
             self.slots[slot].apps.iter().map(|(k, d)| (*k, d.clone())).collect();
         for (key, directory) in left {
@@ -227,6 +228,7 @@ impl World {
             return;
         }
         self.note(|| format!("apinit {slot} dies"));
+        self.checks.apinit_away(&self.slots[slot].nids, u64::MAX);
         self.close_ends(|who| match who {
             Who::ApinitLink(s)
             | Who::ApinitFront(s, _)
@@ -437,7 +439,7 @@ impl World {
         }
         if self.slots[slot].sick || self.mix.spawn && self.faults.u32(0..100) == 0 {
             let text = "can't start apshepherd: no process can be made just now".to_owned();
-            self.checks.shepherd_killed(key.apid);
+            self.checks.shepherd_killed(key.apid, &self.slots[slot].nids);
             self.counts.add("no process for a shepherd");
             if let Some(proc) = &mut self.slots[slot].proc {
                 proc.apps.insert(key, App { shepherd: None });
@@ -558,6 +560,7 @@ impl World {
         let target = match wrong && self.faults.u32(0..4) == 0 {
             true => {
                 self.counts.add("stores");
+                self.checks.apinit_away(&self.slots[slot].nids, self.now);
                 Target::WrongPsched(slot)
             }
             false => Target::PschedLink,

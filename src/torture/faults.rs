@@ -132,9 +132,12 @@ impl Faults {
 }
 
 impl World {
-    /// Nothing goes wrong yet.
+    /// Nothing goes wrong yet; the checkers learn where the nodes are.
     pub fn ready_faults(&mut self) {
         self.mix.apinit_stopped = vec![0; self.slots.len()];
+        for slot in &self.slots {
+            self.checks.node_is_on(&slot.nids, slot.host);
+        }
     }
 
     /// The first of each class.
@@ -302,17 +305,20 @@ impl World {
             Fault::Stop => {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
-                self.checks.silence(until);
                 let sheps: Vec<Pid> = self.sheps.keys().copied().collect();
                 let shepherd = self.faults.choice(&sheps).copied();
                 let stopped = match self.faults.usize(0..=self.slots.len()) {
-                    0 => &mut self.mix.psched_stopped,
+                    0 => {
+                        self.checks.psched_away(until);
+                        &mut self.mix.psched_stopped
+                    }
                     n if n % 2 == 0 => match shepherd.and_then(|pid| self.sheps.get_mut(&pid)) {
                         Some(shep) => &mut shep.stopped_until,
                         None => return,
                     },
                     _ => {
                         let slot = self.faults.usize(0..self.slots.len());
+                        self.checks.apinit_away(&self.slots[slot].nids, until);
                         &mut self.mix.apinit_stopped[slot]
                     }
                 };
@@ -366,8 +372,8 @@ impl World {
 
     /// A shepherd gets KILL.
     pub fn kill_shepherd(&mut self, pid: Pid) {
-        if let Some(apid) = self.sheps.get(&pid).map(|s| s.key.apid) {
-            self.checks.shepherd_killed(apid);
+        if let Some((apid, slot)) = self.sheps.get(&pid).map(|s| (s.key.apid, s.slot)) {
+            self.checks.shepherd_killed(apid, &self.slots[slot].nids);
             self.shepherd_gone(pid);
         }
     }
@@ -384,7 +390,7 @@ impl World {
         let live = self.psched.iter().flat_map(|p| p.scheduler.teams());
         for team in live.chain(self.disk.teams.values()) {
             if team.places.nids().any(|n| nids.contains(&n)) {
-                self.checks.host_took(team.apid);
+                self.checks.host_took(team.apid, &nids);
             }
         }
     }
@@ -428,22 +434,7 @@ impl World {
                 self.cut_wire(id, side);
             }
         }
-        // Whoever has PEs, or a front end, on both sides may be ended for the silence.
-        let nids = |host: usize| -> BTreeSet<_> {
-            let own = self.slots.iter().filter(|s| s.host == host);
-            own.flat_map(|s| s.nids.iter().copied()).collect()
-        };
-        let (on_a, on_b) = (nids(a), nids(b));
-        let live = self.psched.iter().flat_map(|p| p.scheduler.teams());
-        let mut touched = Vec::new();
-        for team in live.chain(self.disk.teams.values()) {
-            let on = |of: &BTreeSet<_>| team.places.nids().any(|n| of.contains(&n));
-            if (on(&on_a) || a == 0) && (on(&on_b) || b == 0) {
-                touched.push(team.apid);
-            }
-        }
-        self.checks.cut(touched);
-        self.checks.silence(until);
+        self.checks.cut(a, b, until);
     }
 
     /// A report may be kept, to come again.

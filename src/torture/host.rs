@@ -164,7 +164,7 @@ impl World {
                     members.remove(&id);
                 }
                 self.checks.process_ended(id, &proc);
-                self.checks.host_took(proc.key.apid);
+                self.checks.host_took(proc.key.apid, &self.slots[proc.slot].nids);
                 if proc.runs {
                     self.checks.host_took_running(proc.key.apid, proc.nid);
                 }

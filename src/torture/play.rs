@@ -229,6 +229,7 @@ impl Play {
         let until = self.world.now + time;
         self.world.cuts.insert((0, host), until);
         self.world.cuts.insert((host, 0), until);
+        self.world.checks.cut(0, host, until);
         for slot in 0..self.world.slots.len() {
             if self.world.slots[slot].host == host {
                 self.lose_link(slot);

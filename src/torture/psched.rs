@@ -88,6 +88,7 @@ impl World {
         let (scheduler, effects) = Scheduler::restore(machine, settings, teams, boots, next, now);
         let pid = self.new_pid();
         self.note(|| format!("psched {pid} starts"));
+        self.checks.psched_away(self.now);
         let waiting: Vec<(Apid, FrontProcess)> =
             scheduler.teams().filter_map(|t| t.front.map(|f| (t.apid, f))).collect();
         self.psched = Some(Box::new(Psched {
@@ -119,6 +120,7 @@ impl World {
         self.store_dies();
         let Some(psched) = self.psched.take() else { return };
         self.checks.psched_died();
+        self.checks.psched_away(u64::MAX);
         self.note(|| format!("psched {} dies", psched.pid));
         let own = |who: Who| matches!(who, Who::PschedLink(_) | Who::PschedFront(_));
         self.close_ends(own);

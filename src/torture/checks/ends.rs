@@ -1,12 +1,13 @@
 //! The true status: the one that the real ends of its PEs imply.
 
 use super::Checks;
-use crate::apteam::Apid;
+use crate::apteam::record::Apteam;
 use crate::torture::MS;
 
 impl Checks {
     /// An application was recorded as ended with this status.
-    pub(super) fn check_status(&mut self, apid: Apid, status: u8) {
+    pub(super) fn check_status(&mut self, team: &Apteam, status: u8) {
+        let apid = team.apid;
         let Some(course) = self.courses.get(&apid) else { return };
         let Some(life) = self.lives.get(&course.front) else { return };
         let width = life.posting.shape.width;
@@ -26,18 +27,19 @@ impl Checks {
             }
             return;
         }
-        // An aprun that has gone, for whatever reason, takes its application with it.
-        let gone = life.exit.is_some() || life.napped;
-        let waited = self.now < self.trouble_until && course.ran.len() < width as usize;
-        let excused = course.excused.contains(&status) || status == 125 && (gone || waited);
+        let first = team.end.as_ref().and_then(|end| end.first.as_ref());
+        let justified =
+            status == 125 && first.is_some_and(|first| self.is_justified(team, &first.cause));
+        let excused = course.excused.contains(&status) || justified;
         let limited = status == 124 && life.posting.time_limit.is_some();
         if excused || limited {
             return;
         }
         if !bad.iter().any(|(_, s)| *s == status) {
             let text = format!(
-                "application {apid} has status {status}: its PEs ended with {bad:?}, excused are {:?}",
-                course.excused
+                "application {apid} has status {status}, for {first:?}: its PEs ended with {bad:?}, \
+                 excused are {:?}, what happened is {:?}",
+                course.excused, course.why
             );
             return self.broken(text);
         }
@@ -47,7 +49,8 @@ impl Checks {
         });
         let first = bad.iter().map(|(at, _)| *at).min().unwrap_or(0);
         let decides = |(at, s): &(u64, u8)| *s == status && *at <= first + MS;
-        if one_host && course.excused.is_empty() && !bad.iter().any(decides) {
+        let alone = course.excused.is_empty() && course.why.is_empty();
+        if one_host && alone && !bad.iter().any(decides) {
             self.broken(format!(
                 "application {apid} has status {status}, and not of its first: {bad:?}"
             ));

@@ -6,6 +6,7 @@
 //! never from a scheduler, an agent or a shepherd.
 
 mod ends;
+mod excuses;
 mod explain;
 mod output;
 mod processors;
@@ -13,7 +14,6 @@ mod rest;
 mod restore;
 mod signals;
 
-use super::SECOND;
 use super::host::{Proc, ProcId};
 use super::program::Plan;
 use super::store::Disk;
@@ -22,6 +22,7 @@ use crate::apteam::ending::{Cause, PeEnd};
 use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
+use excuses::Why;
 use output::Shown;
 pub use signals::SIGRTMIN;
 use signals::Signals;
@@ -58,6 +59,8 @@ pub(super) struct Course {
     pub other: Vec<(u64, u8)>,
     /// Statuses that something from outside excuses.
     pub excused: BTreeSet<u8>,
+    /// What happened to it that may end it with 125.
+    pub why: BTreeSet<Why>,
     /// PEs between MPI's init and finalize.
     pub inside: BTreeSet<u32>,
     /// Barriers that each rank has left.
@@ -97,8 +100,15 @@ pub struct Checks {
     now: u64,
     /// Those who are no apruns.
     strangers: BTreeSet<Pid>,
-    /// Until then whoever is being launched may be given up for the silence of a host.
-    trouble_until: u64,
+    /// Hosts of nodes.
+    hosts: BTreeMap<crate::machine::Nid, usize>,
+    /// Until when their apinits were away last.
+    away: BTreeMap<crate::machine::Nid, u64>,
+    psched_away: u64,
+    /// Two hosts, and until when they can't reach each other.
+    cuts: Vec<(usize, usize, u64)>,
+    /// When each launch got its place.
+    placed: BTreeMap<Key, u64>,
     pub(super) warnings: Vec<String>,
     violation: Option<String>,
     /// Explanations, restorations and bounds that were looked at.
@@ -170,7 +180,7 @@ impl Checks {
             if let Some(apid) = life.apid {
                 self.excuse(apid, 128 + signal as u8);
                 if ends {
-                    self.excuse(apid, 125);
+                    self.happened(apid, Why::Front);
                 }
             }
         }
@@ -216,8 +226,8 @@ impl Checks {
     // ---- what goes wrong ----
 
     /// A host that had part of it lost power.
-    pub fn host_took(&mut self, apid: Apid) {
-        self.excuse(apid, 125);
+    pub fn host_took(&mut self, apid: Apid, nids: &BTreeSet<crate::machine::Nid>) {
+        nids.iter().for_each(|nid| self.happened(apid, Why::Power(*nid)));
         self.course(apid).hurt = true;
     }
 
@@ -232,20 +242,9 @@ impl Checks {
     }
 
     /// A shepherd of it was killed, or could not be made.
-    pub fn shepherd_killed(&mut self, apid: Apid) {
-        self.excuse(apid, 125);
+    pub fn shepherd_killed(&mut self, apid: Apid, nids: &BTreeSet<crate::machine::Nid>) {
+        nids.iter().for_each(|nid| self.happened(apid, Why::Shepherd(*nid)));
         self.course(apid).hurt = true;
-    }
-
-    /// Hosts are silent until then, cut off or stopped: a launch that waits for one is given up
-    /// after a while.
-    pub fn silence(&mut self, until: u64) {
-        self.trouble_until = self.trouble_until.max(until + 60 * SECOND);
-    }
-
-    /// Hosts of these applications can't reach each other.
-    pub fn cut(&mut self, apids: Vec<Apid>) {
-        apids.into_iter().for_each(|apid| self.excuse(apid, 125));
     }
 
     /// Something that psched or an apinit finds worth a warning.
@@ -256,13 +255,6 @@ impl Checks {
         }
         if self.warnings.len() < 64 {
             self.warnings.push(text.to_owned());
-        }
-    }
-
-    /// This aprun says nothing for a while.
-    pub fn napped(&mut self, front: Pid) {
-        if let Some(life) = self.lives.get_mut(&front) {
-            life.napped = true;
         }
     }
 
@@ -293,13 +285,13 @@ impl Checks {
                 return self.broken(text);
             }
             life.apid = Some(apid);
-            let gone = life.exit.is_some();
-            for signal in life.interrupted.clone() {
-                self.excuse(apid, 128 + signal as u8);
-                self.excuse(apid, 125);
+            let (gone, napped) = (life.exit.is_some(), life.napped);
+            let signals = life.interrupted.clone();
+            if gone || napped || !signals.is_empty() {
+                self.happened(apid, Why::Front);
             }
-            if gone {
-                self.excuse(apid, 125);
+            for signal in signals {
+                self.excuse(apid, 128 + signal as u8);
             }
         }
     }
@@ -341,6 +333,9 @@ impl Checks {
         {
             self.broken(format!("{} and {apid} are one posting, recorded twice", other.apid));
         }
+        if team.state == State::Placed {
+            self.placed(now, team.key());
+        }
         if team.state == State::Ended {
             let status = team.end.as_ref().map_or(0, |e| e.status());
             let course = self.course(apid);
@@ -349,7 +344,7 @@ impl Checks {
             if course.ended > 1 {
                 self.broken(format!("application {apid} was recorded as ended twice"));
             }
-            self.check_status(apid, status);
+            self.check_status(team, status);
             let first = team.end.as_ref().and_then(|end| end.first.as_ref());
             if let Some(Cause::NodeLost { nid, text }) = first.map(|d| &d.cause)
                 && text.contains("does not know")
@@ -364,7 +359,7 @@ impl Checks {
     /// not psched's fault.
     pub fn forgotten(&mut self, apid: Apid) {
         self.acknowledged.remove(&apid);
-        self.excuse(apid, 125);
+        self.happened(apid, Why::Forgotten);
     }
 
     /// All that was acknowledged is on the disk.
@@ -405,7 +400,7 @@ impl Checks {
         // psched may have taken its posting, and the answer is still on its way.
         if let Some(apid) = apid.or(known) {
             // Whatever still runs of it is ended.
-            self.excuse(apid, 125);
+            self.happened(apid, Why::Front);
         }
     }
 

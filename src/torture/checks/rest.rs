@@ -195,7 +195,7 @@ impl Checks {
             };
             let Some(course) = self.courses.get(&apid) else { continue };
             let told = life.told.is_some_and(|told| told == code);
-            let gave_up = life.told.is_none() && code == 125 && course.excused.contains(&125);
+            let gave_up = life.told.is_none() && code == 125 && !course.why.is_empty();
             // It was told, then psched died before the end was on the disk, and what the end is made
             // from was hurt too before it was told again.
             let recorded = course.status == Some(code) || course.end_lost && course.hurt;
