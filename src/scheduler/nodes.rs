@@ -195,9 +195,8 @@ impl Scheduler {
             }
             _ => {}
         }
-        // Signals that the head may not have heard.
+        // Signals that the head may not have heard. (Its own part may have ended: it passes them on.)
         if let Some(team) = self.teams.get(&apid)
-            && phase.is_some_and(|p| p != Phase::Ended)
             && team.places.nids().next().is_some_and(|n| nids.contains(&n))
         {
             self.say_signals(apid, &team.signals, out);

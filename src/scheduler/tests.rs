@@ -473,6 +473,19 @@ fn a_signal_is_kept_until_it_has_come() {
     assert_eq!(full.filter(|said| said.contains("have not come to all its nodes")).count(), 5);
 }
 
+/// It passes signals on to the other hosts, also when its own part has ended and it speaks of it no more.
+#[test]
+fn a_head_that_was_away_hears_of_signals_after_its_own_end() {
+    let mut s = spread();
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    report(&mut s, 1, ended(key(1, 1), &[0], None));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+    s.apply(at(2), Event::Kill { reply, apids, signal: 10, uid: 1000, administrator: false });
+    let back = brief(&link(&mut s, 3, &[0], &[]));
+    assert!(back.contains(&"-> 3 signal 1.1 10".into()), "{back:?}");
+}
+
 #[test]
 fn a_kill_after_a_term_reaches_a_node_that_was_away() {
     let mut s = ready(1, 2);
