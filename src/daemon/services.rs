@@ -246,7 +246,11 @@ impl pb::psched_server::Psched for Service {
         if again && let Some(apid) = self.posted_before(&posting, peer.uid).await? {
             let request_id = Bytes::copy_from_slice(&posting.request_id);
             let request = pb::WatchRequest { apid: apid.0, request_id, ..Default::default() };
-            return self.watch_as(&peer, request).await;
+            match self.watch_as(&peer, request).await {
+                // The disk has refused its record in this moment: it is as if it had not come.
+                Err(status) if status.code() == tonic::Code::NotFound => {}
+                answer => return answer,
+            }
         }
         let (events, stream) = mpsc::channel(EVENTS_MAX);
         let event = Box::new(Event::Posted {

@@ -19,6 +19,8 @@ use std::time::Duration;
 pub struct Aprun {
     pub posting: (Posting, Owner),
     core: Front,
+    /// It has posted before.
+    posted: bool,
     psched: Option<(WireId, Ask)>,
     looks: u32,
     kills: u32,
@@ -122,6 +124,7 @@ impl World {
         let aprun = Aprun {
             posting: (posting, owner),
             core: Front::new(setup),
+            posted: false,
             psched: None,
             looks: 0,
             kills: 0,
@@ -184,6 +187,11 @@ impl World {
         let Some(aprun) = self.fronts.get_mut(&pid).filter(|a| a.timer.1 == timer) else { return };
         aprun.timer = (0, 0);
         self.front_happens(pid, Happening::Time);
+    }
+
+    /// Whether this posting of its is not the first.
+    pub fn posts_again(&mut self, pid: Pid) -> bool {
+        self.fronts.get_mut(&pid).is_some_and(|aprun| std::mem::replace(&mut aprun.posted, true))
     }
 
     /// A piece of output is written.

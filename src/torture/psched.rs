@@ -5,7 +5,7 @@ use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
 use crate::apteam::posting::{Owner, Posting};
-use crate::apteam::record::{FrontProcess, State};
+use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{NodeSpec, Welcome};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::front::closing::Ended;
@@ -22,6 +22,8 @@ pub enum Answer {
     Watch { wire: WireId, front: Pid, apid: Apid, found: bool },
     /// The same for a look.
     Look { wire: WireId, apid: Apid, found: bool },
+    /// What was made of a posting that comes again.
+    Post { wire: WireId, front: Pid },
 }
 
 /// Who waits for a reply of the scheduler's.
@@ -480,9 +482,13 @@ impl World {
         if !self.wires.contains_key(&wire) {
             return;
         }
+        let again = matches!(&msg, Msg::Ask(Ask::Post)) && self.posts_again(front);
         let Some(psched) = &mut self.psched else { return };
         let found = |apid: Apid, p: &super::psched::Psched| p.scheduler.team(apid).is_some();
         match msg {
+            Msg::Ask(Ask::Post) if again => {
+                self.psched_reads(Answer::Post { wire, front });
+            }
             Msg::Ask(Ask::Post) => self.psched_posted(wire, front),
             Msg::Ask(Ask::Watch(apid)) => {
                 let found = found(apid, psched);
@@ -560,6 +566,14 @@ impl World {
                 }
             }
             Answer::Watch { wire, apid, .. } => self.tell_ended(wire, apid),
+            Answer::Post { wire, front } => match self.posted_before(front) {
+                Some(apid) => {
+                    self.checks.acknowledged(&self.disk, apid, front);
+                    self.tell_ended(wire, apid);
+                }
+                // (One that has not ended the scheduler knows by the posting's number.)
+                None => self.psched_posted(wire, front),
+            },
             Answer::Look { wire, apid, .. } => {
                 let found = match self.ended(apid) {
                     Some(ended) => Found::Ended(ended),
@@ -568,6 +582,13 @@ impl World {
                 self.reply(wire, Msg::Looked(Box::new(found)));
             }
         }
+    }
+
+    /// The application that was made of an aprun's posting, if it has ended.
+    fn posted_before(&self, front: Pid) -> Option<Apid> {
+        let id = self.fronts.get(&front)?.posting.0.request_id;
+        let of_same = |t: &&Apteam| t.posting.request_id == id && t.state == State::Ended;
+        self.disk.teams.values().find(of_same).map(|t| t.apid)
     }
 
     fn ended(&self, apid: Apid) -> Option<Box<Ended>> {

@@ -329,7 +329,6 @@ impl Checks {
         let same = |t: &&Apteam| t.posting.request_id == team.posting.request_id && t.apid != apid;
         if team.state == State::Posted
             && let Some(other) = disk.teams.values().find(same)
-            && other.state != State::Ended
         {
             self.broken(format!("{} and {apid} are one posting, recorded twice", other.apid));
         }
