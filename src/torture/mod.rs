@@ -25,6 +25,12 @@
 //! real one does, in the same order, and can be killed before each thing that it does. [`checks`]
 //! looks on from outside, after every event.
 //!
+//! # What is not here
+//! Heartbeats: they are the shells' own, no pure room hears of them, and what they find out, that
+//! nothing comes on a connection any more, comes here to each end after some time without them.
+//! Daemons of different releases. `psmgr adopt` and `purge`: a node that meets a psched of another
+//! store hangs up, and finds its own again.
+//!
 //! # Example
 //! ```
 //! use psched::torture::{Options, run};
