@@ -12,6 +12,9 @@ use crate::apteam::{Key, Ticket};
 /// Messages kept for a launch that waits for its placement: signals and the like.
 const KEPT_MAX: usize = 64;
 
+/// What is said of a part that its head takes for launched, and that is not.
+const NEVER_CAME: &str = "its host was restarted, or the launch never came there";
+
 /// What a stream is for.
 #[derive(Debug)]
 pub(super) enum Purpose {
@@ -219,7 +222,8 @@ impl Agent {
             };
             return self.refuse(conn, text, cause, out);
         }
-        if now >= app.ticket_until_ns {
+        // (To the other hosts the head speaks, which took the launch in time.)
+        if app.head() && now >= app.ticket_until_ns {
             let text = format!(
                 "the ticket of application {key} has lapsed: ask psched for its placement again"
             );
@@ -288,7 +292,7 @@ impl Agent {
             if !app.head() && app.running() {
                 // Its head knows that PEs stood ready here: this host has lost them, and was given
                 // its part once more.
-                let cause = Cause::NodeLost { nid, text: "its host was restarted".into() };
+                let cause = Cause::NodeLost { nid, text: NEVER_CAME.into() };
                 self.end_all(now, key, cause, std::time::Duration::ZERO, None, out);
             }
             let cause = self.apps.get(&key).and_then(App::known_cause);

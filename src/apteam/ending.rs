@@ -375,6 +375,17 @@ impl HostEnd {
         self
     }
 
+    /// With what psched has decided, or was the first to hear of; what it has only heard of a PE counts
+    /// as hearsay does in [`HostEnd::and`].
+    #[must_use]
+    pub fn decided(mut self, doom: Option<Decisive>) -> HostEnd {
+        let heard = HostEnd { first: doom, ..HostEnd::default() };
+        if !heard.has_heard_from(&self) {
+            self.first = Decisive::earlier(self.first, heard.first);
+        }
+        self
+    }
+
     /// Its first bad thing is a PE's on the other's nodes, ended in consequence and stamped by a clock
     /// that is not quite the other's, which knows better what came first there.
     fn has_heard_from(&self, other: &HostEnd) -> bool {

@@ -59,9 +59,13 @@ impl Scheduler {
         // A decision that came to its nodes when every PE had ended has not made it end.
         let by_themselves =
             end.ends.iter().filter(|e| !e.consequence).map(|e| e.count).sum::<u32>();
+        let by_nodes = end.first.clone();
         if by_themselves < team.posting.shape.width {
-            end.first = Decisive::earlier(end.first, team.doomed.clone());
+            end = end.decided(team.doomed.clone());
         }
+        // Nodes that say it again do not say what psched has decided, of which there may be no record
+        // yet.
+        let said = if end.first == by_nodes { said } else { Said::ByPsched };
         let status = end.status();
         let detail = match &end.first {
             Some(decisive) => format!("status {status}: {}", decisive.cause),

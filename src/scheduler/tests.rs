@@ -366,7 +366,7 @@ fn a_head_that_is_gone_ends_the_rest() {
     let told = back(&mut s, 4, "boot-2");
     assert_eq!(told[1..3], ["-> 2 terminate 1.1 5", "save 1.1 running"]);
     let told = report(&mut s, 2, ended(key(1, 1), &[1], None));
-    assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
+    assert!(told.contains(&"tell 1 ended 125".into()), "{told:?}");
 }
 
 /// A front end that has heard of the end goes before psched has it on record, and psched dies: what
@@ -390,7 +390,7 @@ fn a_decision_that_comes_after_the_end_is_not_its_cause() {
         told.into_iter().find(|effect| effect.contains("tell 1 ended")).unwrap_or_default()
     };
     assert_eq!(status(&s, 2), "now: tell 1 ended 0");
-    assert_eq!(status(&s, 1), "now: tell 1 ended 125");
+    assert_eq!(status(&s, 1), "tell 1 ended 125");
 }
 
 #[test]
@@ -433,6 +433,40 @@ fn killing_is_for_owners_and_administrators() {
     );
     let waiting = kill(2, 0, 1000, false);
     assert!(waiting.contains(&"tell 2 ended 143".into()), "{waiting:?}");
+}
+
+/// Its nodes say it again to a psched that has died meanwhile, but not what that one had decided.
+#[test]
+fn what_psched_has_decided_is_told_when_it_is_on_record() {
+    let by_node = Decisive { at_ns: 5, cause: Cause::PeExit { rank: 0, nid: Nid(0), code: 3 } };
+    let told = |killed: bool| {
+        let mut s = ready(1, 2);
+        s.apply(at(1), posted(1, 2));
+        report(&mut s, 1, Report::Running(key(1, 1)));
+        if killed {
+            let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+            s.apply(
+                Now { mono_ns: 4, ..at(2) },
+                Event::Kill { reply, apids, signal: 9, uid: 1000, administrator: false },
+            );
+        }
+        report(&mut s, 1, ended(key(1, 1), &[0], Some(by_node.clone())))
+    };
+    assert!(told(false).contains(&"now: tell 1 ended 3".into()), "{:?}", told(false));
+    assert!(told(true).contains(&"tell 1 ended 137".into()), "{:?}", told(true));
+}
+
+/// A host stamps by its own clock what it has only heard of another, whose own word came later.
+#[test]
+fn what_a_host_has_heard_does_not_decide_against_the_host_itself() {
+    let mut s = spread();
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let signal = Cause::PeSignal { rank: 3, nid: Nid(1), signal: 11 };
+    let heard = Decisive { at_ns: 4, cause: signal };
+    report(&mut s, 1, ended(key(1, 1), &[0], Some(heard)));
+    let own = Decisive { at_ns: 5, cause: Cause::PeExit { rank: 1, nid: Nid(1), code: 57 } };
+    let told = report(&mut s, 2, ended(key(1, 1), &[1], Some(own)));
+    assert!(told.contains(&"now: tell 1 ended 57".into()), "{told:?}");
 }
 
 /// It is said again to a head that comes back, and by a psched that does, until all have it.

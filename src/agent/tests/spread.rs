@@ -518,7 +518,10 @@ fn a_part_that_was_lost_is_not_waited_for() {
         [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(HEADS, 0)],
     );
     let actions = act(&mut agent, 2 * S, resume(HEADS, key, &[(1, 0)]));
-    let cause = Cause::NodeLost { nid: Nid(2), text: "its host was restarted".into() };
+    let cause = Cause::NodeLost {
+        nid: Nid(2),
+        text: "its host was restarted, or the launch never came there".into(),
+    };
     let first = Some(Decisive { at_ns: 2 * S, cause });
     let end = HostEnd { key, nids: vec![], first, ..HostEnd::default() };
     assert!(actions.contains(&reported(end, &[2])), "{actions:?}");

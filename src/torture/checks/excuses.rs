@@ -85,15 +85,19 @@ impl Checks {
                     || head.as_ref().is_some_and(away)
                     || self.is_cut(Some(&0), host(head), since)
             }
-            Cause::ShepherdLost { nid, .. } => had(Why::Shepherd(*nid)) || had(Why::Power(*nid)),
-            // Its host, or what else happened to it, of which this host saw the consequence.
-            Cause::NodeLost { .. } if !course.why.is_empty() => true,
-            // A launch waits for every apinit to know of the place, but not for ever.
+            Cause::ShepherdLost { nid, .. } | Cause::NodeLost { nid, .. }
+                if had(Why::Shepherd(*nid)) || had(Why::Power(*nid)) =>
+            {
+                true
+            }
+            // A launch waits for every apinit to know of the place, but not for ever; and where
+            // something else ended it the launch may not have come to every host.
             Cause::NodeLost { nid, .. } => {
                 let started = course.ran.len() < team.posting.shape.width as usize;
                 let own = host(Some(*nid));
                 started
-                    && (away(nid)
+                    && (!course.why.is_empty()
+                        || away(nid)
                         || self.psched_away >= since
                         || self.is_cut(own, host(head), since)
                         || self.is_cut(own, Some(&0), since))
