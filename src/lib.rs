@@ -13,6 +13,7 @@
 //! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |
 //! | [`occupancy`] | who sits where | pure |
 //! | [`placement`] | where an application goes | pure |
+//! | [`gang`] | when: who competes, parties, slice plans (the scheduler does not ask it yet) | pure |
 //! | [`scheduler`] | ties them: `apply(now, Event) -> effects` | pure |
 //! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
 //! | [`shepherd`] | what apshepherd does, PMI with it | pure |
@@ -31,6 +32,7 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod front;
+pub mod gang;
 pub mod logging;
 pub mod machine;
 pub mod node;

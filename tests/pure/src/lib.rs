@@ -12,6 +12,8 @@ pub mod config;
 pub mod front;
 #[path = "../../../src/machine/mod.rs"]
 pub mod machine;
+#[path = "../../../src/gang/mod.rs"]
+pub mod gang;
 #[path = "../../../src/occupancy/mod.rs"]
 pub mod occupancy;
 #[path = "../../../src/placement/mod.rs"]

@@ -1,0 +1,190 @@
+//! The graph of who competes with whom.
+//!
+//! # The problem
+//!
+//! When a gang comes or goes, only those that it competes with, and those with whom they compete in
+//! turn, are to be planned anew; on a machine of 100,000 nodes that must not mean a look at everybody.
+//!
+//! # The approach
+//!
+//! An undirected graph, an edge for each pair that shares a processor. Beside it stands who is on each
+//! processor and each node, so that the edges of a newcomer are found by looking at its own processors
+//! only. Memory is no edge: that three gangs do not fit on a node says nothing about any two of them.
+//! But where those on a node do not all fit in its memory, their turns depend on each other: such a
+//! *crowded* node joins its gangs into one component.
+//!
+//! ```
+//! use psched::apteam::Apid;
+//! use psched::gang::{Gang, competition::Competition};
+//!
+//! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
+//! let mut competition = Competition::new(6, vec![]);
+//! competition.add(Apid(1), gang(&[0, 1, 2, 3]));
+//! competition.add(Apid(2), gang(&[4, 5]));
+//! assert_eq!(competition.component(Apid(1)), [Apid(1)]);
+//! competition.add(Apid(3), gang(&[3, 4]));
+//! assert_eq!(competition.component(Apid(1)), [Apid(1), Apid(2), Apid(3)]);
+//! assert!(!competition.compete(Apid(1), Apid(2)));
+//! ```
+
+use super::Gang;
+use crate::apteam::Apid;
+use petgraph::stable_graph::{NodeIndex, StableUnGraph};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node's memory, and who counts on it.
+#[derive(Clone, Debug, Default)]
+struct Room {
+    bytes: u64,
+    promised: u64,
+    gangs: BTreeSet<Apid>,
+}
+
+impl Room {
+    /// Those on it do not all fit at once.
+    fn crowded(&self) -> bool {
+        self.promised > self.bytes
+    }
+}
+
+/// Who competes with whom.
+#[derive(Clone, Debug)]
+pub struct Competition {
+    graph: StableUnGraph<Apid, (), u32>,
+    gangs: BTreeMap<Apid, (NodeIndex<u32>, Gang)>,
+    /// Who is on each processor.
+    on: Vec<Vec<NodeIndex<u32>>>,
+    /// By node.
+    rooms: Vec<Room>,
+}
+
+impl Competition {
+    /// Nobody, on so many processors, and nodes with so many bytes of memory each.
+    pub fn new(processors: usize, memory: Vec<u64>) -> Competition {
+        let room = |bytes| Room { bytes, ..Room::default() };
+        Competition {
+            graph: StableUnGraph::default(),
+            gangs: BTreeMap::new(),
+            on: vec![Vec::new(); processors],
+            rooms: memory.into_iter().map(room).collect(),
+        }
+    }
+
+    /// A gang comes, or is somewhere else from now on. Processors and nodes that are not there are left
+    /// out.
+    pub fn add(&mut self, apid: Apid, mut gang: Gang) {
+        self.remove(apid);
+        gang.processors.retain(|p| (*p as usize) < self.on.len());
+        gang.memory.retain(|(node, _)| (*node as usize) < self.rooms.len());
+        let index = self.graph.add_node(apid);
+        for &processor in &gang.processors {
+            for &other in &self.on[processor as usize] {
+                // (Not a second edge for the next processor that they share.)
+                self.graph.update_edge(index, other, ());
+            }
+        }
+        for &processor in &gang.processors {
+            self.on[processor as usize].push(index);
+        }
+        for &(node, bytes) in &gang.memory {
+            let room = &mut self.rooms[node as usize];
+            room.promised = room.promised.saturating_add(bytes);
+            room.gangs.insert(apid);
+        }
+        self.gangs.insert(apid, (index, gang));
+    }
+
+    /// A gang has gone. No effect where there is none of that number.
+    pub fn remove(&mut self, apid: Apid) {
+        let Some((index, gang)) = self.gangs.remove(&apid) else { return };
+        self.graph.remove_node(index);
+        for processor in gang.processors {
+            self.on[processor as usize].retain(|other| *other != index);
+        }
+        for (node, bytes) in gang.memory {
+            let room = &mut self.rooms[node as usize];
+            room.promised = room.promised.saturating_sub(bytes);
+            room.gangs.remove(&apid);
+        }
+    }
+
+    /// All gangs, by number.
+    pub fn gangs(&self) -> impl Iterator<Item = Apid> + '_ {
+        self.gangs.keys().copied()
+    }
+
+    /// What is known of a gang.
+    pub fn gang(&self, apid: Apid) -> Option<&Gang> {
+        self.gangs.get(&apid).map(|(_, gang)| gang)
+    }
+
+    /// Those that share a processor with it, in no particular order, which is the same each time.
+    pub fn competitors(&self, apid: Apid) -> impl Iterator<Item = Apid> + '_ {
+        let index = self.gangs.get(&apid).map(|(index, _)| *index);
+        index.into_iter().flat_map(|i| self.graph.neighbors(i)).map(|i| self.graph[i])
+    }
+
+    /// Whether two share a processor.
+    pub fn compete(&self, one: Apid, other: Apid) -> bool {
+        let index = |apid| self.gangs.get(apid).map(|(index, _)| *index);
+        let pair = index(&one).zip(index(&other));
+        pair.is_some_and(|(one, other)| self.graph.contains_edge(one, other))
+    }
+
+    /// Bytes of memory of a node.
+    pub fn memory(&self, node: u32) -> u64 {
+        self.rooms.get(node as usize).map_or(0, |room| room.bytes)
+    }
+
+    /// The nodes of a gang on which not everybody fits at once.
+    pub fn crowded(&self, apid: Apid) -> impl Iterator<Item = u32> + '_ {
+        let nodes = self.gang(apid).map_or(&[][..], |gang| &gang.memory);
+        nodes.iter().map(|(node, _)| *node).filter(|node| self.rooms[*node as usize].crowded())
+    }
+
+    /// How many others may keep it from running: those that it competes with, and those on crowded nodes
+    /// of its.
+    pub fn rivals(&self, apid: Apid) -> usize {
+        let mut rivals: BTreeSet<Apid> = self.competitors(apid).collect();
+        for node in self.crowded(apid) {
+            rivals.extend(&self.rooms[node as usize].gangs);
+        }
+        rivals.remove(&apid);
+        rivals.len()
+    }
+
+    /// Those whose turns depend on each other, with this one, by number; empty where it is not there.
+    pub fn component(&self, apid: Apid) -> Vec<Apid> {
+        let mut found = BTreeSet::new();
+        let mut todo: Vec<Apid> =
+            self.gangs.contains_key(&apid).then_some(apid).into_iter().collect();
+        let mut seen_rooms = BTreeSet::new();
+        found.extend(&todo);
+        while let Some(one) = todo.pop() {
+            let mut meet = |other: Apid| {
+                if found.insert(other) {
+                    todo.push(other);
+                }
+            };
+            self.competitors(one).for_each(&mut meet);
+            for node in self.crowded(one).filter(|node| seen_rooms.insert(*node)) {
+                self.rooms[node as usize].gangs.iter().copied().for_each(&mut meet);
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// All components, each by number, in order of their first.
+    pub fn components(&self) -> Vec<Vec<Apid>> {
+        let mut left: BTreeSet<Apid> = self.gangs().collect();
+        let mut all = Vec::new();
+        while let Some(first) = left.first().copied() {
+            let component = self.component(first);
+            component.iter().for_each(|apid| {
+                left.remove(apid);
+            });
+            all.push(component);
+        }
+        all
+    }
+}

@@ -1,0 +1,50 @@
+//! When: who competes with whom, who runs together, and in which slices.
+//!
+//! # The problem
+//!
+//! More applications are placed than processors can run at once. The PEs of one of them talk to each
+//! other all the time, so that it makes progress only while all of them run: it is stopped and
+//! started as a whole, a *gang*. Two gangs *compete* when they share a processor. Stopping one that
+//! competes with nobody would be waste; running two that do at once would be worse.
+//!
+//! # The approach
+//!
+//! 1. [`competition`]: a graph of who competes with whom, kept up to date as gangs come and go. Its
+//!    connected components have nothing to do with each other: each rotates by itself, and a change
+//!    concerns one of them.
+//! 2. [`party`]: the gangs that run in one slice. The one whose turn it is leads; then everyone else
+//!    in order of turn who competes with nobody in it, and whose memory fits beside theirs, is
+//!    promoted into it.
+//! 3. [`rotation`]: whose turn it is. Under round robin the one that has waited longest, so that a
+//!    gang is passed over at most once by each competitor before it runs.
+//! 4. [`plan`]: the coming parties with their lengths, as nodes follow them by their own clocks. It
+//!    repeats when nobody renews it, and is made so that it may.
+//!
+//! ```text
+//!   processor   0 1 2 3 4 5
+//!   gangs       A A A A . .       B B . . . .       . . . . C C       . . D D D D
+//!
+//!   compete     A-B, A-D, C-D                       one component
+//!   slice 1     A A A A C C                         A leads, C is promoted
+//!   slice 2     B B D D D D                         B has waited longest, D competes with C only
+//!   (and again)
+//! ```
+
+pub mod competition;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod oracle;
+pub mod party;
+pub mod plan;
+pub mod rotation;
+
+/// What of a placed application decides whom it may run with. Nodes and processors by their place on
+/// the line of the machine ([`crate::occupancy`]).
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Gang {
+    /// Its processors, ascending.
+    pub processors: Vec<u32>,
+    /// Bytes of memory on each of its nodes, these ascending.
+    pub memory: Vec<(u32, u64)>,
+}

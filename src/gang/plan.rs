@@ -1,0 +1,128 @@
+//! Slice plans: the coming parties of a component, with their lengths.
+//!
+//! # The problem
+//!
+//! psched sends nothing for each slice, and nodes must go on taking turns when it is dead. So a plan is
+//! repeated as long as nobody renews it, and a repetition must be as fair as the rotation itself: it
+//! may not begin with those who have just run.
+//!
+//! # The approach
+//!
+//! The rotation is run ahead until what it has given may be repeated: everybody has run, and, with the
+//! end joined to the beginning, nobody waits for more slices than it has rivals. Where that does not
+//! come within [`SLICES_MAX`] slices for each member, the first length after which all have run is
+//! taken, and whoever renews plans does it when that is over.
+//!
+//! ```
+//! use psched::apteam::Apid;
+//! use psched::gang::{Gang, competition::Competition, plan::plan, rotation::Rotation};
+//! use std::time::Duration;
+//!
+//! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
+//! let (mut competition, mut rotation) = (Competition::new(6, vec![]), Rotation::default());
+//! for (apid, processors) in [(1, &[0, 1, 2, 3][..]), (2, &[0, 1]), (3, &[4, 5]), (4, &[2, 3, 4, 5])] {
+//!     competition.add(Apid(apid), gang(processors));
+//!     rotation.add(Apid(apid), 1);
+//! }
+//! let members = competition.component(Apid(1));
+//! let plan = plan(&competition, &rotation, &members, Duration::from_secs(1));
+//! let parties: Vec<_> = plan.slices.iter().map(|slice| slice.party.clone()).collect();
+//! assert_eq!(parties, [[Apid(1), Apid(3)], [Apid(2), Apid(4)]]);
+//! ```
+
+use super::competition::Competition;
+use super::rotation::Rotation;
+use crate::apteam::Apid;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Slices of a plan for each member of its component, at most.
+pub const SLICES_MAX: usize = 4;
+
+/// One slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Who runs: the leader, then the promoted.
+    pub party: Vec<Apid>,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// What a component does from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// One after the other, and then from the beginning. One slice: nobody is ever stopped.
+    pub slices: Vec<Slice>,
+    /// A repetition is as fair as the rotation.
+    pub repeats: bool,
+}
+
+impl Plan {
+    /// How long it takes once.
+    pub fn length(&self) -> Duration {
+        self.slices.iter().map(|slice| slice.length).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// The slice that is on so long after the plan began, and how much of it is left. None for a plan
+    /// without slices, or without length.
+    pub fn at(&self, after: Duration) -> Option<(usize, Duration)> {
+        let whole = self.length().as_nanos();
+        let mut into = after.as_nanos().checked_rem(whole)?;
+        for (number, slice) in self.slices.iter().enumerate() {
+            let length = slice.length.as_nanos();
+            if into < length {
+                let left = u64::try_from(length - into).unwrap_or(u64::MAX);
+                return Some((number, Duration::from_nanos(left)));
+            }
+            into -= length;
+        }
+        None
+    }
+}
+
+/// The plan of a component, `slice` being the time slice.
+pub fn plan(
+    competition: &Competition,
+    rotation: &Rotation,
+    members: &[Apid],
+    slice: Duration,
+) -> Plan {
+    let mut ahead = rotation.clone();
+    let mut slices: Vec<Slice> = Vec::new();
+    let mut runs: BTreeMap<Apid, Vec<usize>> =
+        members.iter().map(|apid| (*apid, Vec::new())).collect();
+    let rivals: BTreeMap<Apid, usize> =
+        members.iter().map(|apid| (*apid, competition.rivals(*apid))).collect();
+    let mut all_ran = 0;
+    for number in 0..SLICES_MAX.saturating_mul(members.len()) {
+        let next = ahead.next(competition, members, slice);
+        if next.party.is_empty() {
+            break;
+        }
+        for apid in &next.party {
+            runs.entry(*apid).or_default().push(number);
+        }
+        ahead.ran(&next);
+        slices.push(next);
+        if all_ran == 0 && runs.values().all(|runs| !runs.is_empty()) {
+            all_ran = slices.len();
+        }
+        let fair = || {
+            runs.iter().all(|(apid, runs)| {
+                longest_wait(runs, slices.len()) <= rivals.get(apid).copied().unwrap_or(0)
+            })
+        };
+        if all_ran > 0 && fair() {
+            return Plan { slices, repeats: true };
+        }
+    }
+    slices.truncate(all_ran);
+    Plan { slices, repeats: false }
+}
+
+/// The most slices in a row that someone waits who runs in these of `slices`, which repeat.
+fn longest_wait(runs: &[usize], slices: usize) -> usize {
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return slices };
+    let within = runs.windows(2).map(|pair| pair[1] - pair[0] - 1).max().unwrap_or(0);
+    within.max(slices - last - 1 + first)
+}
