@@ -68,6 +68,8 @@ impl World {
         };
         self.after(wait.max(US), Ev::Post);
         if !self.hosts[0].up {
+            // He comes back.
+            self.to_post += 1;
             return;
         }
         let pid = self.new_pid();

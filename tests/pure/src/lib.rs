@@ -10,10 +10,10 @@ pub mod apteam;
 pub mod config;
 #[path = "../../../src/front/mod.rs"]
 pub mod front;
-#[path = "../../../src/machine/mod.rs"]
-pub mod machine;
 #[path = "../../../src/gang/mod.rs"]
 pub mod gang;
+#[path = "../../../src/machine/mod.rs"]
+pub mod machine;
 #[path = "../../../src/occupancy/mod.rs"]
 pub mod occupancy;
 #[path = "../../../src/placement/mod.rs"]
