@@ -123,7 +123,7 @@ pub(super) struct App {
     pub doom: Option<Doom>,
     /// Output was thrown away, for nobody was there to write it.
     pub output_lost: bool,
-    /// What of it was lost with its shepherd, in words for the front end.
+    /// What of another host's part did not come, in words for the front end.
     pub lost: Option<String>,
     pub end: End,
     /// Processes that outlive their KILL, in words.

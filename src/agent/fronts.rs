@@ -290,8 +290,8 @@ impl Agent {
             let text = format!("application {key} has not been launched here");
             let nid = app.nid();
             if !app.head() && app.running() {
-                // Its head knows that PEs stood ready here: this host has lost them, and was given
-                // its part once more.
+                // Its head takes it for launched: this host has lost what ran here, and was given its
+                // part once more, or the head was ended before its launch had come.
                 let cause = Cause::NodeLost { nid, text: NEVER_CAME.into() };
                 self.end_all(now, key, cause, std::time::Duration::ZERO, None, out);
             }

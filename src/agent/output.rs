@@ -18,10 +18,6 @@ use std::collections::VecDeque;
 /// there is.
 pub const HOLES_MAX: u32 = 5;
 
-fn end_of(output: &Output) -> u64 {
-    output.offset.saturating_add(output.data.len() as u64)
-}
-
 /// The output of the shepherd here that is not known to be written out.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -39,7 +35,7 @@ impl Kept {
     /// # Errors
     /// What the shepherd did that it must not.
     fn add(&mut self, mut output: Output, window: u64) -> Result<Option<Output>, &'static str> {
-        let end = end_of(&output);
+        let end = output.end();
         if output.offset > self.end {
             return Err("it left out some of its output");
         }
@@ -72,7 +68,7 @@ impl Kept {
             return false;
         }
         self.taken = offset;
-        let written = |o: &Output| o.offset + o.data.len() as u64 <= offset;
+        let written = |o: &Output| o.end() <= offset;
         while self.messages.front().is_some_and(written) {
             self.messages.pop_front();
         }
@@ -97,7 +93,7 @@ impl Agent {
     pub(super) fn own_output(&mut self, now: u64, key: Key, mut output: Output, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
         output.source = app.index;
-        let (end, taken) = (end_of(&output), app.output.taken);
+        let (end, taken) = (output.end(), app.output.taken);
         match app.output.add(output, app.output_window()) {
             Err(text) => {
                 self.shepherd_lost(now, key, format!("{text}, and was ended"), out);
@@ -162,7 +158,7 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let (front, nid, ticket) = (app.front, app.nid_of(index), app.place.ticket);
         let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
-        let end = end_of(&output);
+        let end = output.end();
         if end <= peer.taken {
             // It has not heard that this is written: its apinit was restarted.
             let taken = OutputTaken { source: index, offset: peer.taken };

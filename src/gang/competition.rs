@@ -136,17 +136,17 @@ impl Competition {
         self.rooms.get(node as usize).map_or(0, |room| room.bytes)
     }
 
-    /// The nodes of a gang on which not everybody fits at once.
-    pub fn crowded(&self, apid: Apid) -> impl Iterator<Item = u32> + '_ {
+    /// The nodes of a gang on which not everybody fits at once, and its bytes there.
+    pub fn crowded(&self, apid: Apid) -> impl Iterator<Item = (u32, u64)> + '_ {
         let nodes = self.gang(apid).map_or(&[][..], |gang| &gang.memory);
-        nodes.iter().map(|(node, _)| *node).filter(|node| self.rooms[*node as usize].crowded())
+        nodes.iter().copied().filter(|(node, _)| self.rooms[*node as usize].crowded())
     }
 
     /// How many others may keep it from running: those that it competes with, and those on crowded nodes
     /// of its.
     pub fn rivals(&self, apid: Apid) -> usize {
         let mut rivals: BTreeSet<Apid> = self.competitors(apid).collect();
-        for node in self.crowded(apid) {
+        for (node, _) in self.crowded(apid) {
             rivals.extend(&self.rooms[node as usize].gangs);
         }
         rivals.remove(&apid);
@@ -167,7 +167,7 @@ impl Competition {
                 }
             };
             self.competitors(one).for_each(&mut meet);
-            for node in self.crowded(one).filter(|node| seen_rooms.insert(*node)) {
+            for (node, _) in self.crowded(one).filter(|(node, _)| seen_rooms.insert(*node)) {
                 self.rooms[node as usize].gangs.iter().copied().for_each(&mut meet);
             }
         }

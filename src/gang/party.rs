@@ -25,19 +25,17 @@ pub fn party(competition: &Competition, order: impl IntoIterator<Item = Apid>) -
     let mut barred: BTreeSet<Apid> = BTreeSet::new();
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
     for apid in order {
-        let Some(gang) = competition.gang(apid).filter(|_| !barred.contains(&apid)) else {
+        if competition.gang(apid).is_none() || barred.contains(&apid) {
             continue;
-        };
-        let crowded: BTreeSet<u32> = competition.crowded(apid).collect();
-        let wanted = || gang.memory.iter().filter(|(node, _)| crowded.contains(node)).copied();
-        let fits = wanted().all(|(node, bytes)| {
+        }
+        let fits = competition.crowded(apid).all(|(node, bytes)| {
             let used = used.get(&node).copied().unwrap_or(0);
             used == 0 || used.saturating_add(bytes) <= competition.memory(node)
         });
         if !fits {
             continue;
         }
-        for (node, bytes) in wanted() {
+        for (node, bytes) in competition.crowded(apid) {
             // (What needs nothing there still sits there.)
             let used = used.entry(node).or_default();
             *used = used.saturating_add(bytes.max(1));

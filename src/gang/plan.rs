@@ -87,7 +87,8 @@ pub fn plan(
     members: &[Apid],
     slice: Duration,
 ) -> Plan {
-    let mut ahead = rotation.clone();
+    // Not of all the machine: that would be copied for each of its components.
+    let mut ahead = rotation.of(members);
     let mut slices: Vec<Slice> = Vec::new();
     let mut runs: BTreeMap<Apid, Vec<usize>> =
         members.iter().map(|apid| (*apid, Vec::new())).collect();

@@ -62,6 +62,12 @@ impl Rotation {
         }
     }
 
+    /// The same for these only.
+    pub fn of(&self, members: &[Apid]) -> Rotation {
+        let had = members.iter().filter_map(|apid| Some((*apid, *self.had.get(apid)?)));
+        Rotation { slices: self.slices, arrivals: self.arrivals, had: had.collect() }
+    }
+
     /// The members of a component in order of turn. Those without a place are left out.
     pub fn order(&self, members: &[Apid]) -> Vec<Apid> {
         let of = |apid: &Apid| self.had.get(apid).map(|had| (had.last, had.arrived, *apid));

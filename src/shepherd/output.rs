@@ -134,7 +134,7 @@ impl OutputLog {
     /// The next piece to send, if the window has room for it.
     pub fn next_piece(&mut self) -> Option<Output> {
         let next = self.kept.get(self.sent)?;
-        let end = next.offset + next.data.len() as u64;
+        let end = next.end();
         if end - self.taken > self.window {
             return None;
         }

@@ -314,7 +314,7 @@ impl World {
             Action::Write(output) => {
                 let apid = aprun.apid();
                 self.checks.shown(apid, &output);
-                let (source, end) = (output.source, output.offset + output.data.len() as u64);
+                let (source, end) = (output.source, output.end());
                 let late = self.work.u64(5 * US..100 * US);
                 self.after(late, Ev::FrontWrote { pid, source, end });
             }

@@ -226,6 +226,13 @@ pub struct Output {
     pub data: Bytes,
 }
 
+impl Output {
+    /// Bytes of its source up to its end.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.data.len() as u64)
+    }
+}
+
 /// From the apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromApinit {

@@ -162,7 +162,7 @@ impl Lane {
 }
 
 fn written(output: &Output) -> Happening {
-    Happening::Written { source: output.source, end: output.offset + output.data.len() as u64 }
+    Happening::Written { source: output.source, end: output.end() }
 }
 
 impl Writer {

@@ -491,9 +491,7 @@ impl Front {
         self.act(Action::Close(ended));
         self.exit(status);
     }
-}
 
-impl Front {
     /// Whether stderr has what decided the end already.
     fn has_told(&self, ended: &Ended) -> bool {
         match ended.end.first.as_ref().map(|d| &d.cause) {

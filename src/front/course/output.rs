@@ -49,7 +49,7 @@ impl Received {
         }
         let number = output.source;
         let source = self.0.entry(number).or_default();
-        let end = output.offset.saturating_add(output.data.len() as u64);
+        let end = output.end();
         if end <= source.received || output.data.is_empty() {
             return match end <= source.written && !output.data.is_empty() {
                 true => Came::Written(OutputTaken { source: number, offset: source.written }),
