@@ -34,6 +34,8 @@ impl Agent {
                     out.push(Action::Remember(welcome.clone()));
                 }
             }
+            // It lets nobody take turns yet.
+            Command::Plan(_) | Command::AgreePlan(_) | Command::WithdrawPlan(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //! been told obeys the defaults.
 
 use crate::variables::Variables;
+use std::time::Duration;
 
 /// What may be kept of one application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct HostBounds {
     pub applications: u64,
     /// Launches of one user that wait for their placement.
     pub launches_user: u64,
+    /// How long a frozen gang's last process is waited for before the next gang is let run.
+    pub freeze_wait: Duration,
 }
 
 /// Of so many connections at once, those that are kept for root and the daemon's own user: nodes
@@ -62,6 +65,7 @@ impl From<&Variables> for HostBounds {
             connections_user: variables.connections_user_max(),
             applications: variables.applications_max(),
             launches_user: variables.launches_user_max(),
+            freeze_wait: variables.freeze_wait(),
         }
     }
 }

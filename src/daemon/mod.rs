@@ -302,6 +302,7 @@ fn settings(config: &Config) -> Settings {
         pids_max: v.pids_max(),
         postings_max: count(v.postings_max()),
         postings_user_max: count(v.postings_user_max()),
+        turns: v.into(),
         only_uid: (own != 0).then_some(own),
     }
 }

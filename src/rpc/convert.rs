@@ -25,6 +25,7 @@ mod posting;
 mod shepherd;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -192,6 +193,11 @@ impl Field {
 /// A length of time in whole milliseconds.
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A length of time in nanoseconds.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A limit of time: 0 is none, so that the shortest one is 1 ms.

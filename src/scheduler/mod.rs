@@ -51,7 +51,7 @@ use crate::apteam::talk::node::{Command, Foreign, Hello, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
-use crate::variables::Isolation;
+use crate::variables::{Isolation, Order, Variables};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -101,6 +101,8 @@ pub struct Settings {
     pub postings_max: usize,
     /// Waiting postings of one user.
     pub postings_user_max: usize,
+    /// How competing applications take turns.
+    pub turns: Turns,
     /// The only user whose programs the nodes can run: where psched has no privilege.
     pub only_uid: Option<u32>,
 }
@@ -121,8 +123,51 @@ impl Default for Settings {
             isolation: Isolation::default(),
             postings_max: 100_000,
             postings_user_max: 10_000,
+            turns: Turns::default(),
             only_uid: None,
         }
+    }
+}
+
+/// How competing applications take turns: the variables of the domain `application`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// In which order.
+    pub order: Order,
+    /// How long one leads, under round robin.
+    pub time_slice: Duration,
+    /// Gangs on one processor.
+    pub max_resident: u32,
+    /// Who has waited so long leads next.
+    pub longest_wait: Duration,
+    /// How much of a node's memory may be promised, in thousandths.
+    pub memory_overcommit: u64,
+    /// The share of a slice that bringing memory in may take, in thousandths.
+    pub switch_share: u64,
+    /// From the sending of a plan to its beginning.
+    pub plan_lead: Duration,
+    /// Weights of users by name, where they are not 1.
+    pub weights: BTreeMap<String, u32>,
+}
+
+impl From<&Variables> for Turns {
+    fn from(variables: &Variables) -> Turns {
+        Turns {
+            order: variables.application_order(),
+            time_slice: variables.application_time_slice(),
+            max_resident: u32::try_from(variables.application_max_resident()).unwrap_or(u32::MAX),
+            longest_wait: variables.application_longest_wait(),
+            memory_overcommit: variables.application_memory_overcommit(),
+            switch_share: variables.application_switch_share(),
+            plan_lead: variables.plan_lead(),
+            weights: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        (&Variables::default()).into()
     }
 }
 

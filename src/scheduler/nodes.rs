@@ -280,6 +280,8 @@ impl Scheduler {
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }
+            // Nobody is asked to take turns yet.
+            Report::PlanTaken(_) | Report::Switches(_) => {}
             // Of an older incarnation: no effect.
             Report::Launched(_)
             | Report::Running(_)

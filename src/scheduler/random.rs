@@ -418,7 +418,10 @@ impl World {
             Command::Signal { .. }
             | Command::Adopt
             | Command::Purge { .. }
-            | Command::Bounds(_) => {}
+            | Command::Bounds(_)
+            | Command::Plan(_)
+            | Command::AgreePlan(_)
+            | Command::WithdrawPlan(_) => {}
         }
     }
 

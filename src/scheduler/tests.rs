@@ -122,6 +122,9 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                     Command::Adopt => "adopt".into(),
                     Command::Purge { .. } => "purge".into(),
                     Command::Bounds(_) => "bounds".into(),
+                    Command::Plan(_) => "plan".into(),
+                    Command::AgreePlan(_) => "agree plan".into(),
+                    Command::WithdrawPlan(_) => "withdraw plan".into(),
                 };
                 format!("-> {} {what}", link.0)
             }

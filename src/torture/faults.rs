@@ -85,12 +85,13 @@ pub enum Fault {
     Interrupt,
 }
 
-/// Of which application a report is.
-fn key_of(report: &Report) -> Key {
+/// Of which application a report is, if it is of one.
+fn key_of(report: &Report) -> Option<Key> {
     match report {
-        Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => *key,
-        Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => *key,
-        Report::Ended(end) => end.key,
+        Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => Some(*key),
+        Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => Some(*key),
+        Report::Ended(end) => Some(end.key),
+        Report::PlanTaken(_) | Report::Switches(_) => None,
     }
 }
 
@@ -461,7 +462,7 @@ impl World {
         }
         // Above all those of applications that have got another place since.
         let newer = |report: &Report| {
-            let key = key_of(report);
+            let Some(key) = key_of(report) else { return false };
             self.disk.teams.get(&key.apid).is_some_and(|t| t.key() > key && t.state != State::Ended)
         };
         let newer: Vec<usize> =

@@ -23,12 +23,15 @@ pub mod units;
 
 use std::fmt;
 use std::time::Duration;
-use units::{format_duration, format_size, parse_duration, parse_size};
+use units::{
+    format_duration, format_size, format_thousandths, parse_duration, parse_size, parse_thousandths,
+};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -43,6 +46,30 @@ pub enum Kind {
     Size,
     /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
     Isolation,
+    /// One of [`Order`]; its number is the place in [`Order::ALL`].
+    Order,
+    /// A factor such as 1.5; its number is thousandths.
+    Ratio,
+    /// A share such as 5%; its number is thousandths of the whole.
+    Percent,
+}
+
+/// In which order gangs that compete have their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Who has waited longest leads for one time slice.
+    #[default]
+    RoundRobin,
+    /// By the time had so far, in a few levels; within a level by arrival.
+    LeastAttainedService,
+}
+
+impl Order {
+    /// All of them, with their names.
+    pub const ALL: [(Order, &str); 2] = [
+        (Order::RoundRobin, "round-robin"),
+        (Order::LeastAttainedService, "least-attained-service"),
+    ];
 }
 
 /// Whether an application has IPC and a /dev/shm of its own on each host.
@@ -70,7 +97,9 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Isolation => "word",
+            Kind::Isolation | Kind::Order => "word",
+            Kind::Ratio => "ratio",
+            Kind::Percent => "percentage",
         }
     }
 
@@ -80,7 +109,10 @@ impl Kind {
             Kind::Duration => format_duration(Duration::from_nanos(value)),
             Kind::Count => value.to_string(),
             Kind::Size => format_size(value),
-            Kind::Isolation => isolation(value).1.to_owned(),
+            Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
+            Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
+            Kind::Ratio => format_thousandths(value),
+            Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
         }
     }
 
@@ -89,18 +121,28 @@ impl Kind {
             Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
             Kind::Count => text.trim().parse().ok(),
             Kind::Size => parse_size(text).ok(),
-            Kind::Isolation => {
-                let place = Isolation::ALL.iter().position(|(_, name)| *name == text.trim())?;
-                u64::try_from(place).ok()
+            Kind::Isolation => place_of(&Isolation::ALL, text),
+            Kind::Order => place_of(&Order::ALL, text),
+            Kind::Ratio => parse_thousandths(text.trim()),
+            // A hundredth of a percent is beyond what is kept.
+            Kind::Percent => {
+                let hundredfold = parse_thousandths(text.trim().strip_suffix('%')?.trim_end())?;
+                (hundredfold % 100 == 0).then_some(hundredfold / 100)
             }
         }
     }
 }
 
-/// The isolation of this number; beyond them the last.
-fn isolation(value: u64) -> (Isolation, &'static str) {
-    let last = Isolation::ALL.len() - 1;
-    Isolation::ALL[usize::try_from(value).unwrap_or(last).min(last)]
+/// The word of this number; beyond them the last.
+fn one_of<T: Copy>(all: &[(T, &'static str)], value: u64) -> (T, &'static str) {
+    let last = all.len() - 1;
+    all[usize::try_from(value).unwrap_or(last).min(last)]
+}
+
+/// The number of this word.
+fn place_of<T>(all: &[(T, &str)], text: &str) -> Option<u64> {
+    let place = all.iter().position(|(_, name)| *name == text.trim())?;
+    u64::try_from(place).ok()
 }
 
 /// One row of the table.
@@ -124,10 +166,11 @@ impl Definition {
     /// Its range as people write it: `0s to 1h`.
     pub fn range(&self) -> String {
         match self.kind {
-            Kind::Duration | Kind::Count | Kind::Size => {
+            Kind::Duration | Kind::Count | Kind::Size | Kind::Ratio | Kind::Percent => {
                 format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
             }
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
+            Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
         }
     }
 
@@ -151,6 +194,15 @@ macro_rules! value_type {
     (Isolation) => {
         Isolation
     };
+    (Order) => {
+        Order
+    };
+    (Ratio) => {
+        u64
+    };
+    (Percent) => {
+        u64
+    };
 }
 
 /// The Rust value of a kind.
@@ -165,16 +217,26 @@ macro_rules! typed {
         $value
     };
     (Isolation, $value:expr) => {
-        isolation($value).0
+        one_of(&Isolation::ALL, $value).0
+    };
+    (Order, $value:expr) => {
+        one_of(&Order::ALL, $value).0
+    };
+    (Ratio, $value:expr) => {
+        $value
+    };
+    (Percent, $value:expr) => {
+        $value
     };
 }
 
-/// Makes the table, and a getter for each of its rows.
+/// Makes the table, and a getter for each of its rows: `application_order` for `application.order`
+/// too, which is given in quotes.
 macro_rules! variables {
-    ($($name:ident: $kind:ident, $min:expr => $max:expr, default $default:expr, $meaning:literal;)*) => {
+    ($($name:ident $(= $text:literal)?: $kind:ident, $min:expr => $max:expr, default $default:expr, $meaning:literal;)*) => {
         /// All variables, by name.
         pub const TABLE: &[Definition] = &[$(Definition {
-            name: stringify!($name),
+            name: variables!(@name $name $($text)?),
             kind: Kind::$kind,
             min: $min,
             max: $max,
@@ -196,6 +258,12 @@ macro_rules! variables {
             )*
         }
     };
+    (@name $name:ident) => {
+        stringify!($name)
+    };
+    (@name $name:ident $text:literal) => {
+        $text
+    };
 }
 
 variables! {
@@ -203,12 +271,26 @@ variables! {
         "how long a connection may leave a keepalive unanswered before it is closed";
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
+    application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
+        "how long a gang or posting may wait before it leads next, whatever the order";
+    application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
+        "gangs that may sit on a processor, taking turns; 1: nobody shares";
+    application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
+        "how often a node's memory may be promised to the applications on it";
+    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 0,
+        "in which order gangs that compete have their turns";
+    application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
+        "the share of a slice that bringing memory in may take before the slice is lengthened";
+    application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
+        "how long a gang leads before the turn of the next (round-robin)";
     applications_max: Count, 1 => 65_536, default 4_096,
         "applications on a host at once";
     connections_max: Count, 16 => 1_000_000, default 8_192,
         "connections at once to psched's socket, and to that of each apinit";
     connections_user_max: Count, 4 => 1_000_000, default 2_048,
         "connections at once to each of these sockets of one user other than root and the daemon's own";
+    freeze_wait: Duration, 0 => SECOND, default MS,
+        "how long a frozen gang's last process is waited for before the next gang is let run";
     front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
         "time between TERM and KILL for an application whose aprun has died";
     history_max: Count, 0 => 10_000_000, default 10_000,
@@ -227,6 +309,8 @@ variables! {
         "how many later postings may start past a waiting one before nodes are kept for it";
     pids_max: Count, 16 => 4_194_304, default 16_384,
         "processes and threads that an application may have on each node";
+    plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,
+        "how long before its beginning a slice plan is sent to its nodes";
     pmi_max: Size, MIB => 1_024 * MIB, default 64 * MIB,
         "keys and values that the PEs of an application may put by PMI";
     postings_max: Count, 1 => 10_000_000, default 100_000,
@@ -323,7 +407,9 @@ impl VariableError {
                     Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
                     Kind::Count => "a whole number",
                     Kind::Size => "a size such as 512K, 100M or 8G",
-                    Kind::Isolation => "a word",
+                    Kind::Isolation | Kind::Order => "a word",
+                    Kind::Ratio => "a number such as 1.5",
+                    Kind::Percent => "a percentage such as 5%",
                 };
                 format!("give {such}, {}", row.range())
             }
@@ -473,6 +559,18 @@ mod tests {
                 "\"much\" is no value of output_max; \
                  give a size such as 512K, 100M or 8G, 256K to 64M",
             ),
+            (
+                "application.switch_share",
+                "5",
+                "\"5\" is no value of application.switch_share; \
+                 give a percentage such as 5%, 0.1% to 100%",
+            ),
+            (
+                "application.memory_overcommit",
+                "0.05",
+                "0.05 is out of the range of application.memory_overcommit; \
+                 give a number such as 1.5, 0.1 to 100",
+            ),
             ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
             (
                 "pased_over_mx",
@@ -482,9 +580,14 @@ mod tests {
             (
                 "colour",
                 "red",
-                "there is no variable colour; there are answer_time, apkill_grace, applications_max, \
-                 connections_max, connections_user_max, front_kill_grace, history_max, isolation, \
+                "there is no variable colour; there are answer_time, apkill_grace, \
+                 application.longest_wait, application.max_resident, application.memory_overcommit, \
+                 application.order, application.switch_share, application.time_slice, \
+                 applications_max, \
+                 connections_max, connections_user_max, freeze_wait, front_kill_grace, history_max, \
+                 isolation, \
                  kill_grace, launches_user_max, orders_max, output_max, passed_over_max, pids_max, \
+                 plan_lead, \
                  pmi_max, postings_max, postings_user_max, stdin_max, streams_max, ticket_time, \
                  watches_max",
             ),

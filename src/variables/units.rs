@@ -152,6 +152,23 @@ fn decimal(number: &str, unit: u64) -> Option<u128> {
     Some(whole.saturating_add(part))
 }
 
+/// A number with at most three places after the point, in thousandths: `1.5` is 1500.
+pub fn parse_thousandths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 3 {
+        return None;
+    }
+    let part: u64 = format!("{part:0<3}").parse().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(part)
+}
+
+/// The shortest text that [`parse_thousandths`] reads as this.
+pub fn format_thousandths(value: u64) -> String {
+    let text = format!("{}.{:03}", value / 1_000, value % 1_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

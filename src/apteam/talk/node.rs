@@ -1,6 +1,7 @@
 //! psched and apinit.
 
 use super::attach::NumberedSignal;
+use super::turns::{SlicePlan, StopMeans, Switches};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
@@ -38,6 +39,8 @@ pub struct Hello {
     pub memory: u64,
     /// Which limits it enforces: `memory`, `processes`.
     pub limits: Vec<String>,
+    /// How it stops a gang whose turn is over.
+    pub stops: StopMeans,
 }
 
 /// What a node is told about itself.
@@ -147,6 +150,8 @@ pub struct PlaceCommand {
     pub request_id: [u8; 16],
     /// For display.
     pub command: String,
+    /// Others may sit on its processors: they take turns.
+    pub shares: bool,
 }
 
 /// A node that does not obey the psched that it is linked to.
@@ -199,6 +204,12 @@ pub enum Command {
     },
     /// What this apinit may hold has changed.
     Bounds(HostBounds),
+    /// So its gangs take turns from then on. Answered by [`Report::PlanTaken`].
+    Plan(Box<SlicePlan>),
+    /// All have the plan of this generation: it counts.
+    AgreePlan(u64),
+    /// Not all have it: forget it.
+    WithdrawPlan(u64),
 }
 
 /// apinit to psched.
@@ -218,4 +229,8 @@ pub enum Report {
     /// Nothing of it is left here. Repeated until acknowledged; each apinit speaks for its own
     /// nodes.
     Ended(Box<HostEnd>),
+    /// The plan of this generation has come.
+    PlanTaken(u64),
+    /// How changes of party went, and what else is measured. Not repeated.
+    Switches(Box<Switches>),
 }

@@ -15,6 +15,7 @@ use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::talk::turns::StopMeans;
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
@@ -170,6 +171,7 @@ impl Shell {
             cpus: me.cpus,
             memory: host::memory(),
             limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
+            stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
         };
         let (events, incoming) = mpsc::channel(EVENTS);
         let bounds = watch::Sender::new(listening(agent.bounds(), files));

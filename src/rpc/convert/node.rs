@@ -1,6 +1,8 @@
 //! psched and apinit.
 
-use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms};
+use super::{
+    Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms, nanos,
+};
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::node::{
@@ -27,6 +29,7 @@ impl From<Hello> for pb::NodeHello {
             cpus: hello.cpus,
             memory: hello.memory,
             limits: hello.limits,
+            stops: pb::StopMeans::from(hello.stops).into(),
         }
     }
 }
@@ -47,6 +50,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             cpus: of("cpus").numbers(hello.cpus)?,
             memory: hello.memory,
             limits: of("limits").texts(hello.limits)?,
+            stops: pb::StopMeans::try_from(hello.stops).unwrap_or_default().into(),
         })
     }
 }
@@ -90,8 +94,13 @@ impl TryFrom<pb::Start> for (u64, String) {
 
 impl From<HostBounds> for pb::HostBounds {
     fn from(bounds: HostBounds) -> Self {
-        let HostBounds { connections, connections_user, applications, launches_user } = bounds;
-        Self { connections, connections_user, applications, launches_user }
+        Self {
+            connections: bounds.connections,
+            connections_user: bounds.connections_user,
+            applications: bounds.applications,
+            launches_user: bounds.launches_user,
+            freeze_wait_ns: Some(nanos(bounds.freeze_wait)),
+        }
     }
 }
 
@@ -104,6 +113,7 @@ impl From<pb::HostBounds> for HostBounds {
             connections_user: given(bounds.connections_user).unwrap_or(default.connections_user),
             applications: given(bounds.applications).unwrap_or(default.applications),
             launches_user: given(bounds.launches_user).unwrap_or(default.launches_user),
+            freeze_wait: bounds.freeze_wait_ns.map_or(default.freeze_wait, Duration::from_nanos),
         }
     }
 }
@@ -222,6 +232,7 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             .into(),
             request_id: Bytes::copy_from_slice(&place.request_id),
             command: place.command,
+            shares: place.shares,
         }
     }
 }
@@ -255,6 +266,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             },
             request_id: of("request_id").secret(place.request_id)?,
             command: of("command").text(place.command)?,
+            shares: place.shares,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {
@@ -331,6 +343,9 @@ impl From<Command> for pb::to_node::Message {
             Command::Adopt => Self::Adopt(pb::Adopt {}),
             Command::Purge { uid } => Self::Purge(pb::Purge { uid }),
             Command::Bounds(bounds) => Self::Bounds(bounds.into()),
+            Command::Plan(plan) => Self::Plan((*plan).into()),
+            Command::AgreePlan(generation) => Self::AgreePlan(generation),
+            Command::WithdrawPlan(generation) => Self::WithdrawPlan(generation),
         }
     }
 }
@@ -360,6 +375,9 @@ impl TryFrom<pb::to_node::Message> for Command {
             Message::Adopt(pb::Adopt {}) => Command::Adopt,
             Message::Purge(pb::Purge { uid }) => Command::Purge { uid },
             Message::Bounds(bounds) => Command::Bounds(bounds.into()),
+            Message::Plan(plan) => Command::Plan(Box::new(plan.try_into()?)),
+            Message::AgreePlan(generation) => Command::AgreePlan(generation),
+            Message::WithdrawPlan(generation) => Command::WithdrawPlan(generation),
             Message::Welcome(_) | Message::Refused(_) => {
                 return Field("ToNode", "message").wrong("it is no command");
             }
@@ -381,6 +399,8 @@ impl From<Report> for pb::NodeReport {
                 Wire::SignalsTaken(pb::SignalsReport { key: Some(key.into()), number })
             }
             Report::Ended(end) => Wire::Ended((*end).into()),
+            Report::PlanTaken(generation) => Wire::PlanTaken(generation),
+            Report::Switches(switches) => Wire::Switches((*switches).into()),
         };
         Self { report: Some(report) }
     }
@@ -404,6 +424,8 @@ impl TryFrom<pb::NodeReport> for Report {
                 number: taken.number,
             },
             Wire::Ended(end) => Report::Ended(Box::new(end.try_into()?)),
+            Wire::PlanTaken(generation) => Report::PlanTaken(generation),
+            Wire::Switches(switches) => Report::Switches(Box::new(switches.try_into()?)),
         })
     }
 }

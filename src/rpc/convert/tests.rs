@@ -14,12 +14,13 @@ use crate::apteam::talk::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::{Apid, Incarnation, Key, Ticket};
 use crate::machine::Nid;
 use crate::rpc::{Malformed, pb};
 use crate::variables::Isolation;
 use bytes::Bytes;
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
@@ -261,21 +262,66 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 
 fn host_bounds() -> impl Strategy<Value = HostBounds> {
     let most = || 1..=u64::MAX;
-    (most(), most(), most(), most()).prop_map(
-        |(connections, connections_user, applications, launches_user)| HostBounds {
+    let wait = any::<u64>().prop_map(Duration::from_nanos);
+    (most(), most(), most(), most(), wait).prop_map(
+        |(connections, connections_user, applications, launches_user, freeze_wait)| HostBounds {
             connections,
             connections_user,
             applications,
             launches_user,
+            freeze_wait,
         },
     )
+}
+
+fn stop_means() -> impl Strategy<Value = StopMeans> {
+    prop_oneof![Just(StopMeans::Freezer), Just(StopMeans::Signals)]
+}
+
+/// Members without repetition, and slices of theirs.
+fn slice_plan() -> impl Strategy<Value = SlicePlan> {
+    let numbers = (any::<u64>(), any::<u64>(), any::<bool>());
+    let slices = vec((1..u64::MAX, any::<u8>()), 0..4);
+    (numbers, btree_set(key(), 0..6), slices).prop_map(|(numbers, members, slices)| {
+        let (generation, begins_ns, agreed) = numbers;
+        let members: Vec<Key> = members.into_iter().collect();
+        let party = |bits: u8| {
+            let of = |(n, key): (usize, &Key)| (bits >> n & 1 == 1).then_some(*key);
+            members.iter().enumerate().filter_map(of).collect()
+        };
+        let slice = |(length, bits): &(u64, u8)| PlannedSlice {
+            length: Duration::from_nanos(*length),
+            party: party(*bits),
+        };
+        let slices = slices.iter().map(slice).collect();
+        SlicePlan { generation, begins_ns, agreed, slices, members }
+    })
+}
+
+fn switches() -> impl Strategy<Value = Switches> {
+    let switch = (any::<[u64; 5]>(), any::<u32>(), vec(key(), 0..3), vec(key(), 0..3)).prop_map(
+        |([generation, due_ns, began_ns, freeze_ns, gap_ns], not_yet_frozen, stopped, started)| {
+            Switch {
+                generation,
+                due_ns,
+                began_ns,
+                freeze_ns,
+                gap_ns,
+                not_yet_frozen,
+                stopped,
+                started,
+            }
+        },
+    );
+    (vec(switch, 0..3), any::<u64>(), vec((key(), any::<u64>()), 0..3))
+        .prop_map(|(switches, left_out, peaks)| Switches { switches, left_out, peaks })
 }
 
 fn node_hello() -> impl Strategy<Value = node::Hello> {
     let texts = (text(), text(), text(), text());
     let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
-    (any::<u32>(), texts, lists, any::<u64>(), any::<u64>()).prop_map(
-        |(protocol, texts, (nids, notes, cpus, limits), epoch, memory)| node::Hello {
+    (any::<u32>(), texts, lists, any::<u64>(), any::<u64>(), stop_means()).prop_map(
+        |(protocol, texts, (nids, notes, cpus, limits), epoch, memory, stops)| node::Hello {
             protocol,
             socket: texts.0,
             hostname: texts.1,
@@ -287,6 +333,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
             cpus,
             memory,
             limits,
+            stops,
         },
     )
 }
@@ -323,10 +370,10 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
     let posting = (any::<[u8; 16]>(), text());
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
-    let rest = (most, isolation, posting, millis());
+    let rest = (most, isolation, posting, millis(), any::<bool>());
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
-            let ((memory, pids, bounds), isolation, (request_id, command), front) = rest;
+            let ((memory, pids, bounds), isolation, (request_id, command), front, shares) = rest;
             PlaceCommand {
                 key,
                 owner,
@@ -345,6 +392,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 isolation,
                 request_id,
                 command,
+                shares,
             }
         },
     )
@@ -379,6 +427,9 @@ fn command() -> impl Strategy<Value = Command> {
         Just(Command::Adopt),
         any::<u32>().prop_map(|uid| Command::Purge { uid }),
         host_bounds().prop_map(Command::Bounds),
+        slice_plan().prop_map(|plan| Command::Plan(Box::new(plan))),
+        any::<u64>().prop_map(Command::AgreePlan),
+        any::<u64>().prop_map(Command::WithdrawPlan),
     ]
 }
 
@@ -394,6 +445,8 @@ fn report() -> impl Strategy<Value = Report> {
             processes
         }),
         host_end().prop_map(|end| Report::Ended(Box::new(end))),
+        any::<u64>().prop_map(Report::PlanTaken),
+        switches().prop_map(|told| Report::Switches(Box::new(told))),
     ]
 }
 

@@ -27,6 +27,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         isolation: Default::default(),
         request_id: [99; 16],
         command: "b.out".into(),
+        shares: false,
     };
     ForeignApplication { place, phase, run: Duration::from_secs(1) }
 }

@@ -244,6 +244,7 @@ impl Instance {
             bounds: Default::default(),
             request_id: [1; 16],
             command: name.into(),
+            shares: false,
         }
     }
 }

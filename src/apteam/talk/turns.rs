@@ -1,0 +1,82 @@
+//! psched and apinit about turns: which gang runs when, and how the changes went.
+//!
+//! The gangs of a component of competitors take turns by one plan ([`crate::gang`]). Each apinit that
+//! has a part of one of them is sent its part of the plan. A plan that concerns several apinits
+//! counts once psched has said so ([`Command::AgreePlan`](super::node::Command::AgreePlan)), which it
+//! does when all have acknowledged it; one that concerns a single apinit is sent as agreed.
+//!
+//! Times are nanoseconds of psched's CLOCK_MONOTONIC; an apinit keeps what its own is ahead.
+
+use crate::apteam::Key;
+use std::time::Duration;
+
+/// One slice, as one apinit is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedSlice {
+    /// For how long.
+    pub length: Duration,
+    /// Who of those on this apinit runs, the one that leads first; none: nobody here.
+    pub party: Vec<Key>,
+}
+
+/// An apinit's part of the plan of a component.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SlicePlan {
+    /// Counted up by psched over all its plans, over its starts too. A gang obeys the highest that
+    /// names it.
+    pub generation: u64,
+    /// When its first slice begins.
+    pub begins_ns: u64,
+    /// It counts already: nobody else has to be asked.
+    pub agreed: bool,
+    /// Everyone of the component who sits on this apinit. Who is in no slice does not run.
+    pub members: Vec<Key>,
+    /// One after the other, and then from the beginning. None: nobody here runs.
+    pub slices: Vec<PlannedSlice>,
+}
+
+/// By what means an apinit stops a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StopMeans {
+    /// The freezer of cgroup v2.
+    #[default]
+    Freezer,
+    /// SIGSTOP and SIGCONT, which programs and their parents see.
+    Signals,
+}
+
+/// One change of party on one apinit, as it was measured there.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Switch {
+    /// Of which plan; 0: of none (a gang came, or went).
+    pub generation: u64,
+    /// When the plan wanted it.
+    pub due_ns: u64,
+    /// When it began.
+    pub began_ns: u64,
+    /// From there until every outgoing gang was frozen, or no longer waited for.
+    pub freeze_ns: u64,
+    /// From there until the incoming gangs had been let run.
+    pub gap_ns: u64,
+    /// Groups that were not known to be frozen by then.
+    pub not_yet_frozen: u32,
+    /// Who was stopped.
+    pub stopped: Vec<Key>,
+    /// Who was let run.
+    pub started: Vec<Key>,
+}
+
+/// What an apinit tells of its changes, at most each second.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Switches {
+    /// The latest, in order.
+    pub switches: Vec<Switch>,
+    /// Changes before them that are not told one by one.
+    pub left_out: u64,
+    /// The most memory in bytes that an application has had on the nodes of this apinit so far, where
+    /// that is measured.
+    pub peaks: Vec<(Key, u64)>,
+}
+
+/// Changes in one report, at most.
+pub const SWITCHES_MAX: usize = 256;
