@@ -25,8 +25,11 @@ pub struct SlicePlan {
     /// Counted up by psched over all its plans, over its starts too. A gang obeys the highest that
     /// names it.
     pub generation: u64,
-    /// When its first slice begins.
+    /// When its first slice begins, or began: positions in the plan are counted from there.
     pub begins_ns: u64,
+    /// From when on it is obeyed; until then what was before. Not before `begins_ns`: a plan may begin
+    /// in the middle of a slice that is on.
+    pub from_ns: u64,
     /// It counts already: nobody else has to be asked.
     pub agreed: bool,
     /// Everyone of the component who sits on this apinit. Who is in no slice does not run.

@@ -280,10 +280,10 @@ fn stop_means() -> impl Strategy<Value = StopMeans> {
 
 /// Members without repetition, and slices of theirs.
 fn slice_plan() -> impl Strategy<Value = SlicePlan> {
-    let numbers = (any::<u64>(), any::<u64>(), any::<bool>());
+    let numbers = (any::<u64>(), any::<(u64, u64)>(), any::<bool>());
     let slices = vec((1..u64::MAX, any::<u8>()), 0..4);
     (numbers, btree_set(key(), 0..6), slices).prop_map(|(numbers, members, slices)| {
-        let (generation, begins_ns, agreed) = numbers;
+        let (generation, (begins_ns, more), agreed) = numbers;
         let members: Vec<Key> = members.into_iter().collect();
         let party = |bits: u8| {
             let of = |(n, key): (usize, &Key)| (bits >> n & 1 == 1).then_some(*key);
@@ -294,7 +294,14 @@ fn slice_plan() -> impl Strategy<Value = SlicePlan> {
             party: party(*bits),
         };
         let slices = slices.iter().map(slice).collect();
-        SlicePlan { generation, begins_ns, agreed, slices, members }
+        SlicePlan {
+            generation,
+            begins_ns,
+            from_ns: begins_ns.saturating_add(more),
+            agreed,
+            slices,
+            members,
+        }
     })
 }
 

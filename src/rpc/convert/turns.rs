@@ -37,6 +37,7 @@ impl From<SlicePlan> for pb::SlicePlan {
         Self {
             generation: plan.generation,
             begins_mono_ns: plan.begins_ns,
+            from_mono_ns: plan.from_ns,
             agreed: plan.agreed,
             slices: plan.slices.into_iter().map(slice).collect(),
             members: all(plan.members),
@@ -66,6 +67,11 @@ impl TryFrom<pb::SlicePlan> for SlicePlan {
         Ok(SlicePlan {
             generation: plan.generation,
             begins_ns: plan.begins_mono_ns,
+            from_ns: of("from_mono_ns").between(
+                plan.from_mono_ns,
+                plan.begins_mono_ns,
+                u64::MAX,
+            )?,
             agreed: plan.agreed,
             members,
             slices,
