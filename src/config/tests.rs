@@ -1,6 +1,5 @@
 use super::*;
 use crate::machine::format_nids;
-use crate::variables::TABLE;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -89,18 +88,7 @@ fn the_shipped_file_is_good_with_and_without_its_comments() {
 }
 
 #[test]
-fn the_manual_has_every_variable_with_its_range_and_default() {
-    for row in TABLE {
-        let entry = format!(
-            ".It Va {} Pq {} , {} , default {}\n",
-            row.name,
-            row.kind.name(),
-            row.range(),
-            row.default_text()
-        );
-        assert!(MANUAL.contains(&entry), "psched.yaml(5) lacks {entry}");
-    }
-    assert_eq!(MANUAL.matches(".It Va ").count(), TABLE.len(), "it has others");
+fn the_manual_has_every_key() {
     for key in ["nodes", "nids", "processors", "cpus", "memory", "flavors", "host"].iter().chain(&[
         "administrators",
         "listening",

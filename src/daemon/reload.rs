@@ -1,7 +1,8 @@
 //! psched.yaml, read when psched starts and again at SIGHUP.
 //!
 //! What is valid takes effect at once: nodes, administrators, variables. A few things are only
-//! looked at when psched starts ([`STARTED_WITH`], and where it listens and keeps its state): what
+//! looked at when psched starts (`at start` in the table of variables, and where it listens and keeps
+//! its state): what
 //! the file says of them is named in the log and waits for a restart, which no application notices.
 //! A file with any problem changes nothing, and all its problems are in the log.
 
@@ -10,14 +11,11 @@ use super::{Arguments, bounds, settings};
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::rpc::listen::Bounds;
-use crate::variables::Variables;
+use crate::variables::{Variables, row};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, watch};
-
-/// Variables that are only read at the start: they shape what is made then.
-const STARTED_WITH: [&str; 3] = ["answer_time", "history_max", "streams_max"];
 
 /// What is needed to read the configuration again.
 pub struct Reload<'a> {
@@ -90,16 +88,18 @@ fn merged(old: &Config, mut new: Config) -> (Config, Told) {
         told.waits.push("state changes".into());
         new.state.clone_from(&old.state);
     }
-    let (before, after) = (old.variables.show(), new.variables.show());
-    for (before, after) in before.into_iter().zip(after) {
-        let name = after.row.name;
-        if before.value == after.value {
+    let names: BTreeSet<String> =
+        old.variables.show().into_iter().chain(new.variables.show()).map(|s| s.name).collect();
+    for name in names {
+        let (before, after) = (old.variables.get(&name), new.variables.get(&name));
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        if before == after {
             continue;
         }
-        let change = format!("{name} {} -> {}", before.value, after.value);
-        if STARTED_WITH.contains(&name) {
+        let change = format!("{name} {before} -> {after}");
+        if row(&name).is_ok_and(|row| row.at_start) {
             told.waits.push(format!("{change} takes effect"));
-            keep(&mut new.variables, name, &before.value);
+            keep(&mut new.variables, &name, &before);
         } else {
             told.changes.push(change);
         }
@@ -209,12 +209,5 @@ mod tests {
         // What waits is not in force, and is told again the next time.
         assert_eq!((new.listen, new.variables.history_max()), (None, 10_000));
         assert_eq!(new.variables.kill_grace().as_secs(), 7);
-    }
-
-    #[test]
-    fn what_is_started_with_is_a_variable() {
-        for name in STARTED_WITH {
-            assert!(crate::variables::TABLE.iter().any(|row| row.name == name), "{name}");
-        }
     }
 }

@@ -160,7 +160,7 @@ impl From<&Variables> for Turns {
             memory_overcommit: variables.application_memory_overcommit(),
             switch_share: variables.application_switch_share(),
             plan_lead: variables.plan_lead(),
-            weights: BTreeMap::new(),
+            weights: variables.weights(),
         }
     }
 }

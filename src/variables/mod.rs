@@ -2,8 +2,8 @@
 //! table.
 //!
 //! The table is the only place that names a variable: the getters of [`Variables`], what psched.yaml
-//! may set, the error for a value that is out of range and the lists on screens all come from it.
-//! (The manual psched.yaml(5) is written by hand; a test compares it with the table.)
+//! may set, the error for a value that is out of range, the lists on screens and the manuals all come
+//! from it ([`table`]; a test says what the manuals are to say of a variable).
 //!
 //! ```
 //! # use psched::variables::Variables;
@@ -18,314 +18,23 @@
 //! ```
 //!
 //! Durations are kept in nanoseconds. How durations and sizes are written is in [`units`].
+//!
+//! Beside the variables of the table there is one for each user: `weight.user.NAME` ([`WEIGHTS`]).
 
+mod kind;
+#[cfg(test)]
+mod manual;
+mod table;
+#[cfg(test)]
+mod tests;
 pub mod units;
 
+pub use kind::{Isolation, Kind, Order};
+pub use table::{Definition, TABLE, WEIGHTS, WEIGHTS_MAX, all};
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
-use units::{
-    format_duration, format_size, format_thousandths, parse_duration, parse_size, parse_thousandths,
-};
-
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-
-/// What a variable's value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A length of time; its number is nanoseconds.
-    Duration,
-    /// A whole number.
-    Count,
-    /// Of memory; its number is bytes.
-    Size,
-    /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
-    Isolation,
-    /// One of [`Order`]; its number is the place in [`Order::ALL`].
-    Order,
-    /// A factor such as 1.5; its number is thousandths.
-    Ratio,
-    /// A share such as 5%; its number is thousandths of the whole.
-    Percent,
-}
-
-/// In which order gangs that compete have their turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Order {
-    /// Who has waited longest leads for one time slice.
-    #[default]
-    RoundRobin,
-    /// By the time had so far, in a few levels; within a level by arrival.
-    LeastAttainedService,
-}
-
-impl Order {
-    /// All of them, with their names.
-    pub const ALL: [(Order, &str); 2] = [
-        (Order::RoundRobin, "round-robin"),
-        (Order::LeastAttainedService, "least-attained-service"),
-    ];
-}
-
-/// Whether an application has IPC and a /dev/shm of its own on each host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// Wherever that is possible: for an ordinary user's apinit by a user namespace.
-    #[default]
-    Auto,
-    /// Only where apinit is root's, and so no user namespace is needed.
-    Root,
-    /// Never.
-    Off,
-}
-
-impl Isolation {
-    /// All of them, with their names.
-    pub const ALL: [(Isolation, &str); 3] =
-        [(Isolation::Auto, "auto"), (Isolation::Root, "root"), (Isolation::Off, "off")];
-}
-
-impl Kind {
-    /// The name on screens and in the manual.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Duration => "duration",
-            Kind::Count => "count",
-            Kind::Size => "size",
-            Kind::Isolation | Kind::Order => "word",
-            Kind::Ratio => "ratio",
-            Kind::Percent => "percentage",
-        }
-    }
-
-    /// A value as people write it.
-    fn format(self, value: u64) -> String {
-        match self {
-            Kind::Duration => format_duration(Duration::from_nanos(value)),
-            Kind::Count => value.to_string(),
-            Kind::Size => format_size(value),
-            Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
-            Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
-            Kind::Ratio => format_thousandths(value),
-            Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
-        }
-    }
-
-    fn parse(self, text: &str) -> Option<u64> {
-        match self {
-            Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
-            Kind::Count => text.trim().parse().ok(),
-            Kind::Size => parse_size(text).ok(),
-            Kind::Isolation => place_of(&Isolation::ALL, text),
-            Kind::Order => place_of(&Order::ALL, text),
-            Kind::Ratio => parse_thousandths(text.trim()),
-            // A hundredth of a percent is beyond what is kept.
-            Kind::Percent => {
-                let hundredfold = parse_thousandths(text.trim().strip_suffix('%')?.trim_end())?;
-                (hundredfold % 100 == 0).then_some(hundredfold / 100)
-            }
-        }
-    }
-}
-
-/// The word of this number; beyond them the last.
-fn one_of<T: Copy>(all: &[(T, &'static str)], value: u64) -> (T, &'static str) {
-    let last = all.len() - 1;
-    all[usize::try_from(value).unwrap_or(last).min(last)]
-}
-
-/// The number of this word.
-fn place_of<T>(all: &[(T, &str)], text: &str) -> Option<u64> {
-    let place = all.iter().position(|(_, name)| *name == text.trim())?;
-    u64::try_from(place).ok()
-}
-
-/// One row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Definition {
-    /// Its name.
-    pub name: &'static str,
-    /// Its type.
-    pub kind: Kind,
-    /// The least value.
-    pub min: u64,
-    /// The largest value.
-    pub max: u64,
-    /// The value where nobody set one.
-    pub default: u64,
-    /// What it does, in a line.
-    pub meaning: &'static str,
-}
-
-impl Definition {
-    /// Its range as people write it: `0s to 1h`.
-    pub fn range(&self) -> String {
-        match self.kind {
-            Kind::Duration | Kind::Count | Kind::Size | Kind::Ratio | Kind::Percent => {
-                format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
-            }
-            Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
-            Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
-        }
-    }
-
-    /// Its default as people write it.
-    pub fn default_text(&self) -> String {
-        self.kind.format(self.default)
-    }
-}
-
-/// The Rust type of a kind.
-macro_rules! value_type {
-    (Duration) => {
-        Duration
-    };
-    (Count) => {
-        u64
-    };
-    (Size) => {
-        u64
-    };
-    (Isolation) => {
-        Isolation
-    };
-    (Order) => {
-        Order
-    };
-    (Ratio) => {
-        u64
-    };
-    (Percent) => {
-        u64
-    };
-}
-
-/// The Rust value of a kind.
-macro_rules! typed {
-    (Duration, $value:expr) => {
-        Duration::from_nanos($value)
-    };
-    (Count, $value:expr) => {
-        $value
-    };
-    (Size, $value:expr) => {
-        $value
-    };
-    (Isolation, $value:expr) => {
-        one_of(&Isolation::ALL, $value).0
-    };
-    (Order, $value:expr) => {
-        one_of(&Order::ALL, $value).0
-    };
-    (Ratio, $value:expr) => {
-        $value
-    };
-    (Percent, $value:expr) => {
-        $value
-    };
-}
-
-/// Makes the table, and a getter for each of its rows: `application_order` for `application.order`
-/// too, which is given in quotes.
-macro_rules! variables {
-    ($($name:ident $(= $text:literal)?: $kind:ident, $min:expr => $max:expr, default $default:expr, $meaning:literal;)*) => {
-        /// All variables, by name.
-        pub const TABLE: &[Definition] = &[$(Definition {
-            name: variables!(@name $name $($text)?),
-            kind: Kind::$kind,
-            min: $min,
-            max: $max,
-            default: $default,
-            meaning: $meaning,
-        }),*];
-
-        /// Rows of the table, by name.
-        #[allow(non_camel_case_types)]
-        enum Row { $($name),* }
-
-        /// One getter for each variable.
-        impl Variables {
-            $(
-                #[doc = $meaning]
-                pub fn $name(&self) -> value_type!($kind) {
-                    typed!($kind, self.values[Row::$name as usize])
-                }
-            )*
-        }
-    };
-    (@name $name:ident) => {
-        stringify!($name)
-    };
-    (@name $name:ident $text:literal) => {
-        $text
-    };
-}
-
-variables! {
-    answer_time: Duration, SECOND => 10 * MINUTE, default 10 * SECOND,
-        "how long a connection may leave a keepalive unanswered before it is closed";
-    apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
-        "time between the TERM of apkill and the KILL that follows it";
-    application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
-        "how long a gang or posting may wait before it leads next, whatever the order";
-    application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
-        "gangs that may sit on a processor, taking turns; 1: nobody shares";
-    application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
-        "how often a node's memory may be promised to the applications on it";
-    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 0,
-        "in which order gangs that compete have their turns";
-    application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
-        "the share of a slice that bringing memory in may take before the slice is lengthened";
-    application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
-        "how long a gang leads before the turn of the next (round-robin)";
-    applications_max: Count, 1 => 65_536, default 4_096,
-        "applications on a host at once";
-    connections_max: Count, 16 => 1_000_000, default 8_192,
-        "connections at once to psched's socket, and to that of each apinit";
-    connections_user_max: Count, 4 => 1_000_000, default 2_048,
-        "connections at once to each of these sockets of one user other than root and the daemon's own";
-    freeze_wait: Duration, 0 => SECOND, default MS,
-        "how long a frozen gang's last process is waited for before the next gang is let run";
-    front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
-        "time between TERM and KILL for an application whose aprun has died";
-    history_max: Count, 0 => 10_000_000, default 10_000,
-        "ended applications of which a record is kept";
-    isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
-        "whether an application has IPC and a /dev/shm of its own on each host";
-    kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
-        "time between TERM and KILL when an application is ended";
-    launches_user_max: Count, 1 => 65_536, default 64,
-        "launches of one user that wait at once on a host for psched's word of their placement";
-    orders_max: Count, 1 => 10_000, default 64,
-        "orders of psmgr that wait for their nodes at once";
-    output_max: Size, 256 * KIB => 64 * MIB, default 2 * MIB,
-        "output of an application kept on each host for an aprun that does not read it";
-    passed_over_max: Count, 1 => 1_000_000, default 50,
-        "how many later postings may start past a waiting one before nodes are kept for it";
-    pids_max: Count, 16 => 4_194_304, default 16_384,
-        "processes and threads that an application may have on each node";
-    plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,
-        "how long before its beginning a slice plan is sent to its nodes";
-    pmi_max: Size, MIB => 1_024 * MIB, default 64 * MIB,
-        "keys and values that the PEs of an application may put by PMI";
-    postings_max: Count, 1 => 10_000_000, default 100_000,
-        "postings that wait at once";
-    postings_user_max: Count, 1 => 10_000_000, default 10_000,
-        "postings of one user that wait at once";
-    stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
-        "stdin of an application that is read before PE 0 has read it";
-    streams_max: Count, 16 => 4_096, default 256,
-        "requests at once on a connection to psched's socket; more wait at the caller";
-    ticket_time: Duration, SECOND => HOUR, default 60 * SECOND,
-        "how long a placement waits for its launch before its nodes are taken back";
-    watches_max: Count, 1 => 65_536, default 64,
-        "streams that watch one application at once";
-}
+use table::{USER_MAX, WEIGHT};
 
 /// What cures a refusal at a bound: `have an administrator raise postings_max (100000) in
 /// psched.yaml`. `value` is the variable's value now, as text.
@@ -335,9 +44,11 @@ pub fn raise(name: &str, value: impl fmt::Display) -> String {
 }
 
 /// The value of every variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variables {
     values: [u64; TABLE.len()],
+    /// Of the users to whom one was given.
+    weights: BTreeMap<String, u32>,
 }
 
 impl Default for Variables {
@@ -346,7 +57,7 @@ impl Default for Variables {
         for (value, row) in values.iter_mut().zip(TABLE) {
             *value = row.default;
         }
-        Variables { values }
+        Variables { values, weights: BTreeMap::new() }
     }
 }
 
@@ -363,17 +74,28 @@ pub enum VariableError {
     /// The value is not of the variable's type.
     NotAValue {
         /// Which variable.
-        row: Definition,
+        row: &'static Definition,
+        /// Its name: the row may be of many.
+        name: String,
         /// The value given.
         text: String,
     },
     /// The value is out of range.
     OutOfRange {
         /// Which variable.
-        row: Definition,
+        row: &'static Definition,
+        /// Its name.
+        name: String,
         /// The value given.
         text: String,
     },
+    /// A weight is for somebody who can't be a user.
+    NotAUser {
+        /// The name given.
+        name: String,
+    },
+    /// As many users have a weight as may.
+    TooMany,
 }
 
 impl std::error::Error for VariableError {}
@@ -383,12 +105,14 @@ impl VariableError {
     pub fn what(&self) -> String {
         match self {
             VariableError::Unknown { name, .. } => format!("there is no variable {name}"),
-            VariableError::NotAValue { row, text } => {
-                format!("\"{text}\" is no value of {}", row.name)
+            VariableError::NotAValue { name, text, .. } => {
+                format!("\"{text}\" is no value of {name}")
             }
-            VariableError::OutOfRange { row, text } => {
-                format!("{text} is out of the range of {}", row.name)
+            VariableError::OutOfRange { name, text, .. } => {
+                format!("{text} is out of the range of {name}")
             }
+            VariableError::NotAUser { name } => format!("{name} names no user"),
+            VariableError::TooMany => format!("{WEIGHTS_MAX} users have a weight, as many as may"),
         }
     }
 
@@ -399,20 +123,16 @@ impl VariableError {
                 format!("did you mean {nearest}?")
             }
             VariableError::Unknown { nearest: None, .. } => {
-                let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+                let names: Vec<&str> = all().map(|row| row.name).collect();
                 format!("there are {}", names.join(", "))
             }
             VariableError::NotAValue { row, .. } | VariableError::OutOfRange { row, .. } => {
-                let such = match row.kind {
-                    Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
-                    Kind::Count => "a whole number",
-                    Kind::Size => "a size such as 512K, 100M or 8G",
-                    Kind::Isolation | Kind::Order => "a word",
-                    Kind::Ratio => "a number such as 1.5",
-                    Kind::Percent => "a percentage such as 5%",
-                };
-                format!("give {such}, {}", row.range())
+                format!("give {}, {}", row.kind.such(), row.range())
             }
+            VariableError::NotAUser { .. } => format!(
+                "give the name of a user, of {USER_MAX} bytes at most, such as {WEIGHT}alice"
+            ),
+            VariableError::TooMany => "take that of another away first".into(),
         }
     }
 }
@@ -426,12 +146,19 @@ impl fmt::Display for VariableError {
 /// A variable and its value, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
+    /// Its name.
+    pub name: String,
     /// Its row of the table.
     pub row: Definition,
     /// Its value.
     pub value: String,
+}
+
+impl Shown {
     /// The value is the default.
-    pub is_default: bool,
+    pub fn is_default(&self) -> bool {
+        self.value == self.row.default_text()
+    }
 }
 
 impl Variables {
@@ -441,29 +168,72 @@ impl Variables {
     /// An unknown name, a text that is no value of its type, or a value out of its range; nothing
     /// is changed then.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), VariableError> {
+        if let Some(user) = name.strip_prefix(WEIGHT) {
+            let value = WEIGHTS.value(name, text)?;
+            return self.set_weight(name, user, value as u32);
+        }
         let Some(at) = TABLE.iter().position(|row| row.name == name) else {
             return Err(VariableError::Unknown { name: name.into(), nearest: nearest(name) });
         };
-        let row = TABLE[at];
-        let Some(value) = row.kind.parse(text) else {
-            return Err(VariableError::NotAValue { row, text: text.into() });
-        };
-        if value < row.min || value > row.max {
-            return Err(VariableError::OutOfRange { row, text: text.into() });
-        }
-        self.values[at] = value;
+        self.values[at] = TABLE[at].value(name, text)?;
         Ok(())
     }
 
-    /// All of them with their values, by name.
+    fn set_weight(&mut self, name: &str, user: &str, value: u32) -> Result<(), VariableError> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ':' | '/' | '=');
+        if user.is_empty() || user.len() > USER_MAX || user.contains(odd) {
+            return Err(VariableError::NotAUser { name: name.chars().take(100).collect() });
+        }
+        if self.weights.len() >= WEIGHTS_MAX && !self.weights.contains_key(user) {
+            return Err(VariableError::TooMany);
+        }
+        self.weights.insert(user.to_owned(), value);
+        Ok(())
+    }
+
+    /// The value of a variable as people write it; none: there is no such variable.
+    pub fn get(&self, name: &str) -> Option<String> {
+        if let Some(user) = name.strip_prefix(WEIGHT) {
+            let weight = self.weights.get(user).map_or(WEIGHTS.default, |w| u64::from(*w));
+            return Some(WEIGHTS.kind.format(weight));
+        }
+        let at = TABLE.iter().position(|row| row.name == name)?;
+        Some(TABLE[at].kind.format(self.values[at]))
+    }
+
+    /// Weights of users, by name, where they are not 1.
+    pub fn weights(&self) -> BTreeMap<String, u32> {
+        let other = |(_, weight): &(&String, &u32)| u64::from(**weight) != WEIGHTS.default;
+        self.weights.iter().filter(other).map(|(user, weight)| (user.clone(), *weight)).collect()
+    }
+
+    /// All of them with their values, by name, those of users last.
     pub fn show(&self) -> Vec<Shown> {
         let shown = |(row, value): (&Definition, &u64)| Shown {
+            name: row.name.to_owned(),
             row: *row,
             value: row.kind.format(*value),
-            is_default: *value == row.default,
         };
-        TABLE.iter().zip(&self.values).map(shown).collect()
+        let of_user = |(user, weight): (&String, &u32)| Shown {
+            name: format!("{WEIGHT}{user}"),
+            row: WEIGHTS,
+            value: WEIGHTS.kind.format(u64::from(*weight)),
+        };
+        let of_users = self.weights.iter().map(of_user);
+        TABLE.iter().zip(&self.values).map(shown).chain(of_users).collect()
     }
+}
+
+/// The row of a variable of this name.
+///
+/// # Errors
+/// There is none.
+pub fn row(name: &str) -> Result<&'static Definition, VariableError> {
+    if name.starts_with(WEIGHT) {
+        return Ok(&WEIGHTS);
+    }
+    let unknown = || VariableError::Unknown { name: name.into(), nearest: nearest(name) };
+    TABLE.iter().find(|row| row.name == name).ok_or_else(unknown)
 }
 
 /// The known name that is a typing error or two away.
@@ -489,112 +259,4 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_in_order_and_its_defaults_in_range() {
-        assert!(TABLE.is_sorted_by(|a, b| a.name < b.name));
-        for row in TABLE {
-            assert!((row.min..=row.max).contains(&row.default), "{}", row.name);
-            // A range and a default read back as what they are.
-            for value in [row.min, row.max, row.default] {
-                assert_eq!(row.kind.parse(&row.kind.format(value)), Some(value), "{}", row.name);
-                let mut variables = Variables::default();
-                assert_eq!(variables.set(row.name, &row.kind.format(value)), Ok(()));
-            }
-        }
-    }
-
-    #[test]
-    fn getters_tell_what_was_set() {
-        let mut variables = Variables::default();
-        assert_eq!(variables.kill_grace(), Duration::from_secs(5));
-        assert_eq!(variables.ticket_time(), Duration::from_secs(60));
-        assert_eq!(variables.passed_over_max(), 50);
-        for (name, text) in
-            [("kill_grace", "500ms"), ("ticket_time", "90"), ("passed_over_max", " 7 ")]
-        {
-            assert_eq!(variables.set(name, text), Ok(()), "{name}");
-        }
-        assert_eq!(variables.kill_grace(), Duration::from_millis(500));
-        assert_eq!(variables.ticket_time(), Duration::from_secs(90));
-        assert_eq!(variables.passed_over_max(), 7);
-        let changed: Vec<_> =
-            variables.show().into_iter().filter(|s| !s.is_default).map(|s| s.value).collect();
-        assert_eq!(changed, ["500ms", "7", "1m30s"]);
-    }
-
-    #[test]
-    fn what_cannot_be_set_is_said() {
-        for (name, text, said) in [
-            (
-                "kill_grace",
-                "2h",
-                "2h is out of the range of kill_grace; \
-                 give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
-            ),
-            (
-                "kill_grace",
-                "soon",
-                "\"soon\" is no value of kill_grace; \
-                 give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
-            ),
-            (
-                "passed_over_max",
-                "-1",
-                "\"-1\" is no value of passed_over_max; give a whole number, 1 to 1000000",
-            ),
-            (
-                "passed_over_max",
-                "0",
-                "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
-            ),
-            (
-                "output_max",
-                "much",
-                "\"much\" is no value of output_max; \
-                 give a size such as 512K, 100M or 8G, 256K to 64M",
-            ),
-            (
-                "application.switch_share",
-                "5",
-                "\"5\" is no value of application.switch_share; \
-                 give a percentage such as 5%, 0.1% to 100%",
-            ),
-            (
-                "application.memory_overcommit",
-                "0.05",
-                "0.05 is out of the range of application.memory_overcommit; \
-                 give a number such as 1.5, 0.1 to 100",
-            ),
-            ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
-            (
-                "pased_over_mx",
-                "1",
-                "there is no variable pased_over_mx; did you mean passed_over_max?",
-            ),
-            (
-                "colour",
-                "red",
-                "there is no variable colour; there are answer_time, apkill_grace, \
-                 application.longest_wait, application.max_resident, application.memory_overcommit, \
-                 application.order, application.switch_share, application.time_slice, \
-                 applications_max, \
-                 connections_max, connections_user_max, freeze_wait, front_kill_grace, history_max, \
-                 isolation, \
-                 kill_grace, launches_user_max, orders_max, output_max, passed_over_max, pids_max, \
-                 plan_lead, \
-                 pmi_max, postings_max, postings_user_max, stdin_max, streams_max, ticket_time, \
-                 watches_max",
-            ),
-        ] {
-            let mut variables = Variables::default();
-            assert_eq!(variables.set(name, text).map_err(|e| e.to_string()), Err(said.into()));
-            assert_eq!(variables, Variables::default());
-        }
-    }
 }

@@ -1,0 +1,129 @@
+//! What values of variables are, and how people write them.
+
+use super::units::{
+    format_duration, format_size, format_thousandths, parse_duration, parse_size, parse_thousandths,
+};
+use std::time::Duration;
+
+/// What a variable's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A length of time; its number is nanoseconds.
+    Duration,
+    /// A whole number.
+    Count,
+    /// Of memory; its number is bytes.
+    Size,
+    /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
+    Isolation,
+    /// One of [`Order`]; its number is the place in [`Order::ALL`].
+    Order,
+    /// A factor such as 1.5; its number is thousandths.
+    Ratio,
+    /// A share such as 5%; its number is thousandths of the whole.
+    Percent,
+}
+
+/// In which order gangs that compete have their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Who has waited longest leads for one time slice.
+    #[default]
+    RoundRobin,
+    /// By the time had so far, in a few levels; within a level by arrival.
+    LeastAttainedService,
+}
+
+impl Order {
+    /// All of them, with their names.
+    pub const ALL: [(Order, &str); 2] = [
+        (Order::RoundRobin, "round-robin"),
+        (Order::LeastAttainedService, "least-attained-service"),
+    ];
+}
+
+/// Whether an application has IPC and a /dev/shm of its own on each host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Wherever that is possible: for an ordinary user's apinit by a user namespace.
+    #[default]
+    Auto,
+    /// Only where apinit is root's, and so no user namespace is needed.
+    Root,
+    /// Never.
+    Off,
+}
+
+impl Isolation {
+    /// All of them, with their names.
+    pub const ALL: [(Isolation, &str); 3] =
+        [(Isolation::Auto, "auto"), (Isolation::Root, "root"), (Isolation::Off, "off")];
+}
+
+impl Kind {
+    /// The name on screens and in the manual.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Duration => "duration",
+            Kind::Count => "count",
+            Kind::Size => "size",
+            Kind::Isolation | Kind::Order => "word",
+            Kind::Ratio => "ratio",
+            Kind::Percent => "percentage",
+        }
+    }
+
+    /// What a value of this kind looks like, for whoever gave another.
+    pub(super) fn such(self) -> &'static str {
+        match self {
+            Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
+            Kind::Count => "a whole number",
+            Kind::Size => "a size such as 512K, 100M or 8G",
+            Kind::Isolation | Kind::Order => "a word",
+            Kind::Ratio => "a number such as 1.5",
+            Kind::Percent => "a percentage such as 5%",
+        }
+    }
+
+    /// A value as people write it.
+    pub(super) fn format(self, value: u64) -> String {
+        match self {
+            Kind::Duration => format_duration(Duration::from_nanos(value)),
+            Kind::Count => value.to_string(),
+            Kind::Size => format_size(value),
+            Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
+            Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
+            Kind::Ratio => format_thousandths(value),
+            Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
+        }
+    }
+
+    /// The value of this text; none: it is not of this kind.
+    pub(super) fn parse(self, text: &str) -> Option<u64> {
+        match self {
+            Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
+            Kind::Count => text.trim().parse().ok(),
+            Kind::Size => parse_size(text).ok(),
+            Kind::Isolation => place_of(&Isolation::ALL, text),
+            Kind::Order => place_of(&Order::ALL, text),
+            Kind::Ratio => parse_thousandths(text.trim()),
+            // A hundredth of a percent is beyond what is kept.
+            Kind::Percent => {
+                let hundredfold = parse_thousandths(text.trim().strip_suffix('%')?.trim_end())?;
+                (hundredfold % 100 == 0).then_some(hundredfold / 100)
+            }
+        }
+    }
+}
+
+/// The word of this number; beyond them the last.
+pub(super) fn one_of<T: Copy>(all: &[(T, &'static str)], value: u64) -> (T, &'static str) {
+    let last = all.len() - 1;
+    all[usize::try_from(value).unwrap_or(last).min(last)]
+}
+
+/// The number of this word.
+fn place_of<T>(all: &[(T, &str)], text: &str) -> Option<u64> {
+    let place = all.iter().position(|(_, name)| *name == text.trim())?;
+    u64::try_from(place).ok()
+}

@@ -1,0 +1,265 @@
+//! The table of variables, and what is made of its rows: a getter for each.
+
+use super::kind::{Isolation, Kind, Order, one_of};
+use super::{VariableError, Variables};
+use std::time::Duration;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// The least value.
+    pub min: u64,
+    /// The largest value.
+    pub max: u64,
+    /// The value where nobody set one.
+    pub default: u64,
+    /// It is only looked at when psched starts: it shapes what is made then.
+    pub at_start: bool,
+    /// What it does, in a line.
+    pub meaning: &'static str,
+    /// What else the manual says of it, in whole sentences.
+    pub more: &'static str,
+}
+
+impl Definition {
+    /// The value of this text.
+    ///
+    /// # Errors
+    /// It is no value of this variable's, or out of its range. `name`: of the variable, where the row
+    /// is of many.
+    pub(super) fn value(&'static self, name: &str, text: &str) -> Result<u64, VariableError> {
+        let (row, name, text) = (self, name.to_owned(), text.to_owned());
+        match row.kind.parse(&text) {
+            None => Err(VariableError::NotAValue { row, name, text }),
+            Some(value) if value < row.min || value > row.max => {
+                Err(VariableError::OutOfRange { row, name, text })
+            }
+            Some(value) => Ok(value),
+        }
+    }
+
+    /// Its range as people write it: `0s to 1h`.
+    pub fn range(&self) -> String {
+        match self.kind {
+            Kind::Duration | Kind::Count | Kind::Size | Kind::Ratio | Kind::Percent => {
+                format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
+            }
+            Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
+            Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
+        }
+    }
+
+    /// Its default as people write it.
+    pub fn default_text(&self) -> String {
+        self.kind.format(self.default)
+    }
+}
+
+/// The Rust type of a kind.
+macro_rules! value_type {
+    (Duration) => {
+        Duration
+    };
+    (Count) => {
+        u64
+    };
+    (Size) => {
+        u64
+    };
+    (Isolation) => {
+        Isolation
+    };
+    (Order) => {
+        Order
+    };
+    (Ratio) => {
+        u64
+    };
+    (Percent) => {
+        u64
+    };
+}
+
+/// The Rust value of a kind.
+macro_rules! typed {
+    (Duration, $value:expr) => {
+        Duration::from_nanos($value)
+    };
+    (Count, $value:expr) => {
+        $value
+    };
+    (Size, $value:expr) => {
+        $value
+    };
+    (Isolation, $value:expr) => {
+        one_of(&Isolation::ALL, $value).0
+    };
+    (Order, $value:expr) => {
+        one_of(&Order::ALL, $value).0
+    };
+    (Ratio, $value:expr) => {
+        $value
+    };
+    (Percent, $value:expr) => {
+        $value
+    };
+}
+
+/// Makes the table, and a getter for each of its rows: `application_order` for `application.order`
+/// too, which is given in quotes.
+macro_rules! variables {
+    ($($name:ident $(= $text:literal)?: $kind:ident, $min:expr => $max:expr, default $default:expr,
+        $(at $start:ident,)? $meaning:literal $(, $more:literal)?;)*) => {
+        /// All variables, by name.
+        pub const TABLE: &[Definition] = &[$(Definition {
+            name: variables!(@name $name $($text)?),
+            kind: Kind::$kind,
+            min: $min,
+            max: $max,
+            default: $default,
+            at_start: variables!(@start $($start)?),
+            meaning: $meaning,
+            more: concat!($($more)?),
+        }),*];
+
+        /// Rows of the table, by name.
+        #[allow(non_camel_case_types)]
+        pub(super) enum Row { $($name),* }
+
+        /// One getter for each variable.
+        impl Variables {
+            $(
+                #[doc = $meaning]
+                pub fn $name(&self) -> value_type!($kind) {
+                    typed!($kind, self.values[Row::$name as usize])
+                }
+            )*
+        }
+    };
+    (@start) => {
+        false
+    };
+    (@start start) => {
+        true
+    };
+    (@name $name:ident) => {
+        stringify!($name)
+    };
+    (@name $name:ident $text:literal) => {
+        $text
+    };
+}
+
+variables! {
+    answer_time: Duration, SECOND => 10 * MINUTE, default 10 * SECOND, at start,
+        "how long a connection may leave a keepalive unanswered before it is closed";
+    apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
+        "time between the TERM of apkill and the KILL that follows it";
+    application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
+        "how long a gang or posting may wait before it leads next, whatever the order";
+    application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
+        "gangs that may sit on a processor, taking turns",
+        "With 1 nobody shares a processor, and whoever finds none free waits.";
+    application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
+        "how often a node's memory may be promised to the applications on it";
+    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 0,
+        "in which order gangs that compete have their turns",
+        "With round-robin who has waited longest leads for one time slice; with \
+         least-attained-service it goes by the time had so far, in a few levels, and within a \
+         level by arrival.";
+    application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
+        "the share of a slice that bringing memory in may take before the slice is lengthened";
+    application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
+        "how long a gang leads before the turn of the next (round-robin)";
+    applications_max: Count, 1 => 65_536, default 4_096,
+        "applications on a host at once",
+        "One more ends with 125.";
+    connections_max: Count, 16 => 1_000_000, default 8_192,
+        "connections at once to psched's socket, and to that of each apinit",
+        "A few of them are kept for root and for the user that the daemon runs as. Where the \
+         hard limit of open files (ulimit -Hn, LimitNOFILE= of a unit) allows fewer, there are \
+         fewer, and the log says so: a connection takes two files of psched's, and eight of an \
+         apinit's together with its application.";
+    connections_user_max: Count, 4 => 1_000_000, default 2_048,
+        "connections at once to each of these sockets of one user other than root and the daemon's own",
+        "An aprun has one to psched and one to an apinit, so this is also how many aprun a user \
+         may have. A command that is refused says so: an aprun that has posted nothing yet ends \
+         with 125 after five seconds, any other waits.";
+    freeze_wait: Duration, 0 => SECOND, default MS,
+        "how long a frozen gang's last process is waited for before the next gang is let run";
+    front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
+        "time between TERM and KILL for an application whose aprun has died";
+    history_max: Count, 0 => 10_000_000, default 10_000, at start,
+        "ended applications of which a record is kept";
+    isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
+        "whether an application has IPC and a /dev/shm of its own on each host",
+        "With auto wherever that is possible, with root only where apinit runs as root, with \
+         off never. See apinit(8).";
+    kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
+        "time between TERM and KILL when an application is ended";
+    launches_user_max: Count, 1 => 65_536, default 64,
+        "launches of one user that wait at once on a host for psched's word of their placement";
+    orders_max: Count, 1 => 10_000, default 64,
+        "orders of psmgr that wait for their nodes at once";
+    output_max: Size, 256 * KIB => 64 * MIB, default 2 * MIB,
+        "output of an application kept on each host for an aprun that does not read it",
+        "When there is as much, its PEs wait.";
+    passed_over_max: Count, 1 => 1_000_000, default 50,
+        "how many later postings may start past a waiting one before nodes are kept for it";
+    pids_max: Count, 16 => 4_194_304, default 16_384,
+        "processes and threads that an application may have on each node";
+    plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,
+        "how long before its beginning a slice plan is sent to its nodes";
+    pmi_max: Size, MIB => 1_024 * MIB, default 64 * MIB,
+        "keys and values that the PEs of an application may put by PMI";
+    postings_max: Count, 1 => 10_000_000, default 100_000,
+        "postings that wait at once";
+    postings_user_max: Count, 1 => 10_000_000, default 10_000,
+        "postings of one user that wait at once";
+    stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
+        "stdin of an application that is read before PE 0 has read it";
+    streams_max: Count, 16 => 4_096, default 256, at start,
+        "requests at once on a connection to psched's socket; more wait at the caller";
+    ticket_time: Duration, SECOND => HOUR, default 60 * SECOND,
+        "how long a placement waits for its launch before its nodes are taken back";
+    watches_max: Count, 1 => 65_536, default 64,
+        "streams that watch one application at once",
+        "That of its aprun is not counted.";
+}
+
+/// Weights of users, each a variable of its own. It stands behind the others wherever variables are
+/// listed.
+pub const WEIGHTS: Definition = Definition {
+    name: "weight.user.NAME",
+    kind: Kind::Count,
+    min: 1,
+    max: 1_000,
+    default: 1,
+    at_start: false,
+    meaning: "slices that gangs of the user NAME lead are so many times as long",
+    more: "At most 10000 users have one.",
+};
+
+/// What the names of [`WEIGHTS`] begin with.
+pub(super) const WEIGHT: &str = "weight.user.";
+/// Users that have a weight.
+pub const WEIGHTS_MAX: usize = 10_000;
+/// The longest name of a user that has one, in bytes.
+pub(super) const USER_MAX: usize = 64;
+
+/// All variables for lists: those of the table, then [`WEIGHTS`].
+pub fn all() -> impl Iterator<Item = &'static Definition> {
+    TABLE.iter().chain(std::iter::once(&WEIGHTS))
+}

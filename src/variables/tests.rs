@@ -1,0 +1,140 @@
+use super::*;
+use std::time::Duration;
+
+#[test]
+fn the_table_is_in_order_and_its_defaults_in_range() {
+    assert!(TABLE.is_sorted_by(|a, b| a.name < b.name));
+    for row in TABLE {
+        assert!((row.min..=row.max).contains(&row.default), "{}", row.name);
+        // A range and a default read back as what they are.
+        for value in [row.min, row.max, row.default] {
+            assert_eq!(row.kind.parse(&row.kind.format(value)), Some(value), "{}", row.name);
+            let mut variables = Variables::default();
+            assert_eq!(variables.set(row.name, &row.kind.format(value)), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn getters_tell_what_was_set() {
+    let mut variables = Variables::default();
+    assert_eq!(variables.kill_grace(), Duration::from_secs(5));
+    assert_eq!(variables.ticket_time(), Duration::from_secs(60));
+    assert_eq!(variables.passed_over_max(), 50);
+    for (name, text) in [("kill_grace", "500ms"), ("ticket_time", "90"), ("passed_over_max", " 7 ")]
+    {
+        assert_eq!(variables.set(name, text), Ok(()), "{name}");
+    }
+    assert_eq!(variables.kill_grace(), Duration::from_millis(500));
+    assert_eq!(variables.ticket_time(), Duration::from_secs(90));
+    assert_eq!(variables.passed_over_max(), 7);
+    let changed: Vec<_> =
+        variables.show().into_iter().filter(|s| !s.is_default()).map(|s| s.value).collect();
+    assert_eq!(changed, ["500ms", "7", "1m30s"]);
+}
+
+#[test]
+fn what_cannot_be_set_is_said() {
+    for (name, text, said) in [
+        (
+            "kill_grace",
+            "2h",
+            "2h is out of the range of kill_grace; \
+             give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
+        ),
+        (
+            "kill_grace",
+            "soon",
+            "\"soon\" is no value of kill_grace; \
+             give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
+        ),
+        (
+            "passed_over_max",
+            "-1",
+            "\"-1\" is no value of passed_over_max; give a whole number, 1 to 1000000",
+        ),
+        (
+            "passed_over_max",
+            "0",
+            "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
+        ),
+        (
+            "output_max",
+            "much",
+            "\"much\" is no value of output_max; \
+             give a size such as 512K, 100M or 8G, 256K to 64M",
+        ),
+        (
+            "application.switch_share",
+            "5",
+            "\"5\" is no value of application.switch_share; \
+             give a percentage such as 5%, 0.1% to 100%",
+        ),
+        (
+            "application.memory_overcommit",
+            "0.05",
+            "0.05 is out of the range of application.memory_overcommit; \
+             give a number such as 1.5, 0.1 to 100",
+        ),
+        ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
+        ("pased_over_mx", "1", "there is no variable pased_over_mx; did you mean passed_over_max?"),
+        (
+            "colour",
+            "red",
+            "there is no variable colour; there are answer_time, apkill_grace, \
+             application.longest_wait, application.max_resident, application.memory_overcommit, \
+             application.order, application.switch_share, application.time_slice, \
+             applications_max, \
+             connections_max, connections_user_max, freeze_wait, front_kill_grace, history_max, \
+             isolation, \
+             kill_grace, launches_user_max, orders_max, output_max, passed_over_max, pids_max, \
+             plan_lead, \
+             pmi_max, postings_max, postings_user_max, stdin_max, streams_max, ticket_time, \
+             watches_max, weight.user.NAME",
+        ),
+    ] {
+        let mut variables = Variables::default();
+        assert_eq!(variables.set(name, text).map_err(|e| e.to_string()), Err(said.into()));
+        assert_eq!(variables, Variables::default());
+    }
+}
+
+#[test]
+fn users_have_weights() {
+    let mut variables = Variables::default();
+    for (user, weight) in [("alice", "1000"), ("bob", "1"), ("o'hara.x", "3")] {
+        assert_eq!(variables.set(&format!("weight.user.{user}"), weight), Ok(()));
+    }
+    let weights = variables.weights();
+    assert_eq!(weights, [("alice".into(), 1000), ("o'hara.x".into(), 3)].into());
+    assert_eq!(variables.get("weight.user.alice").as_deref(), Some("1000"));
+    assert_eq!(variables.get("weight.user.carol").as_deref(), Some("1"));
+    assert_eq!(variables.get("weight"), None);
+    let last: Vec<_> =
+        variables.show().split_off(TABLE.len()).into_iter().map(|s| s.name).collect();
+    assert_eq!(last, ["weight.user.alice", "weight.user.bob", "weight.user.o'hara.x"]);
+    let before = variables.clone();
+    for (name, text, said) in [
+        (
+            "weight.user.alice",
+            "0",
+            "0 is out of the range of weight.user.alice; give a whole number, 1 to 1000",
+        ),
+        (
+            "weight.user.a b",
+            "2",
+            "weight.user.a b names no user; give the name of a user, of 64 bytes at most, such as \
+             weight.user.alice",
+        ),
+    ] {
+        assert_eq!(variables.set(name, text).map_err(|e| e.to_string()), Err(said.into()));
+    }
+    assert!(variables.set("weight.user.", "2").is_err());
+    assert!(variables.set(&format!("weight.user.{}", "x".repeat(65)), "2").is_err());
+    assert_eq!(variables, before);
+    for n in variables.weights.len()..WEIGHTS_MAX {
+        assert_eq!(variables.set(&format!("weight.user.u{n}"), "2"), Ok(()));
+    }
+    assert_eq!(variables.set("weight.user.one", "2"), Err(VariableError::TooMany));
+    assert_eq!(variables.set("weight.user.bob", "2"), Ok(()));
+}
