@@ -5,19 +5,25 @@
 
 use super::competition::Competition;
 use super::plan::plan;
-use super::rotation::Rotation;
+use super::rotation::{Rotation, Rules};
 use super::{Gang, plan::Plan};
 use crate::apteam::Apid;
+use crate::variables::Order;
 use std::fmt::Write;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+fn rules(order: Order) -> Rules {
+    Rules { order, time_slice: SECOND, longest_wait: 3_600 * SECOND }
+}
 
 /// A machine of nodes with two processors and ten bytes each.
 struct Picture {
     competition: Competition,
     rotation: Rotation,
     width: usize,
+    rules: Rules,
 }
 
 fn letter(apid: Apid) -> char {
@@ -25,12 +31,17 @@ fn letter(apid: Apid) -> char {
 }
 
 impl Picture {
-    /// `AA..` and `BB.. 4` (memory of each processor), `CC.. x2` (weight).
+    /// `AA..` and `BB.. 4` (memory of each processor), `CC.. x2` (weight), `DD.. 70s` (time had).
     fn of(gangs: &[&str]) -> Picture {
+        Picture::by(Order::RoundRobin, gangs)
+    }
+
+    fn by(order: Order, gangs: &[&str]) -> Picture {
         let width =
             gangs.iter().map(|g| g.split(' ').next().unwrap_or("").len()).max().unwrap_or(0);
         let competition = Competition::new(width, vec![10; width.div_ceil(2)]);
-        let mut picture = Picture { competition, rotation: Rotation::default(), width };
+        let mut picture =
+            Picture { competition, rotation: Rotation::default(), width, rules: rules(order) };
         gangs.iter().for_each(|gang| picture.add(gang));
         picture
     }
@@ -40,11 +51,12 @@ impl Picture {
         let line = words.next().expect("processors");
         let name = line.chars().find(|c| *c != '.').expect("a letter");
         let apid = Apid(u64::from(name as u8 - b'A') + 1);
-        let (mut bytes, mut weight) = (0, 1);
+        let (mut bytes, mut weight, mut had) = (0, 1, 0);
         for word in words {
-            match word.strip_prefix('x') {
-                Some(text) => weight = text.parse().expect("a weight"),
-                None => bytes = word.parse().expect("bytes"),
+            match (word.strip_prefix('x'), word.strip_suffix('s')) {
+                (Some(text), _) => weight = text.parse().expect("a weight"),
+                (_, Some(text)) => had = text.parse().expect("seconds"),
+                _ => bytes = word.parse().expect("bytes"),
             }
         }
         let at = |(p, c): (usize, char)| (c == name).then_some(p as u32);
@@ -53,7 +65,7 @@ impl Picture {
         let nodes = (0..self.width.div_ceil(2) as u32).filter(|node| on(*node) > 0);
         let memory = nodes.map(|node| (node, on(node) * bytes)).collect();
         self.competition.add(apid, Gang { processors, memory });
-        self.rotation.add(apid, weight);
+        self.rotation.add(apid, weight, Duration::from_secs(had), 0);
     }
 
     fn go(&mut self, name: char) {
@@ -63,7 +75,7 @@ impl Picture {
     }
 
     fn plan_of(&self, members: &[Apid]) -> Plan {
-        plan(&self.competition, &self.rotation, members, SECOND)
+        plan(&self.competition, &self.rotation, members, &self.rules, 0, &[])
     }
 
     /// Every component's plan, drawn.
@@ -225,7 +237,7 @@ fn arrivals_lead_next_and_components_part_again() {
         ",
     );
     let ran = picture.plan_of(&[Apid(1), Apid(2)]).slices[0].clone();
-    picture.rotation.ran(&ran);
+    picture.rotation.ran(&[Apid(1), Apid(2)], &ran, &rules(Order::RoundRobin), 0);
     picture.add("DDDD");
     drawn(
         &picture,
@@ -259,4 +271,52 @@ fn what_is_on_at_a_time() {
     assert_eq!(at(4_000), Some((0, 3_000)));
     assert_eq!(at(4_000_007_500), Some((1, 500)));
     assert_eq!(Plan::default().at(SECOND), None);
+}
+
+#[test]
+fn who_has_had_less_goes_first_and_who_runs_goes_on() {
+    // A has had more than a minute: B, which is new, runs until it has had as much; then A, which
+    // entered its level first, until it has had six.
+    drawn(
+        &Picture::by(Order::LeastAttainedService, &["AAAA 70s", "BBBB"]),
+        "
+        AB, then anew
+          BBBB 60 s
+          AAAA 290 s
+        ",
+    );
+    // At the top level whoever is there first runs to its end, but for who has waited too long.
+    drawn(
+        &Picture::by(Order::LeastAttainedService, &["AAAA 3000s", "BBBB 4000s"]),
+        "
+        AB, then anew
+          AAAA 3600 s
+          BBBB 720 s
+        ",
+    );
+    // A gang of weight 2 is charged for half of its time. (A has waited an hour by then.)
+    drawn(
+        &Picture::by(Order::LeastAttainedService, &["AAAA 3000s", "BB.. x2", "..CC"]),
+        "
+        ABC, then anew
+          BBcc 60 s
+          BBcc 60 s
+          bbCC 240 s
+          BBcc 360 s
+          bbCC 1440 s
+          BBcc 1440 s
+          AAAA 720 s
+        ",
+    );
+}
+
+#[test]
+fn those_whose_slice_is_not_over_come_first_in_a_plan() {
+    let picture = Picture::of(&["AAAA", "BB..", "..CC"]);
+    let members: Vec<Apid> = (1..4).map(Apid).collect();
+    let first = [Apid(3)];
+    let plan = plan(&picture.competition, &picture.rotation, &members, &picture.rules, 0, &first);
+    let parties: Vec<String> =
+        plan.slices.iter().map(|s| s.party.iter().copied().map(letter).collect()).collect();
+    assert_eq!(parties, ["CB", "A"]);
 }

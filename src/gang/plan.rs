@@ -13,31 +13,45 @@
 //! come within [`SLICES_MAX`] slices for each member, the first length after which all have run is
 //! taken, and whoever renews plans does it when that is over.
 //!
+//! By least attained service nothing repeats: the plan is what will happen if nobody comes or goes,
+//! until everybody has run once, and then it is made anew. (Where nobody does that, for psched is dead,
+//! a repetition is still some time for everybody.)
+//!
 //! ```
 //! use psched::apteam::Apid;
-//! use psched::gang::{Gang, competition::Competition, plan::plan, rotation::Rotation};
+//! use psched::gang::{Gang, competition::Competition, plan::plan};
+//! use psched::gang::rotation::{Rotation, Rules};
+//! use psched::variables::Order;
 //! use std::time::Duration;
 //!
 //! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
 //! let (mut competition, mut rotation) = (Competition::new(6, vec![]), Rotation::default());
 //! for (apid, processors) in [(1, &[0, 1, 2, 3][..]), (2, &[0, 1]), (3, &[4, 5]), (4, &[2, 3, 4, 5])] {
 //!     competition.add(Apid(apid), gang(processors));
-//!     rotation.add(Apid(apid), 1);
+//!     rotation.add(Apid(apid), 1, Duration::ZERO, 0);
 //! }
 //! let members = competition.component(Apid(1));
-//! let plan = plan(&competition, &rotation, &members, Duration::from_secs(1));
+//! let rules = Rules {
+//!     order: Order::RoundRobin,
+//!     time_slice: Duration::from_secs(1),
+//!     longest_wait: Duration::from_secs(3_600),
+//! };
+//! let plan = plan(&competition, &rotation, &members, &rules, 0, &[]);
 //! let parties: Vec<_> = plan.slices.iter().map(|slice| slice.party.clone()).collect();
 //! assert_eq!(parties, [[Apid(1), Apid(3)], [Apid(2), Apid(4)]]);
 //! ```
 
 use super::competition::Competition;
-use super::rotation::Rotation;
+use super::rotation::{Rotation, Rules};
 use crate::apteam::Apid;
+use crate::variables::Order;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Slices of a plan for each member of its component, at most.
 pub const SLICES_MAX: usize = 4;
+/// Slices of a plan, at most: a bound on its making and on its message.
+pub const SLICES_ALL_MAX: usize = 512;
 
 /// One slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +94,15 @@ impl Plan {
     }
 }
 
-/// The plan of a component, `slice` being the time slice.
+/// The plan of a component from then on. `first` come first in its first slice: those who run now, say,
+/// whose slice is not over.
 pub fn plan(
     competition: &Competition,
     rotation: &Rotation,
     members: &[Apid],
-    slice: Duration,
+    rules: &Rules,
+    begins_ns: u64,
+    first: &[Apid],
 ) -> Plan {
     // Not of all the machine: that would be copied for each of its components.
     let mut ahead = rotation.of(members);
@@ -95,15 +112,19 @@ pub fn plan(
     let rivals: BTreeMap<Apid, usize> =
         members.iter().map(|apid| (*apid, competition.rivals(*apid))).collect();
     let mut all_ran = 0;
-    for number in 0..SLICES_MAX.saturating_mul(members.len()) {
-        let next = ahead.next(competition, members, slice);
+    let mut now_ns = begins_ns;
+    for number in 0..SLICES_MAX.saturating_mul(members.len()).min(SLICES_ALL_MAX) {
+        let first = if number == 0 { first } else { &[] };
+        let next = ahead.next(competition, members, rules, now_ns, first);
         if next.party.is_empty() {
             break;
         }
         for apid in &next.party {
             runs.entry(*apid).or_default().push(number);
         }
-        ahead.ran(&next);
+        ahead.ran(members, &next, rules, now_ns);
+        let length = u64::try_from(next.length.as_nanos()).unwrap_or(u64::MAX);
+        now_ns = now_ns.saturating_add(length);
         slices.push(next);
         if all_ran == 0 && runs.values().all(|runs| !runs.is_empty()) {
             all_ran = slices.len();
@@ -113,11 +134,21 @@ pub fn plan(
                 longest_wait(runs, slices.len()) <= rivals.get(apid).copied().unwrap_or(0)
             })
         };
-        if all_ran > 0 && fair() {
+        // By time had there is nothing to repeat: what comes next depends on it.
+        let whole = match rules.order {
+            Order::RoundRobin => all_ran > 0 && fair(),
+            Order::LeastAttainedService => members.len() == 1,
+        };
+        if whole {
             return Plan { slices, repeats: true };
         }
+        if all_ran > 0 && rules.order == Order::LeastAttainedService {
+            break;
+        }
     }
-    slices.truncate(all_ran);
+    if all_ran > 0 {
+        slices.truncate(all_ran);
+    }
     Plan { slices, repeats: false }
 }
 

@@ -1,9 +1,10 @@
-//! Whose turn it is.
+//! Whose turn it is, and for how long.
 //!
 //! # The problem
 //!
-//! Nobody may starve, however the gangs of a component overlap, and a gang must not have to wait for
-//! more than those that it competes with.
+//! Nobody may starve, however the gangs of a component overlap. Under one order a gang must not have
+//! to wait for more than those that it competes with; under the other a short program is to come
+//! through at once, whatever else is there, and nobody says how long a program is.
 //!
 //! # The approach
 //!
@@ -11,17 +12,47 @@
 //! never run before all of them in order of arrival. In a slice in which a gang does not run, a rival
 //! that had waited longer runs; that rival has then waited less, and can't do it again before the gang
 //! has run. So it runs at least once in as many slices as there are gangs that compete with it, itself
-//! counted in. Promoted time counts: who was promoted has run.
+//! counted in. A slice has one length, times the weight of who leads it: the bound above is in slices
+//! and holds for everybody.
 //!
-//! A weight lengthens the slices that a gang leads, and not how often it leads: the bound above is in
-//! slices and holds for everybody.
+//! *Least attained service*: in levels by the time that each has had, less first. Within a level who
+//! runs keeps its turn, then in order of entry; there is no time slice: a slice ends when somebody who runs
+//! leaves his level. A gang of weight 3 is charged a third of its time.
+//!
+//! ```text
+//!   level     0            1            2              3
+//!   had       under 60 s   under 360 s  under 2,160 s  the rest
+//! ```
+//!
+//! Under either order, who has waited `longest_wait` comes before all others; where there is no time
+//! slice it stays there for a fifth of the time that it waited, so that it gets something done. Promoted
+//! time counts as time had.
 
 use super::competition::Competition;
 use super::party::party;
 use super::plan::Slice;
 use crate::apteam::Apid;
-use std::collections::BTreeMap;
+use crate::variables::Order;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// The time that a gang of each level but the last has had at most, in seconds: what a model found
+/// best on recorded workloads.
+pub const LEVEL_BOUNDS: [u64; 3] = [60, 360, 2_160];
+
+/// The least length of a slice: below it switching would be all that is done.
+pub const SLICE_MIN: Duration = Duration::from_millis(10);
+
+/// By what rules turns are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// In which order.
+    pub order: Order,
+    /// How long one leads, under round robin.
+    pub time_slice: Duration,
+    /// Who has waited so long comes first.
+    pub longest_wait: Duration,
+}
 
 /// What a gang has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +61,51 @@ struct Had {
     last: u64,
     /// Its place in the order of arrival.
     arrived: u64,
-    /// How many times the time slice it leads for; at least 1.
+    /// At least 1.
     weight: u32,
+    /// Time run.
+    attained: Duration,
+    /// Its place in the order in which gangs have entered their levels.
+    entered: u64,
+    /// It is in the party that ran last.
+    runs: bool,
+    /// And has not left its level by that: it keeps its turn.
+    keeps: bool,
+    /// Since when it waits, if it does not run.
+    since_ns: u64,
+    /// Until then it comes first, for it has waited too long before.
+    first_until_ns: u64,
+}
+
+impl Had {
+    /// The bounds of its levels, for its weight.
+    fn bounds(&self) -> impl Iterator<Item = Duration> {
+        let weight = self.weight;
+        LEVEL_BOUNDS.into_iter().map(move |s| Duration::from_secs(s).saturating_mul(weight))
+    }
+
+    fn level(&self) -> usize {
+        self.bounds().filter(|bound| self.attained >= *bound).count()
+    }
+
+    /// How long it may run until it leaves its level.
+    fn left_in_level(&self) -> Option<Duration> {
+        Some(self.bounds().nth(self.level())?.saturating_sub(self.attained))
+    }
+
+    fn waited(&self, now_ns: u64) -> Duration {
+        let since = if self.runs { now_ns } else { self.since_ns };
+        Duration::from_nanos(now_ns.saturating_sub(since))
+    }
+
+    fn overdue(&self, rules: &Rules, now_ns: u64) -> bool {
+        now_ns < self.first_until_ns || self.waited(now_ns) >= rules.longest_wait
+    }
+}
+
+/// How long one comes first who had to wait so long, where there is no time slice.
+fn grant(waited: Duration) -> Duration {
+    waited / 5
 }
 
 /// The order of turns of all gangs of a machine.
@@ -39,14 +113,31 @@ struct Had {
 pub struct Rotation {
     slices: u64,
     arrivals: u64,
+    entries: u64,
     had: BTreeMap<Apid, Had>,
 }
 
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Rotation {
-    /// A gang takes its place: it leads next in its component. No effect where it has one.
-    pub fn add(&mut self, apid: Apid, weight: u32) {
+    /// A gang takes its place, having had so much already: under round robin it leads next in its
+    /// component. No effect where it has one.
+    pub fn add(&mut self, apid: Apid, weight: u32, had: Duration, now_ns: u64) {
         self.arrivals += 1;
-        let had = Had { last: 0, arrived: self.arrivals, weight: weight.max(1) };
+        self.entries += 1;
+        let had = Had {
+            last: 0,
+            arrived: self.arrivals,
+            weight: weight.max(1),
+            attained: had,
+            entered: self.entries,
+            runs: false,
+            keeps: false,
+            since_ns: now_ns,
+            first_until_ns: 0,
+        };
         self.had.entry(apid).or_insert(had);
     }
 
@@ -62,33 +153,119 @@ impl Rotation {
         }
     }
 
+    /// How long a gang has run; nothing where it has no place.
+    pub fn attained(&self, apid: Apid) -> Duration {
+        self.had.get(&apid).map_or(Duration::ZERO, |had| had.attained)
+    }
+
     /// The same for these only.
     pub fn of(&self, members: &[Apid]) -> Rotation {
         let had = members.iter().filter_map(|apid| Some((*apid, *self.had.get(apid)?)));
-        Rotation { slices: self.slices, arrivals: self.arrivals, had: had.collect() }
+        Rotation {
+            slices: self.slices,
+            arrivals: self.arrivals,
+            entries: self.entries,
+            had: had.collect(),
+        }
     }
 
     /// The members of a component in order of turn. Those without a place are left out.
-    pub fn order(&self, members: &[Apid]) -> Vec<Apid> {
-        let of = |apid: &Apid| self.had.get(apid).map(|had| (had.last, had.arrived, *apid));
+    pub fn order(&self, members: &[Apid], rules: &Rules, now_ns: u64) -> Vec<Apid> {
+        let of = |apid: &Apid| {
+            let had = self.had.get(apid)?;
+            let place = match rules.order {
+                _ if had.overdue(rules, now_ns) => {
+                    // Who leads by that goes on; then who has waited longest.
+                    (0, u64::from(!had.runs), had.since_ns)
+                }
+                Order::RoundRobin => (1, had.last, had.arrived),
+                Order::LeastAttainedService => {
+                    (1 + had.level(), u64::from(!had.keeps), had.entered)
+                }
+            };
+            Some((place, *apid))
+        };
         let mut order: Vec<_> = members.iter().filter_map(of).collect();
         order.sort_unstable();
-        order.into_iter().map(|(_, _, apid)| apid).collect()
+        order.into_iter().map(|(_, apid)| apid).collect()
     }
 
-    /// The next slice of a component.
-    pub fn next(&self, competition: &Competition, members: &[Apid], slice: Duration) -> Slice {
-        let party = party(competition, self.order(members));
-        let weight = party.first().and_then(|leader| self.had.get(leader)).map_or(1, |h| h.weight);
-        Slice { length: slice.saturating_mul(weight), party }
+    /// The next slice of a component. With `first`, these come before all others, in that order.
+    pub fn next(
+        &self,
+        competition: &Competition,
+        members: &[Apid],
+        rules: &Rules,
+        now_ns: u64,
+        first: &[Apid],
+    ) -> Slice {
+        let order = self.order(members, rules, now_ns);
+        let leads: BTreeSet<&Apid> = first.iter().collect();
+        let others = order.into_iter().filter(|apid| !leads.contains(apid));
+        let party = party(competition, first.iter().copied().chain(others));
+        let length = match rules.order {
+            Order::RoundRobin => {
+                let leader = party.first().and_then(|leader| self.had.get(leader));
+                rules.time_slice.saturating_mul(leader.map_or(1, |had| had.weight))
+            }
+            Order::LeastAttainedService => self.until_change(members, rules, now_ns, &party),
+        };
+        Slice { length: length.max(SLICE_MIN), party }
     }
 
-    /// A slice has been run, or is taken as run.
-    pub fn ran(&mut self, slice: &Slice) {
+    /// How long this party runs until another may have to: somebody leaves his level, has come first
+    /// for long enough, or has waited too long.
+    fn until_change(
+        &self,
+        members: &[Apid],
+        rules: &Rules,
+        now_ns: u64,
+        party: &[Apid],
+    ) -> Duration {
+        let runs: BTreeSet<&Apid> = party.iter().collect();
+        let change = |apid: &Apid| {
+            let had = self.had.get(apid)?;
+            if !runs.contains(apid) {
+                let left = rules.longest_wait.saturating_sub(had.waited(now_ns));
+                // One that is overdue already leads next, whenever that is.
+                return Some(left).filter(|left| !left.is_zero());
+            }
+            let waited = had.waited(now_ns);
+            if waited >= rules.longest_wait {
+                return Some(grant(waited));
+            }
+            let first = Duration::from_nanos(had.first_until_ns.saturating_sub(now_ns));
+            let first = Some(first).filter(|first| !first.is_zero());
+            first.or_else(|| had.left_in_level())
+        };
+        members.iter().filter_map(change).min().unwrap_or(rules.longest_wait)
+    }
+
+    /// A slice of these has been run, or is taken as run, which began then.
+    pub fn ran(&mut self, members: &[Apid], slice: &Slice, rules: &Rules, began_ns: u64) {
         self.slices += 1;
-        for apid in &slice.party {
-            if let Some(had) = self.had.get_mut(apid) {
-                had.last = self.slices;
+        let party: BTreeSet<&Apid> = slice.party.iter().collect();
+        for apid in members {
+            let Some(had) = self.had.get_mut(apid) else { continue };
+            if !party.contains(apid) {
+                if had.runs {
+                    had.since_ns = began_ns;
+                }
+                (had.runs, had.keeps) = (false, false);
+                continue;
+            }
+            let waited = had.waited(began_ns);
+            if waited >= rules.longest_wait && rules.order != Order::RoundRobin {
+                had.first_until_ns = began_ns.saturating_add(ns(grant(waited)));
+            }
+            let level = had.level();
+            had.last = self.slices;
+            had.runs = true;
+            had.attained = had.attained.saturating_add(slice.length);
+            had.keeps = had.level() == level;
+            if !had.keeps {
+                self.entries += 1;
+                had.entered = self.entries;
             }
         }
     }
