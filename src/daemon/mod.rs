@@ -106,7 +106,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         "psched starts"
     );
     let now = core::now();
-    let (scheduler, effects) = Scheduler::restore(
+    let (mut scheduler, effects) = Scheduler::restore(
         config.machine.clone(),
         settings(&config),
         restored.teams,
@@ -114,6 +114,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         restored.next_apid,
         now,
     );
+    scheduler.started(identity.epoch);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
     let outcome =

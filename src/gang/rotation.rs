@@ -241,6 +241,13 @@ impl Rotation {
         members.iter().filter_map(change).min().unwrap_or(rules.longest_wait)
     }
 
+    /// So much more time has been had, which says nothing of whose turn it is.
+    pub fn credit(&mut self, apid: Apid, time: Duration) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.attained = had.attained.saturating_add(time);
+        }
+    }
+
     /// A slice of these has been run, or is taken as run, which began then.
     pub fn ran(&mut self, members: &[Apid], slice: &Slice, rules: &Rules, began_ns: u64) {
         self.slices += 1;

@@ -54,6 +54,7 @@ impl Scheduler {
         self.taken_back.remove(&team.key());
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);
+        self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();
         end.key = team.key();
         // A decision that came to its nodes when every PE had ended has not made it end.
@@ -135,6 +136,7 @@ impl Scheduler {
                         };
                     }
                     self.save(apid, false, out);
+                    self.turn_early(apid);
                     for link in links {
                         let cause = cause.clone();
                         let command = Command::Terminate { key, cause, kill_after };
@@ -156,6 +158,7 @@ impl Scheduler {
                     team.signals.push(signal);
                     self.save(apid, false, out);
                     self.say_signals(apid, &[signal], out);
+                    self.turn_early(apid);
                 }
                 out.push(Effect::Log { apid, name: "signal", detail });
             }

@@ -61,6 +61,7 @@ impl Scheduler {
         };
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
+        self.turns_anew(now);
         self.occupancy = Occupancy::new(&self.machine);
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
             if let Err(conflict) = self.occupancy.take(team.apid, &team.places) {
@@ -87,7 +88,7 @@ impl Scheduler {
             )));
         }
         for link in stale {
-            self.link_closed(link, out);
+            self.link_closed(now, link, out);
             out.push(Effect::CloseLink { link });
         }
         self.place_waiting(now, out);

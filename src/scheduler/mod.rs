@@ -24,7 +24,7 @@
 //! # Where things are
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
-//! obey another psched in `foreign.rs`; what `apstat` is told in `view.rs`; the order of records and
+//! obey another psched in `foreign.rs`; who runs when in `turns.rs`; what `apstat` is told in `view.rs`; the order of records and
 //! effects, for whoever drives a scheduler, in [`outbox`].
 
 mod ends;
@@ -34,6 +34,7 @@ mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
+mod turns;
 mod view;
 
 pub use view::NodeView;
@@ -308,8 +309,21 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether this goes into the store; the others, but for [`Effect::TellEnd`], wait until it is
-    /// there.
+    /// Whether this leaves without waiting for records: an end that its nodes would say again, and
+    /// plans of turns, which are on no record.
+    pub fn waits_for_nothing(&self) -> bool {
+        use Command::{AgreePlan, Plan, WithdrawPlan};
+        match self {
+            Effect::TellEnd { .. } => true,
+            Effect::Command { command, .. } => {
+                matches!(command, Plan(_) | AgreePlan(_) | WithdrawPlan(_))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this goes into the store; the others wait until it is there, unless they wait for
+    /// nothing.
     pub fn is_record(&self) -> bool {
         use Effect::*;
         matches!(
@@ -360,6 +374,8 @@ pub struct Scheduler {
     retired: BTreeSet<Nid>,
     /// The machine as configured, without these.
     configured: Machine,
+    /// How what runs takes turns.
+    schedule: turns::Schedule,
 }
 
 impl Scheduler {
@@ -368,6 +384,7 @@ impl Scheduler {
         Scheduler {
             occupancy: Occupancy::new(&machine),
             configured: machine.clone(),
+            schedule: turns::Schedule::new(&machine),
             machine,
             settings,
             teams: BTreeMap::new(),
@@ -418,7 +435,12 @@ impl Scheduler {
             if state == State::Placed {
                 s.tickets.insert((team.ticket_until_ns, apid));
             }
+            let nids: Vec<Nid> = team.places.nids().collect();
             s.teams.insert(apid, team);
+            if state == State::Running {
+                s.turns_changed(now, apid);
+                s.turns_away(now, &nids);
+            }
             if lost {
                 s.lose_nodes(
                     now,
@@ -448,7 +470,7 @@ impl Scheduler {
                     .collect();
                 out.push(Effect::Killed { reply, problems });
             }
-            Event::LinkOpened { link, hello } => self.link_opened(link, *hello, &mut out),
+            Event::LinkOpened { link, hello } => self.link_opened(now, link, *hello, &mut out),
             Event::Inventory { link, items } => self.inventory(now, link, &items, &mut out),
             Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, &mut out),
             Event::Manage { reply, what, nids, uid, administrator, used } => {
@@ -460,15 +482,21 @@ impl Scheduler {
                     link.hello.notes = notes;
                 }
             }
-            Event::LinkClosed { link } => self.link_closed(link, &mut out),
+            Event::LinkClosed { link } => self.link_closed(now, link, &mut out),
             Event::Report { link, report } => self.report(now, link, *report, &mut out),
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
-            Event::Tick => self.tick(now, &mut out),
+            Event::Tick => {
+                self.tick(now, &mut out);
+                self.turns_tick(now, &mut out);
+            }
             Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
             Event::Settings(settings) => {
-                let before = std::mem::replace(&mut self.settings, settings).host_bounds;
+                let before = std::mem::replace(&mut self.settings, settings);
+                if before.turns != self.settings.turns {
+                    self.turns_ruled();
+                }
                 let after = self.settings.host_bounds;
-                if before != after {
+                if before.host_bounds != after {
                     let command = |link: &LinkId| {
                         let command = Command::Bounds(after);
                         Effect::Command { link: *link, command }
@@ -478,12 +506,14 @@ impl Scheduler {
                 self.place_waiting(now, &mut out);
             }
         }
+        self.turns_settle(now, &mut out);
         out
     }
 
     /// When [`Event::Tick`] is wanted next, on the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
-        self.tickets.first().map(|(at, _)| *at)
+        let ticket = self.tickets.first().map(|(at, _)| *at);
+        ticket.into_iter().chain(self.schedule.deadline()).min()
     }
 
     /// The next application's number: what the store must keep, lest one be used twice.

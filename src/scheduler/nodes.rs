@@ -30,7 +30,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Scheduler {
-    pub(super) fn link_opened(&mut self, link: LinkId, hello: Hello, out: &mut Vec<Effect>) {
+    pub(super) fn link_opened(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        hello: Hello,
+        out: &mut Vec<Effect>,
+    ) {
         let refuse = |why: String| Effect::RefuseLink { link, why };
         if hello.protocol != PROTOCOL {
             out.push(refuse(format!(
@@ -53,7 +59,7 @@ impl Scheduler {
         let older: BTreeSet<LinkId> =
             hello.nids.iter().filter_map(|n| self.offered.get(n).copied()).collect();
         for older in older {
-            self.link_closed(older, out);
+            self.link_closed(now, older, out);
             out.push(Effect::CloseLink { link: older });
         }
         for nid in &hello.nids {
@@ -63,12 +69,13 @@ impl Scheduler {
         self.links.insert(link, Link { hello, known: false, foreign: None });
     }
 
-    pub(super) fn link_closed(&mut self, link: LinkId, out: &mut Vec<Effect>) {
+    pub(super) fn link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
         if self.links.remove(&link).is_none() {
             return;
         }
         let nids: Vec<Nid> =
             self.offered.iter().filter(|(_, l)| **l == link).map(|(n, _)| *n).collect();
+        self.turns_away(now, &nids);
         for nid in nids {
             self.offered.remove(&nid);
             self.occupancy.set_open(nid, false);
@@ -115,6 +122,7 @@ impl Scheduler {
         if nids.iter().any(|n| self.boots.get(n) != Some(&boot)) {
             out.push(Effect::SaveBoot { nids: nids.clone(), boot_id: boot.clone() });
         }
+        self.turns_back(link, &nids, out);
         for nid in nids {
             self.boots.insert(nid, boot.clone());
             self.occupancy.set_open(nid, true);
@@ -239,6 +247,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
         }
+        self.turn_early(apid);
         for link in others {
             let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
@@ -280,8 +289,9 @@ impl Scheduler {
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }
-            // Nobody is asked to take turns yet.
-            Report::PlanTaken(_) | Report::Switches(_) => {}
+            Report::PlanTaken(generation) => self.plan_taken(link, generation, out),
+            // Nobody asks yet how they went.
+            Report::Switches(_) => {}
             // Of an older incarnation: no effect.
             Report::Launched(_)
             | Report::Running(_)
@@ -320,6 +330,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get_mut(&apid) {
             team.running_at_ns = now.wall_ns;
         }
+        self.turns_changed(now, apid);
         self.save(apid, true, out);
         out.push(Effect::Log { apid, name: "running", detail: String::new() });
         out.push(Effect::Tell { apid, news: News::Running });
@@ -347,6 +358,7 @@ impl Scheduler {
             };
             out.push(Effect::Command { link, command });
         }
+        self.turn_early(apid);
     }
 
     /// The links that stand now of those of an application's nodes that have not told its end.
@@ -427,6 +439,7 @@ impl Scheduler {
             let cause = first.cause.clone();
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
             let kill_after = self.kill_after(&cause);
+            self.turn_early(apid);
             for link in self.links_left(apid) {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });

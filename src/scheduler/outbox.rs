@@ -160,7 +160,7 @@ impl Outbox {
                     commit.lazy = false;
                     commit.records.push(Record::Boot(nids, boot_id));
                 }
-                end @ Effect::TellEnd { .. } => now.push(end),
+                at_once if at_once.waits_for_nothing() => now.push(at_once),
                 other => commit.releases.push(Release::Effect(other)),
             }
         }

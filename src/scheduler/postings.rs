@@ -234,7 +234,8 @@ impl Scheduler {
         team.front = None;
         match team.state {
             // Its nodes watch a launched application's front end themselves.
-            State::Running | State::Ended => {}
+            State::Running => self.turn_early(apid),
+            State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
             State::Launching => {
                 self.give_up(now, apid, Cause::FrontGone, out);

@@ -87,7 +87,9 @@ impl World {
         let (teams, boots, next) = self.disk.restore();
         let now = self.psched_now();
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
-        let (scheduler, effects) = Scheduler::restore(machine, settings, teams, boots, next, now);
+        let (mut scheduler, effects) =
+            Scheduler::restore(machine, settings, teams, boots, next, now);
+        scheduler.started(self.disk.epoch);
         let pid = self.new_pid();
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);

@@ -301,6 +301,7 @@ impl Scheduler {
         }
         out.push(Effect::SaveAdopted { team: Box::new(team.clone()) });
         self.teams.insert(apid, team);
+        self.turns_changed(now, apid);
     }
 
     /// An old copy of the records has an application on nodes that say that they don't have it.

@@ -1,0 +1,601 @@
+//! Turns: the slice plans of the gangs that run, and how nodes come to follow them.
+//!
+//! # Problem
+//! Gangs come and go, nodes are slow, silent or away, and psched may be killed at any instruction. At
+//! each of these a plan must be in force that every node concerned has, or the former one must stay; and
+//! what one component does must cost the others nothing.
+//!
+//! # Approach
+//! [`Schedule`] keeps the graph of who competes, the order of turns, and the plan of each component
+//! ([`crate::gang`]). What changes is noted while an event is applied; at its end each component that is
+//! concerned is planned anew. The new plan goes to the apinits that hold its members:
+//!
+//! ```text
+//!   one apinit      Plan(agreed), obeyed at once
+//!   several         Plan to all --> PlanTaken from all --> AgreePlan to all      from now + plan_lead on
+//!                   not from all in three quarters of that: WithdrawPlan to all, and the same
+//!                   without the silent ones, which are told what was agreed
+//! ```
+//!
+//! A component with a plan that is being agreed is not planned again before that is decided, so that
+//! arrivals without end hold up nothing. Nodes that are away are waited for, a little; after that a plan
+//! is made without them. Who comes back is told the plans of what it holds.
+//!
+//! A gang alone in its component needs no plan: nodes let run what nobody keeps from it. Under round
+//! robin a new plan goes on with the slice that is on, and whoever has come leads after that; by least
+//! attained service a decision is taken at once.
+//!
+//! Nothing of this is on record: after a restart nodes go on by the plans that they have until they are
+//! told others, whose generations are higher.
+
+use super::ends::nanos;
+use super::{Effect, LinkId, Now, Scheduler, Settings};
+use crate::apteam::Apid;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::Command;
+use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+use crate::gang::Gang;
+use crate::gang::competition::Competition;
+use crate::gang::plan::{Plan, Slice, plan};
+use crate::gang::rotation::{Rotation, Rules, SLICE_MIN};
+use crate::machine::{Machine, Nid};
+use crate::variables::Order;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// From the sending of a plan to its beginning where one apinit follows it: it need not be waited for
+/// others.
+const SOON: Duration = Duration::from_millis(1);
+/// How long nodes that are away are waited for before a plan is made without them.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// A plan, and how far it is.
+#[derive(Clone, Debug)]
+struct Planned {
+    /// Everybody whom it is about, by number.
+    members: Vec<Apid>,
+    plan: Plan,
+    /// Where positions are counted from.
+    begins_ns: u64,
+    /// From when on it is obeyed.
+    from_ns: u64,
+    /// Time had is on the account of its members until then.
+    accounted_ns: u64,
+    /// The apinits that were asked.
+    asked: BTreeSet<LinkId>,
+    /// Those of them that have not answered, and until when they may.
+    missing: Option<(BTreeSet<LinkId>, u64)>,
+}
+
+impl Planned {
+    /// The slice that is on then, since when, and how much of it is left.
+    fn at(&self, ns: u64) -> Option<(&Slice, u64, Duration)> {
+        let after = Duration::from_nanos(ns.saturating_sub(self.begins_ns));
+        let (number, left) = self.plan.at(after)?;
+        let slice = &self.plan.slices[number];
+        let gone = slice.length.saturating_sub(left);
+        Some((slice, ns.saturating_sub(nanos(gone)), left))
+    }
+
+    /// When it has to be made anew.
+    fn over_ns(&self) -> Option<u64> {
+        let over = || self.begins_ns.saturating_add(nanos(self.plan.length()));
+        (!self.plan.repeats && !self.plan.slices.is_empty()).then(over)
+    }
+
+    /// When something is to be done about it; `u64::MAX`: never.
+    fn due_ns(&self) -> u64 {
+        match (&self.missing, self.over_ns()) {
+            (Some((_, until_ns)), _) => *until_ns,
+            // A little before, so that it does not begin again.
+            (None, Some(over)) => over.saturating_sub(nanos(SLICE_MIN)),
+            (None, None) => u64::MAX,
+        }
+    }
+}
+
+/// How the gangs that run take turns.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    /// The place of each node on the line, and that of its first processor.
+    line: BTreeMap<Nid, (u32, u32)>,
+    competition: Competition,
+    rotation: Rotation,
+    /// By generation.
+    plans: BTreeMap<u64, Planned>,
+    /// When each of them is due.
+    due: BTreeSet<(u64, u64)>,
+    /// Those that are being agreed.
+    asking: BTreeSet<u64>,
+    /// The agreed plan of each gang that has one.
+    plan_of: BTreeMap<Apid, u64>,
+    /// The one that is being agreed.
+    asked_of: BTreeMap<Apid, u64>,
+    /// Gangs that nobody keeps from running, and since when that is on their account.
+    alone: BTreeMap<Apid, u64>,
+    /// Whose component is to be planned anew.
+    changed: BTreeSet<Apid>,
+    /// Who is to lead at once.
+    early: BTreeSet<Apid>,
+    /// Apinits that did not answer in time.
+    silent: BTreeSet<LinkId>,
+    /// Nodes that went, and until when they are waited for.
+    away: BTreeMap<Nid, u64>,
+    /// When a component that waits for such nodes is planned without them.
+    retry_ns: Option<u64>,
+    generation: u64,
+}
+
+impl Schedule {
+    pub(super) fn new(machine: &Machine) -> Schedule {
+        let mut line = BTreeMap::new();
+        let mut processors = 0u32;
+        for (at, node) in (0..).zip(machine.nodes.values()) {
+            line.insert(node.nid, (at, processors));
+            processors = processors.saturating_add(node.processors);
+        }
+        let memory = |node: &crate::machine::Node| match node.memory {
+            0 => u64::MAX,
+            bytes => bytes,
+        };
+        let memory = machine.nodes.values().map(memory).collect();
+        Schedule {
+            line,
+            competition: Competition::new(processors as usize, memory),
+            rotation: Rotation::default(),
+            plans: BTreeMap::new(),
+            due: BTreeSet::new(),
+            asking: BTreeSet::new(),
+            plan_of: BTreeMap::new(),
+            asked_of: BTreeMap::new(),
+            alone: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            early: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            away: BTreeMap::new(),
+            retry_ns: None,
+            generation: 0,
+        }
+    }
+
+    /// What of an application decides whom it may run with.
+    fn gang(&self, team: &Apteam) -> Gang {
+        let mut processors = Vec::new();
+        for place in &team.places.0 {
+            if let Some((_, first)) = self.line.get(&place.nid) {
+                processors.extend(place.processors.iter().map(|p| first.saturating_add(*p)));
+            }
+        }
+        processors.sort_unstable();
+        processors.dedup();
+        Gang { processors, memory: Vec::new() }
+    }
+
+    /// Everybody who shares a plan with this one is concerned too, unless he is about to have another.
+    fn concern(&mut self, apid: Apid) {
+        self.changed.insert(apid);
+        let Some(generation) = self.plan_of.get(&apid) else { return };
+        let Some(planned) = self.plans.get(generation) else { return };
+        let (plan_of, asked_of) = (&self.plan_of, &self.asked_of);
+        let shares =
+            |other: &&Apid| plan_of.get(other) == Some(generation) && !asked_of.contains_key(other);
+        self.changed.extend(planned.members.iter().filter(shares));
+    }
+
+    /// Puts the time that the members of a plan have had on their account.
+    fn account(&mut self, generation: u64, until_ns: u64, rules: &Rules) {
+        let Some(planned) = self.plans.get_mut(&generation) else { return };
+        let mut at = planned.accounted_ns.max(planned.from_ns);
+        planned.accounted_ns = planned.accounted_ns.max(until_ns);
+        let planned = planned.clone();
+        let whole = nanos(planned.plan.length());
+        if whole == 0 {
+            return;
+        }
+        // Of a plan that has gone round for days only the last rounds say whose turn it is.
+        let rounds = (until_ns.saturating_sub(at) / whole).saturating_sub(1);
+        if rounds > 0 {
+            let times = u32::try_from(rounds).unwrap_or(u32::MAX);
+            for slice in &planned.plan.slices {
+                for apid in &slice.party {
+                    self.rotation.credit(*apid, slice.length.saturating_mul(times));
+                }
+            }
+            at = at.saturating_add(rounds.saturating_mul(whole));
+        }
+        while at < until_ns {
+            let Some((slice, _, left)) = planned.at(at) else { return };
+            let length = left.min(Duration::from_nanos(until_ns - at));
+            let slice = Slice { party: slice.party.clone(), length };
+            self.rotation.ran(&planned.members, &slice, rules, at);
+            at = at.saturating_add(nanos(length).max(1));
+        }
+    }
+
+    /// The same of one that nobody keeps from running.
+    fn account_alone(&mut self, apid: Apid, until_ns: u64, rules: &Rules) {
+        let Some(since) = self.alone.get_mut(&apid) else { return };
+        let began = std::mem::replace(since, until_ns.max(*since));
+        let length = Duration::from_nanos(until_ns.saturating_sub(began));
+        self.rotation.ran(&[apid], &Slice { party: vec![apid], length }, rules, began);
+    }
+
+    /// Forgets plans that are nobody's any more.
+    fn retire(&mut self, generations: impl IntoIterator<Item = u64>) {
+        for generation in generations {
+            let Some(planned) = self.plans.get(&generation) else { continue };
+            let still = |apid: &Apid| {
+                self.plan_of.get(apid) == Some(&generation)
+                    || self.asked_of.get(apid) == Some(&generation)
+            };
+            if !planned.members.iter().any(still) {
+                self.remove(generation);
+            }
+        }
+    }
+
+    fn insert(&mut self, generation: u64, planned: Planned) {
+        self.due.insert((planned.due_ns(), generation));
+        self.plans.insert(generation, planned);
+    }
+
+    fn remove(&mut self, generation: u64) -> Option<Planned> {
+        let planned = self.plans.remove(&generation)?;
+        self.due.remove(&(planned.due_ns(), generation));
+        Some(planned)
+    }
+
+    /// When something is to be done next without an event.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let due = self.due.first().map(|(at, _)| *at).filter(|at| *at < u64::MAX);
+        due.into_iter().chain(self.retry_ns).min()
+    }
+
+    /// The plan of a component from then on, and when it begins.
+    fn next_plan(
+        &mut self,
+        members: &[Apid],
+        former: &BTreeSet<u64>,
+        rules: &Rules,
+        from_ns: u64,
+    ) -> (Plan, u64) {
+        let here: BTreeSet<Apid> = members.iter().copied().collect();
+        // Who runs by then, and whose slice has most left.
+        let mut runs: Vec<Apid> =
+            here.iter().copied().filter(|a| self.alone.contains_key(a)).collect();
+        let mut on: Option<(Duration, u64, &Slice)> = None;
+        for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
+            let Some((slice, began_ns, left)) = planned.at(from_ns) else { continue };
+            runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
+            let leads = planned.plan.slices.len() > 1
+                && left >= SLICE_MIN
+                && slice.party.first().is_some_and(|leader| here.contains(leader));
+            if leads && on.is_none_or(|(most, ..)| left > most) {
+                on = Some((left, began_ns, slice));
+            }
+        }
+        let early = |apid: &Apid| self.early.contains(apid) && !runs.contains(apid);
+        let early: Vec<Apid> = members.iter().copied().filter(early).collect();
+        self.early.retain(|apid| !here.contains(apid));
+        let on = on.filter(|_| early.is_empty() && rules.order == Order::RoundRobin);
+        let Some((_, began_ns, slice)) = on else {
+            let plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &early);
+            return (plan, from_ns);
+        };
+        let leader = slice.party.first().copied();
+        let others = runs.iter().copied().filter(|apid| Some(*apid) != leader);
+        let first: Vec<Apid> = leader.into_iter().chain(others).collect();
+        let mut plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &first);
+        if let Some(first) = plan.slices.first_mut() {
+            first.length = slice.length;
+        }
+        (plan, began_ns)
+    }
+}
+
+impl Settings {
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            order: self.turns.order,
+            time_slice: self.turns.time_slice,
+            longest_wait: self.turns.longest_wait,
+        }
+    }
+}
+
+/// The part of a plan that an apinit is told: its members there, and what of each slice is theirs.
+fn part(
+    s: &Scheduler,
+    generation: u64,
+    planned: &Planned,
+    link: LinkId,
+    agreed: bool,
+) -> SlicePlan {
+    let here = |apid: &Apid| {
+        let team = s.teams.get(apid)?;
+        let on = team.places.nids().any(|nid| s.offered.get(&nid) == Some(&link));
+        on.then(|| team.key())
+    };
+    let members: BTreeMap<Apid, _> =
+        planned.members.iter().filter_map(|apid| Some((*apid, here(apid)?))).collect();
+    let slice = |slice: &Slice| PlannedSlice {
+        length: slice.length,
+        party: slice.party.iter().filter_map(|apid| members.get(apid).copied()).collect(),
+    };
+    SlicePlan {
+        generation,
+        begins_ns: planned.begins_ns,
+        from_ns: planned.from_ns,
+        agreed,
+        slices: planned.plan.slices.iter().map(slice).collect(),
+        members: members.into_values().collect(),
+    }
+}
+
+impl Scheduler {
+    /// psched has started on its store for so many times: plans are numbered above those of its starts
+    /// before.
+    pub fn started(&mut self, epoch: u64) {
+        self.schedule.generation = self.schedule.generation.max(epoch << 32);
+    }
+
+    /// It takes turns from now on, or no more.
+    pub(super) fn turns_changed(&mut self, now: Now, apid: Apid) {
+        let schedule = &mut self.schedule;
+        let runs = |team: &&Apteam| team.state == State::Running;
+        if self.teams.get(&apid).is_some_and(|team| !runs(&team)) {
+            return;
+        }
+        schedule.concern(apid);
+        let takes = |team: &&Apteam| runs(team);
+        match self.teams.get(&apid).filter(takes) {
+            Some(team) => {
+                let had = match team.running_at_ns {
+                    0 => 0,
+                    began => now.wall_ns.saturating_sub(began),
+                };
+                let weight =
+                    self.settings.turns.weights.get(&team.owner.name).copied().unwrap_or(1);
+                schedule.rotation.add(apid, weight, Duration::from_nanos(had), now.mono_ns);
+                let gang = schedule.gang(team);
+                if schedule.competition.gang(apid) != Some(&gang) {
+                    schedule.competition.add(apid, gang);
+                }
+            }
+            None => schedule.competition.remove(apid),
+        }
+        if !self.teams.contains_key(&apid) {
+            schedule.rotation.remove(apid);
+            schedule.alone.remove(&apid);
+            schedule.early.remove(&apid);
+            schedule.changed.remove(&apid);
+            let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];
+            schedule.retire(of.into_iter().flatten());
+        }
+    }
+
+    /// It has been told something that it can do only while it runs: it leads next, at once.
+    pub(super) fn turn_early(&mut self, apid: Apid) {
+        if self.schedule.plan_of.contains_key(&apid) {
+            self.schedule.early.insert(apid);
+            self.schedule.concern(apid);
+        }
+    }
+
+    /// Everything that takes turns, on another machine or after other rules.
+    pub(super) fn turns_anew(&mut self, now: Now) {
+        let line = Schedule::new(&self.machine);
+        self.schedule.line = line.line;
+        self.schedule.competition = line.competition;
+        let running: Vec<Apid> =
+            self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid).collect();
+        for apid in running {
+            self.turns_changed(now, apid);
+        }
+    }
+
+    /// The rules have changed: whoever takes turns does so by them from the next slice on.
+    pub(super) fn turns_ruled(&mut self) {
+        for team in self.teams.values() {
+            let weight = self.settings.turns.weights.get(&team.owner.name).copied().unwrap_or(1);
+            self.schedule.rotation.set_weight(team.apid, weight);
+        }
+        self.schedule.changed.extend(self.schedule.plan_of.keys());
+    }
+
+    /// These nodes are not heard any more.
+    pub(super) fn turns_away(&mut self, now: Now, nids: &[Nid]) {
+        let until = now.mono_ns.saturating_add(nanos(AWAY));
+        self.schedule.away.extend(nids.iter().map(|nid| (*nid, until)));
+    }
+
+    /// An apinit is back, or there for the first time: it is told the plans of what it holds.
+    pub(super) fn turns_back(&mut self, link: LinkId, nids: &[Nid], out: &mut Vec<Effect>) {
+        for nid in nids {
+            self.schedule.away.remove(nid);
+        }
+        let holders = nids.iter().flat_map(|nid| self.occupancy.holders(*nid));
+        let apids: BTreeSet<Apid> = holders.collect();
+        let plan_of = |apid: &Apid| self.schedule.plan_of.get(apid).copied();
+        let generations: BTreeSet<u64> = apids.iter().filter_map(plan_of).collect();
+        for generation in generations {
+            let Some(planned) = self.schedule.plans.get(&generation) else { continue };
+            let plan = Box::new(part(self, generation, planned, link, true));
+            out.push(Effect::Command { link, command: Command::Plan(plan) });
+        }
+    }
+
+    /// An apinit has a plan.
+    pub(super) fn plan_taken(&mut self, link: LinkId, generation: u64, out: &mut Vec<Effect>) {
+        self.schedule.silent.remove(&link);
+        let Some(planned) = self.schedule.plans.get_mut(&generation) else { return };
+        if let Some((missing, _)) = &mut planned.missing {
+            missing.remove(&link);
+            if missing.is_empty() {
+                self.agreed(generation, false, out);
+            }
+        }
+    }
+
+    /// All have it; `told`: as agreed.
+    fn agreed(&mut self, generation: u64, told: bool, out: &mut Vec<Effect>) {
+        let schedule = &mut self.schedule;
+        schedule.asking.remove(&generation);
+        let Some(mut planned) = schedule.remove(generation) else { return };
+        planned.missing = None;
+        let members = planned.members.clone();
+        schedule.insert(generation, planned);
+        let mut former = BTreeSet::new();
+        for apid in &members {
+            // Who has gone meanwhile is in no plan any more; its end has the others planned anew.
+            if schedule.asked_of.remove(apid).is_some() {
+                schedule.alone.remove(apid);
+                former.extend(schedule.plan_of.insert(*apid, generation));
+            }
+        }
+        schedule.retire(former);
+        let Some(planned) = self.schedule.plans.get(&generation) else { return };
+        for link in self.links_of_all(&members) {
+            let command = match planned.asked.contains(&link) {
+                true if told => continue,
+                true => Command::AgreePlan(generation),
+                // It was silent, or has come since.
+                false => Command::Plan(Box::new(part(self, generation, planned, link, true))),
+            };
+            out.push(Effect::Command { link, command });
+        }
+    }
+
+    /// The links that stand of these applications' nodes.
+    fn links_of_all(&self, members: &[Apid]) -> BTreeSet<LinkId> {
+        let teams = members.iter().filter_map(|apid| self.teams.get(apid));
+        teams.flat_map(|team| self.links_of(team)).collect()
+    }
+
+    pub(super) fn turns_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        while let Some((_, generation)) =
+            self.schedule.due.first().copied().filter(|(at, _)| *at <= now.mono_ns)
+        {
+            if self.schedule.asking.contains(&generation) {
+                self.withdraw(generation, out);
+                continue;
+            }
+            // Its nodes begin again with it until they have the next.
+            self.schedule.due.retain(|(_, of)| *of != generation);
+            let planned = self.schedule.plans.get(&generation);
+            let members = planned.map_or_else(Vec::new, |planned| planned.members.clone());
+            self.schedule.changed.extend(members);
+        }
+    }
+
+    /// Not all have answered in time: those are silent, and the others are asked again.
+    fn withdraw(&mut self, generation: u64, out: &mut Vec<Effect>) {
+        self.schedule.asking.remove(&generation);
+        let Some(planned) = self.schedule.remove(generation) else { return };
+        for apid in &planned.members {
+            if self.schedule.asked_of.remove(apid).is_some() {
+                self.schedule.concern(*apid);
+            }
+        }
+        for link in planned.asked.iter().filter(|link| self.links.contains_key(link)) {
+            out.push(Effect::Command { link: *link, command: Command::WithdrawPlan(generation) });
+        }
+        self.schedule.silent.extend(planned.missing.into_iter().flat_map(|(missing, _)| missing));
+    }
+
+    /// Plans anew what has changed, as far as that can be done now.
+    pub(super) fn turns_settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.schedule.silent.retain(|link| self.links.contains_key(link));
+        // Whoever was to answer and is away now does not.
+        let gone = |generation: &&u64| {
+            let missing = self.schedule.plans.get(generation).and_then(|p| p.missing.as_ref());
+            missing.is_none_or(|(links, _)| !links.iter().all(|l| self.links.contains_key(l)))
+        };
+        let gone: Vec<u64> = self.schedule.asking.iter().filter(gone).copied().collect();
+        for generation in gone {
+            self.withdraw(generation, out);
+        }
+        self.schedule.away.retain(|_, until| *until > now.mono_ns);
+        self.schedule.retry_ns = None;
+        let mut waits = BTreeSet::new();
+        while let Some(apid) = self.schedule.changed.pop_first() {
+            let members = match self.schedule.competition.gang(apid) {
+                Some(_) => self.schedule.competition.component(apid),
+                // Held: it has its place, and does not run.
+                None => vec![apid],
+            };
+            for apid in &members {
+                self.schedule.concern(*apid);
+            }
+            let asked = members.iter().any(|apid| self.schedule.asked_of.contains_key(apid));
+            let nodes = members.iter().filter_map(|apid| self.teams.get(apid));
+            let away = nodes.flat_map(|team| team.places.nids());
+            let until = away.filter_map(|nid| self.schedule.away.get(&nid)).max().copied();
+            for apid in &members {
+                self.schedule.changed.remove(apid);
+            }
+            if asked || until.is_some() {
+                if let Some(until) = until.filter(|_| !asked) {
+                    let sooner = self.schedule.retry_ns.map_or(until, |at| at.min(until));
+                    self.schedule.retry_ns = Some(sooner);
+                }
+                waits.extend(members);
+            } else {
+                self.plan_component(now, members, out);
+            }
+        }
+        self.schedule.changed = waits;
+    }
+
+    /// A new plan for a component, and on its way to its nodes.
+    fn plan_component(&mut self, now: Now, members: Vec<Apid>, out: &mut Vec<Effect>) {
+        let rules = self.settings.rules();
+        let all = self.links_of_all(&members);
+        let schedule = &mut self.schedule;
+        let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
+        let former: BTreeSet<u64> =
+            members.iter().filter_map(|apid| schedule.plan_of.get(apid).copied()).collect();
+        if members.len() == 1 && former.is_empty() && !held {
+            schedule.alone.entry(members[0]).or_insert(now.mono_ns);
+            schedule.early.remove(&members[0]);
+            return;
+        }
+        let asked: BTreeSet<LinkId> = all.difference(&schedule.silent).copied().collect();
+        let lead = if asked.len() > 1 { self.settings.turns.plan_lead } else { SOON };
+        let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
+        let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
+        for generation in &former {
+            schedule.account(*generation, from_ns, &rules);
+        }
+        for apid in &members {
+            schedule.account_alone(*apid, from_ns, &rules);
+        }
+        let (plan, begins_ns) = match held {
+            true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
+            false => schedule.next_plan(&members, &former, &rules, from_ns),
+        };
+        schedule.generation += 1;
+        let generation = schedule.generation;
+        let missing = (asked.len() > 1).then(|| {
+            let until = from_ns.saturating_sub(nanos(lead) / 4);
+            (asked.clone(), until)
+        });
+        let agreed = missing.is_none();
+        schedule.asked_of.extend(members.iter().map(|apid| (*apid, generation)));
+        let accounted_ns = from_ns;
+        let planned = Planned { members, plan, begins_ns, from_ns, accounted_ns, asked, missing };
+        let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
+        let commands: Vec<Effect> = planned
+            .asked
+            .iter()
+            .map(|link| Effect::Command { link: *link, command: plan(*link) })
+            .collect();
+        out.extend(commands);
+        self.schedule.insert(generation, planned);
+        if agreed {
+            self.agreed(generation, true, out);
+        } else {
+            self.schedule.asking.insert(generation);
+        }
+    }
+}
