@@ -142,15 +142,15 @@ impl Competition {
         nodes.iter().copied().filter(|(node, _)| self.rooms[*node as usize].crowded())
     }
 
-    /// How many others may keep it from running: those that it competes with, and those on crowded nodes
+    /// The others that may keep it from running: those that it competes with, and those on crowded nodes
     /// of its.
-    pub fn rivals(&self, apid: Apid) -> usize {
+    pub fn rivals(&self, apid: Apid) -> BTreeSet<Apid> {
         let mut rivals: BTreeSet<Apid> = self.competitors(apid).collect();
         for (node, _) in self.crowded(apid) {
             rivals.extend(&self.rooms[node as usize].gangs);
         }
         rivals.remove(&apid);
-        rivals.len()
+        rivals
     }
 
     /// Those whose turns depend on each other, with this one, by number; empty where it is not there.

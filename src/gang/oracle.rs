@@ -185,8 +185,8 @@ proptest! {
             [60, 360, 2_160].iter().filter(|bound| had >= **bound * S * weight(apid)).count()
         };
         let (mut last, mut first) = (had.clone(), had.clone());
-        // Each of those before may have waited as long, and runs for a fifth of that.
-        let bound = (3_600.0 * 1.2f64.powi(gangs.len() as i32)) as u64 * S;
+        // Each of the others may have waited as long, and runs for a fifth of that.
+        let bound = (3_600 + 720 * gangs.len() as u64) * S;
         for members in competition.components().into_iter().filter(|m| m.len() > 1) {
             let mut now = 0;
             while now < 100_000 * S {
@@ -209,7 +209,7 @@ proptest! {
                 for one in party {
                     let waited = now - last[&one];
                     if waited >= 3_600 * S {
-                        first.insert(one, now + waited / 5);
+                        first.insert(one, now + 720 * S);
                     }
                     had.entry(one).and_modify(|had| *had += length);
                     last.insert(one, now + length);

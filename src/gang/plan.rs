@@ -110,7 +110,7 @@ pub fn plan(
     let mut runs: BTreeMap<Apid, Vec<usize>> =
         members.iter().map(|apid| (*apid, Vec::new())).collect();
     let rivals: BTreeMap<Apid, usize> =
-        members.iter().map(|apid| (*apid, competition.rivals(*apid))).collect();
+        members.iter().map(|apid| (*apid, competition.rivals(*apid).len())).collect();
     let mut all_ran = 0;
     let mut now_ns = begins_ns;
     for number in 0..SLICES_MAX.saturating_mul(members.len()).min(SLICES_ALL_MAX) {

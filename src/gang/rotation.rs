@@ -25,7 +25,7 @@
 //! ```
 //!
 //! Under either order, who has waited `longest_wait` comes before all others; where there is no time
-//! slice it stays there for a fifth of the time that it waited, so that it gets something done. Promoted
+//! slice it stays there for a fifth of that time, so that it gets something done. Promoted
 //! time counts as time had.
 
 use super::competition::Competition;
@@ -103,9 +103,12 @@ impl Had {
     }
 }
 
-/// How long one comes first who had to wait so long, where there is no time slice.
-fn grant(waited: Duration) -> Duration {
-    waited / 5
+impl Rules {
+    /// How long one comes first who had to wait too long, where there is no time slice. (Not a share of
+    /// what it has waited: with many such ones each would wait longer than the one before.)
+    fn grant(&self) -> Duration {
+        self.longest_wait / 5
+    }
 }
 
 /// The order of turns of all gangs of a machine.
@@ -151,6 +154,11 @@ impl Rotation {
         if let Some(had) = self.had.get_mut(&apid) {
             had.weight = weight.max(1);
         }
+    }
+
+    /// The weight of a gang; 1 where it has no place.
+    pub fn weight(&self, apid: Apid) -> u32 {
+        self.had.get(&apid).map_or(1, |had| had.weight)
     }
 
     /// How long a gang has run; nothing where it has no place.
@@ -230,9 +238,8 @@ impl Rotation {
                 // One that is overdue already leads next, whenever that is.
                 return Some(left).filter(|left| !left.is_zero());
             }
-            let waited = had.waited(now_ns);
-            if waited >= rules.longest_wait {
-                return Some(grant(waited));
+            if had.waited(now_ns) >= rules.longest_wait {
+                return Some(rules.grant());
             }
             let first = Duration::from_nanos(had.first_until_ns.saturating_sub(now_ns));
             let first = Some(first).filter(|first| !first.is_zero());
@@ -261,9 +268,8 @@ impl Rotation {
                 (had.runs, had.keeps) = (false, false);
                 continue;
             }
-            let waited = had.waited(began_ns);
-            if waited >= rules.longest_wait && rules.order != Order::RoundRobin {
-                had.first_until_ns = began_ns.saturating_add(ns(grant(waited)));
+            if had.waited(began_ns) >= rules.longest_wait && rules.order != Order::RoundRobin {
+                had.first_until_ns = began_ns.saturating_add(ns(rules.grant()));
             }
             let level = had.level();
             had.last = self.slices;

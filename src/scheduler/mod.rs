@@ -37,6 +37,7 @@ mod postings;
 mod turns;
 mod view;
 
+pub use turns::{PlanView, Share, Turn};
 pub use view::NodeView;
 
 #[cfg(test)]

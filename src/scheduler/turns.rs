@@ -28,6 +28,10 @@
 //! Nothing of this is on record: after a restart nodes go on by the plans that they have until they are
 //! told others, whose generations are higher.
 
+mod view;
+
+pub use view::{PlanView, Share, Turn};
+
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler, Settings};
 use crate::apteam::Apid;
@@ -113,6 +117,8 @@ pub(super) struct Schedule {
     asked_of: BTreeMap<Apid, u64>,
     /// Gangs that nobody keeps from running, and since when that is on their account.
     alone: BTreeMap<Apid, u64>,
+    /// When each began to take turns, and what it had had by then.
+    joined: BTreeMap<Apid, (u64, Duration)>,
     /// Whose component is to be planned anew.
     changed: BTreeSet<Apid>,
     /// Who is to lead at once.
@@ -149,6 +155,7 @@ impl Schedule {
             plan_of: BTreeMap::new(),
             asked_of: BTreeMap::new(),
             alone: BTreeMap::new(),
+            joined: BTreeMap::new(),
             changed: BTreeSet::new(),
             early: BTreeSet::new(),
             silent: BTreeSet::new(),
@@ -356,7 +363,9 @@ impl Scheduler {
                 };
                 let weight =
                     self.settings.turns.weights.get(&team.owner.name).copied().unwrap_or(1);
-                schedule.rotation.add(apid, weight, Duration::from_nanos(had), now.mono_ns);
+                let had = Duration::from_nanos(had);
+                schedule.rotation.add(apid, weight, had, now.mono_ns);
+                schedule.joined.entry(apid).or_insert((now.mono_ns, had));
                 let gang = schedule.gang(team);
                 if schedule.competition.gang(apid) != Some(&gang) {
                     schedule.competition.add(apid, gang);
@@ -367,6 +376,7 @@ impl Scheduler {
         if !self.teams.contains_key(&apid) {
             schedule.rotation.remove(apid);
             schedule.alone.remove(&apid);
+            schedule.joined.remove(&apid);
             schedule.early.remove(&apid);
             schedule.changed.remove(&apid);
             let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];

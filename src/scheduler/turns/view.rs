@@ -1,0 +1,167 @@
+//! What screens are told about turns: reading only.
+
+use super::{Planned, Schedule};
+use crate::apteam::Apid;
+use crate::apteam::record::State;
+use crate::gang::plan::Slice;
+use crate::scheduler::Scheduler;
+use crate::scheduler::ends::nanos;
+use std::time::Duration;
+
+/// The plan of a component, as it is followed.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanView<'a> {
+    /// Its number.
+    pub generation: u64,
+    /// Its gangs, by number.
+    pub members: &'a [Apid],
+    /// One after the other, and then from the beginning. None: nobody runs.
+    pub slices: &'a [Slice],
+    /// When the first slice begins, or began, on psched's monotonic clock.
+    pub begins_ns: u64,
+    /// From when on it is obeyed.
+    pub from_ns: u64,
+    /// All its nodes have it.
+    pub agreed: bool,
+}
+
+/// Whether a gang runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is not running, in any slice.
+    None,
+    /// Nobody keeps it from running.
+    Always,
+    /// It runs until then; the first in its party leads.
+    Runs { leads: bool, until_ns: u64 },
+    /// It is frozen until then; `u64::MAX`: nobody knows.
+    Waits { until_ns: u64 },
+}
+
+/// What of its time a gang has had, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Share {
+    /// Since it began to run: the time run, of all.
+    pub had: u32,
+    /// What it would have if each that may keep it from running had as much for each unit of weight.
+    pub due: u32,
+}
+
+impl Schedule {
+    /// The plan that counts for it then.
+    fn planned(&self, apid: Apid) -> Option<&Planned> {
+        self.plans.get(self.plan_of.get(&apid)?)
+    }
+
+    fn turn(&self, apid: Apid, now_ns: u64) -> Turn {
+        let Some(planned) = self.planned(apid) else {
+            return match self.alone.contains_key(&apid) {
+                true => Turn::Always,
+                // It has come, and is in no plan yet.
+                false => Turn::Waits { until_ns: u64::MAX },
+            };
+        };
+        let slices = &planned.plan.slices;
+        if !slices.is_empty() && slices.iter().all(|slice| slice.party.contains(&apid)) {
+            return Turn::Always;
+        }
+        let Some((on, began_ns, _)) = planned.at(now_ns.max(planned.from_ns)) else {
+            return Turn::Waits { until_ns: u64::MAX };
+        };
+        let runs = on.party.contains(&apid);
+        let at = slices.iter().position(|slice| std::ptr::eq(slice, on)).unwrap_or(0);
+        let mut until_ns = began_ns.saturating_add(nanos(on.length));
+        // As long as the coming slices say the same.
+        let coming = slices.iter().cycle().skip(at + 1).take(slices.len());
+        for slice in coming.take_while(|slice| slice.party.contains(&apid) == runs) {
+            until_ns = until_ns.saturating_add(nanos(slice.length));
+        }
+        match runs {
+            true => Turn::Runs { leads: on.party.first() == Some(&apid), until_ns },
+            false if slices.iter().any(|slice| slice.party.contains(&apid)) => {
+                Turn::Waits { until_ns }
+            }
+            false => Turn::Waits { until_ns: u64::MAX },
+        }
+    }
+
+    /// How long it has run by then.
+    fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
+        let had = self.rotation.attained(apid);
+        let more = match (self.planned(apid), self.alone.get(&apid)) {
+            (Some(planned), _) => planned.time_of(apid, now_ns),
+            (None, Some(since)) => Duration::from_nanos(now_ns.saturating_sub(*since)),
+            (None, None) => Duration::ZERO,
+        };
+        had.saturating_add(more)
+    }
+}
+
+impl Planned {
+    /// The time that a gang has by it until then, of what is on no account yet.
+    fn time_of(&self, apid: Apid, until_ns: u64) -> Duration {
+        let mut at = self.accounted_ns.max(self.from_ns);
+        let whole = nanos(self.plan.length());
+        if whole == 0 || at >= until_ns {
+            return Duration::ZERO;
+        }
+        let rounds = (until_ns - at) / whole;
+        let of = |slice: &&Slice| slice.party.contains(&apid);
+        let each: Duration = self.plan.slices.iter().filter(of).map(|slice| slice.length).sum();
+        let mut time = each.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
+        at = at.saturating_add(rounds.saturating_mul(whole));
+        while at < until_ns {
+            let Some((slice, _, left)) = self.at(at) else { break };
+            let length = left.min(Duration::from_nanos(until_ns - at));
+            if of(&slice) {
+                time = time.saturating_add(length);
+            }
+            at = at.saturating_add(nanos(length).max(1));
+        }
+        time
+    }
+}
+
+impl Scheduler {
+    /// The plans that count or are being agreed, by number.
+    pub fn plans(&self) -> impl Iterator<Item = PlanView<'_>> {
+        self.schedule.plans.iter().map(|(generation, planned)| PlanView {
+            generation: *generation,
+            members: &planned.members,
+            slices: &planned.plan.slices,
+            begins_ns: planned.begins_ns,
+            from_ns: planned.from_ns,
+            agreed: planned.missing.is_none(),
+        })
+    }
+
+    /// Whether an application runs at this time of psched's monotonic clock, and until when.
+    pub fn turn(&self, apid: Apid, now_ns: u64) -> Turn {
+        match self.teams.get(&apid).map(|team| team.state) {
+            Some(State::Running) => self.schedule.turn(apid, now_ns),
+            _ => Turn::None,
+        }
+    }
+
+    /// How long it has run by then, without the time in which it was frozen.
+    pub fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
+        self.schedule.attained(apid, now_ns)
+    }
+
+    /// What it has had, and what was its due.
+    pub fn share(&self, apid: Apid, now_ns: u64) -> Share {
+        let Some((joined_ns, before)) = self.schedule.joined.get(&apid) else {
+            return Share::default();
+        };
+        let all = u128::from(now_ns.saturating_sub(*joined_ns)).max(1);
+        let had = self.attained(apid, now_ns).saturating_sub(*before).as_nanos();
+        let weight = |apid: Apid| u64::from(self.schedule.rotation.weight(apid));
+        let rivals = self.schedule.competition.rivals(apid);
+        let own = weight(apid);
+        let sum = rivals.into_iter().map(weight).sum::<u64>() + own;
+        Share {
+            had: u32::try_from(had.min(all) * 1_000 / all).unwrap_or(1_000),
+            due: u32::try_from(own * 1_000 / sum.max(1)).unwrap_or(1_000),
+        }
+    }
+}
