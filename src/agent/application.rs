@@ -10,6 +10,7 @@ use crate::apteam::talk::node::{Phase, PlaceCommand};
 use crate::apteam::talk::shepherd::Hello;
 use crate::machine::Nid;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::barriers::Arrivals;
 use super::output::Kept;
@@ -82,6 +83,15 @@ pub(super) struct Doom {
     pub backstop_ns: u64,
 }
 
+/// An end with a grace, of one that is stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grace {
+    pub cause: Cause,
+    pub kill_after: Duration,
+    /// It is waited for its turn no longer.
+    pub until_ns: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct App {
     pub place: PlaceCommand,
@@ -101,7 +111,11 @@ pub(super) struct App {
     pub sent: bool,
     /// The PEs here stand before their first instruction.
     pub ready: bool,
+    /// The switcher has been told that it is about to go.
+    pub entered: bool,
     pub going_ns: Option<u64>,
+    /// (Of one that shares its processors.) How long its PEs had run at a time, both in nanoseconds.
+    pub ran: Option<(u64, u64)>,
     pub front: Front,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,
@@ -121,6 +135,8 @@ pub(super) struct App {
     /// The first bad thing that the shepherd told.
     pub first: Option<Decisive>,
     pub doom: Option<Doom>,
+    /// Its shepherd is told of that when it has its turn.
+    pub grace: Option<Grace>,
     /// Output was thrown away, for nobody was there to write it.
     pub output_lost: bool,
     /// What of another host's part did not come, in words for the front end.
@@ -155,7 +171,9 @@ impl App {
             launched_ns: None,
             sent: false,
             ready: false,
+            entered: false,
             going_ns: None,
+            ran: None,
             front: Front::None,
             peers,
             arrivals: Arrivals::default(),
@@ -167,6 +185,7 @@ impl App {
             stdin_passed: 0,
             first: None,
             doom: None,
+            grace: None,
             output_lost: false,
             lost: None,
             end: End::Not,
@@ -277,16 +296,11 @@ impl App {
         }
     }
 
-    /// When its time is over.
-    pub fn time_limit_ns(&self) -> Option<u64> {
-        let limit = self.place.time_limit.filter(|_| self.head() && self.doom.is_none())?;
-        Some(self.going_ns?.saturating_add(ns(limit)))
-    }
-
     /// What was decided for the whole application by now: also a time limit that is over, and on
     /// which nothing has been done yet.
     pub fn decided(&self, now: u64) -> Option<Decisive> {
-        let limit = self.time_limit_ns().filter(|at| *at <= now).zip(self.place.time_limit);
+        let over = self.time_limit_ns().filter(|_| self.time_is_over(now));
+        let limit = over.zip(self.place.time_limit);
         let limit =
             limit.map(|(at_ns, limit)| Decisive { at_ns, cause: Cause::TimeLimit { limit } });
         self.doom.as_ref().map(|doom| doom.first.clone()).or(limit)
@@ -316,6 +330,7 @@ impl App {
         let report = self.report_due_ns().filter(|_| reports_ends);
         let limit = self.time_limit_ns().filter(|_| !self.empty());
         let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
-        [report, limit, peers, self.away_until_ns(), self.backstop_ns()].into_iter().flatten()
+        let waits = [self.away_until_ns(), self.grace_ns(), self.backstop_ns()];
+        [report, limit, peers].into_iter().chain(waits).flatten()
     }
 }

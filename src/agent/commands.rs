@@ -34,8 +34,9 @@ impl Agent {
                     out.push(Action::Remember(welcome.clone()));
                 }
             }
-            // It lets nobody take turns yet.
-            Command::Plan(_) | Command::AgreePlan(_) | Command::WithdrawPlan(_) => {}
+            Command::Plan(plan) => self.plan(now, *plan, out),
+            Command::AgreePlan(generation) => self.agree_plan(now, generation, out),
+            Command::WithdrawPlan(generation) => self.withdraw_plan(generation, out),
         }
     }
 
@@ -143,7 +144,7 @@ impl Agent {
 
     /// An application of a former life of this apinit.
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
-        let Found { place, going_ns, hello, silent, front, gone } = found;
+        let Found { place, going_ns, ran_ns, hello, silent, front, gone } = found;
         let key = place.key;
         if self.apps.contains_key(&key) {
             return;
@@ -182,6 +183,10 @@ impl Agent {
             app.front = Front::Away { conn, since_ns: now, watched: app.head() };
         } else if app.launched_ns.is_some() {
             app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watched: false };
+        }
+        app.ran = ran_ns.filter(|_| app.going_ns.is_some()).map(|ran| (ran, now));
+        if app.going_ns.is_some() {
+            self.comes(now, &app, true, out);
         }
         for peer in &mut app.peers {
             peer.accepted = app.going_ns.is_some();

@@ -38,7 +38,7 @@ impl Agent {
         app.peers.iter_mut().filter(unreached).for_each(|p| p.again_ns = Some(now));
         let sent = app.sent;
         if app.running() && sent && known_to != Some(app.index) {
-            self.terminate(now, key, cause.clone(), kill_after, out);
+            self.terminate_in_turn(now, key, cause.clone(), kill_after, out);
         }
         self.tell_peers(
             key,
@@ -73,11 +73,13 @@ impl Agent {
 
     pub(super) fn time_limit_tick(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        if app.time_limit_ns().is_some_and(|at| at <= now)
-            && let Some(limit) = app.place.time_limit
-        {
+        let due = app.time_limit_ns().filter(|at| *at <= now);
+        let Some(limit) = app.place.time_limit.filter(|_| due.is_some()) else { return };
+        if app.time_is_over(now) {
             let grace = app.place.kill_grace;
             self.end_all(now, key, Cause::TimeLimit { limit }, grace, None, out);
+        } else {
+            out.push(Action::TellRan(key));
         }
     }
 
@@ -111,7 +113,11 @@ impl Agent {
         let End::Emptying(end) = &mut app.end else { return };
         let mut end = std::mem::take(end);
         end.output_lost = app.output_lost;
+        if let Some((ran, _)) = app.ran {
+            end.run = end.run.min(Duration::from_nanos(ran));
+        }
         app.end = End::Empty { end, reported_ns: 0, acknowledged: false };
+        self.goes(key, out);
         self.report_end(now, key, out);
         self.settle(now, key, out);
         self.start_others(out);
@@ -220,5 +226,6 @@ impl Agent {
             self.close(conn, out);
         }
         out.push(Action::Remove(key));
+        self.plans_of_gone(key, out);
     }
 }

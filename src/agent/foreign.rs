@@ -100,8 +100,8 @@ impl Agent {
             .map(|app| {
                 let mut place = app.place.clone();
                 place.ticket_left = Duration::from_nanos(app.ticket_until_ns.saturating_sub(now));
-                let run = app.going_ns.map_or(0, |since| now.saturating_sub(since));
-                ForeignApplication { place, phase: app.phase(), run: Duration::from_nanos(run) }
+                let run = Duration::from_nanos(app.run_ns(now));
+                ForeignApplication { place, phase: app.phase(), run }
             })
             .collect();
         self.stranger = Some(Stranger { welcome, purging: false });

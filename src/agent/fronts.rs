@@ -411,9 +411,7 @@ impl Agent {
                 };
                 self.end_all(now, key, cause, kill_after, None, out);
             }
-            ToApinit::Go if app.index != 0 => {
-                self.go(now, key, out);
-            }
+            ToApinit::Go if app.index != 0 => self.enter(now, key, out),
             // The shepherd knows whether it is for the barrier that its PEs are in.
             ToApinit::BarrierOut(piece) if app.index != 0 => tell(ToShepherd::BarrierOut(piece)),
             ToApinit::Launch { .. } => {

@@ -12,7 +12,8 @@ use crate::shepherd::mapping::mapping_of;
 use crate::variables::Isolation;
 
 impl Agent {
-    /// Gives the shepherd its launch, if it is there and the processors are free of everybody else.
+    /// Gives the shepherd its launch, if it is there and the processors are free of everybody else
+    /// with whom it does not share them.
     pub(super) fn try_start(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd == Shepherd::Up && app.running() && !app.sent;
@@ -28,10 +29,12 @@ impl Agent {
         self.drop_launch(key);
     }
 
-    /// Whether a processor of this one still has another's processes.
+    /// Whether a processor of this one still has another's processes. Those who share may.
     fn held_by_another(&self, app: &App) -> bool {
         let others = self.apps.values().filter(|other| other.key() != app.key());
-        others.filter(|o| o.occupies()).any(|o| !o.processors.is_disjoint(&app.processors))
+        others
+            .filter(|o| o.occupies() && !(o.place.shares && app.place.shares))
+            .any(|o| !o.processors.is_disjoint(&app.processors))
     }
 
     /// Something has become empty: who waited for its processors may start.
@@ -110,27 +113,47 @@ impl Agent {
     /// (Head.) When all stand ready: go, everybody.
     pub(super) fn try_go(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        if !app.head() || !app.ready || !app.peers.iter().all(|p| p.ready) {
-            return;
-        }
-        if self.go(now, key, out) {
-            self.tell_peers(key, None, &ToApinit::Go, out);
-            if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
-                out.push(Action::SendFront(conn, FromApinit::Going));
-            }
-            self.report(Report::Running(key), out);
+        if app.head() && app.ready && app.peers.iter().all(|p| p.ready) {
+            self.enter(now, key, out);
         }
     }
 
-    /// Lets the PEs here go; says whether it did.
-    pub(super) fn go(&mut self, now: u64, key: Key, out: &mut Out) -> bool {
-        let Some(app) = self.apps.get_mut(&key) else { return false };
-        if !app.ready || app.going_ns.is_some() || app.doom.is_some() || !app.running() {
-            return false;
+    /// The PEs here are to go: at once where they have their processors to themselves, else when the
+    /// switcher says that they may.
+    pub(super) fn enter(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let may = app.ready && app.going_ns.is_none() && app.doom.is_none() && app.running();
+        if !may || app.entered {
+            return;
+        }
+        app.entered = true;
+        let alone = !app.place.shares;
+        if let Some(app) = self.apps.get(&key) {
+            self.comes(now, app, alone, out);
+        }
+        if alone {
+            self.may_go(now, key, out);
+        }
+    }
+
+    /// Lets the PEs here go; the head tells everybody.
+    pub(super) fn may_go(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let ready = app.ready && app.entered;
+        if !ready || app.going_ns.is_some() || app.doom.is_some() || !app.running() {
+            return;
         }
         app.going_ns = Some(now);
         out.push(Action::SendShepherd(key, ToShepherd::Go));
         out.push(Action::KeepGoing(key, now));
-        true
+        if !app.head() {
+            return;
+        }
+        let front = app.open_front();
+        self.tell_peers(key, None, &ToApinit::Go, out);
+        if let Some(conn) = front {
+            out.push(Action::SendFront(conn, FromApinit::Going));
+        }
+        self.report(Report::Running(key), out);
     }
 }

@@ -20,7 +20,7 @@
 //! own part to psched.
 //!
 //! Safety is local: no launch is given to a shepherd while another application that is not empty
-//! has one of its processors.
+//! has one of its processors; but those that share them all take turns ([`switcher`]).
 //!
 //! ```
 //! # use psched::{agent::*, machine::Nid};
@@ -42,9 +42,11 @@ mod output;
 mod peers;
 mod shepherds;
 mod signals;
+pub mod switcher;
 #[cfg(test)]
 mod tests;
 mod timed;
+mod turns;
 
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -54,11 +56,13 @@ use crate::apteam::posting::Owner;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Foreign, NodeSpec, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::talk::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
 use fronts::Attached;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use switcher::{Event as TurnEvent, News, Ran};
 use timed::Timed;
 
 /// How long a launch waits for its placement to come from psched.
@@ -182,6 +186,10 @@ pub enum Happening {
     },
     /// An application of a former life of this apinit.
     Found(Box<Found>),
+    /// The switcher says this.
+    Turns(News),
+    /// An application has run so long: answer to [`Action::TellRan`], and once more at its end.
+    Ran(Key, Ran),
     /// The time of [`Action::SetTimer`] has come.
     Tick,
 }
@@ -193,6 +201,8 @@ pub struct Found {
     pub place: PlaceCommand,
     /// When its PEs began to go.
     pub going_ns: Option<u64>,
+    /// (Of one that has been stopped to let others run.) How long they have run, as far as is known.
+    pub ran_ns: Option<u64>,
     /// Its shepherd's hello; `None`: it has none any more. One of a release that is not understood
     /// ([`misfit`](crate::apteam::talk::shepherd::misfit)) is told nothing more; its death is heard of.
     pub hello: Option<Hello>,
@@ -226,6 +236,12 @@ pub enum Action {
     /// Its front end is gone, or was given up, and what it has not written is thrown away: keep that
     /// too, so that one that comes back hears of it.
     KeepGone(Key),
+    /// Tell the switcher, which keeps what an application has run.
+    Turns(TurnEvent),
+    /// Say how long it has run.
+    TellRan(Key),
+    /// Keep these plans in the runtime directory, and no others.
+    KeepPlans(Vec<SlicePlan>),
     /// Its PEs go since then: keep that too.
     KeepGoing(Key, u64),
     /// Open a stream to another host's apinit.
@@ -296,6 +312,8 @@ pub struct Agent {
     /// What psched's clock is ahead of this host's, in nanoseconds.
     clock_ahead_ns: i128,
     last_command: u64,
+    /// Plans by generation, with times of this host's clock.
+    plans: BTreeMap<u64, SlicePlan>,
     apps: Timed<Key, App>,
     attached: Timed<Conn, Attached>,
     /// Whether ends are told, as it was when the deadlines of the applications were asked last.
@@ -321,6 +339,7 @@ impl Agent {
             distrusted: Vec::new(),
             clock_ahead_ns: 0,
             last_command: 0,
+            plans: BTreeMap::new(),
             apps: Timed::default(),
             attached: Timed::default(),
             ends_heard: false,
@@ -393,6 +412,8 @@ impl Agent {
                 self.groups_stuck(key, processes, named, o);
             }
             Happening::Found(found) => self.found(now_ns, *found, o),
+            Happening::Turns(news) => self.news(now_ns, news, o),
+            Happening::Ran(key, ran) => self.ran(now_ns, key, ran, o),
             Happening::Tick => self.tick(now_ns, o),
         }
         self.finish_purge(now_ns, o);
@@ -423,6 +444,9 @@ impl Agent {
             false => i128::from(welcome.mono_ns) - i128::from(now),
         };
         out.push(Action::Remember(welcome.clone()));
+        if self.welcome.as_ref().is_some_and(|known| known.store_id != welcome.store_id) {
+            self.forget_plans(out);
+        }
         self.welcome = Some(welcome);
         let items = self
             .apps
@@ -448,6 +472,7 @@ impl Agent {
                 self.report_end(now, key, out);
             }
             self.front_away_tick(now, key, out);
+            self.grace_tick(now, key, out);
             self.backstop_tick(now, key, out);
             // After what may end the application: hosts that are still to be reached are then told
             // in this tick.

@@ -110,9 +110,7 @@ impl Agent {
             nids: app.nids.clone(),
             launched: app.going_ns.is_some(),
             first: app.first.clone(),
-            run: app
-                .going_ns
-                .map_or(Duration::ZERO, |at| Duration::from_nanos(now.saturating_sub(at))),
+            run: Duration::from_nanos(app.run_ns(now)),
             // Something else may have come first and decide the status; this must be said too.
             lost: app.nids.clone(),
             ..HostEnd::default()

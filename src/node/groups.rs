@@ -24,8 +24,10 @@
 
 mod application;
 mod controllers;
+mod freezer;
 
 pub use application::{AppGroups, Limits};
+pub use freezer::Freezer;
 
 use crate::apteam::Key;
 use crate::machine::Nid;

@@ -16,6 +16,7 @@ pub mod instance;
 pub mod notify;
 pub mod nudge;
 pub mod peer;
+pub mod realtime;
 mod shed;
 pub mod space;
 pub mod spawn;

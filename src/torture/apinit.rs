@@ -5,10 +5,12 @@ use super::host::ProcId;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
+use crate::agent::switcher::{Event as TurnEvent, Switcher};
 use crate::agent::{Action, Agent, Conn, Found, Happening, Me};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Welcome};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::talk::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,6 +27,7 @@ pub struct Slot {
     pub proc: Option<Box<Apinit>>,
     /// The runtime directory: gone when the host goes.
     welcome: Option<Welcome>,
+    plans: Vec<SlicePlan>,
     pub apps: BTreeMap<Key, Directory>,
 }
 
@@ -38,6 +41,8 @@ pub struct Directory {
     front: Option<Pid>,
     gone: bool,
     going: Option<u64>,
+    /// What it has run, and when that was so.
+    pub ran: Option<(u64, u64)>,
 }
 
 /// What a running apinit has of an application.
@@ -62,8 +67,12 @@ pub struct Apinit {
     /// The wire to psched, and whether it has been welcomed on it.
     link: Option<(WireId, bool)>,
     back_off: u64,
-    own: VecDeque<Happening>,
+    pub own: VecDeque<Happening>,
     timer: u64,
+    pub switcher: Switcher,
+    pub turns_timer: u64,
+    /// Changes that are still to be told.
+    pub switches: Switches,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
 }
@@ -78,6 +87,7 @@ impl Slot {
             sick: false,
             proc: None,
             welcome: None,
+            plans: Vec::new(),
             apps: BTreeMap::new(),
         }
     }
@@ -85,6 +95,7 @@ impl Slot {
     /// The host was switched off: /run was in memory.
     pub fn lose_runtime(&mut self) {
         self.welcome = None;
+        self.plans.clear();
         self.apps.clear();
     }
 
@@ -111,7 +122,7 @@ impl World {
         let life = at.life;
         let me = Me { nids: at.nids.clone(), uid: 0, cpus: at.cpus.clone(), boot_id };
         at.proc = Some(Box::new(Apinit {
-            agent: Agent::new(me, at.welcome.clone()),
+            agent: Agent::new(me, at.welcome.clone()).planned(at.plans.clone()),
             apps: BTreeMap::new(),
             fronts: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -119,9 +130,16 @@ impl World {
             back_off: 20 * MS,
             own: VecDeque::new(),
             timer: 0,
+            switcher: Switcher::default(),
+            turns_timer: 0,
+            switches: Switches::default(),
             dies_after: None,
         }));
+        let plans = at.plans.clone();
         self.note(|| format!("apinit {slot} starts"));
+        for plan in plans {
+            self.tell_switcher(slot, TurnEvent::Plan(plan));
+        }
         self.checks.apinit_away(&self.slots[slot].nids, self.now);
         let left: Vec<(Key, Directory)> =
             self.slots[slot].apps.iter().map(|(k, d)| (*k, d.clone())).collect();
@@ -131,6 +149,8 @@ impl World {
                 None => self.clear(slot, key, &directory),
             }
         }
+        self.apinit_settles(slot);
+        self.tell_switcher(slot, TurnEvent::Begin);
         self.apinit_settles(slot);
         self.after(0, Ev::ApinitDial(slot, life));
     }
@@ -168,7 +188,7 @@ impl World {
             died = (!alive).then_some(conn);
             (conn, process)
         });
-        let going_ns = directory.going;
+        let (going_ns, ran_ns) = (directory.going, self.found_ran(slot, key));
         let Some(proc) = &mut self.slots[slot].proc else { return };
         if let Some(conn) = died {
             proc.own.push_back(Happening::FrontDied(conn));
@@ -178,7 +198,8 @@ impl World {
         }
         proc.apps.insert(key, App { shepherd });
         let front = front.map(|(conn, _)| conn);
-        let found = Found { place, going_ns, hello, silent: false, front, gone: directory.gone };
+        let gone = directory.gone;
+        let found = Found { place, going_ns, ran_ns, hello, silent: false, front, gone };
         proc.own.push_front(Happening::Found(Box::new(found)));
     }
 
@@ -247,7 +268,7 @@ impl World {
         }
     }
 
-    fn apinit_settles(&mut self, slot: usize) {
+    pub fn apinit_settles(&mut self, slot: usize) {
         let life = self.slots[slot].life;
         loop {
             let mono = self.mono(self.slots[slot].host);
@@ -329,6 +350,9 @@ impl World {
                     directory.going = Some(at);
                 }
             }
+            Action::Turns(event) => self.tell_switcher(slot, event),
+            Action::TellRan(key) => self.tell_ran(slot, key),
+            Action::KeepPlans(plans) => self.slots[slot].plans = plans,
             Action::OpenPeer { key, index, socket } => {
                 let old = proc.peers.remove(&(key, index));
                 if let Some((_, wire)) = old {
@@ -379,6 +403,7 @@ impl World {
             Action::CheckGroupsEmpty(key) => {
                 let life = self.slots[slot].life;
                 if self.group_count(slot, key) == 0 {
+                    self.tell_ran(slot, key);
                     let Some(proc) = &mut self.slots[slot].proc else { return false };
                     proc.own.push_back(Happening::GroupsEmpty(key));
                 } else {
@@ -483,7 +508,10 @@ impl World {
             return;
         }
         match self.group_count(slot, key) {
-            0 => self.apinit_happens(slot, Happening::GroupsEmpty(key)),
+            0 => {
+                self.tell_ran(slot, key);
+                self.apinit_happens(slot, Happening::GroupsEmpty(key));
+            }
             processes if self.now - begun > SECOND => {
                 self.apinit_happens(slot, Happening::GroupsStuck { key, processes, named: vec![] });
             }
@@ -506,6 +534,7 @@ impl World {
         }
         if self.group_count(slot, key) == 0 {
             self.groups.remove(&(slot, key));
+            self.frozen.remove(&(slot, key));
         } else {
             self.after(20 * MS, Ev::ApinitRemoved { slot, life, key });
         }

@@ -185,6 +185,7 @@ impl World {
                 self.apinit_gone(slot);
                 self.slots[slot].lose_runtime();
                 self.groups.retain(|(of, _), _| *of != slot);
+                self.frozen.retain(|(of, _), _| *of != slot);
             }
         }
         if host == 0 {

@@ -52,6 +52,7 @@ pub mod scenarios;
 mod shepherd;
 mod store;
 mod trace;
+mod turns;
 mod wire;
 mod world;
 

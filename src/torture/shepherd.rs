@@ -429,6 +429,9 @@ impl World {
 
     /// A process does its next step.
     pub fn program_step(&mut self, id: ProcId) {
+        if self.held_back(id) {
+            return;
+        }
         let Some(proc) = self.procs.get_mut(&id).filter(|p| p.runs && !p.dying) else { return };
         if proc.program.waits.is_some() {
             return;

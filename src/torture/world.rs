@@ -41,6 +41,14 @@ pub enum Ev {
     ApinitStart(usize),
     ApinitTimer(usize, u64, u64),
     ApinitDial(usize, u64),
+    /// Of the switcher: its timer, what it has asked to be stopped, how changes went.
+    Turns(usize, u64, u64),
+    TurnsStopped {
+        slot: usize,
+        life: u64,
+        keys: Vec<Key>,
+    },
+    TurnsTold(usize, u64),
     ApinitFrontDied(usize, u64, Conn),
     ApinitGroups {
         slot: usize,
@@ -122,6 +130,10 @@ pub struct World {
     pub procs: BTreeMap<ProcId, Proc>,
     /// PE processes and what they left, by apinit and application: the groups.
     pub groups: BTreeMap<(usize, Key), BTreeSet<ProcId>>,
+    /// Those that are frozen, with the processes that would do something.
+    pub frozen: BTreeMap<(usize, Key), Vec<ProcId>>,
+    /// How long it takes until a frozen group is known to be.
+    pub stops_take: u64,
     pub fronts: BTreeMap<Pid, Aprun>,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
@@ -216,6 +228,8 @@ impl World {
             sheps: BTreeMap::new(),
             procs: BTreeMap::new(),
             groups: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            stops_take: 0,
             fronts: BTreeMap::new(),
             wires: BTreeMap::new(),
             next_wire: 0,
@@ -298,6 +312,9 @@ impl World {
             Ev::ApinitStart(slot) => self.apinit_start(slot),
             Ev::ApinitTimer(slot, life, timer) => self.apinit_timer(slot, life, timer),
             Ev::ApinitDial(slot, life) => self.apinit_dial(slot, life),
+            Ev::Turns(slot, life, number) => self.turns_tick(slot, life, number),
+            Ev::TurnsStopped { slot, life, keys } => self.turns_stopped(slot, life, keys),
+            Ev::TurnsTold(slot, life) => self.turns_told(slot, life),
             Ev::ApinitFrontDied(slot, life, conn) => self.apinit_front_died(slot, life, conn),
             Ev::ApinitGroups { slot, life, key, begun } => {
                 self.apinit_groups(slot, life, key, begun);

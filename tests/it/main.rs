@@ -36,6 +36,7 @@ mod stopped;
 mod stopping;
 mod stuck;
 mod support;
+mod turns;
 mod two_users;
 mod units;
 mod versions;

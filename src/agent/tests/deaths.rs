@@ -273,6 +273,7 @@ impl World {
         let front = (at == 0 && self.launched).then_some(Conn(self.conns));
         let going_ns = self.hosts[at].going_ns;
         let found = Found {
+            ran_ns: None,
             place: word(),
             going_ns,
             hello: Some(hello),

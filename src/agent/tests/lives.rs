@@ -355,6 +355,7 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
     let found = Found {
         place: place(key, &[&[0, 1]]),
         going_ns: Some(S),
+        ran_ns: None,
         hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
         silent: false,
         front: None,
@@ -389,6 +390,7 @@ fn a_former_life_is_taken_up() {
     let found = Found {
         place,
         going_ns: Some(5 * S),
+        ran_ns: None,
         hello: Some(hello),
         silent: false,
         front: Some(Conn(77)),
@@ -447,6 +449,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     let found = |going_ns| {
         let (place, front) = (place(key, &[&[0, 1]]), Some(Conn(77)));
         Happening::Found(Box::new(Found {
+            ran_ns: None,
             place,
             going_ns,
             hello: None,
@@ -493,6 +496,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
         Happening::Found(Box::new(Found {
             place,
             going_ns: Some(S),
+            ran_ns: None,
             hello,
             silent: false,
             front,

@@ -9,6 +9,7 @@ mod lives;
 mod psched;
 mod random;
 mod spread;
+mod turns;
 mod versions;
 
 use super::*;
@@ -179,10 +180,15 @@ fn not_now(conn: Conn, text: &str) -> Vec<Action> {
     vec![Action::SendFront(conn, FromApinit::NotNow(text.into())), Action::CloseFront(conn)]
 }
 
-/// Without the timer: what is due when is tested by letting time go by.
+/// Without the timer: what is due when is tested by letting time go by. And without the comings and
+/// goings that the switcher is told: [`turns`] has those.
 fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
     let mut actions = agent.apply(now, happening);
-    actions.retain(|a| !matches!(a, Action::SetTimer(_)));
+    let left_out = |action: &Action| {
+        use switcher::Event::{Comes, Goes};
+        matches!(action, Action::SetTimer(_) | Action::Turns(Comes { .. } | Goes(_)))
+    };
+    actions.retain(|action| !left_out(action));
     actions
 }
 

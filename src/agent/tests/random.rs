@@ -144,7 +144,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => any_place().prop_map(|place| {
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
             Happening::Found(Box::new(Found {
-                place, going_ns: None, hello: Some(hello), silent: false, front: None, gone: false
+                place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, front: None, gone: false
             }))
         }),
         4 => Just(Happening::Tick),

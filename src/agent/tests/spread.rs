@@ -483,6 +483,7 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
     let found = Found {
         place,
         going_ns: None,
+        ran_ns: None,
         hello: None,
         silent: false,
         front: Some(Conn(77)),

@@ -27,6 +27,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
         Happening::Found(Box::new(Found {
             place,
             going_ns: Some(S),
+            ran_ns: None,
             hello: Some(hello),
             silent: false,
             front,

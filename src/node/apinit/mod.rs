@@ -6,6 +6,8 @@
 //! shepherds ([`shepherds`]), other hosts' apinits ([`peers`]). They tell the one task through one
 //! bounded channel, so that whoever talks faster than it is applied is held back.
 //!
+//! Gangs are stopped and let run by a thread of its own ([`switching`]).
+//!
 //! What front ends have said half is bounded by user ([`halves`]).
 //!
 //! The other way nothing may hold the one task back: a front end that does not read must not delay
@@ -19,10 +21,12 @@
 //!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
 //!   apps-0/welcome           the store that is obeyed, and the nodes
 //!   apps-0/distrusted        starts of psched on old copies of it
+//!   apps-0/plans             the slice plans that are held
 //!   apps-0/12.1/             one application:
 //!       shepherd.sock        where its shepherd listens
 //!       place                its placement, as psched sent it
 //!       shepherd groups front going      pids with start times, path, time of go
+//!       ran                              how long it has run, and when that was, of one that was stopped
 //!       sessions                         the PEs' pids, likewise, where there are no groups
 //! ```
 //!
@@ -37,6 +41,7 @@ mod peers;
 mod runtime;
 mod shell;
 mod shepherds;
+mod switching;
 mod trail;
 
 use crate::machine::{Nid, parse_nids};

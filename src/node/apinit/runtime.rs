@@ -2,6 +2,7 @@
 
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Welcome};
+use crate::apteam::talk::turns::SlicePlan;
 use crate::os::peer::process_started;
 use crate::rpc::pb;
 use anyhow::Context;
@@ -110,6 +111,31 @@ impl Runtime {
         Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()
     }
 
+    /// Keeps the slice plans that are held, with times of this host's clock.
+    pub fn keep_plans(&self, plans: Vec<SlicePlan>) {
+        let mut bytes = Vec::new();
+        for plan in plans {
+            // Err: the buffer has no room, and this one grows.
+            let _ = pb::SlicePlan::from(plan).encode_length_delimited(&mut bytes);
+        }
+        if let Err(error) = write_whole(&self.path.join("plans"), &bytes) {
+            tracing::warn!(%error, "can't keep the slice plans");
+        }
+    }
+
+    pub fn plans(&self) -> Vec<SlicePlan> {
+        let bytes = fs::read(self.path.join("plans")).unwrap_or_default();
+        let mut rest = &*bytes;
+        let next = || {
+            let plan = pb::SlicePlan::decode_length_delimited(&mut rest).ok()?;
+            SlicePlan::try_from(plan).ok()
+        };
+        match bytes.is_empty() {
+            true => Vec::new(),
+            false => std::iter::from_fn(next).collect(),
+        }
+    }
+
     /// The applications that have a directory.
     pub fn applications(&self) -> Vec<(Key, AppDirectory)> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
@@ -202,6 +228,17 @@ impl AppDirectory {
         self.kept("going")?.parse().ok()
     }
 
+    /// How long it has run, and when that was so; both in nanoseconds.
+    pub fn keep_ran(&self, ran_ns: u64, at_ns: u64) {
+        self.keep_if_possible("ran", format!("{ran_ns} {at_ns}").as_bytes());
+    }
+
+    pub fn ran(&self) -> Option<(u64, u64)> {
+        let text = self.kept("ran")?;
+        let (ran, at) = text.split_once(' ')?;
+        Some((ran.parse().ok()?, at.parse().ok()?))
+    }
+
     pub fn keep_sessions(&self, leaders: &[Process]) {
         let line = |p: &Process| p.line() + "\n";
         self.keep_if_possible("sessions", leaders.iter().map(line).collect::<String>().as_bytes());
@@ -266,6 +303,12 @@ mod tests {
         assert!(!app.gone());
         app.keep_gone();
         assert!(app.gone());
+        assert_eq!((app.ran(), runtime.plans()), (None, Vec::new()));
+        app.keep_ran(7, 9);
+        let plan =
+            |generation| SlicePlan { generation, members: vec![key], ..SlicePlan::default() };
+        runtime.keep_plans(vec![plan(3), plan(4)]);
+        assert_eq!((app.ran(), runtime.plans()), (Some((7, 9)), vec![plan(3), plan(4)]));
         assert_eq!(app.sessions(), []);
         app.keep_sessions(&[own, Process { pid: 7, started: 8 }]);
         assert_eq!(app.sessions(), [own, Process { pid: 7, started: 8 }]);

@@ -1,14 +1,17 @@
 //! The one task: events in, the agent, actions out.
 
 mod apps;
+mod turns;
 
 use super::attach::{Front, FrontSender};
 use super::link::{self, Link};
 use super::peers::Peer;
 use super::runtime::{Process, Runtime};
 use super::shepherds::{Program, Shepherd};
+use super::switching::Switching;
 use super::trail::Shepherds;
 use super::{Options, Paths, host};
+use crate::agent::switcher::News;
 use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -55,17 +58,35 @@ pub(super) enum Event {
     LinkUp(Link, Welcome),
     LinkDown,
     Commanded(u64, Command),
-    FrontOpened { conn: Conn, peer: Caller, sender: FrontSender, listening: DropGuard },
+    FrontOpened {
+        conn: Conn,
+        peer: Caller,
+        sender: FrontSender,
+        listening: DropGuard,
+    },
     FrontSaid(Conn, ToApinit),
     FrontMalformed(Conn, String),
     FrontClosed(Conn),
     FrontDied(Conn),
     ShepherdSaid(Key, FromShepherd),
     ShepherdSilent(Key, String),
-    PeerSaid { key: Key, index: u32, generation: u64, message: FromApinit },
-    PeerLost { key: Key, index: u32, generation: u64, text: String },
+    PeerSaid {
+        key: Key,
+        index: u32,
+        generation: u64,
+        message: FromApinit,
+    },
+    PeerLost {
+        key: Key,
+        index: u32,
+        generation: u64,
+        text: String,
+    },
     GroupsEmpty(Key),
     GroupsStuck(Key, u32, Vec<String>),
+    Turns(News),
+    /// The thread that changes gangs has ended by itself.
+    SwitchingDead,
 }
 
 /// Why the loop ended.
@@ -82,6 +103,9 @@ pub(super) struct Shell {
     agent: Agent,
     runtime: Runtime,
     groups: Option<Groups>,
+    switching: Switching,
+    /// Without the thread that changes gangs nothing goes on here: another apinit has to take over.
+    broken: bool,
     /// Where an application is kept to itself, if that is possible here.
     space: Option<Space>,
     apshepherd: Program,
@@ -133,6 +157,10 @@ impl Shell {
                 None
             }
         };
+        let (events, incoming) = mpsc::channel(EVENTS);
+        let plans = runtime.plans();
+        let (switching, mut late) = Switching::start(events.clone(), plans.clone())?;
+        notes.append(&mut late);
         let space = Space::prepare(!nix::unistd::geteuid().is_root());
         let space = match space.probe() {
             Ok(()) => Some(space),
@@ -158,7 +186,8 @@ impl Shell {
             boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
         let agent = Agent::new(me.clone(), runtime.remembered());
-        let agent = agent.distrusting(runtime.distrusted());
+        let agent = agent.distrusting(runtime.distrusted()).planned(plans);
+        switching.freeze_wait(agent.bounds().freeze_wait);
         let hello = Hello {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
@@ -173,12 +202,13 @@ impl Shell {
             limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
             stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
         };
-        let (events, incoming) = mpsc::channel(EVENTS);
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
             agent,
             runtime,
             groups,
+            switching,
+            broken: false,
             space,
             apshepherd,
             lifeline: lifeline.map(Arc::new),
@@ -259,6 +289,9 @@ impl Shell {
                 }
             }
             self.apply_own();
+            if self.broken {
+                break Ending::Alone;
+            }
             while self.leaving.try_join_next().is_some() {}
         };
         tracing::info!(?ending, "ending");
@@ -328,6 +361,14 @@ impl Shell {
             }
             Event::GroupsStuck(key, processes, named) => {
                 Happening::GroupsStuck { key, processes, named }
+            }
+            Event::Turns(news) => Happening::Turns(self.with_peaks(news)),
+            Event::SwitchingDead => {
+                tracing::error!(
+                    "the thread that changes gangs has ended; apinit is to be started again"
+                );
+                self.broken = true;
+                return;
             }
         };
         self.own.push_back(happening);
@@ -418,6 +459,9 @@ impl Shell {
                     app.span.in_scope(|| tracing::info!("going"));
                 }
             }
+            Action::Turns(event) => self.tell_switcher(event),
+            Action::TellRan(key) => self.tell_ran(key),
+            Action::KeepPlans(plans) => self.runtime.keep_plans(plans),
             Action::OpenPeer { key, index, socket } => {
                 self.generation += 1;
                 let events = self.events.clone();
@@ -454,6 +498,7 @@ impl Shell {
             Action::Remember(welcome) => {
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
                 self.bounds.send_replace(listening(welcome.bounds, self.files));
+                self.switching.freeze_wait(welcome.bounds.freeze_wait);
                 tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
                 self.runtime.remember(welcome);

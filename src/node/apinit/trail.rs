@@ -23,6 +23,7 @@ use crate::os::environ;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The variable.
 pub(super) const VARIABLE: &str = "PSCHED_APPLICATION";
@@ -99,6 +100,15 @@ struct Stat {
     session: i32,
     started: u64,
     ended: bool,
+    /// By a signal, or by its tracer.
+    stopped: bool,
+}
+
+impl Stat {
+    /// It runs no instruction.
+    fn stands(&self) -> bool {
+        self.ended || self.stopped
+    }
 }
 
 fn parse(stat: &[u8]) -> Option<Stat> {
@@ -109,6 +119,7 @@ fn parse(stat: &[u8]) -> Option<Stat> {
     Some(Stat {
         pid: pid.parse().ok()?,
         ended: matches!(*fields.first()?, "Z" | "X"),
+        stopped: matches!(*fields.first()?, "T" | "t"),
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
@@ -140,12 +151,17 @@ fn user_ids(status: &str) -> impl Iterator<Item = u32> {
     line.split_ascii_whitespace().filter_map(|id| id.parse().ok())
 }
 
-/// Kills them, and nobody who has been given one of their pids meanwhile.
-fn end(processes: &[Process]) {
+/// Sends them a signal, and nobody who has been given one of their pids meanwhile.
+fn signal(processes: &[Process], signal: rustix::process::Signal) {
     for pidfd in processes.iter().filter_map(|process| process.open()) {
         // An Err: it has ended.
-        let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(pidfd, signal);
     }
+}
+
+/// Kills them.
+fn end(processes: &[Process]) {
+    signal(processes, rustix::process::Signal::KILL);
 }
 
 /// The children of a process, as sessions that they lead.
@@ -245,6 +261,33 @@ impl Trail {
         found
     }
 
+    /// Stops them, and says whether all of them stand: by then, or not.
+    pub fn stop(&self, until: Instant) -> bool {
+        loop {
+            let found = self.find();
+            let goes = |process: &&Process| stat(process.pid).is_some_and(|stat| !stat.stands());
+            let going: Vec<Process> = found.ours.iter().filter(goes).copied().collect();
+            if going.is_empty() && found.unseen.is_empty() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            signal(&going, rustix::process::Signal::STOP);
+        }
+    }
+
+    /// Whether some of them are stopped.
+    pub fn any_stopped(&self) -> bool {
+        let stands = |process: &Process| stat(process.pid).is_some_and(|stat| stat.stopped);
+        self.find().ours.iter().any(stands)
+    }
+
+    /// Lets them go on.
+    pub fn resume(&self) {
+        signal(&self.find().ours, rustix::process::Signal::CONT);
+    }
+
     /// Kills them; again, a bounded number of times, as long as new ones are found.
     pub fn kill(&self) {
         let mut known = BTreeSet::new();
@@ -264,7 +307,7 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn trail(marker: &str) -> Trail {
         let markers = [(marker.into(), Born::default())].into();
@@ -372,7 +415,14 @@ mod tests {
 
     #[test]
     fn by_descent() {
-        let stat = |pid, parent| Stat { pid, parent, session: 1, started: 1, ended: false };
+        let stat = |pid, parent| Stat {
+            pid,
+            parent,
+            session: 1,
+            started: 1,
+            ended: false,
+            stopped: false,
+        };
         let all =
             [stat(10, 1), stat(11, 10), stat(12, 11), stat(20, 10), stat(21, 20), stat(30, 1)];
         assert_eq!(descendants(10, &[11].into(), &all), [20, 21].into());

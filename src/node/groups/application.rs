@@ -1,5 +1,6 @@
 //! The groups of one application on this host.
 
+use super::Freezer;
 use crate::machine::Nid;
 use nix::unistd::{Gid, Uid, chown};
 use std::fs::{self, File};
@@ -157,6 +158,28 @@ impl AppGroups {
     fn give_one(&self, group: &Path, uid: u32) -> io::Result<()> {
         let file = group.join("cgroup.procs");
         chown(&file, Some(Uid::from_raw(uid)), None::<Gid>).map_err(io::Error::from)
+    }
+
+    /// The freezers of the nodes' groups. The shepherd is in none of them.
+    ///
+    /// # Errors
+    /// Those of open.
+    pub fn freezers(&self) -> io::Result<Vec<Freezer>> {
+        self.nids.iter().map(|nid| Freezer::open(&self.of_nid(*nid))).collect()
+    }
+
+    /// Whether one of them is frozen.
+    pub fn any_frozen(&self) -> bool {
+        self.freezers().is_ok_and(|all| all.iter().any(Freezer::set))
+    }
+
+    /// The most memory in bytes that the nodes' groups have had so far; `None`: it is not measured.
+    pub fn memory_peak(&self) -> Option<u64> {
+        let peak = |nid: &Nid| {
+            let text = fs::read_to_string(self.of_nid(*nid).join("memory.peak")).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        self.nids.iter().map(peak).try_fold(0u64, |sum, peak| Some(sum.saturating_add(peak?)))
     }
 
     /// Kills all PEs and what they have made; the shepherd too if so wanted.

@@ -221,6 +221,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             Happening::Found(Box::new(Found {
                 place,
                 going_ns: None,
+                ran_ns: None,
                 hello: Some(hello),
                 silent: false,
                 front: None,

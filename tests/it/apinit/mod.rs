@@ -1,8 +1,8 @@
 //! The real apinit with the real apshepherd; psched and aprun are played.
 
 mod deaths;
-mod front;
-mod rig;
+pub mod front;
+pub mod rig;
 
 use front::*;
 use psched::apteam::Ticket;

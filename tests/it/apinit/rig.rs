@@ -123,6 +123,7 @@ impl Nodes for PlayedNodes {
                 epoch: 1,
                 nodes: hello.nids.iter().enumerate().map(node).collect(),
                 kill_grace: Duration::from_secs(5),
+                boot_id: hello.boot_id.clone(),
                 ..Welcome::default()
             };
             let welcome = Some(pb::to_node::Message::Welcome(welcome.into()));

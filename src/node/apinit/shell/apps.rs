@@ -9,6 +9,7 @@ use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
+use crate::node::apinit::switching::Meter;
 use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
 use crate::node::groups::{AppGroups, Limits};
 use crate::node::stuck;
@@ -41,12 +42,16 @@ pub(super) struct App {
     pub(super) killed: bool,
     /// What psched is told of it beside its node.
     pub(super) note: Option<String>,
+    /// What it runs, once it has come.
+    pub(super) meter: Option<Arc<Meter>>,
+    /// Of its memory, as it was told last.
+    pub(super) peak: u64,
     pub(super) span: tracing::Span,
 }
 
 impl App {
     /// Where there are no groups: what leads to its processes.
-    fn trail(&self, shepherds: &Shepherds) -> Trail {
+    pub(super) fn trail(&self, shepherds: &Shepherds) -> Trail {
         let gone = self.silent || self.shepherd.is_none();
         let shepherd = self.shepherd.as_ref().map(|shepherd| shepherd.process);
         let shepherd = shepherd.or_else(|| self.directory.process("shepherd"));
@@ -151,14 +156,18 @@ impl Shell {
                 killed: false,
                 span,
                 note,
+                meter: None,
+                peak: 0,
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
             let going_ns = directory.going();
-            let found = Found { place, going_ns, hello, silent, front, gone: directory.gone() };
+            let (ran_ns, gone) = (self.found_ran(key), directory.gone());
+            let found = Found { place, going_ns, ran_ns, hello, silent, front, gone };
             self.own.push_front(Happening::Found(Box::new(found)));
         }
         self.apply_own();
+        self.begin_turns();
     }
 
     fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
@@ -205,6 +214,8 @@ impl Shell {
             silent: false,
             killed: false,
             note: None,
+            meter: None,
+            peak: 0,
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
@@ -318,6 +329,7 @@ impl Shell {
         if let Some((utime, stime)) = cpu {
             self.own.push_back(Happening::GroupsUsed { key, utime, stime });
         }
+        self.tell_ran(key);
         self.own.push_back(Happening::GroupsEmpty(key));
     }
 

@@ -1,0 +1,499 @@
+//! Who runs at each instant on the processors of one apinit.
+//!
+//! # The problem
+//!
+//! Gangs take turns by plans that psched sends ([`crate::apteam::talk::turns`]). A plan can be late,
+//! lost, withdrawn or wrong; apinit can be stopped for seconds, or killed and started again; stopping a
+//! gang takes a while and may fail. Whatever happens, no two gangs may run on one processor, and what a
+//! plan wants should be so as soon as it may.
+//!
+//! # The approach
+//!
+//! At each event the machine asks anew who should run *by the clock*, which no history can lead
+//! astray:
+//!
+//! 1. Each gang obeys the plan of the highest generation that is agreed, has begun and names it. It has
+//!    its turn, or it has not, or no plan names it.
+//! 2. Those whose turn it is come first, the newer plan before the older; then those that no plan
+//!    names, who runs already first. Each is *chosen* if nobody chosen so far has one of its
+//!    processors.
+//! 3. Who runs and is not chosen is stopped. Who is chosen is let run once nobody else who runs, or who
+//!    is not known to have stopped, has one of its processors.
+//!
+//! ```text
+//!             comes                       its processors are free
+//!   (gate) ----------> Gate -------------------------------------> Running <----+
+//!                       |                                            |          |
+//!                       | another runs there          not chosen     |          | chosen, and its
+//!                       v                                            v          | processors are free
+//!                    Stopping -----------------> Stopped <------- Stopping      |
+//!                                 it goes, frozen   |                | failed   |
+//!                                                   +----------------|----------+
+//!                                                                    +--> Running, tried again
+//! ```
+//!
+//! A gang *comes* when its PEs stand before their first instruction. If it may not run it is stopped
+//! there first, and then goes: psched hears that it runs, and plans for it.
+//!
+//! Nothing here stops anybody or knows the time. The driver (a thread of apinit, or the simulated
+//! cluster) does what the actions say and tells how it went.
+//!
+//! ```
+//! use psched::agent::switcher::{Action, Event, Gang, Switcher};
+//! use psched::{apteam::Key, machine::Nid};
+//!
+//! let gang = |name: &str| Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)] };
+//! let mut switcher = Switcher::default();
+//! switcher.apply(0, Event::Begin);
+//! let comes = |name| Event::Comes { gang: gang(name), going: false, frozen: false, ran_ns: 0 };
+//! let first = switcher.apply(1, comes("1.1"));
+//! assert!(first.contains(&Action::MayGo(Key::parse("1.1").unwrap())));
+//! let second = switcher.apply(2, comes("2.1"));
+//! assert!(second.contains(&Action::Stop(vec![Key::parse("2.1").unwrap()])));
+//! ```
+
+mod plans;
+#[cfg(test)]
+mod tests;
+
+use crate::apteam::Key;
+use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
+use crate::machine::Nid;
+use fixedbitset::FixedBitSet;
+use plans::Plans;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// One that could not be stopped is tried again after this long.
+pub const STOP_AGAIN: Duration = Duration::from_millis(100);
+
+/// What of an application takes turns on this apinit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// Which.
+    pub key: Key,
+    /// Its processors here.
+    pub processors: Vec<(Nid, u32)>,
+}
+
+/// What became of a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is stopped.
+    Stopped,
+    /// So many of its groups were not known to be frozen when the time for it was over. No process of
+    /// it runs an instruction of the user's all the same: the freezer sees to that.
+    NotYet(u32),
+    /// It may run on.
+    Failed,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// What a former life of this apinit has left has come: from now on gangs are stopped and let run.
+    Begin,
+    /// A gang is there.
+    Comes {
+        /// Who, and where.
+        gang: Gang,
+        /// It has gone already; else its PEs stand before their first instruction, and it goes after
+        /// [`Action::MayGo`].
+        going: bool,
+        /// All of it is stopped.
+        frozen: bool,
+        /// What it has run before.
+        ran_ns: u64,
+    },
+    /// Nothing is left of it.
+    Goes(Key),
+    /// A plan, whose times are of this host's clock.
+    Plan(SlicePlan),
+    /// The plan of this generation counts.
+    Agree(u64),
+    /// It is to be forgotten.
+    Withdraw(u64),
+    /// Say when it has its turn: [`Action::HasTurn`].
+    Watch(Key),
+    /// How an [`Action::Stop`] went.
+    Stopped(Vec<(Key, Outcome)>),
+    /// The last [`Action::Start`] is done.
+    Started,
+    /// The time of [`Switcher::next_ns`] has come.
+    Tick,
+}
+
+/// How long a gang has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Ran {
+    /// Until it was last let run, or stopped, in nanoseconds.
+    pub ns: u64,
+    /// It runs since.
+    pub since_ns: Option<u64>,
+}
+
+impl Ran {
+    /// By now, in nanoseconds.
+    pub fn by(&self, now: u64) -> u64 {
+        self.ns.saturating_add(self.since_ns.map_or(0, |since| now.saturating_sub(since)))
+    }
+}
+
+/// What of it the agent hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// [`Action::MayGo`].
+    MayGo(Key),
+    /// [`Action::HasTurn`].
+    HasTurn(Key),
+    /// Changes by this host's clock, and peaks of memory; at most each second.
+    Switches(Box<Switches>),
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Stop all of these; answered by [`Event::Stopped`] for each of them.
+    Stop(Vec<Key>),
+    /// Let all of these run; answered by [`Event::Started`].
+    Start(Vec<Key>),
+    /// It may go: it stands stopped, or may run.
+    MayGo(Key),
+    /// One that is watched runs.
+    HasTurn(Key),
+    /// It has been let run, or stopped.
+    Ran(Key, Ran),
+    /// A change is over.
+    Switched(Switch),
+}
+
+/// What the plans say of a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Unplanned,
+    Its { generation: u64, since_ns: u64 },
+    Others { generation: u64, since_ns: u64 },
+}
+
+impl Turn {
+    /// Of those who want to run, the highest first; `None`: it must not.
+    fn rank(self) -> Option<u64> {
+        match self {
+            Turn::Unplanned => Some(0),
+            Turn::Its { generation, .. } => Some(generation.max(1)),
+            Turn::Others { .. } => None,
+        }
+    }
+
+    fn plan(self) -> Option<(u64, u64)> {
+        match self {
+            Turn::Unplanned => None,
+            Turn::Its { generation, since_ns } | Turn::Others { generation, since_ns } => {
+                Some((generation, since_ns))
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its PEs stand before their first instruction.
+    Gate {
+        frozen: bool,
+    },
+    Running,
+    /// Asked to: at the gate, or while it runs, and then it may run on until the answer.
+    Stopping {
+        gate: bool,
+    },
+    Stopped,
+}
+
+#[derive(Clone, Debug)]
+struct Seat {
+    /// Its processors, as bits.
+    on: FixedBitSet,
+    state: State,
+    watched: bool,
+    /// Its last stop has failed.
+    again_ns: Option<u64>,
+    ran: Ran,
+}
+
+impl Seat {
+    /// It runs, or may.
+    fn occupies(&self) -> bool {
+        matches!(self.state, State::Running | State::Stopping { gate: false })
+    }
+}
+
+/// A change that is under way.
+#[derive(Clone, Debug)]
+struct Change {
+    switch: Switch,
+    /// All that were to be stopped have been.
+    stopped: bool,
+    /// [`Action::Start`]s that are not done.
+    starts: u32,
+}
+
+/// Who is here, what the plans are, and who runs.
+#[derive(Clone, Debug, Default)]
+pub struct Switcher {
+    begun: bool,
+    seats: BTreeMap<Key, Seat>,
+    plans: Plans,
+    /// The number of each processor in the sets of bits.
+    bits: BTreeMap<(Nid, u32), usize>,
+    change: Option<Change>,
+    next_ns: Option<u64>,
+}
+
+impl Switcher {
+    /// When it wants a [`Event::Tick`] at the latest, in nanoseconds of this host's clock.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    /// Who runs, or may.
+    pub fn running(&self) -> impl Iterator<Item = Key> {
+        self.seats.iter().filter(|(_, seat)| seat.occupies()).map(|(key, _)| *key)
+    }
+
+    /// How long a gang has run; `None`: it is not here.
+    pub fn ran(&self, key: Key) -> Option<Ran> {
+        self.seats.get(&key).map(|seat| seat.ran)
+    }
+
+    /// Takes in what happens at `now` (nanoseconds of CLOCK_MONOTONIC) and says what is to be done.
+    pub fn apply(&mut self, now: u64, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        let mut planned = false;
+        match event {
+            Event::Begin => self.begun = true,
+            Event::Comes { gang, going, frozen, ran_ns } => {
+                self.comes(now, gang, going, frozen, ran_ns, &mut out);
+            }
+            Event::Goes(key) => drop(self.seats.remove(&key)),
+            Event::Plan(plan) => {
+                planned = plan.agreed;
+                self.plans.insert(plan);
+            }
+            Event::Agree(generation) => {
+                self.plans.agree(generation);
+                planned = true;
+            }
+            Event::Withdraw(generation) => self.plans.remove(generation),
+            Event::Watch(key) => {
+                if let Some(seat) = self.seats.get_mut(&key) {
+                    seat.watched = true;
+                }
+            }
+            Event::Stopped(outcomes) => {
+                for (key, outcome) in outcomes {
+                    self.stopped(now, key, outcome, &mut out);
+                }
+            }
+            Event::Started => {
+                if let Some(change) = &mut self.change {
+                    change.starts = change.starts.saturating_sub(1);
+                }
+            }
+            Event::Tick => planned = true,
+        }
+        if self.begun {
+            self.decide(now, planned, &mut out);
+        }
+        let watched = |seat: &&mut Seat| seat.watched && seat.state == State::Running;
+        for (key, seat) in &mut self.seats {
+            if watched(&seat) {
+                seat.watched = false;
+                out.push(Action::HasTurn(*key));
+            }
+        }
+        let again = self.seats.values().filter_map(|seat| seat.again_ns).min();
+        let change = self.plans.next_change(self.seats.keys().copied(), now);
+        self.next_ns = again.into_iter().chain(change).min();
+        out
+    }
+
+    fn comes(
+        &mut self,
+        now: u64,
+        gang: Gang,
+        going: bool,
+        frozen: bool,
+        ran_ns: u64,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(seat) = self.seats.get(&gang.key) {
+            if !matches!(seat.state, State::Gate { .. } | State::Stopping { gate: true }) {
+                out.push(Action::MayGo(gang.key));
+            }
+            return;
+        }
+        let mut on = FixedBitSet::new();
+        for processor in gang.processors {
+            let new = self.bits.len();
+            on.grow_and_insert(*self.bits.entry(processor).or_insert(new));
+        }
+        let state = match (going, frozen) {
+            (true, true) => State::Stopped,
+            (true, false) => State::Running,
+            (false, frozen) => State::Gate { frozen },
+        };
+        let since_ns = (state == State::Running).then_some(now);
+        let ran = Ran { ns: ran_ns, since_ns };
+        out.push(Action::Ran(gang.key, ran));
+        let seat = Seat { on, state, watched: false, again_ns: None, ran };
+        self.seats.insert(gang.key, seat);
+    }
+
+    fn stopped(&mut self, now: u64, key: Key, outcome: Outcome, out: &mut Vec<Action>) {
+        let Some(seat) = self.seats.get_mut(&key) else { return };
+        let State::Stopping { gate } = seat.state else { return };
+        if outcome == Outcome::Failed {
+            seat.state = if gate { State::Gate { frozen: false } } else { State::Running };
+            seat.again_ns = Some(now.saturating_add(super::ns(STOP_AGAIN)));
+            if let Some(change) = self.change.as_mut().filter(|_| !gate) {
+                change.switch.stopped.retain(|stopped| *stopped != key);
+            }
+            return;
+        }
+        seat.state = State::Stopped;
+        if gate {
+            out.push(Action::MayGo(key));
+        } else {
+            seat.ran = Ran { ns: seat.ran.by(now), since_ns: None };
+            out.push(Action::Ran(key, seat.ran));
+        }
+        if let (Outcome::NotYet(groups), Some(change)) = (outcome, &mut self.change) {
+            change.switch.not_yet_frozen = change.switch.not_yet_frozen.saturating_add(groups);
+        }
+    }
+
+    /// Sees to it that those run who should.
+    fn decide(&mut self, now: u64, planned: bool, out: &mut Vec<Action>) {
+        let turns: BTreeMap<Key, Turn> =
+            self.seats.keys().map(|key| (*key, self.plans.turn(*key, now))).collect();
+        let mut wanting: Vec<(Reverse<u64>, bool, Key)> = turns
+            .iter()
+            .filter_map(|(key, turn)| {
+                let runs = self.seats.get(key).is_some_and(Seat::occupies);
+                Some((Reverse(turn.rank()?), !runs, *key))
+            })
+            .collect();
+        wanting.sort_unstable();
+        let mut taken = FixedBitSet::with_capacity(self.bits.len());
+        let mut chosen: BTreeSet<Key> = BTreeSet::new();
+        for (.., key) in wanting {
+            let Some(seat) = self.seats.get(&key) else { continue };
+            if seat.on.is_disjoint(&taken) {
+                taken.union_with(&seat.on);
+                chosen.insert(key);
+            }
+        }
+        let (mut stop, mut outgoing) = (Vec::new(), Vec::new());
+        for (key, seat) in &mut self.seats {
+            let again = seat.again_ns.is_none_or(|at| at <= now);
+            if seat.state == State::Running && again && !chosen.contains(key) {
+                (seat.state, seat.again_ns) = (State::Stopping { gate: false }, None);
+                stop.push(*key);
+                outgoing.push(*key);
+            } else if seat.state == State::Running && chosen.contains(key) {
+                seat.again_ns = None;
+            }
+        }
+        let mut busy = FixedBitSet::with_capacity(self.bits.len());
+        for seat in self.seats.values().filter(|seat| seat.occupies()) {
+            busy.union_with(&seat.on);
+        }
+        let (mut thaw, mut go) = (Vec::new(), Vec::new());
+        for key in &chosen {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
+            let gate = matches!(seat.state, State::Gate { .. });
+            if !gate && seat.state != State::Stopped || !seat.on.is_disjoint(&busy) {
+                continue;
+            }
+            busy.union_with(&seat.on);
+            if seat.state != (State::Gate { frozen: false }) {
+                thaw.push(*key);
+            }
+            if gate {
+                go.push(*key);
+            }
+            (seat.state, seat.again_ns) = (State::Running, None);
+            seat.ran.since_ns = Some(now);
+            out.push(Action::Ran(*key, seat.ran));
+        }
+        // Who stays at the gate is stopped there, and goes.
+        for (key, seat) in &mut self.seats {
+            let again = seat.again_ns.is_none_or(|at| at <= now);
+            match seat.state {
+                State::Gate { frozen: true } => {
+                    seat.state = State::Stopped;
+                    go.push(*key);
+                }
+                State::Gate { frozen: false } if again => {
+                    (seat.state, seat.again_ns) = (State::Stopping { gate: true }, None);
+                    stop.push(*key);
+                }
+                _ => {}
+            }
+        }
+        self.record(now, planned, &turns, outgoing, &thaw);
+        if !stop.is_empty() {
+            out.push(Action::Stop(stop));
+        }
+        if !thaw.is_empty() {
+            out.push(Action::Start(thaw));
+        }
+        out.extend(go.into_iter().map(Action::MayGo));
+        self.close(now, out);
+    }
+
+    /// Notes who is stopped and started in the change that is under way, or begins.
+    fn record(
+        &mut self,
+        now: u64,
+        planned: bool,
+        turns: &BTreeMap<Key, Turn>,
+        outgoing: Vec<Key>,
+        incoming: &[Key],
+    ) {
+        if outgoing.is_empty() && incoming.is_empty() {
+            return;
+        }
+        let change = self.change.get_or_insert_with(|| {
+            let concerned = incoming.iter().chain(&outgoing);
+            let plans = concerned.filter_map(|key| turns.get(key)?.plan());
+            let (generation, due_ns) = plans.max().filter(|_| planned).unwrap_or((0, now));
+            let switch = Switch { generation, due_ns, began_ns: now, ..Switch::default() };
+            Change { switch, stopped: false, starts: 0 }
+        });
+        change.stopped &= outgoing.is_empty();
+        change.starts += u32::from(!incoming.is_empty());
+        change.switch.stopped.extend(outgoing);
+        change.switch.started.extend(incoming);
+    }
+
+    /// Ends the change that is under way, if nothing more comes of it.
+    fn close(&mut self, now: u64, out: &mut Vec<Action>) {
+        let waits = self.seats.values().any(|seat| seat.state == State::Stopping { gate: false });
+        let Some(change) = self.change.as_mut().filter(|_| !waits) else { return };
+        let since_began = now.saturating_sub(change.switch.began_ns);
+        if !std::mem::replace(&mut change.stopped, true) {
+            change.switch.freeze_ns = since_began;
+        }
+        if change.starts > 0 {
+            return;
+        }
+        change.switch.gap_ns = since_began;
+        if let Some(Change { switch, .. }) = self.change.take()
+            && !(switch.stopped.is_empty() && switch.started.is_empty())
+        {
+            out.push(Action::Switched(switch));
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Examples, and random lives of gangs, plans and hosts under an onlooker of its own mind.
+
+use super::*;
+use crate::apteam::talk::turns::PlannedSlice;
+use crate::apteam::{Apid, Incarnation};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+fn key(apid: u64) -> Key {
+    Key { apid: Apid(apid), incarnation: Incarnation(1) }
+}
+
+fn comes(apid: u64, processors: &[u32]) -> Event {
+    let processors = processors.iter().map(|p| (Nid(0), *p)).collect();
+    let gang = Gang { key: key(apid), processors };
+    Event::Comes { gang, going: false, frozen: false, ran_ns: 0 }
+}
+
+fn found(apid: u64, processors: &[u32], frozen: bool) -> Event {
+    let Event::Comes { gang, .. } = comes(apid, processors) else { unreachable!() };
+    Event::Comes { gang, going: true, frozen, ran_ns: 5 }
+}
+
+/// Slices of so many milliseconds, with the party of each.
+fn plan(generation: u64, begins_ms: u64, slices: &[(u64, &[u64])]) -> SlicePlan {
+    let members: BTreeSet<Key> =
+        slices.iter().flat_map(|(_, party)| party.iter().map(|n| key(*n))).collect();
+    let slice = |(ms, party): &(u64, &[u64])| PlannedSlice {
+        length: Duration::from_millis(*ms),
+        party: party.iter().map(|n| key(*n)).collect(),
+    };
+    SlicePlan {
+        generation,
+        begins_ns: begins_ms * MS,
+        from_ns: begins_ms * MS,
+        agreed: true,
+        members: members.into_iter().collect(),
+        slices: slices.iter().map(slice).collect(),
+    }
+}
+
+/// Applies it, and does at once what comes of it, which takes no time.
+fn done(switcher: &mut Switcher, now: u64, event: Event) -> Vec<Action> {
+    let (mut all, mut todo) = (Vec::new(), vec![event]);
+    while let Some(event) = todo.pop() {
+        for action in switcher.apply(now, event) {
+            match &action {
+                Action::Stop(keys) => todo.push(Event::Stopped(
+                    keys.iter().map(|key| (*key, Outcome::Stopped)).collect(),
+                )),
+                Action::Start(_) => todo.push(Event::Started),
+                Action::Ran(..) => continue,
+                _ => {}
+            }
+            all.push(action);
+        }
+    }
+    all
+}
+
+fn running(switcher: &Switcher) -> Vec<u64> {
+    switcher.running().map(|key| key.apid.0).collect()
+}
+
+/// Two gangs on the same processors; the first runs.
+fn two() -> Switcher {
+    let mut switcher = Switcher::default();
+    done(&mut switcher, 0, Event::Begin);
+    assert_eq!(done(&mut switcher, 0, comes(1, &[0, 1])), [Action::MayGo(key(1))]);
+    let second = done(&mut switcher, 0, comes(2, &[1]));
+    assert_eq!(second, [Action::Stop(vec![key(2)]), Action::MayGo(key(2))]);
+    switcher
+}
+
+#[test]
+fn without_a_plan_who_runs_runs_on() {
+    let mut switcher = two();
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], None));
+    let gone = done(&mut switcher, MS, Event::Goes(key(1)));
+    assert_eq!(gone[0], Action::Start(vec![key(2)]));
+    assert_eq!(running(&switcher), [2]);
+    assert_eq!(switcher.ran(key(2)), Some(Ran { ns: 0, since_ns: Some(MS) }));
+}
+
+#[test]
+fn turns_go_by_the_clock() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (30, &[2])])));
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(10 * MS)));
+    assert_eq!(done(&mut switcher, 10 * MS, Event::Tick), []);
+    assert_eq!(switcher.next_ns(), Some(30 * MS));
+    let change = done(&mut switcher, 30 * MS + 7, Event::Tick);
+    let switch = Switch {
+        generation: 7,
+        due_ns: 30 * MS,
+        began_ns: 30 * MS + 7,
+        stopped: vec![key(1)],
+        started: vec![key(2)],
+        ..Switch::default()
+    };
+    let expected =
+        [Action::Stop(vec![key(1)]), Action::Start(vec![key(2)]), Action::Switched(switch)];
+    assert_eq!(change, expected);
+    assert_eq!(switcher.next_ns(), Some(60 * MS));
+    // Stopped for a long time, it comes back in the slice that is on, and not in those missed.
+    let late = done(&mut switcher, 5_010 * MS + 25 * MS, Event::Tick);
+    assert!(!late.iter().any(|a| matches!(a, Action::Stop(_))), "{late:?}");
+    done(&mut switcher, 10_010 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [1]);
+    assert_eq!(switcher.ran(key(2)).map(|ran| ran.ns), Some(9_980 * MS - 7));
+}
+
+#[test]
+fn who_can_not_be_stopped_keeps_its_processors() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (500, &[2])])));
+    let stop = switcher.apply(30 * MS, Event::Tick);
+    assert_eq!(stop, [Action::Stop(vec![key(1)])]);
+    let failed = Event::Stopped(vec![(key(1), Outcome::Failed)]);
+    assert_eq!(switcher.apply(31 * MS, failed), []);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(131 * MS)));
+    done(&mut switcher, 131 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [2]);
+}
+
+#[test]
+fn nobody_is_let_run_before_the_others_are_stopped() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (500, &[2])])));
+    switcher.apply(30 * MS, Event::Tick);
+    assert_eq!(switcher.apply(30 * MS, Event::Tick), []);
+    let three = switcher.apply(31 * MS, comes(3, &[0]));
+    assert_eq!(three[1..], [Action::Stop(vec![key(3)])]);
+    let late = Event::Stopped(vec![(key(1), Outcome::NotYet(2))]);
+    let actions = switcher.apply(32 * MS, late);
+    assert!(actions.contains(&Action::Start(vec![key(2)])), "{actions:?}");
+    let actions = switcher.apply(33 * MS, Event::Started);
+    let Some(Action::Switched(switch)) = actions.last() else { panic!("{actions:?}") };
+    assert_eq!((switch.freeze_ns, switch.gap_ns, switch.not_yet_frozen), (2 * MS, 3 * MS, 2));
+    // Whom no plan names has what the plan leaves.
+    let actions = done(&mut switcher, 34 * MS, Event::Stopped(vec![(key(3), Outcome::Stopped)]));
+    assert_eq!(actions[..2], [Action::MayGo(key(3)), Action::Start(vec![key(3)])]);
+}
+
+#[test]
+fn what_a_former_life_has_left_runs_on_and_nothing_else() {
+    let mut switcher = Switcher::default();
+    assert_eq!(done(&mut switcher, 0, found(1, &[0], true)), []);
+    assert_eq!(done(&mut switcher, 0, found(2, &[0, 1], false)), []);
+    assert_eq!(done(&mut switcher, 0, found(3, &[2], true)), []);
+    let begun = done(&mut switcher, 0, Event::Begin);
+    assert_eq!(begun[0], Action::Start(vec![key(3)]));
+    assert_eq!(running(&switcher), [2, 3]);
+}
+
+#[test]
+fn a_watched_one_is_told_of_its_turn() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (30, &[2])])));
+    let now = done(&mut switcher, MS, Event::Watch(key(1)));
+    assert_eq!(now, [Action::HasTurn(key(1))]);
+    assert_eq!(done(&mut switcher, MS, Event::Watch(key(2))), []);
+    assert!(done(&mut switcher, 30 * MS, Event::Tick).contains(&Action::HasTurn(key(2))));
+    assert!(!done(&mut switcher, 80 * MS, Event::Tick).contains(&Action::HasTurn(key(2))));
+}
+
+#[test]
+fn a_plan_counts_when_it_is_agreed_and_until_it_is_withdrawn() {
+    let mut switcher = two();
+    let only =
+        |agreed| SlicePlan { agreed, members: vec![key(1), key(2)], ..plan(9, 5, &[(20, &[2])]) };
+    done(&mut switcher, 0, Event::Plan(only(false)));
+    done(&mut switcher, 50 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [1]);
+    done(&mut switcher, 51 * MS, Event::Agree(9));
+    // One slice for ever: nothing is to be waited for.
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], None));
+    done(&mut switcher, 52 * MS, Event::Goes(key(2)));
+    assert!(running(&switcher).is_empty());
+    done(&mut switcher, 53 * MS, Event::Withdraw(9));
+    assert_eq!(running(&switcher), [1]);
+}
+
+const PROCESSORS: u32 = 5;
+const GANGS: u64 = 6;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Comes(u64, BTreeSet<u32>),
+    Goes(u64),
+    Plan {
+        generation: u64,
+        after_ms: u64,
+        into_ms: u64,
+        agreed: bool,
+        members: BTreeSet<u64>,
+        slices: Vec<(u64, BTreeSet<u64>)>,
+    },
+    Agree(u64),
+    Withdraw(u64),
+    /// Time goes by; in it the host is awake, or apinit is stopped.
+    After(u64, bool),
+    /// The next stops take so long, and fail.
+    Stops(u64, bool),
+    /// apinit is killed, and started again; with its plans, or without.
+    Killed(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let gang = || 1..GANGS;
+    let slices = vec((0..40u64, btree_set(gang(), 0..3)), 0..4);
+    prop_oneof![
+        4 => (gang(), btree_set(0..PROCESSORS, 1..4)).prop_map(|(n, p)| Step::Comes(n, p)),
+        2 => gang().prop_map(Step::Goes),
+        4 => (1..9u64, (0..60u64, 0..30u64), any::<bool>(), btree_set(gang(), 0..5), slices).prop_map(
+            |(generation, (after_ms, into_ms), agreed, members, slices)|
+                Step::Plan { generation, after_ms, into_ms, agreed, members, slices }),
+        2 => (1..9u64).prop_map(Step::Agree),
+        1 => (1..9u64).prop_map(Step::Withdraw),
+        6 => (0..80u64, prop::bool::weighted(0.9)).prop_map(|(ms, awake)| Step::After(ms, awake)),
+        1 => (0..30u64, any::<bool>()).prop_map(|(ms, fails)| Step::Stops(ms, fails)),
+        1 => any::<bool>().prop_map(Step::Killed),
+    ]
+}
+
+/// A gang as the kernel has it.
+#[derive(Clone, Debug, Default)]
+struct Real {
+    processors: BTreeSet<u32>,
+    frozen: bool,
+    gone: bool,
+}
+
+/// A host: what really runs there, and the plans as they were told.
+#[derive(Default)]
+struct World {
+    now: u64,
+    switcher: Switcher,
+    gangs: BTreeMap<u64, Real>,
+    plans: BTreeMap<u64, SlicePlan>,
+    /// Stops under way: when each is over, and whether it fails.
+    stops: Vec<(u64, u64, bool)>,
+    takes: (u64, bool),
+    /// The last time a stop of it has failed.
+    failed: BTreeMap<u64, u64>,
+}
+
+impl World {
+    fn tell(&mut self, event: Event) {
+        for action in self.switcher.apply(self.now, event) {
+            match action {
+                Action::Stop(keys) => {
+                    let (takes, fails) = std::mem::take(&mut self.takes);
+                    let over = |key: &Key| (self.now + takes * MS, key.apid.0, fails);
+                    self.stops.extend(keys.iter().map(over));
+                    if takes == 0 {
+                        self.stops_over();
+                    }
+                }
+                Action::Start(keys) => {
+                    for key in keys {
+                        let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
+                        assert!(real.frozen, "{key} runs already");
+                        real.frozen = false;
+                        self.exclusive();
+                    }
+                    self.tell(Event::Started);
+                }
+                Action::MayGo(key) => {
+                    let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
+                    assert!(!std::mem::replace(&mut real.gone, true), "{key} goes twice");
+                    self.exclusive();
+                }
+                Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
+            }
+        }
+    }
+
+    /// Those stops whose time has come.
+    fn stops_over(&mut self) {
+        let now = self.now;
+        let over: Vec<_> = self.stops.extract_if(.., |stop| stop.0 <= now).collect();
+        let mut outcomes = Vec::new();
+        for (_, apid, fails) in over {
+            let Some(real) = self.gangs.get_mut(&apid) else { continue };
+            real.frozen = !fails;
+            if fails {
+                self.failed.insert(apid, now);
+            }
+            outcomes.push((key(apid), if fails { Outcome::Failed } else { Outcome::Stopped }));
+        }
+        if !outcomes.is_empty() {
+            self.tell(Event::Stopped(outcomes));
+        }
+    }
+
+    fn runs(&self, apid: u64) -> bool {
+        self.gangs.get(&apid).is_some_and(|real| real.gone && !real.frozen)
+    }
+
+    /// Nobody shares a processor with another.
+    fn exclusive(&self) {
+        let mut taken = BTreeSet::new();
+        for (apid, real) in &self.gangs {
+            for processor in real.processors.iter().filter(|_| self.runs(*apid)) {
+                assert!(taken.insert(*processor), "two run on {processor}: {:?}", self.gangs);
+            }
+        }
+    }
+
+    /// What the newest plan says of it: nothing, or whether it runs.
+    fn told(&self, apid: u64) -> Option<(u64, bool)> {
+        let counts = |p: &&SlicePlan| p.agreed && p.from_ns <= self.now;
+        let names = |p: &&SlicePlan| p.members.contains(&key(apid));
+        let plan = self.plans.values().rev().find(|p| counts(p) && names(p))?;
+        let mut at = plan.begins_ns;
+        let whole: u64 = plan.slices.iter().map(|s| s.length.as_nanos() as u64).sum();
+        at += (self.now - at).checked_div(whole).unwrap_or(0) * whole;
+        for slice in &plan.slices {
+            let ends = at + slice.length.as_nanos() as u64;
+            if self.now < ends {
+                return Some((plan.generation, slice.party.contains(&key(apid))));
+            }
+            at = ends;
+        }
+        Some((plan.generation, false))
+    }
+
+    /// What is promised while nothing is under way.
+    fn check(&self) {
+        self.exclusive();
+        let stopping = |apid: u64| self.stops.iter().any(|(_, of, _)| *of == apid);
+        let failed =
+            |apid: u64| self.failed.get(&apid).is_some_and(|at| self.now < at + ns_of(STOP_AGAIN));
+        for (apid, real) in &self.gangs {
+            let shares = |other: &u64| {
+                other != apid && !self.gangs[other].processors.is_disjoint(&real.processors)
+            };
+            let held =
+                self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || stopping(*o));
+            let told = self.told(*apid);
+            if self.runs(*apid) && told.is_some_and(|(_, its)| !its) {
+                assert!(stopping(*apid) || failed(*apid), "{apid} runs in another's turn");
+            }
+            if !self.runs(*apid) && !held && !stopping(*apid) && !failed(*apid) {
+                let rank = |(generation, its): (u64, bool)| its.then_some(generation);
+                let wants = told.map_or(Some(0), rank);
+                // Somebody who wants it more, and is held up elsewhere, keeps it free.
+                let kept = self.gangs.keys().filter(|other| shares(other)).any(|other| {
+                    let theirs = self.told(*other).map_or(Some(0), rank);
+                    theirs.is_some() && theirs >= wants
+                });
+                assert!(wants.is_none() || kept, "{apid} could run and does not");
+            }
+        }
+    }
+
+    /// Time goes by, to there.
+    fn until(&mut self, then: u64, awake: bool) {
+        loop {
+            let stop = self.stops.iter().map(|stop| stop.0).min();
+            let next = self.switcher.next_ns().into_iter().chain(stop).min().filter(|_| awake);
+            let Some(at) = next.filter(|at| *at <= then) else { break };
+            assert!(at >= self.now || stop.is_some(), "the past is waited for");
+            self.now = at.max(self.now);
+            self.stops_over();
+            self.tell(Event::Tick);
+            self.check();
+        }
+        self.now = then;
+        self.stops_over();
+        self.tell(Event::Tick);
+        self.check();
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Comes(apid, processors) => {
+                if self.gangs.contains_key(&apid) {
+                    return;
+                }
+                let list: Vec<u32> = processors.iter().copied().collect();
+                self.gangs.insert(apid, Real { processors, ..Real::default() });
+                self.tell(comes(apid, &list));
+            }
+            Step::Goes(apid) => {
+                self.gangs.remove(&apid);
+                self.failed.remove(&apid);
+                self.stops.retain(|stop| stop.1 != apid);
+                self.tell(Event::Goes(key(apid)));
+            }
+            Step::Plan { generation, after_ms, into_ms, agreed, members, slices } => {
+                let slice = |(ms, party): (u64, BTreeSet<u64>)| PlannedSlice {
+                    length: Duration::from_millis(ms),
+                    party: party.into_iter().map(key).collect(),
+                };
+                let begins_ns = (self.now + after_ms * MS).saturating_sub(20 * MS);
+                let plan = SlicePlan {
+                    generation,
+                    begins_ns,
+                    from_ns: begins_ns + into_ms * MS,
+                    agreed,
+                    members: members.into_iter().map(key).collect(),
+                    slices: slices.into_iter().map(slice).collect(),
+                };
+                self.plans.insert(generation, plan.clone());
+                self.tell(Event::Plan(plan));
+            }
+            Step::Agree(generation) => {
+                if let Some(plan) = self.plans.get_mut(&generation) {
+                    plan.agreed = true;
+                }
+                self.tell(Event::Agree(generation));
+            }
+            Step::Withdraw(generation) => {
+                self.plans.remove(&generation);
+                self.tell(Event::Withdraw(generation));
+            }
+            Step::After(ms, awake) => self.until(self.now + ms * MS, awake),
+            Step::Stops(ms, fails) => self.takes = (ms, fails),
+            Step::Killed(remembers) => {
+                // What it was about may be done or not.
+                for (at, apid, _) in std::mem::take(&mut self.stops) {
+                    if let Some(real) = self.gangs.get_mut(&apid) {
+                        real.frozen = at % 2 == 0;
+                    }
+                }
+                self.failed.clear();
+                self.switcher = Switcher::default();
+                if !remembers {
+                    self.plans.clear();
+                }
+                for plan in self.plans.clone().into_values() {
+                    self.tell(Event::Plan(plan));
+                }
+                for (apid, real) in self.gangs.clone() {
+                    let list: Vec<u32> = real.processors.iter().copied().collect();
+                    let gang = Gang {
+                        key: key(apid),
+                        processors: list.iter().map(|p| (Nid(0), *p)).collect(),
+                    };
+                    let Real { gone: going, frozen, .. } = real;
+                    self.tell(Event::Comes { gang, going, frozen, ran_ns: 0 });
+                }
+                self.tell(Event::Begin);
+            }
+        }
+        self.check();
+    }
+}
+
+fn ns_of(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn promises_hold(steps in vec(step(), 1..60)) {
+        let mut world = World { now: 1_000 * MS, ..World::default() };
+        world.tell(Event::Begin);
+        for step in steps {
+            world.step(step);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The one task and the thread that changes gangs.
+
+use super::Shell;
+use crate::agent::Happening;
+use crate::agent::switcher::{Event, News};
+use crate::apteam::Key;
+use crate::node::apinit::switching::Means;
+use crate::os::host::monotonic_ns;
+
+impl Shell {
+    /// All that a former life has left is known to the switcher.
+    pub(super) fn begin_turns(&mut self) {
+        self.switching.tell(Event::Begin);
+    }
+
+    pub(super) fn tell_switcher(&mut self, event: Event) {
+        let Event::Comes { gang, .. } = &event else { return self.switching.tell(event) };
+        let Some(app) = self.apps.get_mut(&gang.key) else { return };
+        app.keep_sessions();
+        let means = match app.groups.as_ref().map(|groups| groups.freezers()) {
+            Some(Ok(freezers)) => Means::Freezer(freezers),
+            Some(Err(error)) => {
+                let text = format!("it can't be stopped, its groups can't be opened: {error}");
+                app.span.in_scope(|| tracing::warn!("{text}"));
+                Means::None
+            }
+            None => Means::Signals(app.trail(&self.shepherds)),
+        };
+        app.meter = Some(self.switching.comes(event, means));
+    }
+
+    /// Says what it has run, and keeps it: the next life of this apinit begins with that.
+    pub(super) fn tell_ran(&mut self, key: Key) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let Some(ran) = app.meter.as_ref().map(|meter| meter.read()) else { return };
+        let now = monotonic_ns();
+        app.directory.keep_ran(ran.by(now), now);
+        self.own.push_back(Happening::Ran(key, ran));
+    }
+
+    /// What a found one has run, if it was ever stopped. While apinit was away nobody was stopped or
+    /// let run.
+    pub(super) fn found_ran(&self, key: Key) -> Option<u64> {
+        let app = self.apps.get(&key)?;
+        let (ran, at) = app.directory.ran()?;
+        let frozen = app.groups.as_ref().is_some_and(|groups| groups.any_frozen());
+        let since = if frozen { 0 } else { monotonic_ns().saturating_sub(at) };
+        Some(ran.saturating_add(since))
+    }
+
+    /// Adds to what is told how much memory who has changed has had, where that has grown.
+    pub(super) fn with_peaks(&mut self, news: News) -> News {
+        let News::Switches(mut told) = news else { return news };
+        let changed = told.switches.iter().flat_map(|s| s.stopped.iter().chain(&s.started));
+        let changed: std::collections::BTreeSet<Key> = changed.copied().collect();
+        for key in changed {
+            let Some(app) = self.apps.get_mut(&key) else { continue };
+            let peak = app.groups.as_ref().and_then(|groups| groups.memory_peak());
+            if let Some(peak) = peak.filter(|peak| *peak > app.peak) {
+                app.peak = peak;
+                told.peaks.push((key, peak));
+            }
+        }
+        News::Switches(told)
+    }
+}

@@ -1,0 +1,208 @@
+//! The thread itself.
+
+use super::means::{Means, stop_all};
+use super::{Meter, Order, Shared, note, ring};
+use crate::agent::switcher::{Action, Event, News, Outcome, Switcher};
+use crate::apteam::Key;
+use crate::apteam::bounds::HostBounds;
+use crate::apteam::talk::turns::Switches;
+use crate::os::host::monotonic_ns;
+use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, TryLockError};
+use std::time::Duration;
+
+/// Between two tellings of how changes went.
+const TELL: u64 = 1_000_000_000;
+/// When a box is locked it is tried again after this long, in nanoseconds.
+const BOX_AGAIN: u64 = 50_000;
+
+/// What there is of a gang.
+struct Gang {
+    means: Means,
+    meter: Arc<Meter>,
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    switcher: Switcher,
+    gangs: BTreeMap<Key, Gang>,
+    freeze_wait: Duration,
+    news: Vec<News>,
+    switches: Switches,
+    told_ns: u64,
+}
+
+/// Whoever ends without an order says so.
+struct Alive(Arc<Shared>, bool);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if !self.1 {
+            super::lock(&self.0.outbox).dead = true;
+            ring(&self.0.said);
+        }
+    }
+}
+
+/// Until it is told to end.
+pub fn run(shared: Arc<Shared>) {
+    let mut alive = Alive(Arc::clone(&shared), false);
+    // Signals are the one task's.
+    let _ = SigSet::all().thread_block();
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let Ok(timer) = timerfd_create(TimerfdClockId::Monotonic, flags) else { return };
+    let mut thread = Thread {
+        shared,
+        switcher: Switcher::default(),
+        gangs: BTreeMap::new(),
+        freeze_wait: HostBounds::default().freeze_wait,
+        news: Vec::new(),
+        switches: Switches::default(),
+        told_ns: 0,
+    };
+    while let Some(next_ns) = thread.turn() {
+        if sleep(&timer, &thread.shared.order, next_ns).is_err() {
+            return;
+        }
+    }
+    alive.1 = true;
+}
+
+/// Until then (`None`: for ever), or until there is an order.
+fn sleep(timer: &OwnedFd, order: &OwnedFd, until_ns: Option<u64>) -> rustix::io::Result<()> {
+    // Zero would disarm it.
+    let at = until_ns.map_or(0, |at| at.max(1));
+    let at = Timespec {
+        tv_sec: (at / 1_000_000_000).cast_signed(),
+        tv_nsec: (at % 1_000_000_000).cast_signed(),
+    };
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at = Itimerspec { it_interval: never, it_value: at };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &at)?;
+    let mut fds = [PollFd::new(timer, PollFlags::IN), PollFd::new(order, PollFlags::IN)];
+    match poll(&mut fds, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error),
+    }
+    // Nothing is there if it was the timer.
+    let _ = rustix::io::read(order, &mut [0; 8]);
+    Ok(())
+}
+
+impl Thread {
+    /// Does what is due and what is ordered; when it is to be called again. `None`: it is over.
+    fn turn(&mut self) -> Option<Option<u64>> {
+        let mut again = None;
+        if self.switcher.next_ns().is_some_and(|at| at <= monotonic_ns()) {
+            self.apply(Event::Tick);
+        }
+        let orders = match self.shared.inbox.try_lock() {
+            Ok(mut inbox) => std::mem::take(&mut *inbox),
+            Err(TryLockError::Poisoned(inbox)) => std::mem::take(&mut *inbox.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                again = Some(monotonic_ns() + BOX_AGAIN);
+                VecDeque::new()
+            }
+        };
+        for order in orders {
+            match order {
+                Order::Tell(event, of) => self.told(event, of),
+                Order::FreezeWait(wait) => self.freeze_wait = wait,
+                Order::End => return None,
+            }
+        }
+        let tell = self.say();
+        Some([again, tell, self.switcher.next_ns()].into_iter().flatten().min())
+    }
+
+    fn told(&mut self, mut event: Event, of: Option<(Means, Arc<Meter>)>) {
+        if let (Event::Comes { gang, frozen, .. }, Some((mut means, meter))) = (&mut event, of) {
+            *frozen = means.stopped();
+            self.gangs.insert(gang.key, Gang { means, meter });
+        }
+        if let Event::Goes(key) = &event {
+            self.gangs.remove(key);
+        }
+        self.apply(event);
+    }
+
+    /// Applies it, and does what comes of it.
+    fn apply(&mut self, event: Event) {
+        let mut todo = VecDeque::from(self.switcher.apply(monotonic_ns(), event));
+        while let Some(action) = todo.pop_front() {
+            let event = match action {
+                Action::Stop(keys) => Event::Stopped(self.stop(keys)),
+                Action::Start(keys) => {
+                    for key in keys {
+                        if let Some(gang) = self.gangs.get_mut(&key) {
+                            gang.means.start();
+                        }
+                    }
+                    Event::Started
+                }
+                Action::Ran(key, ran) => {
+                    if let Some(gang) = self.gangs.get(&key) {
+                        gang.meter.set(ran);
+                    }
+                    continue;
+                }
+                Action::MayGo(key) => {
+                    self.news.push(News::MayGo(key));
+                    continue;
+                }
+                Action::HasTurn(key) => {
+                    self.news.push(News::HasTurn(key));
+                    continue;
+                }
+                Action::Switched(switch) => {
+                    note(&mut self.switches, switch);
+                    continue;
+                }
+            };
+            todo.extend(self.switcher.apply(monotonic_ns(), event));
+        }
+    }
+
+    fn stop(&mut self, keys: Vec<Key>) -> Vec<(Key, Outcome)> {
+        let wanted = self.gangs.iter_mut().filter(|(key, _)| keys.contains(key));
+        let (found, means): (Vec<Key>, Vec<&mut Means>) =
+            wanted.map(|(key, gang)| (*key, &mut gang.means)).unzip();
+        let outcomes = stop_all(means.into_iter(), self.freeze_wait);
+        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(outcomes).collect();
+        let lost = keys.into_iter().filter(|key| !self.gangs.contains_key(key));
+        all.extend(lost.map(|key| (key, Outcome::Failed)).collect::<Vec<_>>());
+        all
+    }
+
+    /// Puts into the outbox what is to be told now; when the rest is.
+    fn say(&mut self) -> Option<u64> {
+        let now = monotonic_ns();
+        let tell_ns = self.told_ns.saturating_add(TELL);
+        let switches = !self.switches.switches.is_empty();
+        if self.news.is_empty() && !(switches && tell_ns <= now) {
+            return switches.then_some(tell_ns);
+        }
+        let mut outbox = match self.shared.outbox.try_lock() {
+            Ok(outbox) => outbox,
+            Err(TryLockError::Poisoned(outbox)) => outbox.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(now + BOX_AGAIN),
+        };
+        outbox.news.append(&mut self.news);
+        if switches && tell_ns <= now {
+            self.told_ns = now;
+            let told = std::mem::take(&mut self.switches);
+            outbox.switches.left_out = outbox.switches.left_out.saturating_add(told.left_out);
+            told.switches.into_iter().for_each(|switch| note(&mut outbox.switches, switch));
+        }
+        drop(outbox);
+        ring(&self.shared.said);
+        (!self.switches.switches.is_empty()).then_some(tell_ns)
+    }
+}

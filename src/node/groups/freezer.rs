@@ -1,0 +1,59 @@
+//! The freezer of one group.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// It, with its files open: a change of gangs opens none.
+#[derive(Debug)]
+pub struct Freezer {
+    freeze: File,
+    events: File,
+}
+
+/// The group has been removed, with everybody in it.
+fn gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT))
+}
+
+impl Freezer {
+    /// That of this group.
+    ///
+    /// # Errors
+    /// Those of open.
+    pub(super) fn open(group: &Path) -> io::Result<Freezer> {
+        Ok(Freezer {
+            freeze: File::options().read(true).write(true).open(group.join("cgroup.freeze"))?,
+            events: File::open(group.join("cgroup.events"))?,
+        })
+    }
+
+    /// Sets it, or takes it away. Once it is set no process of the group runs an instruction of the
+    /// user's any more.
+    ///
+    /// # Errors
+    /// Those of write; none where the group has gone.
+    pub fn freeze(&self, on: bool) -> io::Result<()> {
+        let word: &[u8] = if on { b"1" } else { b"0" };
+        match self.freeze.write_all_at(word, 0) {
+            Err(error) if !gone(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is set.
+    pub fn set(&self) -> bool {
+        let mut text = [0; 8];
+        self.freeze.read_at(&mut text, 0).is_ok_and(|read| text[..read].starts_with(b"1"))
+    }
+
+    /// Whether it is set, and every process stands. (Nobody is in a group that has gone.)
+    pub fn frozen(&self) -> bool {
+        let mut text = [0; 128];
+        match self.events.read_at(&mut text, 0) {
+            Ok(read) => text[..read].split(|b| *b == b'\n').any(|line| line == b"frozen 1"),
+            Err(error) => gone(&error),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Changes of gangs: the switcher of each apinit, driven as apinit's thread does it.
+//!
+//! A group is frozen at once when that is asked for, and what its processes would do next is put off
+//! until it is thawed. That it is frozen is known at once too, or after [`World::stops_take`].
+
+use super::US;
+use super::host::ProcId;
+use super::wire::Who;
+use super::world::{Ev, World};
+use crate::agent::Happening;
+use crate::agent::switcher::{Action, Event, News, Outcome, Ran};
+use crate::apteam::Key;
+use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
+use std::collections::VecDeque;
+
+/// Between two tellings of how changes went.
+const TELL: u64 = super::SECOND;
+
+impl World {
+    /// The groups of an application are frozen on this apinit's nodes.
+    pub fn is_frozen(&self, slot: usize, key: Key) -> bool {
+        self.frozen.contains_key(&(slot, key))
+    }
+
+    /// A process of a frozen group does nothing; it goes on when it is thawed.
+    pub fn held_back(&mut self, id: ProcId) -> bool {
+        let Some(proc) = self.procs.get(&id) else { return false };
+        let held = self.frozen.get_mut(&(proc.slot, proc.key));
+        held.map(|held| held.push(id)).is_some()
+    }
+
+    /// The agent tells the switcher.
+    pub fn tell_switcher(&mut self, slot: usize, mut event: Event) {
+        if let Event::Comes { gang, frozen, .. } = &mut event {
+            *frozen = self.is_frozen(slot, gang.key);
+        }
+        self.switcher_hears(slot, event);
+    }
+
+    fn switcher_hears(&mut self, slot: usize, event: Event) {
+        let (host, life) = (self.slots[slot].host, self.slots[slot].life);
+        let mut todo = VecDeque::from([event]);
+        while let Some(event) = todo.pop_front() {
+            let mono = self.mono(host);
+            let Some(proc) = &mut self.slots[slot].proc else { return };
+            for action in proc.switcher.apply(mono, event) {
+                self.note(|| format!("switcher {slot} does {}", super::trace::cut(&action)));
+                match action {
+                    Action::Stop(keys) => {
+                        for key in &keys {
+                            self.frozen.entry((slot, *key)).or_default();
+                        }
+                        match self.stops_take {
+                            0 => todo.push_back(stopped(keys)),
+                            late => self.after(late, Ev::TurnsStopped { slot, life, keys }),
+                        }
+                    }
+                    Action::Start(keys) => {
+                        keys.into_iter().for_each(|key| self.thaw(slot, key));
+                        todo.push_back(Event::Started);
+                    }
+                    Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
+                    Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
+                    Action::Ran(..) => {}
+                    Action::Switched(switch) => {
+                        let Some(proc) = &mut self.slots[slot].proc else { return };
+                        let told = &mut proc.switches;
+                        if told.switches.len() >= SWITCHES_MAX {
+                            told.switches.remove(0);
+                            told.left_out += 1;
+                        }
+                        told.switches.push(switch);
+                        if told.switches.len() == 1 && told.left_out == 0 {
+                            self.after(TELL, Ev::TurnsTold(slot, life));
+                        }
+                    }
+                }
+            }
+        }
+        self.set_turns_timer(slot);
+    }
+
+    fn turns_news(&mut self, slot: usize, news: News) {
+        if let Some(proc) = &mut self.slots[slot].proc {
+            proc.own.push_back(Happening::Turns(news));
+        }
+    }
+
+    fn set_turns_timer(&mut self, slot: usize) {
+        let (host, life, number) = (self.slots[slot].host, self.slots[slot].life, self.number());
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        proc.turns_timer = number;
+        if let Some(at) = proc.switcher.next_ns() {
+            let at = self.hosts[host].true_time(self.now, at);
+            self.at(at, Ev::Turns(slot, life, number));
+        }
+    }
+
+    /// The group is let run.
+    pub fn thaw(&mut self, slot: usize, key: Key) {
+        for id in self.frozen.remove(&(slot, key)).into_iter().flatten() {
+            self.after(US, Ev::Step(id));
+        }
+    }
+
+    /// Whose turn it is may have changed.
+    pub fn turns_tick(&mut self, slot: usize, life: u64, number: u64) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::Turns(slot, life, number));
+        }
+        let own = self.slots[slot].proc.as_ref().is_some_and(|p| p.turns_timer == number);
+        if self.slots[slot].life == life && own {
+            self.switcher_hears(slot, Event::Tick);
+            self.apinit_settles(slot);
+        }
+    }
+
+    /// It is known that these are frozen.
+    pub fn turns_stopped(&mut self, slot: usize, life: u64, keys: Vec<Key>) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::TurnsStopped { slot, life, keys });
+        }
+        if self.slots[slot].life == life && self.slots[slot].proc.is_some() {
+            self.switcher_hears(slot, stopped(keys));
+            self.apinit_settles(slot);
+        }
+    }
+
+    /// How changes went is told.
+    pub fn turns_told(&mut self, slot: usize, life: u64) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::TurnsTold(slot, life));
+        }
+        if self.slots[slot].life != life {
+            return;
+        }
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        let told: Switches = std::mem::take(&mut proc.switches);
+        self.turns_news(slot, News::Switches(Box::new(told)));
+        self.apinit_settles(slot);
+    }
+
+    /// What an application has run is told to the agent, and kept.
+    pub fn tell_ran(&mut self, slot: usize, key: Key) {
+        let mono = self.mono(self.slots[slot].host);
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        let Some(ran) = proc.switcher.ran(key) else { return };
+        proc.own.push_back(Happening::Ran(key, ran));
+        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
+            directory.ran = Some((ran.by(mono), mono));
+        }
+    }
+
+    /// What one that is found again has run.
+    pub fn found_ran(&self, slot: usize, key: Key) -> Option<u64> {
+        let (ns, at) = self.slots[slot].apps.get(&key)?.ran?;
+        let since_ns = (!self.is_frozen(slot, key)).then_some(at);
+        Some(Ran { ns, since_ns }.by(self.mono(self.slots[slot].host)))
+    }
+}
+
+fn stopped(keys: Vec<Key>) -> Event {
+    Event::Stopped(keys.into_iter().map(|key| (key, Outcome::Stopped)).collect())
+}

@@ -1,0 +1,4 @@
+//! Gangs take turns: the real apinit with real PEs, psched being played.
+
+mod exclusive;
+mod rig;
