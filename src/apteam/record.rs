@@ -15,6 +15,7 @@
 //!
 //! A record is durable before anything that follows from it leaves psched.
 
+use super::change::By;
 use super::ending::HostEnd;
 use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
@@ -139,6 +140,8 @@ pub struct Apteam {
     pub signals: Vec<NumberedSignal>,
     /// The number of the last one; 0: there was none.
     pub last_signal: u64,
+    /// The administrator who holds it, if it is held: it is not placed, and where it is does not run.
+    pub held: Option<By>,
 }
 
 impl Apteam {

@@ -101,7 +101,7 @@ fn with_signal_named(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
     arguments
 }
 
-fn parse_apid(text: &str) -> Result<u64, String> {
+pub(super) fn parse_apid(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|n| *n > 0)

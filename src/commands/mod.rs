@@ -5,4 +5,5 @@ pub mod aprun;
 pub mod apstat;
 pub mod psmgr;
 pub mod start;
+pub mod table;
 pub mod torture;

@@ -10,9 +10,11 @@ mod streams;
 
 pub use streams::{ended, refused};
 
-use super::committer::{Commit, Outcome, Release, Trouble};
+use super::committer::{Answer, Commit, Outcome, Release, Trouble};
 use super::fronts::Fronts;
+use super::tune::Tuner;
 use crate::apteam::Apid;
+use crate::apteam::change::By;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
 use crate::machine::{Machine, Nid};
 use crate::os::host::monotonic_ns;
@@ -20,10 +22,10 @@ use crate::os::notify::Notify;
 use crate::os::wait;
 use crate::rpc::pb;
 use crate::scheduler::outbox::{Outbox, Record};
-use crate::scheduler::{
-    Effect, Event, LinkId, Looked, Manage, News, Now, ReplyId, Scheduler, Settings,
-};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::scheduler::tuning::{Told, Wanted};
+use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
+use crate::variables::Variables;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,23 +63,20 @@ pub enum Input {
         administrator: bool,
         answer: oneshot::Sender<Vec<Option<String>>>,
     },
-    /// psmgr adopt, or purge.
-    Manage {
-        what: Manage,
-        nids: BTreeSet<Nid>,
-        uid: u32,
-        administrator: bool,
-        used: BTreeSet<Apid>,
-        answer: oneshot::Sender<Result<pb::NodesReply, Status>>,
-    },
+    /// An order of psmgr's for the scheduler.
+    Manage { event: Box<Event>, answer: oneshot::Sender<Result<pb::ManageReply, Status>> },
+    /// psmgr set.
+    Set { wanted: Wanted, by: By, answer: oneshot::Sender<Result<pb::ManageReply, Status>> },
+    /// psmgr show.
+    Show { answer: oneshot::Sender<pb::ShowReply> },
     /// An apinit calls.
     LinkOpened { link: LinkId, event: Box<Event>, sender: LinkSender },
     /// Anything for the scheduler that needs no answer.
     Event(Box<Event>),
     /// A question. What it returns is called when everything before it is durable.
     Read(Read),
-    /// psched.yaml was read again.
-    Reconfigured { settings: Box<Settings>, machine: Box<Machine> },
+    /// psched.yaml was read again. The answer: what that changed of the variables.
+    Reconfigured { variables: Box<Variables>, machine: Box<Machine>, answer: oneshot::Sender<Told> },
     /// Stop.
     Stop,
 }
@@ -92,7 +91,7 @@ enum Waiter {
     Post { apid_events: EventSender, front: Arc<OwnedFd> },
     Look(oneshot::Sender<Result<Looked, Status>>),
     Kill(oneshot::Sender<Vec<Option<String>>>),
-    Manage(oneshot::Sender<Result<pb::NodesReply, Status>>),
+    Manage(oneshot::Sender<Result<pb::ManageReply, Status>>),
 }
 
 /// What the loop knows beside the scheduler.
@@ -100,13 +99,15 @@ pub struct Core {
     scheduler: Scheduler,
     commits: std::sync::mpsc::Sender<Commit>,
     trouble: Trouble,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     waiters: BTreeMap<ReplyId, Waiter>,
     next_reply: u64,
     watchers: HashMap<Apid, Vec<EventSender>>,
     links: BTreeMap<LinkId, LinkOut>,
     fronts: Fronts,
-    identity: Identity,
+    pub(super) identity: Identity,
+    /// Variables.
+    pub(super) tuner: Tuner,
     /// One span for each application that has not ended, while anybody listens.
     spans: HashMap<Apid, (tracing::Span, Option<u32>)>,
 }
@@ -149,6 +150,7 @@ impl Core {
         trouble: Trouble,
         inputs: mpsc::WeakSender<Input>,
         identity: Identity,
+        tuner: Tuner,
     ) -> Core {
         Core {
             scheduler,
@@ -161,6 +163,7 @@ impl Core {
             links: BTreeMap::new(),
             fronts: Fronts::new(inputs),
             identity,
+            tuner,
             spans: HashMap::new(),
         }
     }
@@ -256,10 +259,22 @@ impl Core {
                 let reply = self.reply(Waiter::Kill(answer));
                 self.event(Event::Kill { reply, apids, signal, uid, administrator });
             }
-            Input::Manage { what, nids, uid, administrator, used, answer } => {
-                let reply = self.reply(Waiter::Manage(answer));
-                self.event(Event::Manage { reply, what, nids, uid, administrator, used });
+            Input::Manage { mut event, answer } => {
+                let Some(answer) = self.may_change(answer) else { return };
+                let id = self.reply(Waiter::Manage(answer));
+                if let Event::Manage { reply, .. }
+                | Event::Nodes { reply, .. }
+                | Event::Hold { reply, .. } = event.as_mut()
+                {
+                    *reply = id;
+                }
+                self.event(*event);
             }
+            Input::Set { wanted, by, answer } => {
+                let Some(answer) = self.may_change(answer) else { return };
+                self.set_variables(wanted, &by, answer);
+            }
+            Input::Show { answer } => self.show_variables(answer),
             Input::LinkOpened { link, event, sender } => {
                 self.links.insert(link, LinkOut { sender, seq: 0 });
                 self.event(*event);
@@ -272,18 +287,32 @@ impl Core {
             }
             Input::Read(read) => {
                 let answer = read(&self.scheduler);
-                match self.outbox.answer(answer) {
-                    Ok(commit) => self.commit(commit),
-                    Err(answer) => answer(),
-                }
+                self.answer(answer);
             }
-            Input::Reconfigured { settings, machine } => {
-                self.identity.kill_grace = settings.kill_grace;
-                self.event(Event::Machine(machine));
-                self.event(Event::Settings(*settings));
+            Input::Reconfigured { variables, machine, answer } => {
+                self.reconfigured(*variables, machine, answer);
             }
             Input::Stop => {}
         }
+    }
+
+    /// Has this called when all before it is durable.
+    pub(super) fn answer(&mut self, answer: Answer) {
+        match self.outbox.answer(answer) {
+            Ok(commit) => self.commit(commit),
+            Err(answer) => answer(),
+        }
+    }
+
+    /// Whether the store takes what an administrator changes; if not, he is told, and nothing is
+    /// changed.
+    fn may_change(
+        &self,
+        answer: oneshot::Sender<Result<pb::ManageReply, Status>>,
+    ) -> Option<oneshot::Sender<Result<pb::ManageReply, Status>>> {
+        let Some(reason) = self.trouble.reason() else { return Some(answer) };
+        let _ = answer.send(Err(Status::unavailable(format!("nothing was changed: {reason}"))));
+        None
     }
 
     fn reply(&mut self, waiter: Waiter) -> ReplyId {
@@ -293,7 +322,7 @@ impl Core {
         id
     }
 
-    fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event) {
         let effects = self.scheduler.apply(now(), event);
         self.take(effects, None);
     }
@@ -338,7 +367,7 @@ impl Core {
         span.clone()
     }
 
-    fn commit(&mut self, commit: Commit) {
+    pub(super) fn commit(&mut self, commit: Commit) {
         if self.commits.send(commit).is_err() {
             store_died();
         }
@@ -411,7 +440,7 @@ impl Core {
             }
             Effect::Managed { reply, done, problems } => {
                 if let Some(Waiter::Manage(answer)) = self.waiters.remove(&reply) {
-                    let _ = answer.send(Ok(pb::NodesReply { done, problems }));
+                    let _ = answer.send(Ok(pb::ManageReply { done, problems }));
                 }
             }
             Effect::Command { link, command } => self.command(link, command),
@@ -433,7 +462,9 @@ impl Core {
             | Effect::SaveAdopted { .. }
             | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
-            | Effect::SaveBoot { .. } => {}
+            | Effect::SaveBoot { .. }
+            | Effect::SaveNodes { .. }
+            | Effect::SaveChange(_) => {}
         }
     }
 

@@ -13,10 +13,12 @@ pub mod committer;
 pub mod core;
 mod fronts;
 mod links;
+mod management;
 pub mod records;
 mod reload;
 mod services;
 pub mod store;
+mod tune;
 mod views;
 
 #[cfg(test)]
@@ -26,7 +28,9 @@ use crate::config::Config;
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::rpc::{listen, pb};
+use crate::scheduler::tuning::Tuning;
 use crate::scheduler::{Scheduler, Settings};
+use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,14 +94,19 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         .or_else(|| config.state.as_ref().map(PathBuf::from))
         .unwrap_or_else(|| PathBuf::from("/var/lib/psched"));
     let mut store = store::Store::open(&state)?;
-    store.history_max = config.variables.history_max();
     let restored = store.restore()?;
+    let (tuning, wrong) = Tuning::new(config.variables.clone(), restored.variables);
+    for text in wrong {
+        tracing::warn!("{text}");
+    }
+    let variables = tuning.in_force();
+    store.history_max = variables.history_max();
     let identity = core::Identity {
         store_id: store.id.clone(),
         epoch: store.epoch,
         starts: store.starts.clone(),
         boot_id: crate::os::host::boot_id(),
-        kill_grace: config.variables.kill_grace(),
+        kill_grace: variables.kill_grace(),
     };
     tracing::info!(
         store = identity.store_id,
@@ -108,17 +117,25 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let now = core::now();
     let (mut scheduler, effects) = Scheduler::restore(
         config.machine.clone(),
-        settings(&config),
+        settings(&variables),
         restored.teams,
         restored.boots,
+        restored.closed,
         restored.next_apid,
         now,
     );
     scheduler.started(identity.epoch);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
-    let outcome =
-        runtime.block_on(serve(arguments, &config, files, store, identity, scheduler, effects));
+    let outcome = runtime.block_on(serve(
+        arguments,
+        &config,
+        files,
+        store,
+        identity,
+        (scheduler, effects),
+        tuning,
+    ));
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome
 }
@@ -129,8 +146,8 @@ async fn serve(
     files: u64,
     store: store::Store,
     identity: core::Identity,
-    scheduler: Scheduler,
-    effects: Vec<crate::scheduler::Effect>,
+    (scheduler, effects): (Scheduler, Vec<crate::scheduler::Effect>),
+    tuning: Tuning,
 ) -> anyhow::Result<()> {
     let socket = match &arguments.runtime {
         // A private instance's is its own, whatever the file says.
@@ -152,8 +169,15 @@ async fn serve(
     let (back, outcomes) = mpsc::unbounded_channel();
     let database = store.path().to_path_buf();
     let (commits, trouble, store_thread) = committer::start(store, back)?;
+    let variables = tuning.in_force();
+    let connections_bounds = watch::Sender::new(bounds(&variables, files));
+    let connections = listen::incoming_within(listener, connections_bounds.subscribe());
+    let tuned = Arc::new(move |variables: &Variables| {
+        connections_bounds.send_replace(bounds(variables, files));
+    });
+    let tuner = tune::Tuner { tuning, tuned };
     let mut core =
-        core::Core::new(scheduler, commits, trouble, inputs.downgrade(), identity.clone());
+        core::Core::new(scheduler, commits, trouble, inputs.downgrade(), identity.clone(), tuner);
     core.begin(effects);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
@@ -171,12 +195,10 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
     };
-    let bounds = watch::Sender::new(bounds(config, files));
-    let connections = listen::incoming_within(listener, bounds.subscribe());
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(config.variables.answer_time()))
-        .max_concurrent_streams(u32::try_from(config.variables.streams_max()).ok())
+        .http2_keepalive_timeout(Some(variables.answer_time()))
+        .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .add_service(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
@@ -188,14 +210,8 @@ async fn serve(
     let server = tokio::spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
-    let mut reload = reload::Reload {
-        arguments,
-        running: config.clone(),
-        administrators,
-        files,
-        bounds,
-        inputs: &inputs,
-    };
+    let mut reload =
+        reload::Reload { arguments, running: config.clone(), administrators, inputs: &inputs };
     tokio::pin!(ended);
     let why = loop {
         tokio::select! {
@@ -281,13 +297,11 @@ fn socket_path(config: &Config) -> PathBuf {
 const FILES_EACH: u64 = 2;
 
 /// How many connections there may be.
-fn bounds(config: &Config, files: u64) -> listen::Bounds {
-    let v = &config.variables;
+fn bounds(v: &Variables, files: u64) -> listen::Bounds {
     listen::Bounds::new(v.connections_max(), v.connections_user_max(), files, FILES_EACH)
 }
 
-fn settings(config: &Config) -> Settings {
-    let v = &config.variables;
+fn settings(v: &Variables) -> Settings {
     let own = rustix::process::geteuid().as_raw();
     Settings {
         ticket_time: v.ticket_time(),

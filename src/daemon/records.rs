@@ -27,6 +27,7 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         doomed: team.doomed.clone().map(Into::into),
         signals: team.signals.iter().copied().map(Into::into).collect(),
         last_signal: team.last_signal,
+        held: team.held.clone().map(Into::into),
     };
     record.encode_to_vec()
 }
@@ -78,5 +79,6 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         doomed: record.doomed.map(TryInto::try_into).transpose()?,
         signals: record.signals.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         last_signal: record.last_signal,
+        held: record.held.map(TryInto::try_into).transpose()?,
     })
 }

@@ -6,16 +6,15 @@
 //! the file says of them is named in the log and waits for a restart, which no application notices.
 //! A file with any problem changes nothing, and all its problems are in the log.
 
+use super::Arguments;
 use super::core::Input;
-use super::{Arguments, bounds, settings};
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
-use crate::rpc::listen::Bounds;
-use crate::variables::{Variables, row};
+use crate::scheduler::tuning::Told;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// What is needed to read the configuration again.
 pub struct Reload<'a> {
@@ -23,10 +22,6 @@ pub struct Reload<'a> {
     /// What is in force.
     pub running: Config,
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
-    /// The limit of open files.
-    pub files: u64,
-    /// How many connections there may be.
-    pub bounds: watch::Sender<Bounds>,
     pub inputs: &'a mpsc::Sender<Input>,
 }
 
@@ -48,7 +43,17 @@ impl Reload<'_> {
             }
             Err(_) => return,
         };
-        let (new, told) = merged(&self.running, new);
+        let (new, mut told) = merged(&self.running, new);
+        let (answer, tuned) = oneshot::channel();
+        let (variables, machine) = (Box::new(new.variables.clone()), Box::new(new.machine.clone()));
+        let input = Input::Reconfigured { variables, machine, answer };
+        // Nobody answers where psched just ends.
+        if self.inputs.send(input).await.is_err() {
+            return;
+        }
+        let Ok(tuned) = tuned.await else { return };
+        told.waits.extend(tuned.waits);
+        told.changes.splice(0..0, tuned.changes);
         for line in &told.waits {
             tracing::warn!(
                 "{line} when psched is restarted (applications run on); until then as before"
@@ -60,24 +65,12 @@ impl Reload<'_> {
             tracing::info!("the configuration was read again: {}", told.changes.join(", "));
         }
         *self.administrators.write().unwrap_or_else(PoisonError::into_inner) = administrators;
-        self.bounds.send_replace(bounds(&new, self.files));
-        let settings = Box::new(settings(&new));
-        let machine = Box::new(new.machine.clone());
         self.running = new;
-        let _ = self.inputs.send(Input::Reconfigured { settings, machine }).await;
     }
 }
 
-/// What a new configuration means.
-#[derive(Debug, Default, PartialEq)]
-struct Told {
-    /// In force now.
-    changes: Vec<String>,
-    /// At the next start.
-    waits: Vec<String>,
-}
-
-/// The new configuration with what can't change while psched runs as it was.
+/// The new configuration with what can't change while psched runs as it was. Variables are
+/// [`Tuning`](crate::scheduler::tuning::Tuning)'s.
 fn merged(old: &Config, mut new: Config) -> (Config, Told) {
     let mut told = Told::default();
     if new.listen != old.listen {
@@ -88,33 +81,11 @@ fn merged(old: &Config, mut new: Config) -> (Config, Told) {
         told.waits.push("state changes".into());
         new.state.clone_from(&old.state);
     }
-    let names: BTreeSet<String> =
-        old.variables.show().into_iter().chain(new.variables.show()).map(|s| s.name).collect();
-    for name in names {
-        let (before, after) = (old.variables.get(&name), new.variables.get(&name));
-        let (Some(before), Some(after)) = (before, after) else { continue };
-        if before == after {
-            continue;
-        }
-        let change = format!("{name} {before} -> {after}");
-        if row(&name).is_ok_and(|row| row.at_start) {
-            told.waits.push(format!("{change} takes effect"));
-            keep(&mut new.variables, &name, &before);
-        } else {
-            told.changes.push(change);
-        }
-    }
     if new.administrators != old.administrators {
         told.changes.push("administrators".into());
     }
     told.changes.extend(nodes_changed(&old.machine, &new.machine));
     (new, told)
-}
-
-fn keep(variables: &mut Variables, name: &str, value: &str) {
-    if let Err(error) = variables.set(name, value) {
-        tracing::error!(%error, "a value that was in force is not taken again");
-    }
 }
 
 /// `nodes 2-3 added`.
@@ -191,23 +162,15 @@ mod tests {
         assert_eq!(told, Told::default());
         let new = config(
             "nodes:\n  - { nids: 1, processors: 1, flavors: [su, os, ap] }\n  - { nids: 7, \
-             processors: 1 }\nlistening: /run/x.sock\nadministrators: [7]\nvariables:\n  \
-             kill_grace: 7s\n  history_max: 5\n",
+             processors: 1 }\nlistening: /run/x.sock\nadministrators: [7]\n",
         );
         let (new, told) = merged(&old, new);
         assert_eq!(
             told.changes,
-            [
-                "kill_grace 5s -> 7s",
-                "administrators",
-                "nodes 7 added",
-                "nodes 0 removed",
-                "nodes 1 changed"
-            ]
+            ["administrators", "nodes 7 added", "nodes 0 removed", "nodes 1 changed"]
         );
-        assert_eq!(told.waits, ["listening changes", "history_max 10000 -> 5 takes effect"]);
+        assert_eq!(told.waits, ["listening changes"]);
         // What waits is not in force, and is told again the next time.
-        assert_eq!((new.listen, new.variables.history_max()), (None, 10_000));
-        assert_eq!(new.variables.kill_grace().as_secs(), 7);
+        assert_eq!(new.listen, None);
     }
 }

@@ -1,4 +1,5 @@
-//! The service Psched: requests of aprun, apstat and apkill, turned into inputs of the loop.
+//! The service Psched: requests of aprun, apstat and apkill, turned into inputs of the loop; those of
+//! psmgr are in [`super::management`].
 //!
 //! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
 
@@ -8,7 +9,6 @@ use super::views;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
-use crate::machine::Nid;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
@@ -56,7 +56,7 @@ pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
 }
 
 impl Service {
-    fn is_administrator(&self, uid: u32) -> bool {
+    pub(super) fn is_administrator(&self, uid: u32) -> bool {
         let named = || {
             let administrators = self.administrators.read();
             administrators.unwrap_or_else(PoisonError::into_inner).contains(&uid)
@@ -64,12 +64,12 @@ impl Service {
         uid == 0 || uid == rustix::process::geteuid().as_raw() || named()
     }
 
-    async fn input(&self, input: Input) -> Result<(), Status> {
+    pub(super) async fn input(&self, input: Input) -> Result<(), Status> {
         self.inputs.send(input).await.map_err(|_| ending())
     }
 
     /// Asks the scheduler something; the answer comes when all before it is durable.
-    async fn read<T: Send + 'static>(
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Scheduler) -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// Asks the store something, on a thread that may wait for the disk.
-    async fn ask_store<T: Send + 'static>(
+    pub(super) async fn ask_store<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Status> {
@@ -126,27 +126,6 @@ impl Service {
                 // Longer ago than any is kept.
                 None => epoch <= self.identity.epoch,
             }
-    }
-
-    /// psmgr adopt, or purge.
-    async fn manage(
-        &self,
-        request: Request<pb::NodesRequest>,
-        what: Manage,
-    ) -> Result<Response<pb::NodesReply>, Status> {
-        let peer = caller(&request)?;
-        let nids: BTreeSet<Nid> = request.into_inner().nids.into_iter().map(Nid).collect();
-        let administrator = self.is_administrator(peer.uid);
-        let mut used = BTreeSet::new();
-        if administrator {
-            let asked = nids.clone();
-            let apids = self.read(move |s| s.foreign_apids(&asked)).await?;
-            used = self.ask_store(move |s| s.which(apids)).await?;
-        }
-        let (answer, managed) = oneshot::channel();
-        let uid = peer.uid;
-        self.input(Input::Manage { what, nids, uid, administrator, used, answer }).await?;
-        managed.await.map_err(|_| ending())?.map(Response::new)
     }
 
     /// What was made of a posting that has come before, whether it has ended or not.
@@ -203,7 +182,7 @@ impl Service {
     }
 }
 
-fn ending() -> Status {
+pub(super) fn ending() -> Status {
     Status::unavailable("psched is ending; try again when it is back")
 }
 
@@ -400,15 +379,50 @@ impl pb::psched_server::Psched for Service {
     async fn adopt(
         &self,
         request: Request<pb::NodesRequest>,
-    ) -> Result<Response<pb::NodesReply>, Status> {
+    ) -> Result<Response<pb::ManageReply>, Status> {
         self.manage(request, Manage::Adopt).await
     }
 
     async fn purge(
         &self,
         request: Request<pb::NodesRequest>,
-    ) -> Result<Response<pb::NodesReply>, Status> {
+    ) -> Result<Response<pb::ManageReply>, Status> {
         self.manage(request, Manage::Purge).await
+    }
+
+    async fn show(
+        &self,
+        request: Request<pb::ShowRequest>,
+    ) -> Result<Response<pb::ShowReply>, Status> {
+        self.show_variables(request).await
+    }
+
+    async fn set(
+        &self,
+        request: Request<pb::SetRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.set_variables(request).await
+    }
+
+    async fn set_nodes(
+        &self,
+        request: Request<pb::SetNodesRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.order_nodes(request).await
+    }
+
+    async fn hold(
+        &self,
+        request: Request<pb::HoldRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.hold_applications(request).await
+    }
+
+    async fn log(
+        &self,
+        request: Request<pb::LogRequest>,
+    ) -> Result<Response<pb::LogReply>, Status> {
+        self.changes(request).await
     }
 }
 

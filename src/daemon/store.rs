@@ -7,11 +7,15 @@
 //! The store has a random id and an epoch that counts psched's starts on it: nodes remember both,
 //! so that an empty or wrong state directory can't be taken for the machine's memory.
 
+mod administration;
+
 use super::records;
 use crate::apteam::Apid;
+use crate::apteam::change::{Change, NodeOrder};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::os::trust;
+use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File};
@@ -90,6 +94,10 @@ pub struct Restored {
     pub teams: Vec<Apteam>,
     /// Boots of the nodes.
     pub boots: BTreeMap<Nid, String>,
+    /// Nodes that an administrator has closed.
+    pub closed: BTreeMap<Nid, NodeOrder>,
+    /// Variables that psmgr has set.
+    pub variables: BTreeMap<String, SetValue>,
     /// The next application's number.
     pub next_apid: u64,
 }
@@ -157,6 +165,7 @@ impl Store {
         }
         let transaction = connection.transaction().map_err(told)?;
         transaction.execute_batch(TABLES).map_err(told)?;
+        transaction.execute_batch(administration::TABLES).map_err(told)?;
         transaction.pragma_update(None, "user_version", SCHEMA).map_err(told)?;
         let id: Option<String> = transaction
             .query_row("SELECT value FROM meta WHERE key = 'id'", [], |r| r.get(0))
@@ -241,6 +250,8 @@ impl Store {
             let (nid, id) = boot.map_err(told)?;
             restored.boots.insert(nid, id);
         }
+        restored.closed = administration::closed(&self.connection).map_err(told)?;
+        restored.variables = administration::variables(&self.connection).map_err(told)?;
         Ok(restored)
     }
 
@@ -377,6 +388,13 @@ fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Re
                 statement.execute(params![nid.0, boot_id])?;
             }
         }
+        Record::Nodes(nids, order) => {
+            administration::put_nodes(transaction, nids, order.as_deref())?
+        }
+        Record::Variable { name, set } => {
+            administration::put_variable(transaction, name, set.as_ref())?;
+        }
+        Record::Change(change) => administration::put_change(transaction, change)?,
     }
     Ok(())
 }
@@ -522,6 +540,14 @@ impl Reader {
             teams.extend(records::decode(&row.map_err(told)?).ok());
         }
         Ok(teams)
+    }
+
+    /// The newest changes by administrators, of those the oldest first.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn changes(&self, most: u32) -> Result<Vec<Change>, StoreError> {
+        administration::changes(&self.connection, most).map_err(|e| explain(&self.path, &e))
     }
 
     /// An application's event log, oldest line first, at most 10,000 lines.

@@ -42,6 +42,7 @@ fn team(apid: u64, state: State) -> Apteam {
         doomed: Some(Decisive { at_ns: 5, cause: Cause::Kill { signal: 15, uid: 0 } }),
         signals: vec![NumberedSignal { number: PSCHED_SIGNALS + 7, signal: 10 }],
         last_signal: PSCHED_SIGNALS + 7,
+        held: None,
     }
 }
 

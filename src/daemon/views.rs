@@ -9,7 +9,8 @@ use std::sync::{Mutex, OnceLock};
 /// An application that has not ended.
 pub fn application(scheduler: &Scheduler, team: &Apteam) -> pb::ApplicationRow {
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
-    let waiting = stuck || matches!(team.state, State::Posted | State::Lapsed);
+    let waiting =
+        stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
     let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
     pb::ApplicationRow { waiting: why, ..row(team) }
 }
@@ -42,6 +43,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         ended_at_ns: team.ended_at_ns,
         time_limit_ms: millis(team.posting.time_limit),
         passed_over: team.passed_over,
+        held: team.held.clone().map(Into::into),
         ..pb::ApplicationRow::default()
     }
 }

@@ -5,8 +5,10 @@
 
 use super::{Cure, Impossible, NoRoom};
 use crate::apteam::Apid;
+use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, format_nids};
+use std::collections::BTreeMap;
 
 /// Applications that a sentence names before it counts the others.
 const NAMED_MAX: usize = 8;
@@ -56,11 +58,12 @@ impl std::fmt::Display for Cure {
 
 impl NoRoom {
     /// In words; `name` tells who holds an application (`12 of alice`), `foreign` whether a closed
-    /// node has an apinit that obeys another psched.
-    pub fn explain(
+    /// node has an apinit that obeys another psched, `order` how an administrator has closed it.
+    pub fn explain<'a>(
         &self,
         name: impl Fn(Apid) -> String,
         foreign: impl Fn(Nid) -> bool,
+        order: impl Fn(Nid) -> Option<&'a NodeOrder>,
     ) -> Explanation {
         let place = if self.shape.width == 1 { "one node" } else { "contiguous nodes" };
         let needs = format!("{} on {place}", needs(&self.shape));
@@ -101,8 +104,22 @@ impl NoRoom {
                 }
             }
         }
-        let (foreign, silent): (Vec<Nid>, Vec<Nid>) =
-            self.closed.iter().partition(|n| foreign(**n));
+        // By the words in which they were closed: nodes that are alike are named together.
+        let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for nid in &self.closed {
+            match order(*nid) {
+                Some(order) => ordered.entry(order.to_string()).or_default().push(*nid),
+                None => others.push(*nid),
+            }
+        }
+        for (order, closed) in ordered {
+            let (are, list) =
+                (if closed.len() == 1 { "was" } else { "were" }, format_nids(closed.clone()));
+            stand.push(format!("{} {are} {order}", nids(&closed)));
+            until.push(format!("an administrator has said psmgr resume {list}"));
+        }
+        let (foreign, silent): (Vec<Nid>, Vec<Nid>) = others.iter().partition(|n| foreign(**n));
         if !silent.is_empty() {
             let closed = nids(&silent);
             let is = if silent.len() == 1 { "is" } else { "are" };

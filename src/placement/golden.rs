@@ -115,7 +115,8 @@ impl Scene {
                 self.picture()
             }
             Err(no_room) => {
-                let Explanation { obstacle, holder, cure } = no_room.explain(letter, |_| false);
+                let Explanation { obstacle, holder, cure } =
+                    no_room.explain(letter, |_| false, |_| None);
                 format!("waits: {obstacle}\n  because {holder}\n  cure: {cure}")
             }
         }

@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(&no_room.kept, &kept_there.collect::<Vec<_>>());
 
         // There are words for all of it.
-        let words = no_room.explain(|a| a.to_string(), |n| n.0 % 3 == 0);
+        let words = no_room.explain(|a| a.to_string(), |n| n.0 % 3 == 0, |_| None);
         prop_assert!(![words.obstacle, words.holder, words.cure].contains(&String::new()));
     }
 }

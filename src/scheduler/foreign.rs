@@ -26,6 +26,7 @@ mod adoption;
 
 use super::ends::Said;
 use super::{Effect, Link, LinkId, Manage, Now, Refusal, ReplyId, Scheduler};
+use crate::apteam::change::{By, Change};
 use crate::apteam::posting::Explanation;
 use crate::apteam::talk::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
@@ -58,7 +59,7 @@ pub(super) struct Order {
     pub reply: ReplyId,
     pub what: Manage,
     pub nids: BTreeSet<Nid>,
-    pub uid: u32,
+    pub by: By,
     pub administrator: bool,
     pub used: BTreeSet<Apid>,
 }
@@ -93,7 +94,7 @@ fn name(place: &PlaceCommand) -> String {
 }
 
 /// `application 12 of alice`, `applications 12 of alice, 13 of bob and 4 others`; empty of none.
-fn name_list(mut names: Vec<String>) -> String {
+pub(super) fn name_list(mut names: Vec<String>) -> String {
     names.dedup();
     let others = names.len().saturating_sub(NAMED_MAX);
     names.truncate(NAMED_MAX);
@@ -105,7 +106,7 @@ fn name_list(mut names: Vec<String>) -> String {
     }
 }
 
-fn nids_text(nids: impl IntoIterator<Item = Nid>) -> String {
+pub(super) fn nids_text(nids: impl IntoIterator<Item = Nid>) -> String {
     let nids: Vec<Nid> = nids.into_iter().collect();
     let noun = if nids.len() == 1 { "NID" } else { "NIDs" };
     format!("{noun} {}", format_nids(nids))
@@ -141,7 +142,7 @@ impl Scheduler {
     }
 
     pub(super) fn manage(&mut self, now: Now, order: &Order, out: &mut Vec<Effect>) {
-        let Order { reply, what, uid, .. } = *order;
+        let (reply, what, uid) = (order.reply, order.what, order.by.uid);
         if !order.administrator {
             let explanation = Explanation {
                 obstacle: format!("user {uid} is no administrator of this psched"),
@@ -177,6 +178,18 @@ impl Scheduler {
             let names = name_list(stranger.names());
             let nids = self.links.get(link).map(|l| l.hello.nids.clone()).unwrap_or_default();
             let nids = nids_text(nids);
+            let after = match (what, names.is_empty()) {
+                (Manage::Adopt, true) => "adopted".into(),
+                (Manage::Adopt, false) => format!("adopted, with {names}"),
+                (Manage::Purge, true) => "purged".into(),
+                (Manage::Purge, false) => format!("purged of {names}"),
+            };
+            out.push(Effect::SaveChange(Change {
+                by: order.by.clone(),
+                what: nids.clone(),
+                before: "foreign".into(),
+                after,
+            }));
             let command = match what {
                 Manage::Adopt => Command::Adopt,
                 Manage::Purge => {

@@ -70,9 +70,9 @@ impl Scheduler {
                 out.push(Effect::Warn(text));
             }
         }
-        for (nid, link) in &self.offered {
-            let known = self.links.get(link).is_some_and(|l| l.known);
-            self.occupancy.set_open(*nid, known);
+        let offered: Vec<Nid> = self.offered.keys().copied().collect();
+        for nid in offered {
+            self.open_or_not(nid);
         }
         let in_use = |nid: &Nid| self.occupancy.used(*nid) > 0;
         let moved = self.machine.nodes.keys().copied().filter(in_use);

@@ -24,19 +24,25 @@
 //! # Where things are
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
-//! obey another psched in `foreign.rs`; who runs when in `turns.rs`; what `apstat` is told in `view.rs`; the order of records and
-//! effects, for whoever drives a scheduler, in [`outbox`].
+//! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
+//! applications that he holds in `hold.rs`; who runs when in `turns.rs`; what `apstat` is told in
+//! `view.rs`; for whoever drives a scheduler, the order of records and effects in [`outbox`], and the values of variables in
+//! [`tuning`].
 
+mod closed;
 mod ends;
 mod foreign;
+mod hold;
 mod machines;
 mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
+pub mod tuning;
 mod turns;
 mod view;
 
+pub use closed::NodesTo;
 pub use turns::{PlanView, Share, Turn};
 pub use view::NodeView;
 
@@ -46,6 +52,7 @@ mod random;
 mod tests;
 
 use crate::apteam::bounds::{Bounds, HostBounds};
+use crate::apteam::change::{By, Change, NodeOrder};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
@@ -201,12 +208,16 @@ pub enum Event {
         reply: ReplyId,
         what: Manage,
         nids: BTreeSet<Nid>,
-        uid: u32,
+        by: By,
         administrator: bool,
         /// Numbers of [`Scheduler::foreign_apids`] that the store has given to other applications,
         /// which have ended.
         used: BTreeSet<Apid>,
     },
+    /// psmgr drain, down, or resume, by this administrator.
+    Nodes { reply: ReplyId, to: NodesTo, nids: BTreeSet<Nid>, reason: String, by: By },
+    /// psmgr hold, or release, by this administrator.
+    Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
     /// What it can't do is this now.
     Noted { link: LinkId, notes: Vec<String> },
     /// Its connection has gone.
@@ -280,6 +291,10 @@ pub enum Effect {
     Log { apid: Apid, name: &'static str, detail: String },
     /// Keep which boot of their host these nodes were last seen in.
     SaveBoot { nids: Vec<Nid>, boot_id: String },
+    /// Keep how an administrator has closed these nodes; none: he has opened them again.
+    SaveNodes { nids: Vec<Nid>, order: Option<Box<NodeOrder>> },
+    /// Keep a line of the log of changes.
+    SaveChange(Change),
     /// The posting is accepted.
     Accept { reply: ReplyId, apid: Apid },
     /// A request is refused.
@@ -288,7 +303,8 @@ pub enum Effect {
     Look { reply: ReplyId, looked: Looked },
     /// The answer to a kill: a problem for each apid, or none.
     Killed { reply: ReplyId, problems: Vec<Option<String>> },
-    /// The answer to [`Event::Manage`]: what is so now, and what stood in the way.
+    /// The answer to [`Event::Manage`], [`Event::Nodes`] or [`Event::Hold`]: what is so now, and what
+    /// stood in the way.
     Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
     /// For an apinit.
     Command { link: LinkId, command: Command },
@@ -329,7 +345,13 @@ impl Effect {
         use Effect::*;
         matches!(
             self,
-            Save { .. } | SaveAdopted { .. } | SavePassedOver { .. } | Log { .. } | SaveBoot { .. }
+            Save { .. }
+                | SaveAdopted { .. }
+                | SavePassedOver { .. }
+                | Log { .. }
+                | SaveBoot { .. }
+                | SaveNodes { .. }
+                | SaveChange(_)
         )
     }
 }
@@ -369,6 +391,8 @@ pub struct Scheduler {
     stuck: BTreeMap<Apid, BTreeMap<Nid, Vec<String>>>,
     /// When the next ticket lapses, at the earliest.
     tickets: BTreeSet<(u64, Apid)>,
+    /// Nodes that an administrator has closed.
+    closed: BTreeMap<Nid, NodeOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
     managed: Vec<foreign::Managed>,
     /// Nodes that are in use, and not in the configuration, or not with all their processors.
@@ -398,6 +422,7 @@ impl Scheduler {
             taken_back: BTreeMap::new(),
             stuck: BTreeMap::new(),
             tickets: BTreeSet::new(),
+            closed: BTreeMap::new(),
             managed: Vec::new(),
             retired: BTreeSet::new(),
         }
@@ -412,13 +437,14 @@ impl Scheduler {
         settings: Settings,
         records: Vec<Apteam>,
         boots: BTreeMap<Nid, String>,
+        closed: BTreeMap<Nid, NodeOrder>,
         next_apid: u64,
         now: Now,
     ) -> (Scheduler, Vec<Effect>) {
         let configured = machine.clone();
         let (machine, retired) = machines::with_retired(machine, None, records.iter());
         let mut s = Scheduler::new(machine, settings);
-        (s.boots, s.retired, s.configured) = (boots, retired, configured);
+        (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
         let mut out = Vec::new();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         s.next_apid = next_apid.max(newest).max(1);
@@ -452,6 +478,11 @@ impl Scheduler {
                 );
             }
         }
+        // Those of them that wait for a word of nodes that are gone.
+        let apids: Vec<Apid> = s.teams.keys().copied().collect();
+        for apid in apids {
+            s.lose_down(now, apid, &mut out);
+        }
         (s, out)
     }
 
@@ -474,9 +505,15 @@ impl Scheduler {
             Event::LinkOpened { link, hello } => self.link_opened(now, link, *hello, &mut out),
             Event::Inventory { link, items } => self.inventory(now, link, &items, &mut out),
             Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, &mut out),
-            Event::Manage { reply, what, nids, uid, administrator, used } => {
-                let order = foreign::Order { reply, what, nids, uid, administrator, used };
+            Event::Manage { reply, what, nids, by, administrator, used } => {
+                let order = foreign::Order { reply, what, nids, by, administrator, used };
                 self.manage(now, &order, &mut out);
+            }
+            Event::Nodes { reply, to, nids, reason, by } => {
+                self.order_nodes(now, reply, to, &nids, reason, by, &mut out);
+            }
+            Event::Hold { reply, apids, hold, by } => {
+                self.hold(now, reply, &apids, hold, &by, &mut out);
             }
             Event::Noted { link, notes } => {
                 if let Some(link) = self.links.get_mut(&link) {

@@ -125,7 +125,7 @@ impl Scheduler {
         self.turns_back(link, &nids, out);
         for nid in nids {
             self.boots.insert(nid, boot.clone());
-            self.occupancy.set_open(nid, true);
+            self.open_or_not(nid);
         }
         self.managed_link_known(link, out);
         self.place_waiting(now, out);
@@ -321,6 +321,7 @@ impl Scheduler {
         for link in links {
             self.part_taken_back(now, link, key, out);
         }
+        self.lose_down(now, apid, out);
     }
 
     fn running(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
@@ -344,6 +345,7 @@ impl Scheduler {
         if !back.is_empty() {
             self.lose_nodes(now, apid, Some(&back), "its apinit does not know it any more", out);
         }
+        self.lose_down(now, apid, out);
     }
 
     /// Tells the nodes that still have it of an application that is to end.
@@ -458,7 +460,8 @@ impl Scheduler {
         let back = self.taken_back.get(&team.key());
         let back = |nid: &Nid| back.is_some_and(|back| back.contains(nid));
         let ended = |nid: &Nid| team.end.as_ref().is_some_and(|end| end.nids.contains(nid));
-        if !team.places.nids().all(|n| back(&n) || ended(&n)) {
+        // What is gone has launched nothing, and will not.
+        if !team.places.nids().all(|n| back(&n) || ended(&n) || self.is_down(n)) {
             return;
         }
         if team.end.is_some() {

@@ -29,7 +29,9 @@
 //! it succeeds.
 
 use super::Effect;
+use super::tuning::SetValue;
 use crate::apteam::Apid;
+use crate::apteam::change::{Change, NodeOrder};
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
 use std::collections::BTreeMap;
@@ -55,6 +57,12 @@ pub enum Record {
     Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
     /// Nodes and the boot of their host.
     Boot(Vec<Nid>, String),
+    /// Nodes that an administrator has closed, and how; none: he has opened them again.
+    Nodes(Vec<Nid>, Option<Box<NodeOrder>>),
+    /// A variable that psmgr has set; none: it has taken that back.
+    Variable { name: String, set: Option<SetValue> },
+    /// A line of the log of changes.
+    Change(Change),
 }
 
 /// Something that waits for records to be durable.
@@ -160,6 +168,14 @@ impl Outbox {
                     commit.lazy = false;
                     commit.records.push(Record::Boot(nids, boot_id));
                 }
+                Effect::SaveNodes { nids, order } => {
+                    commit.lazy = false;
+                    commit.records.push(Record::Nodes(nids, order));
+                }
+                Effect::SaveChange(change) => {
+                    commit.lazy = false;
+                    commit.records.push(Record::Change(change));
+                }
                 at_once if at_once.waits_for_nothing() => now.push(at_once),
                 other => commit.releases.push(Release::Effect(other)),
             }
@@ -175,6 +191,12 @@ impl Outbox {
         let empty = commit.records.is_empty() && commit.releases.is_empty();
         self.under_way += usize::from(!empty);
         Leaving { now, commit: (!empty).then_some(commit) }
+    }
+
+    /// Records that are not of an event, and the answer that waits for them.
+    pub fn keep<A>(&mut self, records: Vec<Record>, answer: A) -> Commit<A> {
+        self.under_way += 1;
+        Commit { records, releases: vec![Release::Answer(answer)], ..Commit::default() }
     }
 
     /// An answer that may say what is not on record yet: it waits for all before it.

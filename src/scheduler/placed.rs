@@ -35,8 +35,9 @@ impl Scheduler {
         }
         let hosts = self.hosts_of(&places);
         let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
-        let passed: Vec<Apid> =
+        let mut passed: Vec<Apid> =
             self.queue.iter().copied().take(COUNTED).take_while(|a| *a < apid).collect();
+        passed.retain(|apid| !self.is_held(*apid));
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;
         team.places = places;

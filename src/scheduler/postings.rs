@@ -85,6 +85,7 @@ impl Scheduler {
                 doomed: None,
                 signals: Vec::new(),
                 last_signal: 0,
+                held: None,
             },
         );
         self.queue.insert(apid);
@@ -172,7 +173,7 @@ impl Scheduler {
         let mut too_wide: BTreeMap<(u32, Option<u32>), u32> = BTreeMap::new();
         let line: Vec<Apid> = self.queue.iter().copied().collect();
         for apid in line {
-            let Some(team) = self.teams.get(&apid) else { continue };
+            let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
             let shape = team.posting.shape;
             let key = (shape.depth, shape.per_node);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
@@ -191,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    /// Nodes kept for postings that have been passed over too often.
+    /// Nodes kept for postings that have been passed over too often, and are not held.
     pub(super) fn kept(&self) -> BTreeSet<crate::machine::Nid> {
         self.kept_before(None)
     }
@@ -203,7 +204,7 @@ impl Scheduler {
             .take(COUNTED)
             .take_while(|a| apid.is_none_or(|before| **a < before))
             .map(|a| &self.teams[a])
-            .filter(|t| t.passed_over >= self.settings.passed_over_max)
+            .filter(|t| t.held.is_none() && t.passed_over >= self.settings.passed_over_max)
             .flat_map(|t| placement::usable(&self.machine, &t.posting.shape))
             .collect()
     }

@@ -6,11 +6,13 @@
 //! loses both queues. psched may be killed and restored from its last saved records. Looked at
 //! after every step: no processor is held twice, on any node; nothing that has ended is told to
 //! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
-//! also be started with an empty store, or with an old copy of one. Looked at once everything has
+//! also be started with an empty store, or with an old copy of one. Administrators close nodes and
+//! hold applications, on which nothing new is placed, and which are not placed. Looked at once everything has
 //! come to rest: each accepted posting has ended, once, and no node holds anything.
 
 use super::tests::{hello, machine, posted};
 use super::*;
+use crate::apteam::change::{By, Closed, NodeOrder};
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
 use proptest::prelude::*;
@@ -48,6 +50,9 @@ enum Step {
     /// On both nodes, or on one of them.
     Adopt(Option<u32>),
     Purge(Option<u32>),
+    /// An administrator drains it, declares it down (he may be wrong), or resumes it.
+    Order(u32, NodesTo),
+    Hold(usize, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -59,7 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any.clone().prop_map(Step::Look),
         2 => (any.clone(), prop_oneof![Just(0), Just(9), Just(10)]).prop_map(|(a, s)| Step::Kill(a, s)),
         6 => any.clone().prop_map(Step::Launch),
-        6 => (any, node.clone()).prop_map(|(a, n)| Step::Finish(a, n)),
+        6 => (any.clone(), node.clone()).prop_map(|(a, n)| Step::Finish(a, n)),
         6 => node.clone().prop_map(Step::Deliver),
         6 => node.clone().prop_map(Step::Hear),
         3 => (node.clone(), 0..64usize).prop_map(|(n, i)| Step::HearAgain(n, i)),
@@ -71,8 +76,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => proptest::bool::ANY.prop_map(Step::OldCopy),
         1 => proptest::bool::ANY.prop_map(Step::EmptyStore),
         5 => proptest::option::of(node.clone()).prop_map(Step::Adopt),
-        1 => proptest::option::of(node).prop_map(Step::Purge),
+        1 => proptest::option::of(node.clone()).prop_map(Step::Purge),
+        3 => (node, to()).prop_map(|(n, to)| Step::Order(n, to)),
+        2 => (any, proptest::bool::ANY).prop_map(|(a, hold)| Step::Hold(a, hold)),
     ]
+}
+
+fn to() -> impl Strategy<Value = NodesTo> {
+    let (drain, down) = (NodesTo::Close(Closed::Drained), NodesTo::Close(Closed::Down));
+    prop_oneof![Just(drain), Just(down), Just(NodesTo::Resume)]
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +140,7 @@ struct Kept {
     saved: BTreeMap<Apid, Apteam>,
     accepted: BTreeSet<Apid>,
     ended: BTreeMap<Apid, u32>,
+    closed: BTreeMap<Nid, NodeOrder>,
 }
 
 struct World {
@@ -171,6 +184,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Save { team, .. } => {
+                    self.check_place(&team);
                     if team.state == State::Ended {
                         *self.kept.ended.entry(team.apid).or_default() += 1;
                     }
@@ -179,6 +193,14 @@ impl World {
                 Effect::SaveAdopted { team } => {
                     self.kept.accepted.insert(team.apid);
                     self.kept.saved.insert(team.apid, *team);
+                }
+                Effect::SaveNodes { nids, order } => {
+                    for nid in nids {
+                        match &order {
+                            Some(order) => drop(self.kept.closed.insert(nid, (**order).clone())),
+                            None => drop(self.kept.closed.remove(&nid)),
+                        }
+                    }
                 }
                 Effect::Accept { apid, .. } => {
                     self.kept.accepted.insert(apid);
@@ -273,7 +295,17 @@ impl World {
             }
             Step::Adopt(node) => self.manage(Manage::Adopt, node),
             Step::Purge(node) => self.manage(Manage::Purge, node),
+            Step::Order(node, to) => self.order(node, to),
+            Step::Hold(i, hold) => {
+                let apids = [self.pick(i)].into();
+                self.event(Event::Hold { reply: ReplyId(0), apids, hold, by: By::default() });
+            }
         }
+    }
+
+    fn order(&mut self, node: u32, to: NodesTo) {
+        let (reply, nids, reason) = (ReplyId(0), [Nid(node)].into(), String::new());
+        self.event(Event::Nodes { reply, to, nids, reason, by: By::default() });
     }
 
     fn hear(&mut self, number: usize) {
@@ -344,8 +376,8 @@ impl World {
         };
         let mut used = self.scheduler.foreign_apids(&nids);
         used.retain(|a| self.kept.saved.get(a).is_some_and(|t| t.state == State::Ended));
-        let (reply, uid, administrator) = (ReplyId(0), 0, true);
-        self.event(Event::Manage { reply, what, nids, uid, administrator, used });
+        let (reply, by, administrator) = (ReplyId(0), By::default(), true);
+        self.event(Event::Manage { reply, what, nids, by, administrator, used });
     }
 
     /// Launches, with whatever placement its nodes still hold: a front end may be late.
@@ -472,11 +504,22 @@ impl World {
             Settings::default(),
             records,
             BTreeMap::new(),
+            self.kept.closed.clone(),
             newest,
             self.now(),
         );
         self.scheduler = scheduler;
         self.effects(effects);
+    }
+
+    /// A place that has just been given is on no node that is closed, and nobody's who is held.
+    fn check_place(&self, team: &Apteam) {
+        let before = self.kept.saved.get(&team.apid).map_or(0, |known| known.incarnation.0);
+        if team.state == State::Placed && team.incarnation.0 > before {
+            assert!(team.held.is_none(), "{} is held", team.apid);
+            let closed = |nid: &Nid| self.kept.closed.contains_key(nid);
+            assert!(!team.places.nids().any(|n| closed(&n)), "{} is on a closed node", team.apid);
+        }
     }
 
     fn check(&self) {
@@ -502,6 +545,7 @@ impl World {
         for _ in 0..2_000 {
             self.manage(Manage::Purge, None);
             for number in 0..NODES {
+                self.order(number, NodesTo::Resume);
                 self.connect(number);
                 while !self.nodes[number as usize].commands.is_empty() {
                     self.deliver(number as usize);
@@ -515,6 +559,9 @@ impl World {
                 return;
             }
             for apid in live {
+                let apids = [apid].into();
+                let (reply, by) = (ReplyId(0), By::default());
+                self.event(Event::Hold { reply, apids, hold: false, by });
                 self.event(Event::Looked { reply: ReplyId(0), apid });
                 self.launch(apid);
                 for number in 0..NODES as usize {

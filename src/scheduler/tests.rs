@@ -3,12 +3,13 @@
 mod bounds;
 mod foreign;
 mod machines;
+mod orders;
 
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};
 use crate::apteam::posting::Shape;
 use crate::apteam::talk::attach::PSCHED_SIGNALS;
-use crate::machine::{Flavors, Node};
+use crate::machine::{Flavors, Node, format_nids};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -102,6 +103,11 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::SavePassedOver { apid, passed_over } => format!("passed {apid} {passed_over}"),
             Effect::Log { apid, name, .. } => format!("log {apid} {name}"),
             Effect::SaveBoot { boot_id, .. } => format!("boot {boot_id}"),
+            Effect::SaveNodes { nids, order } => {
+                let closed = order.as_ref().map_or("open", |order| order.closed.name());
+                format!("nodes {} {closed}", format_nids(nids.iter().copied()))
+            }
+            Effect::SaveChange(change) => format!("change {}", change.what),
             Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),
             Effect::Refuse { reply, refusal, .. } => format!("refuse {} {refusal:?}", reply.0),
             Effect::Look { reply, looked } => match looked {
@@ -495,8 +501,15 @@ fn a_signal_is_kept_until_it_has_come() {
     let [first, second] = numbers(&s)[..] else { panic!("{:?}", numbers(&s)) };
     assert!(PSCHED_SIGNALS < first && first < second, "{first} {second}");
     let records = s.teams().cloned().collect();
-    let (mut s, _) =
-        Scheduler::restore(machine(2, 2), Settings::default(), records, BTreeMap::new(), 2, at(4));
+    let (mut s, _) = Scheduler::restore(
+        machine(2, 2),
+        Settings::default(),
+        records,
+        BTreeMap::new(),
+        BTreeMap::new(),
+        2,
+        at(4),
+    );
     let again = brief(&link(&mut s, 3, &[0], &[(key(1, 1), Phase::Running)]));
     assert_eq!(again.iter().filter(|e| *e == "-> 3 signal 1.1 10").count(), 2, "{again:?}");
     let other = brief(&link(&mut s, 4, &[1], &[(key(1, 1), Phase::Running)]));
@@ -678,8 +691,15 @@ fn what_was_killed_goes_on_as_it_was() {
     report(&mut s, 1, Report::Running(key(1, 1)));
     s.apply(at(1), posted(2, 2));
     let records: Vec<Apteam> = s.teams().cloned().collect();
-    let (mut again, effects) =
-        Scheduler::restore(machine(2, 2), Settings::default(), records, BTreeMap::new(), 3, at(2));
+    let (mut again, effects) = Scheduler::restore(
+        machine(2, 2),
+        Settings::default(),
+        records,
+        BTreeMap::new(),
+        BTreeMap::new(),
+        3,
+        at(2),
+    );
     assert_eq!(effects, []);
     link(&mut again, 1, &[0, 1], &[(key(1, 1), Phase::Running)]);
     link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)]);

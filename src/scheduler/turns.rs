@@ -354,7 +354,7 @@ impl Scheduler {
             return;
         }
         schedule.concern(apid);
-        let takes = |team: &&Apteam| runs(team);
+        let takes = |team: &&Apteam| runs(team) && team.held.is_none();
         match self.teams.get(&apid).filter(takes) {
             Some(team) => {
                 let had = match team.running_at_ns {

@@ -3,6 +3,7 @@
 use super::postings::shape_text;
 use super::{Link, Scheduler};
 use crate::apteam::Apid;
+use crate::apteam::change::{Closed, NodeOrder};
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, Node, format_nids};
@@ -16,7 +17,8 @@ pub struct NodeView<'a> {
     /// As configured.
     pub node: &'a Node,
     /// `free`, `busy`, `pending` (all its applications are placed, none launched), `suspect` (no
-    /// apinit offers it) or `foreign` (its apinit obeys another psched).
+    /// apinit offers it), `foreign` (its apinit obeys another psched), or closed by an administrator:
+    /// `drained`, `draining` while applications are on it, `down`.
     pub state: &'static str,
     /// Processors in use.
     pub used: u32,
@@ -60,10 +62,17 @@ impl Scheduler {
             let apids = self.occupancy.holders(node.nid);
             let teams = || apids.iter().filter_map(|a| self.teams.get(a));
             let link = self.offered.get(&node.nid).and_then(|l| self.links.get(l));
-            let state = if link.is_some_and(|l| l.foreign.is_some()) {
+            let closed = self.closed(node.nid);
+            let state = if closed.is_some_and(|c| c.closed == Closed::Down) {
+                "down"
+            } else if link.is_some_and(|l| l.foreign.is_some()) {
                 "foreign"
+            } else if closed.is_some() && apids.is_empty() {
+                "drained"
             } else if !link.is_some_and(|l| l.known) {
                 "suspect"
+            } else if closed.is_some() {
+                "draining"
             } else if apids.is_empty() {
                 "free"
             } else if teams().all(|t| matches!(t.state, State::Placed | State::TakingBack)) {
@@ -88,6 +97,7 @@ impl Scheduler {
                     .map(|l| self.notes(l))
                     .into_iter()
                     .flatten()
+                    .chain(closed.map(NodeOrder::to_string))
                     .chain(self.stuck_on(node.nid))
                     .chain(self.retired.contains(&node.nid).then(|| RETIRED.to_owned()))
                     .collect(),
@@ -121,6 +131,11 @@ impl Scheduler {
         let stuck = self.stuck_of(apid);
         Some(match team.state {
             _ if !stuck.is_empty() => plain(format!("it is being ended, and {stuck}")),
+            State::Posted | State::Lapsed | State::Placed | State::Launching | State::Running
+                if team.held.is_some() =>
+            {
+                Self::why_held(team).unwrap_or_default()
+            }
             State::Posted => self.why_waiting(team),
             State::Lapsed => Explanation {
                 obstacle: format!(
@@ -163,7 +178,7 @@ impl Scheduler {
 
     /// Why placement said no, in words.
     pub(super) fn explain(&self, no_room: &placement::NoRoom) -> Explanation {
-        no_room.explain(|a| self.name_of(a), |nid| self.is_foreign(nid))
+        no_room.explain(|a| self.name_of(a), |nid| self.is_foreign(nid), |nid| self.closed(nid))
     }
 
     fn why_waiting(&self, team: &Apteam) -> Explanation {

@@ -85,10 +85,11 @@ impl World {
         }
         self.disk.epoch += 1;
         let (teams, boots, next) = self.disk.restore();
+        let closed = self.disk.closed.clone();
         let now = self.psched_now();
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
         let (mut scheduler, effects) =
-            Scheduler::restore(machine, settings, teams, boots, next, now);
+            Scheduler::restore(machine, settings, teams, boots, closed, next, now);
         scheduler.started(self.disk.epoch);
         let pid = self.new_pid();
         self.note(|| format!("psched {pid} starts"));
@@ -332,7 +333,9 @@ impl World {
             | Effect::SaveAdopted { .. }
             | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
-            | Effect::SaveBoot { .. } => {}
+            | Effect::SaveBoot { .. }
+            | Effect::SaveNodes { .. }
+            | Effect::SaveChange(_) => {}
         }
     }
 

@@ -27,6 +27,7 @@ mod namespaces;
 mod notify;
 mod paths;
 mod programs;
+mod psmgr;
 mod records;
 mod recovery;
 mod reload;

@@ -120,7 +120,18 @@ fn apkill_1() {
 
 #[test]
 fn psmgr_8() {
-    check("psmgr.8", &[&["psmgr"], &["psmgr", "adopt"], &["psmgr", "purge"]]);
+    let commands =
+        ["show", "set", "drain", "resume", "down", "hold", "release", "log", "adopt", "purge"];
+    let commands = commands.map(|command| ["psmgr", command]);
+    let mut all: Vec<&[&str]> = vec![&["psmgr"]];
+    all.extend(commands.iter().map(|command| &command[..]));
+    check("psmgr.8", &all);
+    // And none is left out.
+    let said = help(&["psmgr"]);
+    let (_, known) = said.split_once("Commands:\n").expect("it lists them");
+    let (known, _) = known.split_once("\n\n").expect("options follow");
+    let known = known.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
+    assert_eq!(known.count(), commands.len() + 1, "help is one more");
 }
 
 /// mpirun is aprun; its page tells the one flag that is its own, and sends the reader to aprun(1).

@@ -4,9 +4,9 @@
 //! its answer, and [`table`] writes those as text or as JSON. Both forms come from the same rows,
 //! so neither can say what the other does not.
 
-mod table;
 mod views;
 
+use super::table::{self, Report};
 use crate::apteam::Apid;
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
@@ -16,7 +16,6 @@ use jiff::tz::TimeZone;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
-use table::Report;
 use tonic::transport::Channel;
 
 /// How long psched may take to answer.

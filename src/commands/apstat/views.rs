@@ -1,8 +1,8 @@
 //! psched's answers as tables: one function a view. Pure: the time is in the answer.
 
-use super::table::{Cell, Report, Table};
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
+use crate::commands::table::{Cell, Report, Table, moment};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
@@ -18,17 +18,6 @@ fn age(from_ns: u64, now_ns: u64) -> Cell {
     }
     let minutes = now_ns.saturating_sub(from_ns) / 60_000_000_000;
     Cell::Amount(format!("{}h{:02}m", minutes / 60, minutes % 60))
-}
-
-/// A moment, to the millisecond.
-fn moment(at_ns: u64, zone: &TimeZone) -> Cell {
-    let time = i128::from(at_ns);
-    match jiff::Timestamp::from_nanosecond(time) {
-        Ok(t) if at_ns != 0 => {
-            Cell::Text(t.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f").to_string())
-        }
-        _ => Cell::None,
-    }
 }
 
 /// A length of time in seconds.
@@ -64,6 +53,11 @@ fn nids(row: &pb::ApplicationRow) -> String {
 
 fn waits(row: &pb::ApplicationRow) -> bool {
     row.places.is_empty() && row.state != "ended"
+}
+
+/// Its state; one that is held is that first.
+fn state(row: &pb::ApplicationRow) -> &str {
+    if row.held.is_some() { "held" } else { &row.state }
 }
 
 /// The words of a wait, as one line.
@@ -107,7 +101,7 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64) -> Vec<Cell> {
         Cell::Number(row.shape.unwrap_or_default().width.into()),
         if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
         age(row.posted_at_ns, now_ns),
-        Cell::text(row.state.clone()),
+        Cell::text(state(row)),
         Cell::text(row.command.clone()),
     ]
 }
@@ -166,7 +160,8 @@ pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
         ]);
     }
     let count = |state: &str| reply.nodes.iter().filter(|n| n.state == state).count() as u64;
-    let (all, down) = (reply.nodes.len() as u64, count("suspect") + count("foreign"));
+    let (all, down) =
+        (reply.nodes.len() as u64, ["suspect", "foreign", "down"].map(count).iter().sum());
     let columns = "<arch >config >up >resv >use >avail >down";
     let mut summary = Table::new("summary", "Compute node summary", columns);
     summary.rows.push(vec![
@@ -174,7 +169,7 @@ pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
         Cell::Number(all),
         Cell::Number(all - down),
         Cell::Number(count("pending")),
-        Cell::Number(count("busy")),
+        Cell::Number(count("busy") + count("draining")),
         Cell::Number(count("free")),
         Cell::Number(down),
     ]);
@@ -207,7 +202,7 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         ("Application", Cell::Number(wanted.0)),
         ("User", user(row)),
         ("Command", Cell::text(row.command.clone())),
-        ("State", Cell::text(row.state.clone())),
+        ("State", Cell::text(state(row))),
         ("w:d:N", Cell::Text(shape(row))),
         ("NIDs", Cell::text(nids(row))),
         ("Posted", moment(row.posted_at_ns, zone)),
@@ -220,7 +215,7 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         let limit = format!("{} s", row.time_limit_ms as f64 / 1e3);
         facts.push(("Time limit", Cell::Text(limit)));
     }
-    if let Some(waiting) = row.waiting.as_ref().filter(|_| waits(row)) {
+    if let Some(waiting) = row.waiting.as_ref().filter(|_| waits(row) || row.held.is_some()) {
         facts.push(("Waits", Cell::text(words(waiting))));
     }
     if row.state == "ended" {
@@ -244,7 +239,7 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
     let row = find(reply, wanted)?;
     let waiting = row.waiting.clone().unwrap_or_default();
     let mut facts = vec![("Application", Cell::Number(wanted.0))];
-    facts.push(("State", Cell::text(row.state.clone())));
+    facts.push(("State", Cell::text(state(row))));
     if waits(row) {
         facts.push(("Wants", Cell::Text(format!("{} (w:d:N)", shape(row)))));
         facts.push(("Obstacle", Cell::text(waiting.obstacle)));
@@ -255,12 +250,15 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         facts.push(("Status", Cell::Number(row.status.into())));
         facts.push(("Cause", Cell::text(decision(row))));
     } else {
-        // It has a place: nothing stands in its way.
+        // It has a place.
         facts.push(("NIDs", Cell::text(nids(row))));
         facts.push(("Cause", Cell::text(decision(row))));
-        // Only the end of one can take long.
+        // It is held, or its end takes long.
         facts.push(("Obstacle", Cell::text(waiting.obstacle)));
-        facts.retain(|(name, cell)| !["Cause", "Obstacle"].contains(name) || *cell != Cell::None);
+        facts.push(("Held by", Cell::text(waiting.holder)));
+        facts.push(("Cure", Cell::text(waiting.cure)));
+        let optional = ["Cause", "Obstacle", "Held by", "Cure"];
+        facts.retain(|(name, cell)| !optional.contains(name) || *cell != Cell::None);
     }
     Some(Report { facts, ..Report::default() })
 }

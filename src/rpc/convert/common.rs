@@ -2,6 +2,7 @@
 
 use super::{COUNT_MAX, Field, LIST_MAX, Malformed, all, bare, given, ms};
 use crate::apteam::bounds::Bounds;
+use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Shape};
@@ -64,6 +65,21 @@ impl TryFrom<pb::Owner> for Owner {
         let pb::Owner { uid, gid, groups, name } = owner;
         let groups = Field("Owner", "groups").numbers(groups)?;
         Ok(Owner { uid, gid, groups, name: Field("Owner", "name").text(name)? })
+    }
+}
+
+impl From<By> for pb::By {
+    fn from(by: By) -> Self {
+        let By { uid, name, at_ns } = by;
+        Self { uid, user: name, at_ns }
+    }
+}
+
+impl TryFrom<pb::By> for By {
+    type Error = Malformed;
+    fn try_from(by: pb::By) -> Result<Self, Malformed> {
+        let pb::By { uid, user, at_ns } = by;
+        Ok(By { uid, name: Field("By", "user").text(user)?, at_ns })
     }
 }
 

@@ -214,7 +214,7 @@ impl Scheduler {
         for apid in plan.gone {
             self.not_on_adopted(now, apid, &nids, out);
         }
-        let uid = order.uid;
+        let uid = order.by.uid;
         for candidate in plan.new {
             let apid = candidate.place.key.apid;
             let detail = format!(
@@ -290,6 +290,7 @@ impl Scheduler {
             running_at_ns: if state == State::Running { began } else { 0 },
             ended_at_ns: 0,
             end: None,
+            held: old.as_ref().and_then(|team| team.held.clone()),
             doomed: old.and_then(|team| team.doomed),
             signals: Vec::new(),
             last_signal: 0,

@@ -73,9 +73,9 @@ fn orders_of_psmgr_beyond_the_bound_are_refused() {
     let settings = Settings { orders_max: 1, ..Settings::default() };
     let mut s = Scheduler::new(machine(2, 1), settings);
     let order = |s: &mut Scheduler, nid| {
-        let (reply, uid, administrator) = (ReplyId(7), 0, true);
+        let (reply, by, administrator) = (ReplyId(7), By::default(), true);
         let (what, nids, used) = (Manage::Adopt, [Nid(nid)].into(), BTreeSet::new());
-        s.apply(at(5), Event::Manage { reply, what, nids, uid, administrator, used })
+        s.apply(at(5), Event::Manage { reply, what, nids, by, administrator, used })
     };
     for nid in 0..2u32 {
         let link = LinkId(u64::from(nid));
@@ -88,7 +88,7 @@ fn orders_of_psmgr_beyond_the_bound_are_refused() {
         };
         s.apply(at(0), Event::Foreign { link, foreign: Box::new(foreign) });
     }
-    assert_eq!(brief(&order(&mut s, 0)), ["warn", "-> 0 adopt"]);
+    assert_eq!(brief(&order(&mut s, 0)), ["warn", "change NID 0", "-> 0 adopt"]);
     let refused = order(&mut s, 1);
     let [Effect::Managed { problems, .. }] = &refused[..] else { panic!("{refused:?}") };
     assert_eq!(
@@ -99,5 +99,5 @@ fn orders_of_psmgr_beyond_the_bound_are_refused() {
     // The first is done, and then the second.
     let inventory = Event::Inventory { link: LinkId(0), items: vec![] };
     assert!(brief(&s.apply(at(6), inventory)).contains(&"managed 7 1 0".to_owned()));
-    assert_eq!(brief(&order(&mut s, 1)), ["warn", "-> 1 adopt"]);
+    assert_eq!(brief(&order(&mut s, 1)), ["warn", "change NID 1", "-> 1 adopt"]);
 }

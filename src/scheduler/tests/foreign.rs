@@ -46,10 +46,10 @@ fn call(s: &mut Scheduler, number: u64, nids: &[u32], has: Vec<ForeignApplicatio
 }
 
 fn order(s: &mut Scheduler, what: Manage, nids: &[u32]) -> Vec<Effect> {
-    let (reply, uid, administrator) = (ReplyId(7), 0, true);
+    let (reply, by, administrator) = (ReplyId(7), By::default(), true);
     let nids = nids.iter().map(|n| Nid(*n)).collect();
     let used = BTreeSet::new();
-    s.apply(at(5), Event::Manage { reply, what, nids, uid, administrator, used })
+    s.apply(at(5), Event::Manage { reply, what, nids, by, administrator, used })
 }
 
 #[track_caller]
@@ -111,17 +111,27 @@ fn adopted_with_what_runs_there() {
     let effects = order(&mut s, Manage::Adopt, &[0, 1]);
     assert_eq!(
         brief(&effects),
-        ["save-adopted 12.1 running", "log 12 adopted", "warn", "-> 1 adopt"]
+        ["save-adopted 12.1 running", "log 12 adopted", "warn", "change NIDs 0-1", "-> 1 adopt"]
     );
     let team = s.team(Apid(12)).expect("on record");
     assert_eq!((team.owner.uid, team.posting.command.as_str()), (1001, "b.out"));
     assert_eq!(team.running_at_ns, at(5).wall_ns - SECOND);
     // Killed and started again before the node has heard of it: the same once more.
     let records = s.teams().cloned().collect();
-    let (mut s, _) =
-        Scheduler::restore(machine(2, 1), Settings::default(), records, BTreeMap::new(), 1, at(6));
+    let (mut s, _) = Scheduler::restore(
+        machine(2, 1),
+        Settings::default(),
+        records,
+        BTreeMap::new(),
+        BTreeMap::new(),
+        1,
+        at(6),
+    );
     call(&mut s, 1, &[0, 1], vec![stranger(12, &[0, 1], Phase::Running)]);
-    assert_eq!(brief(&order(&mut s, Manage::Adopt, &[0, 1])), ["warn", "-> 1 adopt"]);
+    assert_eq!(
+        brief(&order(&mut s, Manage::Adopt, &[0, 1])),
+        ["warn", "change NIDs 0-1", "-> 1 adopt"]
+    );
     let effects = inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
     assert_eq!(brief(&effects), ["boot boot-1", "managed 7 1 0"]);
     answered(&effects, "NIDs 0-1: obeyed from now on; application 12 of bob on record here");
@@ -138,7 +148,7 @@ fn placed_and_not_launched_it_is_taken_back_and_gone() {
     call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
     assert_eq!(
         brief(&order(&mut s, Manage::Adopt, &[0])),
-        ["save-adopted 12.1 taking-back", "log 12 adopted", "warn", "-> 1 adopt"]
+        ["save-adopted 12.1 taking-back", "log 12 adopted", "warn", "change NID 0", "-> 1 adopt"]
     );
     assert_eq!(
         brief(&inventory(&mut s, 1, &[(key(12, 1), Phase::Placed)])),
@@ -198,9 +208,9 @@ fn numbers_that_collide() {
     refused(&order(&mut s, Manage::Adopt, &[0, 1]), &["there are two applications 7, 7 of bob on"]);
     // One that has ended here.
     let (nids, used) = ([Nid(0)].into(), [Apid(7)].into());
-    let (reply, what, uid, administrator) = (ReplyId(7), Manage::Adopt, 0, true);
+    let (reply, what, by, administrator) = (ReplyId(7), Manage::Adopt, By::default(), true);
     refused(
-        &s.apply(at(5), Event::Manage { reply, what, nids, uid, administrator, used }),
+        &s.apply(at(5), Event::Manage { reply, what, nids, by, administrator, used }),
         &["this psched's history has another application 7"],
     );
 }
@@ -222,6 +232,7 @@ fn an_old_copy_gives_way_to_what_runs() {
             "save-adopted 2.1 running",
             "log 2 adopted",
             "warn",
+            "change NID 0",
             "-> 2 adopt"
         ]
     );
@@ -239,6 +250,7 @@ fn an_old_copy_gives_way_to_what_runs() {
             "save-adopted 2.1 running",
             "log 2 adopted",
             "warn",
+            "change NID 0",
             "-> 2 adopt"
         ]
     );
@@ -257,7 +269,8 @@ fn what_an_adopted_node_has_not_is_asked_back_from_the_others() {
     let mut s = spread();
     call(&mut s, 3, &[0], vec![]);
     let effects = brief(&order(&mut s, Manage::Adopt, &[0]));
-    let asked = ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "-> 3 adopt"];
+    let asked =
+        ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "change NID 0", "-> 3 adopt"];
     assert_eq!(effects, asked);
     assert_eq!(
         report(&mut s, 2, Report::TakenBack(key(1, 1))),
@@ -276,7 +289,7 @@ fn an_old_copy_takes_back_what_another_node_may_launch_still() {
     call(&mut s, 3, &[0], vec![]);
     assert_eq!(
         brief(&order(&mut s, Manage::Adopt, &[0])),
-        ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "-> 3 adopt"]
+        ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "change NID 0", "-> 3 adopt"]
     );
     assert_eq!(brief(&inventory(&mut s, 3, &[])), ["-> 3 take-back 1.1", "managed 7 1 0"]);
     assert_eq!(
@@ -292,7 +305,7 @@ fn purged() {
     let mut s = Scheduler::new(machine(1, 1), Settings::default());
     s.apply(at(0), posted(1, 1));
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
-    assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["warn", "-> 1 purge"]);
+    assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["change NID 0", "warn", "-> 1 purge"]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["NID 0: just being purged"]);
     // Its end is not that of the application with the same number here.
     assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["warn", "-> 1 acknowledge 1.1"]);
@@ -351,9 +364,9 @@ fn managing_is_for_administrators() {
     let mut s = Scheduler::new(machine(1, 1), Settings::default());
     call(&mut s, 1, &[0], vec![]);
     for what in [Manage::Adopt, Manage::Purge] {
-        let (reply, uid, administrator) = (ReplyId(7), 1000, false);
+        let (reply, by, administrator) = (ReplyId(7), By { uid: 1000, ..By::default() }, false);
         let (nids, used) = ([Nid(0)].into(), BTreeSet::new());
-        let event = Event::Manage { reply, what, nids, uid, administrator, used };
+        let event = Event::Manage { reply, what, nids, by, administrator, used };
         assert_eq!(brief(&s.apply(at(1), event)), ["refuse 7 NotAllowed"]);
     }
 }

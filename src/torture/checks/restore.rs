@@ -30,8 +30,10 @@ impl World {
         let records = old.teams().cloned().collect();
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
         let (_, boots, _) = self.disk.restore();
+        let closed = self.disk.closed.clone();
         let next = old.next_apid();
-        let (mut new, effects) = Scheduler::restore(machine, settings, records, boots, next, now);
+        let (mut new, effects) =
+            Scheduler::restore(machine, settings, records, boots, closed, next, now);
         if !effects.is_empty() {
             return self.checks.broken(format!("a restart alone does something: {effects:?}"));
         }

@@ -182,14 +182,37 @@ impl Psched for Services {
     async fn adopt(
         &self,
         _: Request<pb::NodesRequest>,
-    ) -> Result<Response<pb::NodesReply>, Status> {
+    ) -> Result<Response<pb::ManageReply>, Status> {
         Err(Status::unimplemented(""))
     }
 
     async fn purge(
         &self,
         _: Request<pb::NodesRequest>,
-    ) -> Result<Response<pb::NodesReply>, Status> {
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn show(&self, _: Request<pb::ShowRequest>) -> Result<Response<pb::ShowReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn set(&self, _: Request<pb::SetRequest>) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn set_nodes(
+        &self,
+        _: Request<pb::SetNodesRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn hold(&self, _: Request<pb::HoldRequest>) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn log(&self, _: Request<pb::LogRequest>) -> Result<Response<pb::LogReply>, Status> {
         Err(Status::unimplemented(""))
     }
 

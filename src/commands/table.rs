@@ -1,5 +1,6 @@
 //! Tables of typed cells, written as text or as JSON.
 
+use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
@@ -25,7 +26,8 @@ impl Cell {
         if text.is_empty() { Cell::None } else { Cell::Text(text) }
     }
 
-    fn shown(&self) -> String {
+    /// As text.
+    pub fn shown(&self) -> String {
         match self {
             // What a user typed must not steer another's terminal.
             Cell::Text(text) | Cell::Amount(text) => {
@@ -45,6 +47,17 @@ impl Cell {
             Cell::List(list) => list.clone().into(),
             Cell::None => Value::Null,
         }
+    }
+}
+
+/// A moment, to the millisecond.
+pub fn moment(at_ns: u64, zone: &TimeZone) -> Cell {
+    let time = i128::from(at_ns);
+    match jiff::Timestamp::from_nanosecond(time) {
+        Ok(t) if at_ns != 0 => {
+            Cell::Text(t.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f").to_string())
+        }
+        _ => Cell::None,
     }
 }
 

@@ -1,0 +1,84 @@
+//! What administrators change about a live machine, and what is kept of it.
+
+use std::fmt;
+
+/// Who has said something, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct By {
+    /// His number.
+    pub uid: u32,
+    /// His name, for display; empty: he has none.
+    pub name: String,
+    /// When, in nanoseconds since the epoch.
+    pub at_ns: u64,
+}
+
+impl fmt::Display for By {
+    /// His name, or his number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "user {}", self.uid),
+            name => f.write_str(name),
+        }
+    }
+}
+
+/// A line of the log of changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Who, and when.
+    pub by: By,
+    /// Of what: a variable, nodes, an application.
+    pub what: String,
+    /// What was so.
+    pub before: String,
+    /// What is so since.
+    pub after: String,
+}
+
+/// How an administrator has closed a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Nothing new goes there; what is there stays.
+    Drained,
+    /// Its host is known to be gone, and with it what was there.
+    Down,
+}
+
+impl Closed {
+    /// The name on screens and in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Closed::Drained => "drained",
+            Closed::Down => "down",
+        }
+    }
+
+    /// The one of this name.
+    pub fn parse(name: &str) -> Option<Closed> {
+        [Closed::Drained, Closed::Down].into_iter().find(|closed| closed.name() == name)
+    }
+}
+
+/// A node that an administrator has closed: it takes nothing new until he resumes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeOrder {
+    /// How.
+    pub closed: Closed,
+    /// Why, in his words; empty: he gave no reason.
+    pub reason: String,
+    /// Who, and when.
+    pub by: By,
+}
+
+impl fmt::Display for NodeOrder {
+    /// `drained by alice: memory errors`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let closed = match self.closed {
+            Closed::Drained => "drained",
+            Closed::Down => "declared down",
+        };
+        write!(f, "{closed} by {}", self.by)?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
+}

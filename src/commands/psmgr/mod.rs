@@ -1,0 +1,211 @@
+//! `psmgr`: what administrators do with a live machine.
+//!
+//! A subject is a file: foreign nodes and nodes that are taken out ([`nodes`]), variables
+//! ([`variables`]), applications that are held ([`hold`]), and the log of all of that ([`log`]).
+//! psched decides, and answers once what was done is on its record; all of it may be said again.
+
+mod hold;
+mod log;
+mod nodes;
+mod variables;
+
+use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::pb;
+use crate::rpc::pb::psched_client::PschedClient;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+use tonic::transport::Channel;
+
+/// How long the nodes may take: longer than any ordinary grace from TERM to KILL.
+const ANSWER_BOUND: Duration = Duration::from_secs(120);
+/// The largest answer, in bytes: a log, or the weights of many users.
+const ANSWER_MAX: usize = 64 * 1024 * 1024;
+
+/// Manages a live machine.
+#[derive(Parser, Debug)]
+#[command(
+    name = "psmgr",
+    version,
+    long_about = "Manages a live machine. For administrators.\n\n\
+    NIDS is a list of nodes, as 0-3,7; APID the number of an application, as apstat shows it. The \
+    exit status is 0 if all is as it was asked for; 1 if not, and then nothing was changed, or what \
+    was begun goes on, as is said; 2 if the command line is wrong."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Shows what can be retuned, with its value and where that comes from
+    Show(variables::Show),
+    /// Sets variables, all or none; they outlive a restart and a reload of psched.yaml
+    Set(variables::Set),
+    /// Nodes take nothing new; what is there stays
+    Drain(nodes::Order),
+    /// Nodes that were drained or down take new applications again
+    Resume(nodes::Order),
+    /// Nodes whose hosts are known to be gone: what was there has ended
+    Down(nodes::Order),
+    /// Applications wait until they are released
+    Hold(hold::Apids),
+    /// Applications that were held go on
+    Release(hold::Apids),
+    /// Shows who changed what, and when
+    Log(log::Log),
+    /// Foreign nodes obey this psched from now on; their applications run on, on its records
+    Adopt(nodes::Nodes),
+    /// The applications of foreign nodes are ended; then the nodes obey this psched
+    Purge(nodes::Nodes),
+}
+
+/// Runs it, and gives the status to exit with.
+pub fn run() -> ExitCode {
+    let parsed = Cli::try_parse().and_then(|cli| match &cli.command {
+        Command::Set(set) => set.check().map_err(wrong).map(|()| cli),
+        _ => Ok(cli),
+    });
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&[error.to_string()]),
+    };
+    match runtime.block_on(manage(cli.command)) {
+        Ok(text) => written(io::stdout().write_all(text.as_bytes())),
+        Err(problems) => fail(&problems),
+    }
+}
+
+/// What clap can't see is wrong with a command line.
+fn wrong(text: String) -> clap::Error {
+    Cli::command().error(ErrorKind::ValueValidation, text)
+}
+
+fn fail(lines: &[String]) -> ExitCode {
+    for line in lines {
+        let _ = writeln!(io::stderr(), "psmgr: {line}");
+    }
+    ExitCode::FAILURE
+}
+
+/// A reader that has gone away (`psmgr log | head`) is no failure.
+fn written(result: io::Result<()>) -> ExitCode {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(&[format!("can't write: {e}")]),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Does it, and gives what is to be printed; or what stood in the way.
+async fn manage(command: Command) -> Result<String, Vec<String>> {
+    let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
+    let mut client = PschedClient::new(channel).max_decoding_message_size(ANSWER_MAX);
+    let client = &mut client;
+    match command {
+        Command::Show(show) => show.run(client).await,
+        Command::Set(set) => set.run(client).await,
+        Command::Drain(order) => order.run(client, pb::NodesTo::Drained).await,
+        Command::Resume(order) => order.run(client, pb::NodesTo::Open).await,
+        Command::Down(order) => order.run(client, pb::NodesTo::Down).await,
+        Command::Hold(apids) => apids.run(client, true).await,
+        Command::Release(apids) => apids.run(client, false).await,
+        Command::Log(log) => log.run(client).await,
+        Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
+        Command::Purge(nodes) => done(client.purge(nodes.request())).await,
+    }
+}
+
+type Client = PschedClient<Channel>;
+
+/// psched's answer, in time.
+async fn answer<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, Vec<String>> {
+    match tokio::time::timeout(ANSWER_BOUND, call).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(vec![status_text(status)]),
+        Err(_) => Err(vec![format!(
+            "not done after {} s; it goes on: apstat -n shows how far it is, and psmgr can be \
+             called again",
+            ANSWER_BOUND.as_secs()
+        )]),
+    }
+}
+
+/// What was done, a sentence a line; or what stood in the way.
+async fn done(
+    call: impl Future<Output = Result<tonic::Response<pb::ManageReply>, tonic::Status>>,
+) -> Result<String, Vec<String>> {
+    let pb::ManageReply { done, problems } = answer(call).await?;
+    if problems.is_empty() {
+        Ok(done.into_iter().map(|line| line + "\n").collect())
+    } else {
+        Err(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Nid;
+
+    #[test]
+    fn command_lines() {
+        let parse = |words: &str| Cli::try_parse_from(words.split(' '));
+        let adopt = parse("psmgr adopt 0-2,7").expect("good");
+        assert!(matches!(adopt.command, Command::Adopt(nodes) if nodes.nids().len() == 4));
+        let purge = parse("psmgr purge 3").expect("good");
+        assert!(matches!(purge.command, Command::Purge(nodes) if *nodes.nids() == [Nid(3)].into()));
+        for good in [
+            "psmgr show",
+            "psmgr show kill* --json",
+            "psmgr drain 0-3 bad memory",
+            "psmgr resume 3",
+            "psmgr down 3 -- the power -is gone",
+            "psmgr hold 1 2",
+            "psmgr release 1",
+            "psmgr log -n 3 --json",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "psmgr",
+            "psmgr adopt",
+            "psmgr adopt x",
+            "psmgr adopt 3-1",
+            "psmgr fix 0",
+            "psmgr set",
+            "psmgr drain",
+            "psmgr drain x",
+            "psmgr hold",
+            "psmgr hold 0",
+            "psmgr log -n x",
+            "psmgr log 3",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn set_takes_names_with_values_or_without() {
+        let check = |words: &str| match Cli::try_parse_from(words.split(' ')).map(|c| c.command) {
+            Ok(Command::Set(set)) => set.check().is_ok(),
+            _ => false,
+        };
+        assert!(check("psmgr set a=1 weight.user.x=2"));
+        assert!(check("psmgr set --reset a b"));
+        for bad in ["psmgr set a", "psmgr set a=1 b", "psmgr set =1", "psmgr set --reset a=1"] {
+            assert!(!check(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What psmgr asks: for administrators only. Who calls is what the kernel said of the connection.
+
+use super::core::{Input, now};
+use super::services::{Service, caller, ending};
+use super::views;
+use crate::apteam::Apid;
+use crate::apteam::change::{By, Change, Closed};
+use crate::machine::Nid;
+use crate::rpc::pb;
+use crate::scheduler::tuning::Wanted;
+use crate::scheduler::{Event, Manage, NodesTo, ReplyId};
+use std::collections::BTreeSet;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+/// The longest reason, in bytes: it is shown on one line.
+const REASON_MAX: usize = 400;
+/// Variables in one request: more than there are without those of users, and as many of these.
+const WANTED_MAX: usize = 20_000;
+/// Applications in one request, which goes through the loop in one piece.
+const HOLD_MAX: usize = 10_000;
+/// Changes in one answer: as many as are kept.
+const CHANGES_MAX: u32 = 10_000;
+
+type Managed = Result<Response<pb::ManageReply>, Status>;
+
+impl Service {
+    /// The administrator who is calling.
+    ///
+    /// # Errors
+    /// He is none.
+    fn administrator<T>(&self, request: &Request<T>) -> Result<By, Status> {
+        let uid = caller(request)?.uid;
+        if !self.is_administrator(uid) {
+            return Err(Status::permission_denied(format!(
+                "user {uid} is no administrator of this psched; root, the user that psched runs as \
+                 and the administrators of psched.yaml may manage it"
+            )));
+        }
+        Ok(By { uid, name: views::user_name(uid), at_ns: now().wall_ns })
+    }
+
+    /// Has the scheduler do it.
+    async fn order(&self, event: Event) -> Managed {
+        let (answer, managed) = oneshot::channel();
+        self.input(Input::Manage { event: Box::new(event), answer }).await?;
+        managed.await.map_err(|_| ending())?.map(Response::new)
+    }
+
+    /// psmgr adopt, or purge.
+    pub(super) async fn manage(&self, request: Request<pb::NodesRequest>, what: Manage) -> Managed {
+        let by = self.administrator(&request)?;
+        let nids = nids(request.into_inner().nids);
+        let asked = nids.clone();
+        let apids = self.read(move |s| s.foreign_apids(&asked)).await?;
+        let used = self.ask_store(move |s| s.which(apids)).await?;
+        let (reply, administrator) = (ReplyId(0), true);
+        self.order(Event::Manage { reply, what, nids, by, administrator, used }).await
+    }
+
+    /// psmgr show.
+    pub(super) async fn show_variables(
+        &self,
+        request: Request<pb::ShowRequest>,
+    ) -> Result<Response<pb::ShowReply>, Status> {
+        self.administrator(&request)?;
+        let (answer, shown) = oneshot::channel();
+        self.input(Input::Show { answer }).await?;
+        shown.await.map_err(|_| ending()).map(Response::new)
+    }
+
+    /// psmgr set.
+    pub(super) async fn set_variables(&self, request: Request<pb::SetRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let values = request.into_inner().values;
+        if values.len() > WANTED_MAX {
+            return Err(Status::invalid_argument(format!(
+                "{} variables in one call, and at most {WANTED_MAX} are taken: name fewer at a time",
+                values.len()
+            )));
+        }
+        let wanted: Wanted = values.into_iter().map(|v| (v.name, v.value)).collect();
+        let (answer, set) = oneshot::channel();
+        self.input(Input::Set { wanted, by, answer }).await?;
+        set.await.map_err(|_| ending())?.map(Response::new)
+    }
+
+    /// psmgr drain, down, or resume.
+    pub(super) async fn order_nodes(&self, request: Request<pb::SetNodesRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let pb::SetNodesRequest { nids: list, to, reason } = request.into_inner();
+        if reason.len() > REASON_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the reason has {} bytes: give one of {REASON_MAX} at most",
+                reason.len()
+            )));
+        }
+        // It is shown on one line of somebody's terminal.
+        let reason = reason.trim().replace(char::is_control, " ");
+        let to = match pb::NodesTo::try_from(to) {
+            Ok(pb::NodesTo::Open) => NodesTo::Resume,
+            Ok(pb::NodesTo::Drained) => NodesTo::Close(Closed::Drained),
+            Ok(pb::NodesTo::Down) => NodesTo::Close(Closed::Down),
+            Err(_) => return Err(Status::invalid_argument(format!("nodes can't become {to}"))),
+        };
+        let reply = ReplyId(0);
+        self.order(Event::Nodes { reply, to, nids: nids(list), reason, by }).await
+    }
+
+    /// psmgr hold, or release.
+    pub(super) async fn hold_applications(&self, request: Request<pb::HoldRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let pb::HoldRequest { apids, hold } = request.into_inner();
+        if apids.len() > HOLD_MAX {
+            return Err(Status::invalid_argument(format!(
+                "{} applications in one call, and at most {HOLD_MAX} are taken: name fewer at a time",
+                apids.len()
+            )));
+        }
+        let apids = apids.into_iter().map(Apid).collect();
+        self.order(Event::Hold { reply: ReplyId(0), apids, hold, by }).await
+    }
+
+    /// psmgr log.
+    pub(super) async fn changes(
+        &self,
+        request: Request<pb::LogRequest>,
+    ) -> Result<Response<pb::LogReply>, Status> {
+        self.administrator(&request)?;
+        let most = request.into_inner().count.min(CHANGES_MAX);
+        let changes = self.ask_store(move |s| s.changes(most)).await?;
+        let row = |change: Change| {
+            let Change { by, what, before, after } = change;
+            pb::ChangeRow { by: Some(by.into()), what, before, after }
+        };
+        Ok(Response::new(pb::LogReply { changes: changes.into_iter().map(row).collect() }))
+    }
+}
+
+fn nids(list: Vec<u32>) -> BTreeSet<Nid> {
+    list.into_iter().map(Nid).collect()
+}

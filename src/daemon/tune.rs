@@ -1,0 +1,102 @@
+//! Variables in force: what psched.yaml says, and what psmgr has set over it.
+//!
+//! The loop owns them, so that two who set at once come one after the other. What a variable changes
+//! inside psched is so at once; whoever set it is answered when it is on the record, and so is
+//! everything that leaves psched because of it.
+
+use super::committer::Answer;
+use super::core::Core;
+use super::settings;
+use crate::apteam::change::By;
+use crate::machine::Machine;
+use crate::rpc::pb;
+use crate::scheduler::Event;
+use crate::scheduler::tuning::{Source, Told, Tuning, Wanted};
+use crate::variables::Variables;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+/// What the loop knows of variables.
+pub struct Tuner {
+    /// What is set.
+    pub tuning: Tuning,
+    /// To be called with what is in force, for what is not the scheduler's.
+    pub tuned: Arc<dyn Fn(&Variables) + Send + Sync>,
+}
+
+impl Core {
+    /// psmgr set.
+    pub(super) fn set_variables(
+        &mut self,
+        wanted: Wanted,
+        by: &By,
+        answer: oneshot::Sender<Result<pb::ManageReply, Status>>,
+    ) {
+        let (done, records) = match self.tuner.tuning.change(wanted, by) {
+            Ok(changed) => changed,
+            Err(problems) => {
+                let _ = answer.send(Ok(pb::ManageReply { done: Vec::new(), problems }));
+                return;
+            }
+        };
+        for line in &done {
+            tracing::info!("{line}, by {by}");
+        }
+        let reply = pb::ManageReply { done, problems: Vec::new() };
+        let answer: Answer = Box::new(move || {
+            let _ = answer.send(Ok(reply));
+        });
+        let commit = self.outbox.keep(records, answer);
+        self.commit(commit);
+        self.tuned();
+    }
+
+    /// psched.yaml was read again.
+    pub(super) fn reconfigured(
+        &mut self,
+        variables: Variables,
+        machine: Box<Machine>,
+        answer: oneshot::Sender<Told>,
+    ) {
+        let told = self.tuner.tuning.reconfigured(variables);
+        self.event(Event::Machine(machine));
+        self.tuned();
+        let _ = answer.send(told);
+    }
+
+    /// What is in force takes effect.
+    fn tuned(&mut self) {
+        let variables = self.tuner.tuning.in_force();
+        let settings = settings(&variables);
+        self.identity.kill_grace = settings.kill_grace;
+        self.event(Event::Settings(settings));
+        let tuned = Arc::clone(&self.tuner.tuned);
+        self.answer(Box::new(move || tuned(&variables)));
+    }
+
+    /// psmgr show, when all before it is durable.
+    pub(super) fn show_variables(&mut self, answer: oneshot::Sender<pb::ShowReply>) {
+        let row = |row: crate::scheduler::tuning::Row| {
+            let (source, by) = match row.source {
+                Source::Default => ("default", None),
+                Source::File => ("psched.yaml", None),
+                Source::Manager(by) => ("psmgr", Some(by.into())),
+            };
+            pb::VariableRow {
+                name: row.shown.name,
+                value: row.shown.value,
+                default: row.shown.row.default_text(),
+                range: row.shown.row.range(),
+                meaning: row.shown.row.meaning.into(),
+                source: source.into(),
+                by,
+                until_start: row.until_start.unwrap_or_default(),
+            }
+        };
+        let variables = self.tuner.tuning.show().into_iter().map(row).collect();
+        self.answer(Box::new(move || {
+            let _ = answer.send(pb::ShowReply { variables });
+        }));
+    }
+}

@@ -1,0 +1,188 @@
+//! Nodes that an administrator has closed: `psmgr drain`, `down` and `resume`.
+//!
+//! Drained, a node takes nothing new, and what is there stays. Down says more: the host is gone, and
+//! what was there with it. psched itself never concludes that from silence, for a host that only its
+//! network is cut off from runs its applications on; so somebody who knows has to say it. What such a
+//! node holds is lost then as if the host had been restarted. Should it be alive all the same, its
+//! apinit discards when it calls what there is no record of any more; and nothing is placed there
+//! until an administrator resumes the node.
+//!
+//! All or nothing: an order in which one node is wrong changes none.
+
+use super::foreign::nids_text;
+use super::{Effect, Now, ReplyId, Scheduler};
+use crate::apteam::Apid;
+use crate::apteam::change::{By, Change, Closed, NodeOrder};
+use crate::apteam::record::State;
+use crate::machine::{Nid, format_nids};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to become of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodesTo {
+    /// Closed, or gone.
+    Close(Closed),
+    /// Open again.
+    Resume,
+}
+
+impl NodesTo {
+    /// The verb of psmgr.
+    fn verb(self) -> &'static str {
+        match self {
+            NodesTo::Close(Closed::Drained) => "drain",
+            NodesTo::Close(Closed::Down) => "down",
+            NodesTo::Resume => "resume",
+        }
+    }
+}
+
+impl Scheduler {
+    /// How an administrator has closed a node, if he has.
+    pub fn closed(&self, nid: Nid) -> Option<&NodeOrder> {
+        self.closed.get(&nid)
+    }
+
+    pub(super) fn is_down(&self, nid: Nid) -> bool {
+        self.closed.get(&nid).is_some_and(|order| order.closed == Closed::Down)
+    }
+
+    /// Opens a node where its apinit offers it and nobody has closed it, else closes it.
+    pub(super) fn open_or_not(&mut self, nid: Nid) {
+        let link = self.offered.get(&nid).and_then(|link| self.links.get(link));
+        let open = link.is_some_and(|link| link.known) && !self.closed.contains_key(&nid);
+        self.occupancy.set_open(nid, open);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn order_nodes(
+        &mut self,
+        now: Now,
+        reply: ReplyId,
+        to: NodesTo,
+        nids: &BTreeSet<Nid>,
+        reason: String,
+        by: By,
+        out: &mut Vec<Effect>,
+    ) {
+        let problems = self.problems_of_nodes(to, nids);
+        if !problems.is_empty() {
+            out.push(Effect::Managed { reply, done: Vec::new(), problems });
+            return;
+        }
+        let order = match to {
+            NodesTo::Close(closed) => Some(NodeOrder { closed, reason, by: by.clone() }),
+            NodesTo::Resume => None,
+        };
+        // Nodes that were alike are one line of the log.
+        let mut before: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
+        let mut changed = Vec::new();
+        for nid in nids {
+            let old = match &order {
+                Some(order) => self.closed.insert(*nid, order.clone()),
+                None => self.closed.remove(nid),
+            };
+            if old.is_some() || order.is_some() {
+                changed.push(*nid);
+                let old = old.map_or_else(|| "open".to_owned(), |old| old.to_string());
+                before.entry(old).or_default().push(*nid);
+            }
+            self.open_or_not(*nid);
+        }
+        let after = order.as_ref().map_or_else(|| "open".to_owned(), NodeOrder::to_string);
+        let mut done = Vec::new();
+        for (before, nids) in before {
+            let (what, after) = (nids_text(nids), after.clone());
+            done.push(format!("{what}: {after}; before: {before}"));
+            out.push(Effect::Warn(format!("{what}: {after}, by {by}")));
+            out.push(Effect::SaveChange(Change { by: by.clone(), what, before, after }));
+        }
+        let idle: Vec<Nid> = nids.iter().copied().filter(|n| !changed.contains(n)).collect();
+        if !idle.is_empty() {
+            done.push(format!("{}: open already", nids_text(idle)));
+        }
+        if !changed.is_empty() {
+            out.push(Effect::SaveNodes { nids: changed, order: order.map(Box::new) });
+        }
+        if to == NodesTo::Close(Closed::Down) {
+            done.extend(self.lose_all_down(now, nids, out));
+        }
+        out.push(Effect::Managed { reply, done, problems });
+        self.place_waiting(now, out);
+    }
+
+    /// What is wrong with an order.
+    fn problems_of_nodes(&self, to: NodesTo, nids: &BTreeSet<Nid>) -> Vec<String> {
+        let (mut unknown, mut connected, mut down) = (vec![], vec![], vec![]);
+        for nid in nids {
+            match to {
+                _ if !self.machine.nodes.contains_key(nid) && !self.closed.contains_key(nid) => {
+                    unknown.push(*nid);
+                }
+                NodesTo::Close(Closed::Down) if self.offered.contains_key(nid) => {
+                    connected.push(*nid);
+                }
+                NodesTo::Close(Closed::Drained) if self.is_down(*nid) => down.push(*nid),
+                _ => {}
+            }
+        }
+        let mut problems = Vec::new();
+        let mut add = |nids: Vec<Nid>, text: &dyn Fn(&str) -> String| {
+            if !nids.is_empty() {
+                let list = format_nids(nids.iter().copied());
+                problems.push(format!("{}: {}", nids_text(nids), text(&list)));
+            }
+        };
+        add(unknown, &|_| "not in psched.yaml (apstat -n shows those that are)".into());
+        add(connected, &|list| {
+            format!(
+                "connected, and so not gone: psmgr drain {list} takes it out, and apkill ends what \
+                 runs there"
+            )
+        });
+        add(down, &|list| format!("down already, which is more: psmgr resume {list} first"));
+        if nids.is_empty() {
+            problems.push(format!("there are no nodes to {}: name some", to.verb()));
+        }
+        problems
+    }
+
+    /// The applications of nodes that have been declared down have lost them.
+    fn lose_all_down(
+        &mut self,
+        now: Now,
+        nids: &BTreeSet<Nid>,
+        out: &mut Vec<Effect>,
+    ) -> Option<String> {
+        let apids: BTreeSet<Apid> =
+            nids.iter().flat_map(|nid| self.occupancy.holders(*nid)).collect();
+        let names: Vec<String> = apids.iter().map(|apid| self.name_of(*apid)).collect();
+        for apid in apids {
+            self.lose_down(now, apid, out);
+        }
+        (!names.is_empty()).then(|| format!("{} lost it", super::foreign::name_list(names)))
+    }
+
+    /// An application has lost those of its nodes that are down and have not told its end.
+    pub(super) fn lose_down(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let ended = |nid: &Nid| team.end.as_ref().is_some_and(|end| end.nids.contains(nid));
+        let down: Vec<Nid> =
+            team.places.nids().filter(|nid| self.is_down(*nid) && !ended(nid)).collect();
+        let Some(order) = down.first().and_then(|nid| self.closed.get(nid)) else { return };
+        match team.state {
+            // Nothing has run there, and nothing will: it waits for another place.
+            State::Placed => {
+                self.take_back(apid, out);
+                self.save(apid, false, out);
+                self.part_gone(now, apid, out);
+            }
+            State::TakingBack => self.part_gone(now, apid, out),
+            State::Launching | State::Running => {
+                let why = format!("it was {order}");
+                self.lose_nodes(now, apid, Some(&down), &why, out);
+            }
+            State::Posted | State::Lapsed | State::Ended => {}
+        }
+    }
+}
