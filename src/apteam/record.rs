@@ -120,6 +120,9 @@ pub struct Apteam {
     pub places: PlacementList,
     /// The apinits concerned, the one of PE 0 first.
     pub hosts: Vec<HostPart>,
+    /// Others may be placed on its processors too, and it takes turns with them. Said to its nodes
+    /// with the place, and true as long as it has that.
+    pub shares: bool,
     /// The secret of its front end.
     pub ticket: Ticket,
     /// When the ticket lapses, on psched's monotonic clock.

@@ -28,6 +28,7 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         signals: team.signals.iter().copied().map(Into::into).collect(),
         last_signal: team.last_signal,
         held: team.held.clone().map(Into::into),
+        shares: team.shares,
     };
     record.encode_to_vec()
 }
@@ -80,5 +81,6 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         signals: record.signals.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         last_signal: record.last_signal,
         held: record.held.map(TryInto::try_into).transpose()?,
+        shares: record.shares,
     })
 }

@@ -43,6 +43,7 @@ fn team(apid: u64, state: State) -> Apteam {
         signals: vec![NumberedSignal { number: PSCHED_SIGNALS + 7, signal: 10 }],
         last_signal: PSCHED_SIGNALS + 7,
         held: None,
+        shares: true,
     }
 }
 

@@ -1,36 +1,46 @@
-//! Who sits where: per node its processors, their holders, and whether it takes new applications.
+//! Who sits where: per node its processors with their residents, its memory and who has it promised,
+//! and whether it takes new applications.
 //!
 //! # The problem
 //!
-//! Placement asks one question over and over: how much is free along the line of nodes? It asks
-//! for every posting and, while postings wait, after every end. Everything else (who holds what,
-//! which processor exactly) is asked only for the nodes of one window.
+//! Placement asks one question over and over: where along the line of nodes is room for so many PEs
+//! of this kind? It asks for every posting and, while postings wait, after every end, on free
+//! processors first and then on those with one resident, with two, and so on. Everything else (who
+//! holds what, which processor exactly) is asked only for the nodes of one window.
 //!
 //! # The approach
 //!
-//! The line is one array of small [`Slot`]s in order of NID, 16 bytes a node, with the count of
-//! free processors already there, so that a search is one pass over contiguous memory. Beside it
-//! stand the things that are asked for rarely: one bit a processor for the whole machine, the
-//! holders of each node, and what each application holds.
+//! The line is one array of small [`Slot`]s in order of NID. Beside it stand one byte a processor
+//! for the whole machine, its residents; the holders of each node; and what each application holds.
 //!
 //! ```text
-//!   slots    nid 0, 4 of 4 free | nid 1, 1 of 4 free | nid 3, 0 of 2 free      (NID 2: not there)
-//!   used         0 0 0 0        |     1 1 1 0        |       1 1
-//!   holders         -           |      12, 13        |        13
+//!   slots      nid 0, 4 of 4 free | nid 1, 1 of 4 free | nid 3, 0 of 2 free    (NID 2: not there)
+//!   residents      0 0 0 0        |     1 2 1 0        |       1 1
+//!   holders           -           |      12, 13        |        13
 //! ```
 //!
-//! Every change of a slot goes through `Occupancy::changed`. A tree over the slots (largest run,
-//! free processors of a subtree) for a million nodes would be brought up to date there and nowhere
-//! else.
+//! An application that shares no processor with anybody (`max_resident` is 1, say) is marked on its
+//! processors, so that they are at no level.
+//!
+//! Every change of a slot goes through `Occupancy::changed`, where the [`index`] learns of it: it
+//! has the unbroken stretches of nodes for each of the kinds of PEs that were asked for of late, so
+//! that a search does not walk the line.
 
+pub mod index;
+mod room;
+mod spans;
 #[cfg(test)]
 mod tests;
 
+pub use room::{Room, Rules, Slot, Terms, empty_line};
+
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::machine::{Flavor, Machine, Nid};
-use fixedbitset::FixedBitSet;
+use crate::apteam::record::Apteam;
+use crate::machine::{Machine, Nid};
+use index::{Index, Ready};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Why processors can't be given away.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,78 +52,110 @@ pub struct Conflict {
     pub processor: u32,
 }
 
-/// One node as placement sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// Its number.
-    pub nid: Nid,
-    /// All its processors.
-    pub processors: u32,
-    /// Those of them that nobody holds.
-    pub free: u32,
-    /// It takes new applications.
-    pub open: bool,
-    /// It has flavor `ap`.
-    pub application: bool,
+/// How an application sits on its processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Others may sit there too.
+    pub shares: bool,
+    /// Bytes for each PE; `None`: the node's share for each processor.
+    pub memory_per_pe: Option<u64>,
 }
 
-/// The line of a machine on which nobody sits, in order of NID; all nodes closed.
-pub fn empty_line(machine: &Machine) -> Vec<Slot> {
-    machine
-        .nodes
-        .values()
-        .map(|node| Slot {
-            nid: node.nid,
-            processors: node.processors,
-            free: node.processors,
-            open: false,
-            application: node.flavors.has(Flavor::Ap),
-        })
-        .collect()
+impl From<&Apteam> for Claim {
+    fn from(team: &Apteam) -> Claim {
+        Claim { shares: team.shares, memory_per_pe: team.posting.memory_per_pe }
+    }
 }
 
-/// A processor of the node at this place on the line.
-type Processor = (usize, u32);
+/// On a processor whose resident shares it with nobody.
+const ALONE: u8 = 0x80;
+/// Residents that can be counted on one processor: more than the variable allows.
+const COUNTED_MAX: u8 = ALONE - 1;
+
+/// What an application holds of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The node, by its place on the line.
+    pub at: usize,
+    /// Processors, ascending.
+    pub processors: Vec<u32>,
+    /// Bytes of memory promised to it there.
+    pub memory: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Holding {
+    shares: bool,
+    /// By place on the line.
+    nodes: Vec<Held>,
+}
+
+impl Holding {
+    /// What it adds to the byte of a processor.
+    fn weight(&self) -> u8 {
+        if self.shares { 1 } else { ALONE | 1 }
+    }
+}
 
 /// The state of every node's processors.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
+    rules: Rules,
     /// By NID.
     slots: Vec<Slot>,
-    /// Where the bits of each slot begin in `used`.
-    first_bit: Vec<usize>,
-    /// One bit a processor.
-    used: FixedBitSet,
+    /// Where the processors of each slot begin in `residents`.
+    first: Vec<usize>,
+    /// One byte a processor: how many hold it, and [`ALONE`].
+    residents: Vec<u8>,
     /// Who holds processors of each slot, by number.
     holders: Vec<Vec<Apid>>,
-    /// What each application holds, sorted.
-    held: BTreeMap<Apid, Vec<Processor>>,
+    /// What each application holds.
+    held: BTreeMap<Apid, Holding>,
+    index: Index,
 }
 
 impl Occupancy {
     /// An empty machine whose nodes are all closed (no apinit offers them yet).
-    pub fn new(machine: &Machine) -> Occupancy {
-        let slots = empty_line(machine);
-        let mut first_bit = Vec::with_capacity(slots.len());
-        let mut bits = 0;
+    pub fn new(machine: &Machine, rules: Rules) -> Occupancy {
+        let slots = empty_line(machine, rules);
+        let mut first = Vec::with_capacity(slots.len());
+        let mut processors = 0;
         for slot in &slots {
-            first_bit.push(bits);
-            bits += slot.processors as usize;
+            first.push(processors);
+            processors += slot.processors as usize;
         }
         Occupancy {
-            first_bit,
-            used: FixedBitSet::with_capacity(bits),
+            rules,
+            first,
+            residents: vec![0; processors],
             holders: vec![Vec::new(); slots.len()],
             held: BTreeMap::new(),
+            index: Index::new(slots.len()),
             slots,
         }
+    }
+
+    /// The rules that it obeys.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Obeys other rules from now on. What is there stays as it was promised.
+    pub fn set_rules(&mut self, rules: Rules) {
+        if rules == self.rules {
+            return;
+        }
+        self.rules = rules;
+        self.slots.iter_mut().for_each(|slot| slot.obey(rules));
+        self.index = Index::new(self.slots.len());
     }
 
     /// Opens a node for new applications, or closes it. What is there stays. No effect for a NID
     /// that is not there.
     pub fn set_open(&mut self, nid: Nid, open: bool) {
-        if let Some(i) = self.index(nid) {
-            self.changed(i, |slot| slot.open = open);
+        if let Some(at) = self.index(nid).filter(|at| self.slots[*at].open != open) {
+            self.slots[at].open = open;
+            self.changed(at..at + 1);
         }
     }
 
@@ -123,57 +165,130 @@ impl Occupancy {
     }
 
     /// Gives the processors of a placement to an application, which may already have others. Asks
-    /// neither for open nodes nor for flavors: what is found running after a restart is taken too.
+    /// neither for open nodes nor for flavors nor for memory, which placement has looked at.
     ///
     /// # Errors
-    /// The first processor that is another's (or not there); nothing is changed then.
-    pub fn take(&mut self, apid: Apid, places: &PlacementList) -> Result<(), Conflict> {
-        let mut taken: Vec<Processor> = Vec::new();
+    /// The first processor that has as many residents as it may have, or any where one of the two
+    /// shares with nobody, or that is not there; nothing is changed then.
+    pub fn take(
+        &mut self,
+        apid: Apid,
+        places: &PlacementList,
+        claim: Claim,
+    ) -> Result<(), Conflict> {
+        self.seat(apid, places, claim, self.rules.highest_level())
+    }
+
+    /// As [`Occupancy::take`], for what sits there already, as its records or its nodes say: also
+    /// where there are more residents than a new one would find, for the rules may have been others.
+    ///
+    /// # Errors
+    /// The first processor that another has where one of the two shares with nobody, or that is not
+    /// there; nothing is changed then.
+    pub fn take_found(
+        &mut self,
+        apid: Apid,
+        places: &PlacementList,
+        claim: Claim,
+    ) -> Result<(), Conflict> {
+        self.seat(apid, places, claim, u32::from(COUNTED_MAX) - 1)
+    }
+
+    fn seat(
+        &mut self,
+        apid: Apid,
+        places: &PlacementList,
+        claim: Claim,
+        level: u32,
+    ) -> Result<(), Conflict> {
+        let level = if claim.shares { level.min(u32::from(COUNTED_MAX) - 1) } else { 0 };
+        let own = self.held.get(&apid);
+        let mut taken: Vec<Held> = Vec::with_capacity(places.0.len());
+        // Placement names each node once, in order: then no earlier one is looked through.
+        let mut furthest = None;
         for place in &places.0 {
-            for &processor in &place.processors {
-                let free = self.index(place.nid).filter(|&i| {
-                    processor < self.slots[i].processors && !self.used[self.bit((i, processor))]
-                });
-                match free {
-                    Some(i) => {
-                        let bit = self.bit((i, processor));
-                        self.used.insert(bit);
-                        taken.push((i, processor));
-                    }
-                    None => {
-                        // Only the bits have been touched so far.
-                        for processor in taken {
-                            let bit = self.bit(processor);
-                            self.used.remove(bit);
-                        }
-                        return Err(Conflict { nid: place.nid, processor });
-                    }
+            let conflict = |processor: u32| Conflict { nid: place.nid, processor };
+            let Some(at) = self.index(place.nid) else {
+                return Err(conflict(place.processors.first().copied().unwrap_or(0)));
+            };
+            let slot = &self.slots[at];
+            let mut processors = place.processors.clone();
+            processors.sort_unstable();
+            let before = own.and_then(|own| own.node(at));
+            let again = furthest >= Some(at);
+            furthest = furthest.max(Some(at));
+            for (i, &p) in processors.iter().enumerate() {
+                let its_own = i > 0 && processors[i - 1] == p
+                    || before.is_some_and(|held| held.processors.binary_search(&p).is_ok())
+                    || again && taken.iter().any(|t| t.at == at && t.processors.contains(&p));
+                if its_own
+                    || p >= slot.processors
+                    || u32::from(self.residents[self.first[at] + p as usize]) > level
+                {
+                    return Err(conflict(p));
                 }
+            }
+            let memory = slot.memory_of(claim.memory_per_pe, place.pes, processors.len());
+            if !processors.is_empty() {
+                taken.push(Held { at, processors, memory });
             }
         }
         if taken.is_empty() {
             return Ok(());
         }
-        for &(i, _) in &taken {
-            self.changed(i, |slot| slot.free -= 1);
-            if let Err(at) = self.holders[i].binary_search(&apid) {
-                self.holders[i].insert(at, apid);
+        let holding = self
+            .held
+            .entry(apid)
+            .or_insert_with(|| Holding { shares: claim.shares, nodes: Vec::new() });
+        let weight = holding.weight();
+        for held in &taken {
+            let slot = &mut self.slots[held.at];
+            slot.promised = slot.promised.saturating_add(held.memory);
+            for p in &held.processors {
+                let residents = &mut self.residents[self.first[held.at] + *p as usize];
+                slot.free -= u32::from(*residents == 0);
+                *residents += weight;
+            }
+            if let Err(i) = self.holders[held.at].binary_search(&apid) {
+                self.holders[held.at].insert(i, apid);
             }
         }
-        let held = self.held.entry(apid).or_default();
-        held.extend(taken);
-        held.sort_unstable();
+        let places: Vec<usize> = taken.iter().map(|held| held.at).collect();
+        for new in taken {
+            holding.add(new);
+        }
+        self.changed_all(places);
         Ok(())
     }
 
     /// Takes all processors of an application back. No effect where it has none.
     pub fn release(&mut self, apid: Apid) {
-        for (i, processor) in self.held.remove(&apid).unwrap_or_default() {
-            let bit = self.bit((i, processor));
-            self.used.remove(bit);
-            self.changed(i, |slot| slot.free += 1);
-            self.holders[i].retain(|&holder| holder != apid);
+        let Some(holding) = self.held.remove(&apid) else { return };
+        let weight = holding.weight();
+        for held in &holding.nodes {
+            let slot = &mut self.slots[held.at];
+            slot.promised = slot.promised.saturating_sub(held.memory);
+            for p in &held.processors {
+                let residents = &mut self.residents[self.first[held.at] + *p as usize];
+                *residents -= weight;
+                slot.free += u32::from(*residents == 0);
+            }
+            self.holders[held.at].retain(|&holder| holder != apid);
         }
+        self.changed_all(holding.nodes.iter().map(|held| held.at));
+    }
+
+    /// Counts an application with this much memory on a node from now on, in bytes: its measured
+    /// peak. No effect where it is not, and on a node whose memory is not known.
+    pub fn set_memory(&mut self, apid: Apid, nid: Nid, bytes: u64) {
+        let Some(at) = self.index(nid).filter(|at| self.slots[*at].memory > 0) else { return };
+        let Some(holding) = self.held.get_mut(&apid) else { return };
+        let Ok(i) = holding.nodes.binary_search_by_key(&at, |held| held.at) else { return };
+        let slot = &mut self.slots[at];
+        let bytes = bytes.min(slot.limit);
+        let before = std::mem::replace(&mut holding.nodes[i].memory, bytes);
+        slot.promised = slot.promised.saturating_sub(before).saturating_add(bytes);
+        self.changed(at..at + 1);
     }
 
     /// Free processors of a node, open or not.
@@ -186,7 +301,7 @@ impl Occupancy {
         self.index(nid).map_or_else(Vec::new, |i| self.holders[i].clone())
     }
 
-    /// Processors of a node in use.
+    /// Processors of a node in use: those with at least one resident.
     pub fn used(&self, nid: Nid) -> u32 {
         self.slot(nid).map_or(0, |s| s.processors - s.free)
     }
@@ -202,12 +317,29 @@ impl Occupancy {
         &self.slots
     }
 
-    /// The free processors of the node at `at` on the line, ascending.
+    /// The processors of the node at `at` on the line, each with what stands on it: how many hold
+    /// it, or more than any level where its holder shares with nobody.
     ///
     /// # Panics
     /// Where `at` is not on the line.
-    pub fn free_processors(&self, at: usize) -> impl Iterator<Item = u32> + '_ {
-        (0..self.slots[at].processors).filter(move |&p| !self.used[self.bit((at, p))])
+    pub fn residents(&self, at: usize) -> &[u8] {
+        &self.residents[self.first[at]..][..self.slots[at].processors as usize]
+    }
+
+    /// What the node at `at` on the line could take now; nothing where it takes no applications.
+    ///
+    /// # Panics
+    /// Where `at` is not on the line.
+    pub fn room(&self, at: usize, terms: &Terms) -> Room {
+        let slot = &self.slots[at];
+        if !slot.application || !slot.open {
+            return Room::default();
+        }
+        let processors = match terms.level {
+            0 => slot.free,
+            level => self.residents(at).iter().filter(|r| u32::from(**r) <= level).count() as u32,
+        };
+        slot.room(terms, processors, slot.promised)
     }
 
     /// The applications on the node at `at` on the line, by number.
@@ -223,14 +355,28 @@ impl Occupancy {
         self.held.keys().copied()
     }
 
-    /// How many processors an application holds on each of its nodes, these by their place on the
-    /// line, ascending.
-    pub fn held(&self, apid: Apid) -> impl Iterator<Item = (usize, u32)> + '_ {
-        self.held
-            .get(&apid)
-            .map_or(&[][..], Vec::as_slice)
-            .chunk_by(|a, b| a.0 == b.0)
-            .map(|on_one| (on_one[0].0, on_one.len() as u32))
+    /// What an application holds on each of its nodes, by their place on the line.
+    pub fn held(&self, apid: Apid) -> &[Held] {
+        self.held.get(&apid).map_or(&[], |holding| &holding.nodes)
+    }
+
+    /// What an application adds to [`Occupancy::residents`] on each of its processors; 0: it has
+    /// none.
+    pub fn weight(&self, apid: Apid) -> u8 {
+        self.held.get(&apid).map_or(0, Holding::weight)
+    }
+
+    /// Whether an application shares its processors with nobody.
+    pub fn sits_alone(&self, apid: Apid) -> bool {
+        self.held.get(&apid).is_some_and(|holding| !holding.shares)
+    }
+
+    /// The index for these terms, brought up to date.
+    pub fn ready(&mut self, terms: &Terms) -> Option<Ready<'_>> {
+        let mut index = std::mem::take(&mut self.index);
+        index.refresh(terms, self);
+        self.index = index;
+        Ready::new(self)
     }
 
     fn index(&self, nid: Nid) -> Option<usize> {
@@ -241,12 +387,39 @@ impl Occupancy {
         self.index(nid).map(|i| &self.slots[i])
     }
 
-    fn bit(&self, (at, processor): Processor) -> usize {
-        self.first_bit[at] + processor as usize
+    /// Each change of slots comes through here.
+    fn changed(&mut self, nodes: Range<usize>) {
+        self.index.note(nodes);
     }
 
-    /// The one way in which a slot changes: an index over the line would follow from here.
-    fn changed(&mut self, at: usize, change: impl FnOnce(&mut Slot)) {
-        change(&mut self.slots[at]);
+    /// The same for nodes here and there.
+    fn changed_all(&mut self, nodes: impl IntoIterator<Item = usize>) {
+        let mut range = 0..0;
+        for at in nodes {
+            if at == range.end {
+                range.end += 1;
+            } else {
+                self.changed(std::mem::replace(&mut range, at..at + 1));
+            }
+        }
+        self.changed(range);
+    }
+}
+
+impl Holding {
+    fn node(&self, at: usize) -> Option<&Held> {
+        self.nodes.binary_search_by_key(&at, |held| held.at).ok().map(|i| &self.nodes[i])
+    }
+
+    fn add(&mut self, new: Held) {
+        match self.nodes.binary_search_by_key(&new.at, |held| held.at) {
+            Ok(i) => {
+                let old = &mut self.nodes[i];
+                old.processors.extend(new.processors);
+                old.processors.sort_unstable();
+                old.memory = old.memory.saturating_add(new.memory);
+            }
+            Err(i) => self.nodes.insert(i, new),
+        }
     }
 }

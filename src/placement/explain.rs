@@ -8,6 +8,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, format_nids};
+use crate::variables::units::about;
 use std::collections::BTreeMap;
 
 /// Applications that a sentence names before it counts the others.
@@ -16,8 +17,14 @@ const NAMED_MAX: usize = 8;
 impl Impossible {
     /// In words.
     pub fn explain(&self) -> Explanation {
+        let needs = |shape| match self.short_of_memory {
+            Some(bytes) => format!("{} and {} of memory for each PE", needs(shape), about(bytes)),
+            None => needs(shape),
+        };
         let obstacle = if self.largest_depth == 0 {
             format!("{}; this machine has no application nodes", needs(&self.shape))
+        } else if self.largest_width == 0 && self.short_of_memory.is_some() {
+            format!("{}; no application node of this machine has that much", needs(&self.shape))
         } else if self.largest_width == 0 {
             format!(
                 "{}, those of a PE on one node; the largest application node of this machine has {}",
@@ -48,9 +55,15 @@ impl std::fmt::Display for Cure {
         match self {
             Cure::Width(width) => write!(f, "-n {width}{}", or_less(*width)),
             Cure::Depth(depth) => write!(f, "-d {depth}{}", or_less(*depth)),
+            // What aprun reads: whole numbers.
+            Cure::Memory(bytes) if bytes.is_multiple_of(1 << 20) => {
+                write!(f, "-m {}M or less", bytes >> 20)
+            }
+            Cure::Memory(bytes) => write!(f, "-m {}K or less", bytes >> 10),
             Cure::WithoutPerNode => f.write_str("the same without -N"),
-            Cure::Smaller { depth, width } => {
-                write!(f, "-d {depth} and -n {width}{} without -N", or_less(*width))
+            Cure::Smaller { depth, width, without_memory } => {
+                let memory = if *without_memory { " and -m" } else { "" };
+                write!(f, "-d {depth} and -n {width}{} without -N{memory}", or_less(*width))
             }
         }
     }
@@ -66,7 +79,10 @@ impl NoRoom {
         order: impl Fn(Nid) -> Option<&'a NodeOrder>,
     ) -> Explanation {
         let place = if self.shape.width == 1 { "one node" } else { "contiguous nodes" };
-        let needs = format!("{} on {place}", needs(&self.shape));
+        let memory = self.short_of_memory;
+        let memory =
+            memory.map_or_else(String::new, |all| format!(" and {} of memory", about(all)));
+        let needs = format!("{}{memory} on {place}", needs(&self.shape));
         if self.window.is_empty() {
             return Explanation {
                 obstacle: format!("{needs}, and this machine could not hold that if it were empty"),
@@ -90,19 +106,21 @@ impl NoRoom {
         if !self.holders.is_empty() {
             let names = named(&self.holders, name);
             let of = if self.window.len() == 1 { "of" } else { "among" };
-            match self.holders.len() {
-                1 => {
-                    stand.push(format!("application {names} holds processors {of} {window}"));
-                    until.push(format!("application {names} has ended"));
+            let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
+            let shared = match self.max_resident {
+                most if most > 1 && self.short_of_memory.is_none() => {
+                    format!(" (at most {most} on each: application.max_resident)")
                 }
-                n => {
-                    stand.push(format!("applications {names} hold processors {of} {window}"));
-                    // Names are said once; the second time they'd only be long.
-                    let who =
-                        if n == 2 { format!("applications {names}") } else { format!("these {n}") };
-                    until.push(format!("{who} have ended"));
-                }
-            }
+                _ => String::new(),
+            };
+            let (subject, ended) = match self.holders.len() {
+                1 => (format!("application {names} holds"), format!("application {names} has")),
+                2 => (format!("applications {names} hold"), format!("applications {names} have")),
+                // Names are said once; the second time they'd only be long.
+                n => (format!("applications {names} hold"), format!("these {n} have")),
+            };
+            stand.push(format!("{subject} {what} {of} {window}{shared}"));
+            until.push(format!("{ended} ended"));
         }
         // By the words in which they were closed: nodes that are alike are named together.
         let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
@@ -137,15 +155,16 @@ impl NoRoom {
         if !self.kept.is_empty() {
             let kept = nids(&self.kept);
             let is = if self.kept.len() == 1 { "is" } else { "are" };
-            stand.push(format!(
-                "{kept} {is} kept for an application that was passed over too often"
-            ));
+            stand.push(format!("{kept} {is} kept for an application that has waited too long"));
             until.push(format!("the application that {kept} {is} kept for has had its turn"));
         }
         let mut cure = format!("it fits on {window} when {}", until.join(" and "));
         if self.largest_width_now > 0 {
             let n = self.largest_width_now;
             cure.push_str(&format!("; -n {n}{} fits now", or_less(n)));
+        }
+        if self.short_of_memory.is_some() {
+            cure.push_str("; it may fit sooner with a smaller -m");
         }
         Explanation { obstacle, holder: stand.join(", and "), cure }
     }

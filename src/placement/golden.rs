@@ -6,12 +6,19 @@
 //! ```text
 //! $ line 0!.... 1:A... 2~....      a machine: NID, sign, processors; a letter: an application's
 //!                                  signs: open `:`, closed `~`, kept `*`, not flavor ap `!`
-//! $ C -n 3 -d 1 -N 2               application C asks
+//! $ over   .... B... ....          more applications on its processors, as many lines as need be
+//! $ resident 4                     so many may share a processor from now on; 1 at first
+//! $ memory 64                      each node has so much, as -m in megabytes; unknown at first
+//! $ C -n 3 -d 1 -N 2 -m 16         application C asks
+//! $ E! -n 2                        the same, and would share with nobody
 //! $ end A                          application A ends
 //! ```
+//!
+//! Who shares a processor stands one above the other.
 
 use super::*;
 use crate::machine::{Flavor, Flavors, Node};
+use crate::occupancy::Claim;
 
 struct Scene {
     machine: Machine,
@@ -27,12 +34,14 @@ fn letter(apid: Apid) -> String {
     char::from_u32(apid.0 as u32).expect("a letter").to_string()
 }
 
+const SHARES: Claim = Claim { shares: true, memory_per_pe: None };
+
 impl Scene {
-    fn new(line: &str) -> Scene {
+    fn new(line: &str, rules: Rules, memory: u64) -> Scene {
         let mut machine = Machine::default();
         let mut kept = BTreeSet::new();
         let mut closed = BTreeSet::new();
-        let mut held: Vec<(Apid, Nid, u32)> = Vec::new();
+        let mut rows = Vec::new();
         for node in line.split_whitespace() {
             let sign = node.find([':', '~', '*', '!']).expect("a sign after the NID");
             let nid = Nid(node[..sign].parse().expect("a NID"));
@@ -43,54 +52,68 @@ impl Scene {
                 "*" => drop(kept.insert(nid)),
                 _ => {}
             }
-            for (i, c) in (0..).zip(processors.chars()).filter(|(_, c)| *c != '.') {
-                held.push((apid(c), nid, i));
-            }
+            rows.push(processors);
             let node = Node {
                 nid,
                 processors: processors.len() as u32,
                 cpus: Vec::new(),
-                memory: 0,
+                memory,
                 flavors: Flavors::default().with(flavor),
                 host: String::new(),
             };
             machine.nodes.insert(nid, node);
         }
-        let mut occupancy = Occupancy::new(&machine);
+        let mut occupancy = Occupancy::new(&machine, rules);
         for nid in machine.nodes.keys() {
             occupancy.set_open(*nid, !closed.contains(nid));
         }
-        for (apid, nid, processor) in held {
-            let place = Place { nid, processors: vec![processor], pes: 1 };
-            occupancy.take(apid, &PlacementList(vec![place])).expect("each processor once");
+        let mut scene = Scene { machine, occupancy, kept };
+        scene.seat(&rows.join(" "));
+        scene
+    }
+
+    /// More applications on the nodes.
+    fn seat(&mut self, rows: &str) {
+        let nids: Vec<Nid> = self.machine.nodes.keys().copied().collect();
+        for (nid, processors) in nids.into_iter().zip(rows.split_whitespace()) {
+            for (i, c) in (0..).zip(processors.chars()).filter(|(_, c)| *c != '.') {
+                let place = Place { nid, processors: vec![i], pes: 1 };
+                let list = PlacementList(vec![place]);
+                self.occupancy.take_found(apid(c), &list, SHARES).expect("each processor once");
+            }
         }
-        Scene { machine, occupancy, kept }
     }
 
     fn picture(&self) -> String {
-        let mut owners = std::collections::BTreeMap::new();
+        let mut owners: std::collections::BTreeMap<(usize, u32), Vec<Apid>> = Default::default();
         for apid in self.occupancy.applications() {
-            let mut alone = self.occupancy.clone();
-            for (at, slot) in self.occupancy.line().iter().enumerate() {
-                alone.release(apid);
-                let free_without: BTreeSet<u32> = alone.free_processors(at).collect();
-                let free_with: BTreeSet<u32> = self.occupancy.free_processors(at).collect();
-                for p in free_without.difference(&free_with) {
-                    owners.insert((slot.nid, *p), letter(apid));
+            for held in self.occupancy.held(apid) {
+                for p in &held.processors {
+                    owners.entry((held.at, *p)).or_default().push(apid);
                 }
             }
         }
-        let node = |slot: &Slot| {
-            let sign = match slot {
-                s if !s.application => '!',
-                s if !s.open => '~',
-                s if self.kept.contains(&s.nid) => '*',
-                _ => ':',
+        let line = self.occupancy.line();
+        let rows = owners.values().map(Vec::len).max().unwrap_or(0).max(1);
+        let row = |row: usize| {
+            let node = |(at, slot): (usize, &Slot)| {
+                let sign = match slot {
+                    s if !s.application => '!',
+                    s if !s.open => '~',
+                    s if self.kept.contains(&s.nid) => '*',
+                    _ => ':',
+                };
+                let name = format!("{}{sign}", slot.nid);
+                let name = if row == 0 { name } else { " ".repeat(name.len()) };
+                let owner = |p| match owners.get(&(at, p)).and_then(|all| all.get(row)) {
+                    Some(apid) => letter(*apid),
+                    None => ".".into(),
+                };
+                format!("{name}{}", (0..slot.processors).map(owner).collect::<String>())
             };
-            let owner = |p| owners.get(&(slot.nid, p)).map_or(".", String::as_str);
-            format!("{}{sign}{}", slot.nid, (0..slot.processors).map(owner).collect::<String>())
+            line.iter().enumerate().map(node).collect::<Vec<_>>().join(" ")
         };
-        self.occupancy.line().iter().map(node).collect::<Vec<_>>().join(" ")
+        (0..rows).map(row).collect::<Vec<_>>().join("\n  ")
     }
 
     /// What comes of one application asking.
@@ -105,13 +128,16 @@ impl Scene {
             depth: option("-d").unwrap_or(1),
             per_node: option("-N"),
         };
-        if let Err(impossible) = possible(&self.machine, &shape) {
+        let wanted = Wanted { shape, memory_per_pe: option("-m").map(|m| u64::from(m) << 20) };
+        if let Err(impossible) = possible(&self.machine, self.occupancy.rules(), &wanted) {
             return format!("impossible: {}", impossible.explain());
         }
-        match place(&self.occupancy, &shape, &self.kept) {
+        match place(&mut self.occupancy, &wanted, &self.kept) {
             Ok(list) => {
                 assert!(list.fits(&shape), "{list:?}");
-                self.occupancy.take(apid(name), &list).expect("what was free");
+                let shares = self.occupancy.rules().max_resident > 1 && !options.starts_with('!');
+                let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe };
+                self.occupancy.take(apid(name), &list, claim).expect("what was free");
                 self.picture()
             }
             Err(no_room) => {
@@ -126,12 +152,24 @@ impl Scene {
 use crate::apteam::posting::Explanation;
 
 fn replay(golden: &str) {
-    let mut scene = Scene::new("");
+    let mut rules = Rules { max_resident: 1, memory_overcommit: 1_000 };
+    let mut memory = 0;
+    let mut scene = Scene::new("", rules, memory);
     let mut again = String::new();
     for line in golden.lines() {
         let out = if let Some(nodes) = line.strip_prefix("$ line ") {
-            scene = Scene::new(nodes);
+            scene = Scene::new(nodes, rules, memory);
             assert_eq!(scene.picture(), nodes, "the picture that was given");
+            String::new()
+        } else if let Some(rows) = line.strip_prefix("$ over") {
+            scene.seat(rows);
+            String::new()
+        } else if let Some(most) = line.strip_prefix("$ resident ") {
+            rules.max_resident = most.parse().expect("a number");
+            scene.occupancy.set_rules(rules);
+            String::new()
+        } else if let Some(megabytes) = line.strip_prefix("$ memory ") {
+            memory = megabytes.parse::<u64>().expect("a number") << 20;
             String::new()
         } else if let Some(who) = line.strip_prefix("$ end ") {
             scene.occupancy.release(apid(who.chars().next().expect("a letter")));
@@ -157,4 +195,9 @@ fn windows_are_chosen_as_drawn() {
 #[test]
 fn refusals_are_worded_as_written() {
     replay(include_str!("golden/refusals.txt"));
+}
+
+#[test]
+fn others_are_sat_upon_as_drawn() {
+    replay(include_str!("golden/over.txt"));
 }

@@ -8,14 +8,16 @@
 //!
 //! # The rules
 //!
-//! A node is *usable* for a shape when it has flavor `ap`, is open, is not kept for somebody else,
-//! and has room for at least one PE: it holds `free / depth` of them, at most `-N`. A window is a
-//! set of usable nodes with consecutive NIDs, filled from the left:
+//! A node is *usable* for a posting when it has flavor `ap`, is open, is not kept
+//! for somebody else, and has room for at least one PE: as many as its processors at this level
+//! (below) and its memory hold, at most `-N`. A window is a set of usable nodes with consecutive
+//! NIDs, filled from the left:
 //!
 //! - with `-N`, every node has exactly N PEs but the last, which has the rest;
 //! - without, every node has as many PEs as it holds but the last, which has the rest.
 //!
-//! So at each first node there is one window at most. Of all windows, that one is taken which
+//! So at each first node there is one window at most. Free processors come first (level 0). Of all
+//! windows on these, that one is taken which
 //!
 //! 1. leaves the fewest free processors on its own nodes,
 //! 2. lies in the smallest gap: the unbroken run of usable nodes around it with the fewest free
@@ -23,41 +25,92 @@
 //! 3. has the fewest nodes,
 //! 4. begins at the lowest NID.
 //!
-//! On its nodes an application gets the lowest free processors, PE by PE.
+//! Where there is none, and applications may share processors (`max_resident` is more than 1), the
+//! application is placed over others, on processors that have one resident at most, or else two at
+//! most, and so on (levels 1, 2, ...). Of all windows of such a level that one is taken which
+//!
+//! 1. has the fewest residents on the processors taken, in sum,
+//! 2. has the fewest applications on its nodes,
+//! 3. has the fewest nodes,
+//! 4. begins at the lowest NID.
+//!
+//! On its nodes an application gets the processors with the fewest residents, of these the lowest,
+//! PE by PE.
 //!
 //! # Example
 //!
 //! Six nodes of four processors; a letter is an application's processor, a dot is free. Three PEs
 //! (application C) could go to NIDs 0, 1, 3 or 4. On NID 1 nothing is left over, so they go there,
-//! although NID 0 comes first:
+//! although NID 0 comes first. Then D wants 12 processors, and takes turns with two others:
 //!
 //! ```text
 //!   NID  0    1    2    3    4    5               0    1    2    3    4    5
 //!        .... A... BBBB .... .... BBBB    ->      .... ACCC BBBB .... .... BBBB
+//!                                         ->      DDDD ACCC BBBB .... .... BBBB
+//!                                                      DDDD DDDD
 //! ```
+//!
+//! # Memory
+//!
+//! With `-m` an application counts with so much for each PE. Without, it counts on each processor
+//! with an equal part of the node's memory, so that `max_resident` of them fit on every one. What is
+//! promised on a node never exceeds its memory times `memory_overcommit`, by placement: a variable
+//! that is lowered, or a measured peak, takes nothing away.
 //!
 //! # Cost
 //!
-//! A search is one pass over the line, run by run, with two pointers, and allocates nothing until
-//! the window is found. The reasons of a refusal (`why`) cost more, so that [`try_place`] leaves
-//! them out: a scheduler that only wants to know whether one of a thousand waiting postings fits
-//! asks that, and [`place`] when somebody wants to know why not.
+//! [`try_place`] asks the index of occupancy, and weighs a bounded number of windows: on a machine
+//! that has more, the best of those in the narrowest stretches that hold the posting. Whether there
+//! is a window at all is always found out. Where nodes are kept for somebody, who has waited for
+//! very long, it looks at every node. The reasons of a refusal (`why`) cost more: a scheduler that
+//! only wants to know whether one of a thousand waiting postings fits leaves them out.
 
 mod explain;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod oracle;
+mod over;
 mod why;
 mod window;
 
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::Shape;
+use crate::apteam::posting::{Posting, Shape};
 use crate::machine::{Machine, Nid};
-use crate::occupancy::{Occupancy, Slot, empty_line};
+use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms, empty_line};
 use std::collections::BTreeSet;
-use window::{Need, Window};
+use std::ops::{ControlFlow, Range};
+use window::Need;
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How many processors, and in what layout.
+    pub shape: Shape,
+    /// Bytes for each PE; `None`: the node's share for each processor.
+    pub memory_per_pe: Option<u64>,
+}
+
+impl From<&Posting> for Wanted {
+    fn from(posting: &Posting) -> Wanted {
+        Wanted { shape: posting.shape, memory_per_pe: posting.memory_per_pe }
+    }
+}
+
+impl Wanted {
+    /// What it needs at a level.
+    fn need(&self, level: u32) -> Need {
+        Need {
+            width: u64::from(self.shape.width.max(1)),
+            terms: Terms::of(&self.shape, self.memory_per_pe, level),
+        }
+    }
+
+    fn with_shape(self, shape: Shape) -> Wanted {
+        Wanted { shape, ..self }
+    }
+}
 
 /// A shape that this machine could not hold if it were empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +123,8 @@ pub struct Impossible {
     pub largest_nids: Vec<Nid>,
     /// Processors of the largest application node; 0: there are no application nodes.
     pub largest_depth: u32,
+    /// Bytes for each PE, where with less of it the machine could hold more of the shape.
+    pub short_of_memory: Option<u64>,
     /// What may be asked for instead, the nearest first.
     pub cures: Vec<Cure>,
 }
@@ -81,6 +136,8 @@ pub enum Cure {
     Width(u32),
     /// This depth or less.
     Depth(u32),
+    /// This many bytes for each PE, or less.
+    Memory(u64),
     /// The same without `-N`.
     WithoutPerNode,
     /// No single change is enough: this depth or less, this width or less, without `-N`.
@@ -89,6 +146,8 @@ pub enum Cure {
         depth: u32,
         /// PEs.
         width: u32,
+        /// And without `-m`.
+        without_memory: bool,
     },
 }
 
@@ -99,143 +158,224 @@ pub struct NoRoom {
     pub shape: Shape,
     /// The largest width that fits now.
     pub largest_width_now: u32,
+    /// Applications that may sit on one processor; 1 also where those in the way share with nobody.
+    pub max_resident: u32,
+    /// There are processors enough now, and too little memory on their nodes. Bytes that it counts
+    /// with in all, on nodes like the first of the window.
+    pub short_of_memory: Option<u64>,
     /// The window that needs the fewest applications to end before it fits: its nodes. Empty where
     /// the machine could not hold the shape at all.
     pub window: Vec<Nid>,
     /// Those applications, by number.
     pub holders: Vec<Apid>,
-    /// Nodes of that window that are closed (no apinit offers them).
+    /// Nodes of that window that are closed (no apinit offers them, or an administrator has said so).
     pub closed: Vec<Nid>,
-    /// Nodes of that window that are kept for a posting passed over too often.
+    /// Nodes of that window that are kept for a posting that has waited too long.
     pub kept: Vec<Nid>,
 }
 
-/// The best window now: contiguous NIDs, best fit, the lowest NID on ties. Nodes in `kept` are not
-/// used.
+/// The best window now: contiguous NIDs, on free processors by best fit, else over the fewest
+/// others; the lowest NID on ties. Nodes in `kept` are not used.
 ///
 /// # Errors
 /// What stands in the way.
 pub fn place(
-    occupancy: &Occupancy,
-    shape: &Shape,
+    occupancy: &mut Occupancy,
+    wanted: &Wanted,
     kept: &BTreeSet<Nid>,
-) -> Result<PlacementList, NoRoom> {
-    try_place(occupancy, shape, kept).ok_or_else(|| why::no_room(occupancy, shape, kept))
+) -> Result<PlacementList, Box<NoRoom>> {
+    try_place(occupancy, wanted, kept).ok_or_else(|| why::no_room(occupancy, wanted, kept))
 }
 
 /// As [`place`], without the reasons: much cheaper where there is no room.
 pub fn try_place(
-    occupancy: &Occupancy,
-    shape: &Shape,
+    occupancy: &mut Occupancy,
+    wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
-    let need = Need::of(shape);
-    let found = window::best(occupancy.line(), &need, free_now(kept))?;
-    Some(list(occupancy, &need, &found))
+    let levels = 0..=occupancy.rules().highest_level();
+    if !kept.is_empty() {
+        return exhaustive(occupancy, wanted, kept)
+            .map(|(need, nodes)| list(occupancy, &need, nodes));
+    }
+    for need in levels.map(|level| wanted.need(level)) {
+        let ready = occupancy.ready(&need.terms)?;
+        if let Some(nodes) = window::best_ready(&ready, need.width, &need.terms) {
+            return Some(list(occupancy, &need, nodes));
+        }
+    }
+    None
 }
 
-/// Whether the empty machine could hold the shape.
+/// Why there is no place now; `None`: there is one.
+pub fn why_not(
+    occupancy: &Occupancy,
+    wanted: &Wanted,
+    kept: &BTreeSet<Nid>,
+) -> Option<Box<NoRoom>> {
+    let need = wanted.need(occupancy.rules().highest_level());
+    let fits = window::first(occupancy.line(), &need, room_now(occupancy, &need.terms, kept));
+    fits.is_none().then(|| why::no_room(occupancy, wanted, kept))
+}
+
+/// The best window, looking at every node, and the level that it is at.
+fn exhaustive(
+    occupancy: &Occupancy,
+    wanted: &Wanted,
+    kept: &BTreeSet<Nid>,
+) -> Option<(Need, Range<usize>)> {
+    let levels = 0..=occupancy.rules().highest_level();
+    levels.map(|level| wanted.need(level)).find_map(|need| {
+        let room = room_now(occupancy, &need.terms, kept);
+        let nodes = match need.terms.level {
+            0 => window::best(occupancy.line(), &need, room),
+            _ => window::best_over(occupancy, &need, room),
+        };
+        Some((need, nodes?))
+    })
+}
+
+/// Whether the empty machine could hold it.
 ///
 /// # Errors
 /// The largest of this shape that it could hold.
-pub fn possible(machine: &Machine, shape: &Shape) -> Result<(), Impossible> {
-    let line = empty_line(machine);
-    let largest = |shape: &Shape| window::largest(&line, &Need::of(shape), if_empty);
-    let largest_width = largest(shape);
+pub fn possible(machine: &Machine, rules: Rules, wanted: &Wanted) -> Result<(), Impossible> {
+    let line = empty_line(machine, rules);
+    let largest = |wanted: &Wanted| {
+        let terms = wanted.need(0).terms;
+        window::largest(&line, &terms, |at| room_if_empty(&line, at, &terms))
+    };
+    let shape = wanted.shape;
+    let largest_width = largest(wanted);
     if largest_width >= shape.width {
         return Ok(());
     }
-    let at_most = Need::of(&Shape { width: largest_width, ..*shape });
-    let largest_nids = window::best(&line, &at_most, if_empty)
+    let at_most = wanted.with_shape(Shape { width: largest_width, ..shape }).need(0);
+    let largest_nids = window::best(&line, &at_most, |at| room_if_empty(&line, at, &at_most.terms))
         .filter(|_| largest_width > 0)
-        .map_or_else(Vec::new, |w| line[w.nodes].iter().map(|s| s.nid).collect());
-    let largest_depth = line.iter().enumerate().map(|(i, s)| if_empty(i, s)).max().unwrap_or(0);
+        .map_or_else(Vec::new, |nodes| line[nodes].iter().map(|s| s.nid).collect());
+    let nodes = line.iter().filter(|s| s.application);
+    let largest_depth = nodes.map(|s| s.processors).max().unwrap_or(0);
+    let of_any_memory = Wanted { memory_per_pe: None, shape };
     Err(Impossible {
-        shape: *shape,
+        shape,
         largest_width,
         largest_nids,
         largest_depth,
-        cures: cures(shape, largest_width, largest_depth, largest),
+        short_of_memory: wanted.memory_per_pe.filter(|_| largest(&of_any_memory) > largest_width),
+        cures: cures(wanted, largest_width, largest_depth, largest),
     })
 }
 
 /// What may be asked for instead; `largest` tells the largest width of a shape.
 fn cures(
-    shape: &Shape,
+    wanted: &Wanted,
     largest_width: u32,
     largest_depth: u32,
-    largest: impl Fn(&Shape) -> u32,
+    largest: impl Fn(&Wanted) -> u32,
 ) -> Vec<Cure> {
+    let shape = wanted.shape;
     let mut cures = Vec::new();
     if largest_width > 0 {
         cures.push(Cure::Width(largest_width));
     }
     // Whoever has room at some depth has it at every smaller one: bisect. `good` holds (0 stands
     // for none), `bad` does not.
-    let (mut good, mut bad) = (0, shape.depth.min(largest_depth.saturating_add(1)));
-    while bad - good > 1 {
-        let depth = good + (bad - good) / 2;
-        let fits = largest(&Shape { depth, ..*shape }) >= shape.width;
-        *(if fits { &mut good } else { &mut bad }) = depth;
+    let bisect = |bad: u64, fits: &dyn Fn(u64) -> bool| {
+        let (mut good, mut bad) = (0, bad);
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            *(if fits(middle) { &mut good } else { &mut bad }) = middle;
+        }
+        good
+    };
+    let bad = u64::from(shape.depth.min(largest_depth.saturating_add(1)));
+    let depth = bisect(bad, &|depth| {
+        largest(&wanted.with_shape(Shape { depth: depth as u32, ..shape })) >= shape.width
+    });
+    if depth > 0 {
+        cures.push(Cure::Depth(depth as u32));
     }
-    if good > 0 {
-        cures.push(Cure::Depth(good));
+    // In the units that aprun takes.
+    let unit = if wanted.memory_per_pe > Some(1 << 20) { 1 << 20 } else { 1 << 10 };
+    let bytes = wanted.memory_per_pe.map_or(0, |bytes| {
+        bisect(bytes.div_ceil(unit), &|units| {
+            let memory_per_pe = Some(units * unit);
+            largest(&Wanted { memory_per_pe, shape }) >= shape.width
+        }) * unit
+    });
+    if bytes > 0 {
+        cures.push(Cure::Memory(bytes));
     }
-    let unshaped = Shape { per_node: None, ..*shape };
-    if shape.per_node.is_some() && largest(&unshaped) >= shape.width {
+    let unshaped = Shape { per_node: None, ..shape };
+    if shape.per_node.is_some() && largest(&wanted.with_shape(unshaped)) >= shape.width {
         cures.push(Cure::WithoutPerNode);
     }
     if cures.is_empty() && largest_depth > 0 {
-        let width = largest(&Shape { depth: largest_depth, ..unshaped });
-        cures.push(Cure::Smaller { depth: largest_depth, width });
+        let deepest = Shape { depth: largest_depth, ..unshaped };
+        let width = largest(&Wanted { memory_per_pe: None, shape: deepest });
+        let without_memory = wanted.memory_per_pe.is_some();
+        cures.push(Cure::Smaller { depth: largest_depth, width, without_memory });
     }
     cures
 }
 
-/// Every node that some window for this shape on the empty machine contains.
-pub fn usable(machine: &Machine, shape: &Shape) -> BTreeSet<Nid> {
-    let line = empty_line(machine);
-    let need = Need::of(shape);
+/// Every node that some window for it on the empty machine contains.
+pub fn usable(machine: &Machine, rules: Rules, wanted: &Wanted) -> BTreeSet<Nid> {
+    let line = empty_line(machine, rules);
+    let need = wanted.need(0);
+    let room = |at: usize| room_if_empty(&line, at, &need.terms);
     let mut nids = BTreeSet::new();
-    for run in window::runs(&line, &need, if_empty) {
+    for run in window::runs(&line, room) {
         let mut next = run.start;
-        window::each(&line, &need, if_empty, run, |nodes, _| {
+        let _ = window::each(&need, room, run, |nodes, _| {
             let new = next.max(nodes.start)..nodes.end;
             nids.extend(line[new].iter().map(|s| s.nid));
             next = next.max(nodes.end);
+            ControlFlow::Continue(())
         });
     }
     nids
 }
 
-/// Processors that a node could give away now.
-fn free_now(kept: &BTreeSet<Nid>) -> impl Fn(usize, &Slot) -> u32 + Copy + '_ {
+/// What a node has room for now.
+fn room_now<'a>(
+    occupancy: &'a Occupancy,
+    terms: &'a Terms,
+    kept: &'a BTreeSet<Nid>,
+) -> impl Fn(usize) -> Room + Copy + 'a {
     // Mostly nothing is kept: then no node is looked up.
     let any = !kept.is_empty();
-    move |_, slot| match slot.application && slot.open && !(any && kept.contains(&slot.nid)) {
-        true => slot.free,
-        false => 0,
+    move |at| match any && kept.contains(&occupancy.line()[at].nid) {
+        true => Room::default(),
+        false => occupancy.room(at, terms),
     }
 }
 
-/// Processors that a node could give away if nobody sat anywhere and every node were open.
-fn if_empty(_at: usize, slot: &Slot) -> u32 {
-    if slot.application { slot.processors } else { 0 }
+/// What a node would have room for if nobody sat anywhere and every node took applications.
+fn room_if_empty(line: &[Slot], at: usize, terms: &Terms) -> Room {
+    match &line[at] {
+        slot if slot.application => slot.room(terms, slot.processors, 0),
+        _ => Room::default(),
+    }
 }
 
-/// The placement list of a window: filled from the left, processors by number.
-fn list(occupancy: &Occupancy, need: &Need, found: &Window) -> PlacementList {
+/// The placement list of a window: filled from the left, on each node the processors with the
+/// fewest residents, these by number.
+fn list(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> PlacementList {
     let mut rest = need.width;
-    let places = found.nodes.clone().map(|at| {
-        let slot = &occupancy.line()[at];
-        let pes = u64::from(need.capacity(slot.free)).min(rest) as u32;
+    let places = nodes.map(|at| {
+        let pes = u64::from(occupancy.room(at, &need.terms).pes).min(rest) as u32;
         rest -= u64::from(pes);
-        let processors = pes as usize * need.depth as usize;
-        Place {
-            nid: slot.nid,
-            processors: occupancy.free_processors(at).take(processors).collect(),
-            pes,
+        let wanted = pes as usize * need.terms.depth as usize;
+        let mut processors: Vec<u32> = Vec::with_capacity(wanted);
+        for level in 0..=need.terms.level {
+            let here = (0..).zip(occupancy.residents(at)).filter(|(_, r)| u32::from(**r) == level);
+            let more = wanted - processors.len();
+            processors.extend(here.map(|(processor, _)| processor).take(more));
         }
+        processors.sort_unstable();
+        Place { nid: occupancy.line()[at].nid, processors, pes }
     });
     PlacementList(places.collect())
 }

@@ -3,25 +3,22 @@
 
 use super::*;
 use crate::machine::{Flavor, Flavors, Node};
+use crate::occupancy::Claim;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Free processors of the usable nodes.
-type Free = BTreeMap<u32, u32>;
+/// Room of the usable nodes: processors, and PEs.
+type Rooms = BTreeMap<u32, (u32, u32)>;
 
 /// One way to place: nodes and PEs on each.
 type Way = Vec<(u32, u32)>;
 
-fn holds(free: u32, shape: &Shape) -> u32 {
-    (free / shape.depth).min(shape.per_node.unwrap_or(u32::MAX))
-}
-
 /// The window from `first` to `last`, if there is one.
-fn way(free: &Free, shape: &Shape, first: u32, last: u32) -> Option<Way> {
+fn way(rooms: &Rooms, shape: &Shape, first: u32, last: u32) -> Option<Way> {
     let mut rest = shape.width;
     let mut way = Way::new();
     for nid in first..=last {
-        let here = holds(*free.get(&nid)?, shape);
+        let here = rooms.get(&nid)?.1;
         let pes = if nid < last { shape.per_node.unwrap_or(here) } else { rest };
         if pes == 0 || pes > here || (nid < last && pes >= rest) {
             return None;
@@ -32,70 +29,166 @@ fn way(free: &Free, shape: &Shape, first: u32, last: u32) -> Option<Way> {
     Some(way)
 }
 
-fn ways(free: &Free, shape: &Shape) -> Vec<Way> {
-    let nids: Vec<u32> = free.keys().copied().collect();
+fn ways(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
+    let nids: Vec<u32> = rooms.keys().copied().collect();
     let pairs = nids.iter().flat_map(|a| nids.iter().map(move |b| (*a, *b)));
-    pairs.filter(|(a, b)| a <= b).filter_map(|(a, b)| way(free, shape, a, b)).collect()
+    pairs.filter(|(a, b)| a <= b).filter_map(|(a, b)| way(rooms, shape, a, b)).collect()
 }
 
-/// The best way by the four rules.
-fn best(free: &Free, shape: &Shape) -> Option<Way> {
+/// The best way on free processors, by the four rules.
+fn best(rooms: &Rooms, shape: &Shape) -> Option<Way> {
     let rank = |way: &Way| {
         let (first, last) = (way[0].0, way[way.len() - 1].0);
-        let all: u32 = way.iter().map(|(nid, _)| free[nid]).sum();
-        let good = |nid: &u32| free.get(nid).is_some_and(|f| holds(*f, shape) > 0);
-        let left = (0..first).rev().take_while(good).map(|nid| free[&nid]).sum::<u32>();
-        let right = (last + 1..).take_while(good).map(|nid| free[&nid]).sum::<u32>();
+        let all: u32 = way.iter().map(|(nid, _)| rooms[nid].0).sum();
+        let good = |nid: &u32| rooms.get(nid).is_some_and(|r| r.1 > 0);
+        let left = (0..first).rev().take_while(good).map(|nid| rooms[&nid].0).sum::<u32>();
+        let right = (last + 1..).take_while(good).map(|nid| rooms[&nid].0).sum::<u32>();
         (all - shape.width * shape.depth, left + all + right, way.len(), first)
     };
-    ways(free, shape).into_iter().min_by_key(rank)
+    ways(rooms, shape).into_iter().min_by_key(rank)
 }
 
-fn largest(free: &Free, shape: &Shape) -> u32 {
-    let all: u32 = free.values().sum();
-    let fits = |w: &u32| !ways(free, &Shape { width: *w, ..*shape }).is_empty();
+fn largest(rooms: &Rooms, shape: &Shape) -> u32 {
+    let all: u32 = rooms.values().map(|r| r.1).sum();
+    let fits = |w: &u32| !ways(rooms, &Shape { width: *w, ..*shape }).is_empty();
     (1..=all).filter(fits).max().unwrap_or(0)
+}
+
+/// An application's processor, with the memory that it counts with there.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    apid: Apid,
+    nid: u32,
+    processor: u32,
+    bytes: u64,
+}
+
+/// Those whose number is 1 share with nobody.
+fn shares(apid: Apid) -> bool {
+    apid != Apid(1)
 }
 
 #[derive(Debug, Clone)]
 struct Scene {
     machine: Machine,
+    rules: Rules,
     occupancy: Occupancy,
+    seats: Vec<Seat>,
     kept: BTreeSet<Nid>,
-    shape: Shape,
+    wanted: Wanted,
 }
 
 impl Scene {
-    fn free(&self, usable: impl Fn(Nid) -> bool) -> Free {
-        let nids = self.occupancy.application_nodes().into_iter().filter(|n| usable(*n));
-        nids.map(|n| (n.0, self.occupancy.free(n))).collect()
+    /// Bytes of a node that may be promised.
+    fn limit(&self, node: &Node) -> u64 {
+        node.memory * self.rules.memory_overcommit / 1_000
     }
 
-    fn free_now(&self) -> Free {
-        self.free(|n| self.occupancy.is_open(n) && !self.kept.contains(&n))
+    /// PEs for which a node's memory is enough.
+    fn by_memory(&self, node: &Node, promised: u64) -> u32 {
+        let share = node.memory.min(self.limit(node))
+            / u64::from(node.processors)
+            / u64::from(self.rules.max_resident);
+        let each = self.wanted.memory_per_pe.unwrap_or(share * u64::from(self.wanted.shape.depth));
+        match self.limit(node).saturating_sub(promised).checked_div(each) {
+            Some(pes) if node.memory > 0 => pes as u32,
+            _ => u32::MAX,
+        }
     }
 
-    fn free_if_empty(&self) -> Free {
+    fn room(&self, node: &Node, processors: u32, promised: u64) -> Option<(u32, (u32, u32))> {
+        let shape = self.wanted.shape;
+        let most = shape.per_node.unwrap_or(u32::MAX);
+        let pes = (processors / shape.depth).min(most).min(self.by_memory(node, promised));
+        (pes > 0).then_some((node.nid.0, (processors, pes)))
+    }
+
+    fn on(&self, nid: Nid) -> impl Iterator<Item = &Seat> {
+        self.seats.iter().filter(move |s| s.nid == nid.0)
+    }
+
+    /// Residents of a processor; beyond all levels where one shares with nobody.
+    fn residents(&self, nid: u32, processor: u32) -> u32 {
+        let here = self.on(Nid(nid)).filter(|s| s.processor == processor);
+        here.map(|s| if shares(s.apid) { 1 } else { 1_000 }).sum()
+    }
+
+    fn rooms(&self, level: u32, usable: impl Fn(Nid) -> bool) -> Rooms {
         let nodes = self.machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
-        nodes.map(|n| (n.nid.0, n.processors)).collect()
+        nodes
+            .filter(|n| usable(n.nid))
+            .filter_map(|n| {
+                let below = |p: &u32| self.residents(n.nid.0, *p) <= level;
+                let processors = (0..n.processors).filter(below).count() as u32;
+                self.room(n, processors, self.on(n.nid).map(|s| s.bytes).sum())
+            })
+            .collect()
+    }
+
+    fn takes_new(&self, nid: Nid) -> bool {
+        self.occupancy.is_open(nid)
+    }
+
+    fn rooms_now(&self, level: u32) -> Rooms {
+        self.rooms(level, |n| self.takes_new(n) && !self.kept.contains(&n))
+    }
+
+    fn rooms_if_empty(&self) -> Rooms {
+        let nodes = self.machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
+        nodes.filter_map(|n| self.room(n, n.processors, 0)).collect()
+    }
+
+    fn highest(&self) -> u32 {
+        self.rules.max_resident - 1
+    }
+
+    /// The processors that an application gets on a node.
+    fn processors(&self, nid: u32, level: u32, pes: u32) -> Vec<u32> {
+        let node = &self.machine.nodes[&Nid(nid)];
+        let mut all: Vec<u32> =
+            (0..node.processors).filter(|p| self.residents(nid, *p) <= level).collect();
+        all.sort_by_key(|p| (self.residents(nid, *p), *p));
+        all.truncate((pes * self.wanted.shape.depth) as usize);
+        all.sort_unstable();
+        all
+    }
+
+    /// The best way over others, by the four rules.
+    fn best_over(&self, rooms: &Rooms, level: u32) -> Option<Way> {
+        let apids = |nid: u32| self.on(Nid(nid)).map(|s| s.apid).collect::<BTreeSet<_>>();
+        let rank = |way: &Way| {
+            let residents = |&(nid, pes): &(u32, u32)| {
+                let taken = self.processors(nid, level, pes);
+                taken.iter().map(|p| self.residents(nid, *p)).sum::<u32>()
+            };
+            let later = way.windows(2).map(|w| apids(w[1].0).difference(&apids(w[0].0)).count());
+            let applications = apids(way[0].0).len() + later.sum::<usize>();
+            (way.iter().map(residents).sum::<u32>(), applications, way.len(), way[0].0)
+        };
+        ways(rooms, &self.wanted.shape).into_iter().min_by_key(rank)
     }
 
     fn without(&self, apid: Apid) -> Scene {
         let mut scene = self.clone();
         scene.occupancy.release(apid);
+        scene.seats.retain(|seat| seat.apid != apid);
         scene
     }
 }
 
 prop_compose! {
     /// Up to eight nodes with their distance to the one before, size, and a number that makes some
-    /// closed, kept or not for applications; who sits there; and a shape.
+    /// closed, kept or not for applications; who sits there; how many may; and what is wanted.
     fn scenes()(
         nodes in prop::collection::vec((1u32..8, 1u32..6, 0u32..16), 1..8),
-        seats in prop::collection::vec((1u64..5, 0usize..8, 0u32..5), 0..16),
+        any_kept in any::<bool>(),
+        memory in prop_oneof![Just(0u64), 1u64..200],
+        rules in (1u32..5, prop_oneof![Just(1_000u64), Just(500), Just(2_500)]),
+        seats in prop::collection::vec((1u64..6, 0usize..8, 0u32..5, 0u64..50), 0..24),
         width in 1u32..14,
         depth in prop_oneof![3 => Just(1u32), 2 => 1u32..7],
         per_node in prop_oneof![Just(None), (1u32..5).prop_map(Some)],
+        memory_per_pe in prop_oneof![2 => Just(None), 1 => (0u64..100).prop_map(Some)],
     ) -> Scene {
         let mut machine = Machine::default();
         let (mut closed, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -106,115 +199,165 @@ prop_compose! {
             let flavor = if kind == 0 { Flavor::Su } else { Flavor::Ap };
             match kind {
                 1 => drop(closed.insert(Nid(nid))),
-                2 | 3 => drop(kept.insert(Nid(nid))),
+                2 | 3 if any_kept => drop(kept.insert(Nid(nid))),
                 _ => {}
             }
             let node = Node {
                 nid: Nid(nid),
                 processors,
                 cpus: Vec::new(),
-                memory: 0,
+                // Not known of some.
+                memory: if kind == 5 { 0 } else { memory },
                 flavors: Flavors::default().with(flavor),
                 host: String::new(),
             };
             machine.nodes.insert(node.nid, node);
         }
-        let mut occupancy = Occupancy::new(&machine);
+        let rules = Rules { max_resident: rules.0, memory_overcommit: rules.1 };
+        let mut occupancy = Occupancy::new(&machine, rules);
         for nid in machine.nodes.keys() {
             occupancy.set_open(*nid, !closed.contains(nid));
         }
-        for (apid, at, processor) in seats {
-            if let Some(nid) = machine.nodes.keys().nth(at) {
-                let place = Place { nid: *nid, processors: vec![processor], pes: 1 };
+        let mut taken = Vec::new();
+        for (apid, at, processor, bytes) in seats {
+            if let Some(node) = machine.nodes.values().nth(at) {
+                let place = Place { nid: node.nid, processors: vec![processor], pes: 1 };
+                let apid = Apid(apid);
+                let claim = Claim { shares: shares(apid), memory_per_pe: Some(bytes) };
                 // A seat that is taken, or not there, stays as it is.
-                let _ = occupancy.take(Apid(apid), &PlacementList(vec![place]));
+                if occupancy.take_found(apid, &PlacementList(vec![place]), claim).is_ok() {
+                    let limit = node.memory * rules.memory_overcommit / 1_000;
+                    let bytes = bytes.min(limit);
+                    taken.push(Seat { apid, nid: node.nid.0, processor, bytes });
+                }
             }
         }
-        Scene { machine, occupancy, kept, shape: Shape { width, depth, per_node } }
+        let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe };
+        Scene { machine, rules, occupancy, seats: taken, kept, wanted }
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
     fn the_best_window_is_found(scene in scenes()) {
-        let Scene { occupancy, kept, shape, .. } = &scene;
-        let free = scene.free_now();
-        let found = place(occupancy, shape, kept);
-        let expected = best(&free, shape);
+        let Scene { kept, wanted, .. } = &scene;
+        let mut occupancy = scene.occupancy.clone();
+        let found = place(&mut occupancy, wanted, kept);
+        let expected = (0..=scene.highest()).find_map(|level| {
+            let rooms = scene.rooms_now(level);
+            let way = match level {
+                0 => best(&rooms, &wanted.shape),
+                _ => scene.best_over(&rooms, level),
+            };
+            Some((level, way?))
+        });
         match (&found, &expected) {
-            (Ok(list), Some(way)) => {
+            (Ok(list), Some((level, way))) => {
                 let pes: Way = list.0.iter().map(|p| (p.nid.0, p.pes)).collect();
                 prop_assert_eq!(&pes, way);
-                prop_assert!(list.fits(shape));
+                prop_assert!(list.fits(&wanted.shape));
                 for place in &list.0 {
-                    // The lowest free ones: all others that are free lie above them.
-                    let at = occupancy.line().iter().position(|s| s.nid == place.nid);
-                    let free = occupancy.free_processors(at.expect("on the line"));
-                    prop_assert_eq!(free.take(place.processors.len()).collect::<Vec<_>>(), place.processors.clone());
+                    let taken = scene.processors(place.nid.0, *level, place.pes);
+                    prop_assert_eq!(&place.processors, &taken);
                 }
-                prop_assert!(occupancy.clone().take(Apid(99), list).is_ok());
+                let claim = Claim { shares: *level > 0, memory_per_pe: wanted.memory_per_pe };
+                prop_assert!(occupancy.take(Apid(99), list, claim).is_ok());
+                for slot in occupancy.line().iter().filter(|s| list.nids().any(|n| n == s.nid)) {
+                    // What was there already may be more.
+                    let before = scene.on(slot.nid).map(|s| s.bytes).sum();
+                    prop_assert!(slot.promised <= slot.limit.max(before), "{:?}", slot);
+                }
             }
             (Err(no_room), None) => {
-                prop_assert_eq!(no_room.largest_width_now, largest(&free, shape));
+                let most = largest(&scene.rooms_now(scene.highest()), &wanted.shape);
+                prop_assert_eq!(no_room.largest_width_now, most);
             }
             _ => prop_assert!(false, "found {:?}, expected {:?}", found, expected),
         }
-        prop_assert_eq!(try_place(occupancy, shape, kept), found.ok());
+        // Every node looked at, or what the index leads to: the same.
+        let all = exhaustive(&scene.occupancy, wanted, kept)
+            .map(|(need, nodes)| list(&scene.occupancy, &need, nodes));
+        prop_assert_eq!(&all, &found.clone().ok());
+        prop_assert_eq!(try_place(&mut scene.occupancy.clone(), wanted, kept), found.clone().ok());
+        prop_assert_eq!(why_not(&scene.occupancy, wanted, kept), found.err());
     }
 
     #[test]
     fn the_possible_is_told_from_the_impossible(scene in scenes()) {
-        let Scene { machine, shape, .. } = &scene;
-        let empty = scene.free_if_empty();
+        let Scene { machine, wanted, rules, .. } = &scene;
+        let shape = &wanted.shape;
+        let empty = scene.rooms_if_empty();
         let all: BTreeSet<Nid> = ways(&empty, shape).into_iter().flatten().map(|(n, _)| Nid(n)).collect();
-        prop_assert_eq!(usable(machine, shape), all);
+        prop_assert_eq!(usable(machine, *rules, wanted), all);
         let most = largest(&empty, shape);
-        match possible(machine, shape) {
+        match possible(machine, *rules, wanted) {
             Ok(()) => prop_assert!(shape.width <= most),
             Err(impossible) => {
                 prop_assert!(shape.width > most);
                 prop_assert_eq!(impossible.largest_width, most);
-                prop_assert_eq!(impossible.largest_depth, empty.values().copied().max().unwrap_or(0));
+                let nodes = || machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
+                let deepest = nodes().map(|n| n.processors).max().unwrap_or(0);
+                prop_assert_eq!(impossible.largest_depth, deepest);
                 let there = best(&empty, &Shape { width: most, ..*shape }).filter(|_| most > 0);
                 let there: Vec<Nid> = there.unwrap_or_default().iter().map(|(n, _)| Nid(*n)).collect();
-                prop_assert_eq!(impossible.largest_nids, there);
-                prop_assert_eq!(impossible.cures.is_empty(), empty.is_empty());
-                for cure in impossible.cures {
-                    let fits = |s: &Shape| !ways(&empty, s).is_empty();
+                prop_assert_eq!(&impossible.largest_nids, &there);
+                prop_assert_eq!(impossible.cures.is_empty(), nodes().count() == 0);
+                let fits = |wanted: Wanted| {
+                    let scene = Scene { wanted, ..scene.clone() };
+                    !ways(&scene.rooms_if_empty(), &wanted.shape).is_empty()
+                };
+                let any_memory = Wanted { memory_per_pe: None, ..*wanted };
+                let without = Scene { wanted: any_memory, ..scene.clone() }.rooms_if_empty();
+                let short = wanted.memory_per_pe.filter(|_| largest(&without, shape) > most);
+                prop_assert_eq!(impossible.short_of_memory, short);
+                for cure in &impossible.cures {
                     let Shape { per_node, .. } = *shape;
-                    let (good, too_much) = match cure {
-                        Cure::Width(w) => (Shape { width: w, ..*shape }, Some(Shape { width: w + 1, ..*shape })),
-                        Cure::Depth(d) => (Shape { depth: d, ..*shape }, Some(Shape { depth: d + 1, ..*shape })),
-                        Cure::WithoutPerNode => (Shape { per_node: None, ..*shape }, None),
-                        Cure::Smaller { depth, width } => {
-                            let other = |depth, per_node| Shape { depth, per_node, ..*shape };
-                            prop_assert!((1..=shape.depth).all(|d| !fits(&other(d, per_node))));
-                            prop_assert!(per_node.is_none() || !fits(&other(shape.depth, None)));
+                    let to = |shape: Shape| wanted.with_shape(shape);
+                    let (good, too_much) = match *cure {
+                        Cure::Width(w) => (to(Shape { width: w, ..*shape }), Some(to(Shape { width: w + 1, ..*shape }))),
+                        Cure::Depth(d) => (to(Shape { depth: d, ..*shape }), Some(to(Shape { depth: d + 1, ..*shape }))),
+                        Cure::WithoutPerNode => (to(Shape { per_node: None, ..*shape }), None),
+                        Cure::Memory(bytes) => {
+                            let of = |bytes| Wanted { memory_per_pe: Some(bytes), ..*wanted };
+                            (of(bytes), Some(of(bytes + (1 << 10))))
+                        }
+                        Cure::Smaller { depth, width, without_memory } => {
+                            let other = |depth, per_node| to(Shape { depth, per_node, ..*shape });
+                            prop_assert!((1..=shape.depth).all(|d| !fits(other(d, per_node))));
+                            prop_assert!(per_node.is_none() || !fits(other(shape.depth, None)));
+                            prop_assert_eq!(without_memory, wanted.memory_per_pe.is_some());
                             let good = Shape { width, depth, per_node: None };
-                            (good, Some(Shape { width: width + 1, ..good }))
+                            let any = |shape| Wanted { shape, ..any_memory };
+                            (any(good), Some(any(Shape { width: width + 1, ..good })))
                         }
                     };
-                    prop_assert!(fits(&good), "{:?}", good);
-                    prop_assert!(too_much.is_none_or(|s| !fits(&s)), "{:?}", too_much);
+                    prop_assert!(fits(good), "{:?}", good);
+                    prop_assert!(too_much.is_none_or(|s| !fits(s)), "{:?}", too_much);
                 }
+                let words = impossible.explain();
+                prop_assert![!words.obstacle.is_empty() && !words.cure.is_empty()];
             }
         }
     }
 
     #[test]
     fn what_would_make_room_does(scene in scenes()) {
-        let Scene { occupancy, kept, shape, machine } = &scene;
-        let (Ok(()), Err(no_room)) = (possible(machine, shape), place(occupancy, shape, kept)) else {
+        let Scene { kept, wanted, machine, rules, .. } = &scene;
+        let shape = &wanted.shape;
+        let mut occupancy = scene.occupancy.clone();
+        let found = place(&mut occupancy, wanted, kept);
+        let (Ok(()), Err(no_room)) = (possible(machine, *rules, wanted), found) else {
             return Ok(());
         };
+        let highest = scene.highest();
         let window: BTreeSet<u32> = no_room.window.iter().map(|n| n.0).collect();
         let inside = |scene: &Scene| {
-            let free = scene.free(|n| window.contains(&n.0));
-            !ways(&free, shape).is_empty()
+            let rooms = scene.rooms(highest, |n| window.contains(&n.0));
+            !ways(&rooms, shape).is_empty()
         };
-        let on_open = |s: &Scene| ways(&s.free(|n| s.occupancy.is_open(n)), shape);
+        let on_open = |s: &Scene| ways(&s.rooms(highest, |n| s.takes_new(n)), shape);
 
         // It is enough, and none of those named could stay.
         let ended = no_room.holders.iter().fold(scene.clone(), |s, a| s.without(*a));
@@ -245,6 +388,13 @@ proptest! {
         let kept_there = no_room.window.iter().filter(|n| kept.contains(n)).copied();
         prop_assert_eq!(&no_room.kept, &kept_there.collect::<Vec<_>>());
 
+        // Memory is named where it alone stands in the way.
+        let mut forgetful = scene.clone();
+        forgetful.seats.iter_mut().for_each(|seat| seat.bytes = 0);
+        let enough = !ways(&forgetful.rooms_now(highest), shape).is_empty();
+        let said = enough && !no_room.holders.is_empty();
+        prop_assert_eq!(no_room.short_of_memory.is_some(), said);
+
         // There are words for all of it.
         let words = no_room.explain(|a| a.to_string(), |n| n.0 % 3 == 0, |_| None);
         prop_assert!(![words.obstacle, words.holder, words.cure].contains(&String::new()));
@@ -265,7 +415,8 @@ fn zeros_and_giants_are_survived() {
         };
         machine.nodes.insert(node.nid, node);
     }
-    let mut occupancy = Occupancy::new(&machine);
+    let rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+    let mut occupancy = Occupancy::new(&machine, rules);
     for nid in machine.nodes.keys() {
         occupancy.set_open(*nid, true);
     }
@@ -276,11 +427,14 @@ fn zeros_and_giants_are_survived() {
         (u32::MAX, 1, Some(1)),
         (1, u32::MAX, None),
     ] {
-        let shape = Shape { width, depth, per_node };
-        assert!(possible(&machine, &shape).is_err());
-        assert!(place(&occupancy, &shape, &none).is_err());
-        assert!(usable(&machine, &shape).is_empty());
+        for memory_per_pe in [None, Some(0), Some(u64::MAX)] {
+            let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe };
+            assert!(possible(&machine, rules, &wanted).is_err());
+            assert!(place(&mut occupancy, &wanted, &none).is_err());
+            assert!(usable(&machine, rules, &wanted).is_empty());
+        }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };
-    assert_eq!(place(&occupancy, &zero, &none).map(|l| l.0.len()), Ok(1));
+    let zero = Wanted { shape: zero, memory_per_pe: Some(0) };
+    assert_eq!(place(&mut occupancy, &zero, &none).map(|l| l.0.len()), Ok(1));
 }

@@ -10,73 +10,128 @@
 //!    fewest applications on it; of these, those whose staying would do no harm are let off.
 //! 4. Open nodes are not enough even so: the same over all nodes, fewest closed ones first.
 //!
-//! Ties go to the lowest NID.
+//! Ties go to the lowest NID. Where applications share processors, one with fewer residents than it
+//! may have is room, so that of those on one processor not all have to end.
 
 use super::window::{self, Need};
-use super::{NoRoom, free_now, if_empty};
+use super::{NoRoom, Wanted, exhaustive, room_if_empty, room_now};
 use crate::apteam::Apid;
-use crate::apteam::posting::Shape;
 use crate::machine::Nid;
-use crate::occupancy::{Occupancy, Slot};
+use crate::occupancy::{Held, Occupancy, Room, Slot, Terms};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Nodes looked at in trying single applications, and applications times nodes in letting them
 /// off: what an explanation may cost at most. A machine of 10,000 nodes stays far below.
 const STEPS_MAX: usize = 4_000_000;
 
 /// The reasons. To be asked only where there is no window now.
-pub(super) fn no_room(occupancy: &Occupancy, shape: &Shape, kept: &BTreeSet<Nid>) -> NoRoom {
+pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Nid>) -> Box<NoRoom> {
     let line = occupancy.line();
-    let need = Need::of(shape);
-    let (window, holders) = nearest(occupancy, &need).unwrap_or((0..0, Vec::new()));
+    let rules = occupancy.rules();
+    let need = wanted.need(rules.highest_level());
+    let (window, holders) = nearest(occupancy, wanted, &need).unwrap_or((0..0, Vec::new()));
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         line[window.clone()].iter().filter(|s| which(s)).map(|s| s.nid).collect()
     };
-    NoRoom {
-        shape: *shape,
-        largest_width_now: window::largest(line, &need, free_now(kept)),
+    Box::new(NoRoom {
+        shape: wanted.shape,
+        largest_width_now: window::largest(
+            line,
+            &need.terms,
+            room_now(occupancy, &need.terms, kept),
+        ),
+        max_resident: match holders.iter().any(|apid| occupancy.sits_alone(*apid)) {
+            true => 1,
+            false => rules.max_resident,
+        },
+        short_of_memory: line[window.clone()]
+            .first()
+            .filter(|_| !holders.is_empty() && fits_without_memory(occupancy, &need, kept))
+            .map(|slot| {
+                let one = slot.memory_of(wanted.memory_per_pe, 1, need.terms.depth as usize);
+                one.saturating_mul(need.width)
+            }),
         closed: nids(&|s| !s.open),
         kept: nids(&|s| kept.contains(&s.nid)),
         window: nids(&|_| true),
         holders,
-    }
+    })
+}
+
+/// Whether there would be a window now if no memory were promised to anybody.
+fn fits_without_memory(occupancy: &Occupancy, need: &Need, kept: &BTreeSet<Nid>) -> bool {
+    let room = |at: usize| {
+        let slot = &occupancy.line()[at];
+        match takes_new(slot) && !kept.contains(&slot.nid) {
+            true => slot.room(&need.terms, with_level(occupancy.residents(at), &need.terms), 0),
+            false => Room::default(),
+        }
+    };
+    window::first(occupancy.line(), need, room).is_some()
+}
+
+/// Whether a node takes new applications.
+fn takes_new(slot: &Slot) -> bool {
+    slot.application && slot.open
+}
+
+/// How many processors have no more residents than asked for.
+fn with_level(residents: &[u8], terms: &Terms) -> u32 {
+    residents.iter().filter(|r| u32::from(**r) <= terms.level).count() as u32
 }
 
 /// The window nearest to being one, and who has to end for it. Asks nothing of what is kept.
-fn nearest(occupancy: &Occupancy, need: &Need) -> Option<(Range<usize>, Vec<Apid>)> {
-    let line = occupancy.line();
-    let nothing_kept = BTreeSet::new();
-    if let Some(found) = window::best(line, need, free_now(&nothing_kept)) {
-        return Some((found.nodes, Vec::new()));
+fn nearest(
+    occupancy: &Occupancy,
+    wanted: &Wanted,
+    need: &Need,
+) -> Option<(Range<usize>, Vec<Apid>)> {
+    if let Some((_, nodes)) = exhaustive(occupancy, wanted, &BTreeSet::new()) {
+        return Some((nodes, Vec::new()));
     }
     if let Some((nodes, apid)) = one_end(occupancy, need) {
         return Some((nodes, vec![apid]));
     }
-    let open = |at: usize, slot: &Slot| if slot.open { if_empty(at, slot) } else { 0 };
-    let nodes = fewest_holders(occupancy, need, open)
-        .or_else(|| fewest_holders(occupancy, need, if_empty))?;
+    let line = occupancy.line();
+    let any = |at: usize| room_if_empty(line, at, &need.terms);
+    let open = |at: usize| if takes_new(&line[at]) { any(at) } else { Room::default() };
+    let nodes =
+        fewest_holders(occupancy, need, open).or_else(|| fewest_holders(occupancy, need, any))?;
     let holders = who_must_end(occupancy, need, nodes.clone());
     Some((nodes, holders))
+}
+
+/// What a node would have room for if this application, which holds this of it, had ended.
+fn room_without(occupancy: &Occupancy, at: usize, terms: &Terms, held: &Held, weight: u8) -> Room {
+    let slot = &occupancy.line()[at];
+    // A node that takes nothing gives nothing away, and neither does what is freed on it.
+    if !takes_new(slot) {
+        return Room::default();
+    }
+    let mut own = held.processors.iter().peekable();
+    let below = (0..).zip(occupancy.residents(at)).filter(|(processor, residents)| {
+        let freed = own.next_if_eq(&processor).map_or(0, |_| weight);
+        u32::from(**residents - freed) <= terms.level
+    });
+    slot.room(terms, below.count() as u32, slot.promised.saturating_sub(held.memory))
 }
 
 /// The lowest window that the end of a single application would make, and that application.
 fn one_end(occupancy: &Occupancy, need: &Need) -> Option<(Range<usize>, Apid)> {
     let line = occupancy.line();
-    let nothing_kept = BTreeSet::new();
-    let free = free_now(&nothing_kept);
     let mut steps = STEPS_MAX;
     let mut lowest: Option<(Range<usize>, Apid)> = None;
     for apid in occupancy.applications() {
-        let gains: Vec<(usize, u32)> = occupancy.held(apid).collect();
-        let available = |at: usize, slot: &Slot| {
-            let gain = gains.binary_search_by_key(&at, |g| g.0).map_or(0, |i| gains[i].1);
-            // A closed node gives nothing away, and neither does what is freed on it.
-            if slot.open && slot.application { free(at, slot) + gain } else { 0 }
+        let gains = occupancy.held(apid);
+        let weight = occupancy.weight(apid);
+        let room = |at: usize| match gains.binary_search_by_key(&at, |held| held.at) {
+            Ok(i) => room_without(occupancy, at, &need.terms, &gains[i], weight),
+            Err(_) => occupancy.room(at, &need.terms),
         };
-        let usable = |at: &usize| need.capacity(available(*at, &line[*at])) > 0;
+        let usable = |at: &usize| room(*at).pes > 0;
         let mut seen = 0;
-        for &(at, _) in &gains {
+        for &Held { at, .. } in gains {
             if at < seen || !usable(&at) {
                 continue;
             }
@@ -86,10 +141,11 @@ fn one_end(occupancy: &Occupancy, need: &Need) -> Option<(Range<usize>, Apid)> {
             let right = |r: &usize| window::adjacent(line, *r - 1) && usable(r);
             let end = (at + 1..line.len()).take_while(right).last().map_or(at + 1, |r| r + 1);
             seen = end;
-            window::each(line, need, available, start..end, |nodes, _| {
+            let _ = window::each(need, room, start..end, |nodes, _| {
                 if lowest.as_ref().is_none_or(|(lowest, _)| nodes.start < lowest.start) {
                     lowest = Some((nodes, apid));
                 }
+                ControlFlow::Break(())
             });
             let cost = end - start;
             if steps < cost {
@@ -106,18 +162,18 @@ fn one_end(occupancy: &Occupancy, need: &Need) -> Option<(Range<usize>, Apid)> {
 fn fewest_holders(
     occupancy: &Occupancy,
     need: &Need,
-    available: impl Fn(usize, &Slot) -> u32 + Copy,
+    room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
     let line = occupancy.line();
     let is_closed = |at: usize| usize::from(!line[at].open);
     let mut fewest: Option<((usize, usize), Range<usize>)> = None;
-    for run in window::runs(line, need, available) {
+    for run in window::runs(line, room) {
         // Of the window before: each of its applications with its count of nodes, and how many of
         // its nodes are closed.
         let mut here: BTreeMap<Apid, usize> = BTreeMap::new();
         let mut closed = 0;
         let mut known = run.start..run.start;
-        window::each(line, need, available, run, |nodes, _| {
+        let _ = window::each(need, room, run, |nodes, _| {
             for at in known.end..nodes.end {
                 closed += is_closed(at);
                 for apid in occupancy.holders_at(at) {
@@ -140,6 +196,7 @@ fn fewest_holders(
             if fewest.as_ref().is_none_or(|(fewest, _)| rank < *fewest) {
                 fewest = Some((rank, nodes));
             }
+            ControlFlow::Continue(())
         });
     }
     fewest.map(|(_, nodes)| nodes)
@@ -149,19 +206,21 @@ fn fewest_holders(
 /// hold least of it are let off first, as far as that goes.
 fn who_must_end(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> Vec<Apid> {
     let line = &occupancy.line()[nodes.clone()];
-    let mut held: BTreeMap<Apid, u64> = BTreeMap::new();
-    for at in nodes.clone() {
-        for apid in occupancy.holders_at(at) {
-            held.insert(*apid, 0);
-        }
-    }
-    for (apid, held) in &mut held {
-        let inside = occupancy.held(*apid).filter(|(at, _)| nodes.contains(at));
-        *held = inside.map(|(_, processors)| u64::from(processors)).sum();
-    }
-    let mut order: Vec<(u64, Apid)> = held.iter().map(|(apid, held)| (*held, *apid)).collect();
+    let inside = |apid: Apid| {
+        let held = occupancy.held(apid);
+        let from = held.partition_point(|held| held.at < nodes.start);
+        held[from..].iter().take_while(|held| held.at < nodes.end)
+    };
+    let all: BTreeSet<Apid> =
+        nodes.clone().flat_map(|at| occupancy.holders_at(at)).copied().collect();
+    let mut order: Vec<(usize, Apid)> = all
+        .into_iter()
+        .map(|apid| (inside(apid).map(|held| held.processors.len()).sum(), apid))
+        .collect();
     order.sort_unstable();
-    let mut room: Vec<u32> = line.iter().map(|s| s.processors).collect();
+    // Of those that stay: residents of each processor, and memory.
+    let mut stay: Vec<(Vec<u8>, u64)> =
+        line.iter().map(|slot| (vec![0; slot.processors as usize], 0)).collect();
     let mut must_end = BTreeSet::new();
     let mut steps = STEPS_MAX;
     for (_, apid) in order {
@@ -170,14 +229,22 @@ fn who_must_end(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> Vec<
             continue;
         }
         steps -= line.len();
-        let inside = || occupancy.held(apid).filter(|(at, _)| nodes.contains(at));
-        for (at, processors) in inside() {
-            room[at - nodes.start] -= processors;
+        let weight = occupancy.weight(apid);
+        for held in inside(apid) {
+            let (residents, memory) = &mut stay[held.at - nodes.start];
+            held.processors.iter().for_each(|p| residents[*p as usize] += weight);
+            *memory += held.memory;
         }
-        if window::first(line, need, |at, _| room[at]).is_none() {
+        let room = |at: usize| {
+            let (residents, memory) = &stay[at];
+            line[at].room(&need.terms, with_level(residents, &need.terms), *memory)
+        };
+        if window::first(line, need, room).is_none() {
             must_end.insert(apid);
-            for (at, processors) in inside() {
-                room[at - nodes.start] += processors;
+            for held in inside(apid) {
+                let (residents, memory) = &mut stay[held.at - nodes.start];
+                held.processors.iter().for_each(|p| residents[*p as usize] -= weight);
+                *memory -= held.memory;
             }
         }
     }

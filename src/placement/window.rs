@@ -1,8 +1,9 @@
 //! Windows on the line: which ones there are for a shape, and the best of them.
 //!
-//! All functions here take the line and a function that tells how many processors a node could
-//! give away (0: it is not usable). So the same search answers for the machine as it is, for the
-//! empty machine, and for one on which some applications have ended.
+//! All functions here take the line and a function that tells what a node has room for (no PE: it
+//! is not usable). So the same search answers for the machine as it is, for the empty machine, and
+//! for one on which some applications have ended; and for a machine that has an index it looks at
+//! the stretches that the index names, and no further than is good.
 //!
 //! ```text
 //!   free       3   1   2   4 | 0 | 4   4        shape: 5 PEs of depth 1, no -N
@@ -15,57 +16,35 @@
 //! Both ends of a window only move to the right as its first node does, so that a run costs as
 //! many steps as it has nodes.
 
-use crate::apteam::posting::Shape;
-use crate::occupancy::Slot;
-use std::ops::Range;
+use super::over::Over;
+use crate::occupancy::index::Ready;
+use crate::occupancy::{Occupancy, Room, Slot, Terms};
+use std::ops::{ControlFlow, Range};
 
-/// What a shape needs of nodes.
+/// Steps of a search in the index once it has a window, a step being a window or a node on the way
+/// to the first one of a stretch. Up to here the best window is found; on a machine that has more
+/// of them, the best of these, which begin with the narrowest gaps.
+const STEPS_MAX: usize = 1_024;
+/// The same where windows over others are weighed, which costs more.
+const STEPS_OVER_MAX: usize = 256;
+
+/// What a posting needs of nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     /// PEs.
     pub width: u64,
-    /// Processors for each.
-    pub depth: u32,
-    /// PEs that each node but the last must have.
-    pub per_node: Option<u32>,
-}
-
-impl Need {
-    /// A shape's. Zeros, which no posting should have got in with, count as ones.
-    pub fn of(shape: &Shape) -> Need {
-        Need {
-            width: u64::from(shape.width.max(1)),
-            depth: shape.depth.max(1),
-            per_node: shape.per_node.map(|n| n.max(1)),
-        }
-    }
-
-    /// PEs that a node with so many processors to give away can have.
-    pub fn capacity(&self, available: u32) -> u32 {
-        (available / self.depth).min(self.per_node.unwrap_or(u32::MAX))
-    }
-}
-
-/// A window.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    /// Its nodes, by their place on the line.
-    pub nodes: Range<usize>,
-    /// Processors left over on them.
-    left_over: u64,
-    /// Processors to give away in the run around it.
-    gap: u64,
+    /// Of each node.
+    pub terms: Terms,
 }
 
 /// The unbroken runs of usable nodes: as long as can be, NIDs consecutive, each holds a PE.
 pub(super) fn runs(
     line: &[Slot],
-    need: &Need,
-    available: impl Fn(usize, &Slot) -> u32,
+    room: impl Fn(usize) -> Room,
 ) -> impl Iterator<Item = Range<usize>> {
     let mut next = 0;
     std::iter::from_fn(move || {
-        let usable = |at: usize| need.capacity(available(at, &line[at])) > 0;
+        let usable = |at: usize| room(at).pes > 0;
         let start = (next..line.len()).find(|&at| usable(at))?;
         let follows = |at: &usize| adjacent(line, *at - 1) && usable(*at);
         next = (start + 1..line.len()).take_while(follows).last().map_or(start + 1, |at| at + 1);
@@ -79,112 +58,166 @@ pub(super) fn adjacent(line: &[Slot], at: usize) -> bool {
 }
 
 /// Calls `found` for each window in a run, from the left, with the processors to give away on its
-/// nodes.
+/// nodes, until it breaks.
 pub(super) fn each(
-    line: &[Slot],
     need: &Need,
-    available: impl Fn(usize, &Slot) -> u32,
+    room: impl Fn(usize) -> Room,
     run: Range<usize>,
-    found: impl FnMut(Range<usize>, u64),
-) {
-    match need.per_node {
-        Some(n) => each_of_one_length(line, need, n, available, run, found),
-        None => each_filled(line, need, available, run, found),
+    found: impl FnMut(Range<usize>, u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match need.terms.per_node {
+        Some(n) => each_of_one_length(need, n, room, run, found),
+        None => each_filled(need, room, run, found),
     }
 }
 
 /// Without -N: from each first node as far as it takes.
 fn each_filled(
-    line: &[Slot],
     need: &Need,
-    available: impl Fn(usize, &Slot) -> u32,
+    room: impl Fn(usize) -> Room,
     run: Range<usize>,
-    mut found: impl FnMut(Range<usize>, u64),
-) {
+    mut found: impl FnMut(Range<usize>, u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let (mut end, mut processors, mut pes) = (run.start, 0u64, 0u64);
     for start in run.clone() {
         while pes < need.width && end < run.end {
-            let more = available(end, &line[end]);
-            processors += u64::from(more);
-            pes += u64::from(need.capacity(more));
+            let more = room(end);
+            processors += u64::from(more.processors);
+            pes += u64::from(more.pes);
             end += 1;
         }
         if pes < need.width {
-            return;
+            break;
         }
-        found(start..end, processors);
-        let less = available(start, &line[start]);
-        processors -= u64::from(less);
-        pes -= u64::from(need.capacity(less));
+        found(start..end, processors)?;
+        let less = room(start);
+        processors -= u64::from(less.processors);
+        pes -= u64::from(less.pes);
     }
+    ControlFlow::Continue(())
 }
 
 /// With -N: all windows have the same number of nodes, all of them full but the last.
 fn each_of_one_length(
-    line: &[Slot],
     need: &Need,
     per_node: u32,
-    available: impl Fn(usize, &Slot) -> u32,
+    room: impl Fn(usize) -> Room,
     run: Range<usize>,
-    mut found: impl FnMut(Range<usize>, u64),
-) {
+    mut found: impl FnMut(Range<usize>, u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let full_nodes = (need.width - 1) / u64::from(per_node);
     let rest = need.width - full_nodes * u64::from(per_node);
     let Some(full_nodes) = usize::try_from(full_nodes).ok().filter(|n| *n < run.len()) else {
-        return;
+        return ControlFlow::Continue(());
     };
     // Of the nodes that end just before this one: how many in a row are full, and the processors
     // of the last `full_nodes`.
     let (mut full, mut processors) = (0, 0u64);
     for last in run.clone() {
-        let here = available(last, &line[last]);
-        let capacity = need.capacity(here);
-        if full >= full_nodes && u64::from(capacity) >= rest {
-            found(last - full_nodes..last + 1, processors + u64::from(here));
+        let here = room(last);
+        if full >= full_nodes && u64::from(here.pes) >= rest {
+            found(last - full_nodes..last + 1, processors + u64::from(here.processors))?;
         }
-        full = if capacity == per_node { full + 1 } else { 0 };
-        processors += u64::from(here);
+        full = if here.pes == per_node { full + 1 } else { 0 };
+        processors += u64::from(here.processors);
         if last - run.start >= full_nodes {
-            let gone = last - full_nodes;
-            processors -= u64::from(available(gone, &line[gone]));
+            processors -= u64::from(room(last - full_nodes).processors);
         }
     }
+    ControlFlow::Continue(())
 }
 
-/// The best window, by the rules of this room; `None`: there is none.
+/// Of the windows in these stretches, from the left, the one whose rank is the least; of equals the
+/// one with the fewest nodes, then the one that came first. `rank` is told the window, the
+/// processors to give away on it, and its stretch.
+fn least<R: Ord>(
+    need: &Need,
+    room: impl Fn(usize) -> Room + Copy,
+    stretches: impl Iterator<Item = Range<usize>>,
+    steps_max: usize,
+    mut rank: impl FnMut(&Range<usize>, u64, &Range<usize>) -> R,
+) -> Option<Range<usize>> {
+    let mut best: Option<((R, usize, usize), Range<usize>)> = None;
+    let mut steps = 0;
+    for stretch in stretches {
+        let mut known = stretch.start;
+        let all = each(need, room, stretch.clone(), |nodes, processors| {
+            steps += nodes.end - known;
+            known = nodes.end - 1;
+            let rank = (rank(&nodes, processors, &stretch), nodes.len(), nodes.start);
+            if best.as_ref().is_none_or(|(best, _)| rank < *best) {
+                best = Some((rank, nodes));
+            }
+            if steps > steps_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if all.is_break() {
+            break;
+        }
+    }
+    best.map(|(_, nodes)| nodes)
+}
+
+/// The best window on free processors, by the rules of this room, looking at every node.
 pub(super) fn best(
     line: &[Slot],
     need: &Need,
-    available: impl Fn(usize, &Slot) -> u32 + Copy,
-) -> Option<Window> {
-    let taken = need.width * u64::from(need.depth);
-    let mut best: Option<Window> = None;
-    for run in runs(line, need, available) {
-        let gap = run.clone().map(|at| u64::from(available(at, &line[at]))).sum();
-        each(line, need, available, run, |nodes, processors| {
-            let window = Window { nodes, left_over: processors - taken, gap };
-            let rank = |w: &Window| (w.left_over, w.gap, w.nodes.len());
-            // They come from the left, so the lower NID stays on a tie.
-            if best.as_ref().is_none_or(|best| rank(&window) < rank(best)) {
-                best = Some(window);
-            }
-        });
+    room: impl Fn(usize) -> Room + Copy,
+) -> Option<Range<usize>> {
+    let taken = need.width * u64::from(need.terms.depth);
+    let (mut run, mut gap) = (0..0, 0);
+    least(need, room, runs(line, room), usize::MAX, |_, processors, stretch| {
+        if run != *stretch {
+            run = stretch.clone();
+            gap = run.clone().map(|at| u64::from(room(at).processors)).sum();
+        }
+        (processors - taken, gap)
+    })
+}
+
+/// The best window where processors have residents, looking at every node.
+pub(super) fn best_over(
+    occupancy: &Occupancy,
+    need: &Need,
+    room: impl Fn(usize) -> Room + Copy,
+) -> Option<Range<usize>> {
+    let mut over = Over::new(occupancy, need, room);
+    least(need, room, runs(occupancy.line(), room), usize::MAX, |nodes, _, _| over.rank(nodes))
+}
+
+/// The best window that the index leads to.
+pub(super) fn best_ready(ready: &Ready, width: u64, terms: &Terms) -> Option<Range<usize>> {
+    let need = &Need { width, terms: *terms };
+    let rooms = ready.rooms();
+    let room = |at: usize| rooms[at];
+    let stretches = ready.stretches(width);
+    if terms.level > 0 {
+        let mut over = Over::new(ready.occupancy, need, room);
+        return least(need, room, stretches, STEPS_OVER_MAX, |nodes, _, _| over.rank(nodes));
     }
-    best
+    let taken = width * u64::from(terms.depth);
+    let (mut known, mut gap) = (0..0, 0);
+    least(need, room, stretches, STEPS_MAX, |_, processors, stretch| {
+        if known != *stretch {
+            known = stretch.clone();
+            gap = ready.gap(stretch.start);
+        }
+        (processors - taken, gap)
+    })
 }
 
 /// The first window from the left.
 pub(super) fn first(
     line: &[Slot],
     need: &Need,
-    available: impl Fn(usize, &Slot) -> u32 + Copy,
+    room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
     let mut first = None;
-    for run in runs(line, need, available) {
-        each(line, need, available, run, |nodes, _| {
-            first.get_or_insert(nodes);
+    for run in runs(line, room) {
+        let found = each(need, room, run, |nodes, _| {
+            first = Some(nodes);
+            ControlFlow::Break(())
         });
-        if first.is_some() {
+        if found.is_break() {
             break;
         }
     }
@@ -193,20 +226,16 @@ pub(super) fn first(
 
 /// The largest width that there is a window for, the rest of the shape being the same; 0: none.
 /// Every smaller width has one too.
-pub(super) fn largest(
-    line: &[Slot],
-    need: &Need,
-    available: impl Fn(usize, &Slot) -> u32 + Copy,
-) -> u32 {
+pub(super) fn largest(line: &[Slot], terms: &Terms, room: impl Fn(usize) -> Room + Copy) -> u32 {
     let mut largest = 0u64;
-    for run in runs(line, need, available) {
+    for run in runs(line, room) {
         // PEs of the nodes before this one that a window ending here could have.
         let mut before = 0u64;
         for at in run {
-            let capacity = need.capacity(available(at, &line[at]));
-            largest = largest.max(before + u64::from(capacity));
-            let goes_on = need.per_node.is_none_or(|n| n == capacity);
-            before = if goes_on { before + u64::from(capacity) } else { 0 };
+            let pes = room(at).pes;
+            largest = largest.max(before + u64::from(pes));
+            let goes_on = terms.per_node.is_none_or(|n| n == pes);
+            before = if goes_on { before + u64::from(pes) } else { 0 };
         }
     }
     u32::try_from(largest).unwrap_or(u32::MAX)

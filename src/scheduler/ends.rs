@@ -47,8 +47,7 @@ impl Scheduler {
         self.stuck.remove(&apid);
         // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
         // kept for it.
-        let frees =
-            team.state.holds_processors() || team.passed_over >= self.settings.passed_over_max;
+        let frees = team.state.holds_processors() || self.waits_too_long(&team);
         self.queue.remove(&apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.taken_back.remove(&team.key());

@@ -62,9 +62,9 @@ impl Scheduler {
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
         self.turns_anew(now);
-        self.occupancy = Occupancy::new(&self.machine);
+        self.occupancy = Occupancy::new(&self.machine, self.settings.turns.rules());
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
-            if let Err(conflict) = self.occupancy.take(team.apid, &team.places) {
+            if let Err(conflict) = self.occupancy.take_found(team.apid, &team.places, team.into()) {
                 // They were its own a moment ago: a fault of ours.
                 let text = format!("application {} was not placed anew: {conflict}", team.apid);
                 out.push(Effect::Warn(text));

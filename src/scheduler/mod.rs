@@ -59,7 +59,7 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{Command, Foreign, Hello, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Machine, Nid};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Occupancy, Rules};
 use crate::variables::{Isolation, Order, Variables};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -69,7 +69,7 @@ use std::time::Duration;
 pub struct Now {
     /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
     pub mono_ns: u64,
-    /// Nanoseconds since the epoch: for display only.
+    /// Nanoseconds since the epoch: for display, and for what is counted in days over restarts.
     pub wall_ns: u64,
 }
 
@@ -179,6 +179,17 @@ impl Default for Turns {
         (&Variables::default()).into()
     }
 }
+
+impl Turns {
+    /// How many may sit where.
+    fn rules(&self) -> Rules {
+        Rules { max_resident: self.max_resident, memory_overcommit: self.memory_overcommit }
+    }
+}
+
+/// Whether nodes let competing applications take turns. Until they do, psched places nothing over
+/// others, whatever `application.max_resident` says.
+pub const TURNS_BUILT: bool = false;
 
 /// What comes from outside.
 #[derive(Clone, Debug, PartialEq)]
@@ -401,13 +412,15 @@ pub struct Scheduler {
     configured: Machine,
     /// How what runs takes turns.
     schedule: turns::Schedule,
+    /// When the last event came, in nanoseconds since the epoch.
+    wall_ns: u64,
 }
 
 impl Scheduler {
     /// A scheduler with no history.
     pub fn new(machine: Machine, settings: Settings) -> Scheduler {
         Scheduler {
-            occupancy: Occupancy::new(&machine),
+            occupancy: Occupancy::new(&machine, settings.turns.rules()),
             configured: machine.clone(),
             schedule: turns::Schedule::new(&machine),
             machine,
@@ -425,6 +438,7 @@ impl Scheduler {
             closed: BTreeMap::new(),
             managed: Vec::new(),
             retired: BTreeSet::new(),
+            wall_ns: 0,
         }
     }
 
@@ -455,7 +469,8 @@ impl Scheduler {
                 continue;
             }
             s.requests.insert(team.posting.request_id, apid);
-            let lost = state.holds_processors() && s.occupancy.take(apid, &team.places).is_err();
+            let lost = state.holds_processors()
+                && s.occupancy.take_found(apid, &team.places, (&team).into()).is_err();
             if state == State::Posted {
                 s.queue.insert(apid);
             }
@@ -489,6 +504,7 @@ impl Scheduler {
     /// Takes an event and says what is to be done.
     pub fn apply(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut out = Vec::new();
+        self.wall_ns = now.wall_ns;
         match event {
             Event::Posted { reply, posting, owner, front, secret } => {
                 self.posted(now, reply, *posting, owner, front, secret, &mut out);
@@ -534,6 +550,7 @@ impl Scheduler {
                     self.turns_ruled();
                 }
                 let after = self.settings.host_bounds;
+                self.occupancy.set_rules(self.settings.turns.rules());
                 if before.host_bounds != after {
                     let command = |link: &LinkId| {
                         let command = Command::Bounds(after);

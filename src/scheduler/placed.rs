@@ -27,7 +27,9 @@ impl Scheduler {
         places: PlacementList,
         out: &mut Vec<Effect>,
     ) {
-        if let Err(conflict) = self.occupancy.take(apid, &places) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        team.shares = self.settings.turns.max_resident > 1;
+        if let Err(conflict) = self.occupancy.take(apid, &places, (&*team).into()) {
             // Placement and occupancy disagree: a fault of ours, which must not become two gangs
             // on one processor.
             out.push(Effect::Warn(format!("application {apid} was not placed: {conflict}")));
@@ -100,7 +102,7 @@ impl Scheduler {
             isolation: self.settings.isolation,
             request_id: team.posting.request_id,
             command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
-            shares: false,
+            shares: team.shares,
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });

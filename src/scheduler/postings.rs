@@ -3,8 +3,10 @@
 //! Postings wait in order of arrival. At each change the line is gone through once, from its head;
 //! whoever fits is placed, also past others. So that a wide posting is not passed for ever, each of
 //! the first [`COUNTED`] in line counts the starts past it; from `passed_over_max` on, whoever
-//! comes later may not use the nodes that it could use.
+//! comes later may not use the nodes that it could use. The same holds for whoever of these has waited
+//! for `longest_wait`.
 
+use super::ends::nanos;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
@@ -12,7 +14,7 @@ use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Incarnation, Ticket};
-use crate::placement;
+use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +55,8 @@ impl Scheduler {
         }
         if posting.immediate {
             let kept = self.kept();
-            if let Err(no_room) = placement::place(&self.occupancy, &posting.shape, &kept) {
+            let wanted = Wanted::from(&posting);
+            if let Err(no_room) = placement::place(&mut self.occupancy, &wanted, &kept) {
                 let explanation = self.explain(&no_room);
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
                 return;
@@ -75,6 +78,7 @@ impl Scheduler {
                 front: Some(front),
                 places: PlacementList::default(),
                 hosts: Vec::new(),
+                shares: false,
                 ticket: secret,
                 ticket_until_ns: 0,
                 passed_over: 0,
@@ -133,7 +137,7 @@ impl Scheduler {
             let cure = format!("try again later, or {}", raise("postings_user_max", most));
             return no(Refusal::TooMany, obstacle, &cure);
         }
-        placement::possible(&self.configured, shape)
+        placement::possible(&self.configured, self.occupancy.rules(), &posting.into())
             .map_err(|impossible| (Refusal::Impossible, impossible.explain()))
     }
 
@@ -147,7 +151,9 @@ impl Scheduler {
         owner: &Owner,
     ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Explanation)> {
         self.admit(posting, owner)?;
-        match placement::place(&self.occupancy, &posting.shape, &self.kept()) {
+        // A copy, for its index changes with what is asked.
+        let mut occupancy = self.occupancy.clone();
+        match placement::place(&mut occupancy, &posting.into(), &self.kept()) {
             Ok(places) => {
                 let hosts = self.hosts_of(&places);
                 Ok((places, hosts))
@@ -158,9 +164,9 @@ impl Scheduler {
 
     /// Tries to place a posting that has just come: nothing else can have become possible.
     fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
-        let shape = self.teams[&apid].posting.shape;
+        let wanted = Wanted::from(&self.teams[&apid].posting);
         let kept = self.kept();
-        if let Some(places) = placement::try_place(&self.occupancy, &shape, &kept) {
+        if let Some(places) = placement::try_place(&mut self.occupancy, &wanted, &kept) {
             self.grant(now, apid, places, out);
         }
     }
@@ -168,31 +174,36 @@ impl Scheduler {
     /// Goes through the line once and places whoever fits.
     pub(super) fn place_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         let mut kept = BTreeSet::new();
-        // The smallest width that did not fit, by depth and count per node: a wider one will not
-        // either, and the line is often many postings of few shapes.
-        let mut too_wide: BTreeMap<(u32, Option<u32>), u32> = BTreeMap::new();
+        // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
+        // not either, and the line is often many postings of few shapes.
+        let mut too_wide: BTreeMap<_, u32> = BTreeMap::new();
         let line: Vec<Apid> = self.queue.iter().copied().collect();
-        for apid in line {
+        for (at, apid) in line.into_iter().enumerate() {
             let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
-            let shape = team.posting.shape;
-            let key = (shape.depth, shape.per_node);
+            let wanted = Wanted::from(&team.posting);
+            let shape = wanted.shape;
+            let key = (shape.depth, shape.per_node, wanted.memory_per_pe);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
-            let place =
-                if hopeless { None } else { placement::try_place(&self.occupancy, &shape, &kept) };
+            let place = match hopeless {
+                true => None,
+                false => placement::try_place(&mut self.occupancy, &wanted, &kept),
+            };
             match place {
                 Some(places) => self.grant(now, apid, places, out),
                 None => {
                     let least = too_wide.entry(key).or_insert(shape.width);
                     *least = (*least).min(shape.width);
-                    if self.teams[&apid].passed_over >= self.settings.passed_over_max {
-                        kept.extend(placement::usable(&self.machine, &shape));
+                    let team = &self.teams[&apid];
+                    let passed_over = team.passed_over >= self.settings.passed_over_max;
+                    if passed_over || at < COUNTED && self.waits_too_long(team) {
+                        kept.extend(self.usable(&wanted));
                     }
                 }
             }
         }
     }
 
-    /// Nodes kept for postings that have been passed over too often, and are not held.
+    /// Nodes kept for postings that have waited too long, and are not held.
     pub(super) fn kept(&self) -> BTreeSet<crate::machine::Nid> {
         self.kept_before(None)
     }
@@ -204,9 +215,21 @@ impl Scheduler {
             .take(COUNTED)
             .take_while(|a| apid.is_none_or(|before| **a < before))
             .map(|a| &self.teams[a])
-            .filter(|t| t.held.is_none() && t.passed_over >= self.settings.passed_over_max)
-            .flat_map(|t| placement::usable(&self.machine, &t.posting.shape))
+            .filter(|t| t.held.is_none() && self.waits_too_long(t))
+            .flat_map(|t| self.usable(&Wanted::from(&t.posting)))
             .collect()
+    }
+
+    /// Whether nodes are kept for it while it waits: it was passed over too often, or it has waited
+    /// for `longest_wait`. That is days, by the clock on the wall, which goes on over restarts.
+    pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
+        let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
+        team.passed_over >= self.settings.passed_over_max
+            || waited >= nanos(self.settings.turns.longest_wait)
+    }
+
+    fn usable(&self, wanted: &Wanted) -> BTreeSet<crate::machine::Nid> {
+        placement::usable(&self.machine, self.occupancy.rules(), wanted)
     }
 
     pub(super) fn looked(&mut self, now: Now, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {

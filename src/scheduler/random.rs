@@ -4,13 +4,13 @@
 //! comes, and repeats its last words until they are acknowledged. Commands and reports wait in
 //! queues from which the history takes them in its own time; a link may break at any moment, which
 //! loses both queues. psched may be killed and restored from its last saved records. Looked at
-//! after every step: no processor is held twice, on any node; nothing that has ended is told to
+//! after every step: no processor has more holders than it may, on any node; nothing that has ended is told to
 //! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
 //! also be started with an empty store, or with an old copy of one. Administrators close nodes and
 //! hold applications, on which nothing new is placed, and which are not placed. Looked at once everything has
 //! come to rest: each accepted posting has ended, once, and no node holds anything.
 
-use super::tests::{hello, machine, posted};
+use super::tests::{hello, machine, posted, sharing};
 use super::*;
 use crate::apteam::change::{By, Closed, NodeOrder};
 use crate::apteam::ending::{Cause, Decisive};
@@ -157,9 +157,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(max_resident: u32) -> World {
         World {
-            scheduler: Scheduler::new(machine(NODES, PROCESSORS), Settings::default()),
+            scheduler: Scheduler::new(machine(NODES, PROCESSORS), sharing(max_resident)),
             kept: Kept { id: 1, starts: [1].into(), ..Kept::default() },
             copy: None,
             stores: 1,
@@ -501,7 +501,7 @@ impl World {
         self.kept.starts.insert(self.starts);
         let (scheduler, effects) = Scheduler::restore(
             machine(NODES, PROCESSORS),
-            Settings::default(),
+            self.scheduler.settings().clone(),
             records,
             BTreeMap::new(),
             self.kept.closed.clone(),
@@ -524,14 +524,17 @@ impl World {
 
     fn check(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            let mut taken = BTreeSet::new();
+            let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
             for (key, held) in &node.held {
                 let Held::Running(place) = held else { continue };
                 for place in place.places.0.iter().filter(|p| p.nid.0 as usize == number) {
                     for processor in &place.processors {
+                        let holders = taken.entry(*processor).or_default();
+                        *holders += 1;
+                        let most = self.scheduler.settings().turns.max_resident;
                         assert!(
-                            taken.insert(*processor),
-                            "processor {processor} of {number} twice: {key}"
+                            *holders <= most,
+                            "processor {processor} of {number}: {key} is the {holders}th"
                         );
                     }
                 }
@@ -594,7 +597,11 @@ fn end_on(node: &mut Node, number: usize, key: Key, cause: Option<Cause>) {
 }
 
 fn history(steps: Vec<Step>) {
-    let mut world = World::new();
+    history_of(1, steps);
+}
+
+fn history_of(max_resident: u32, steps: Vec<Step>) {
+    let mut world = World::new(max_resident);
     for number in 0..NODES {
         world.connect(number);
     }
@@ -642,5 +649,13 @@ proptest! {
     #[test]
     fn every_history_comes_to_rest(steps in proptest::collection::vec(step(), 1..160)) {
         history(steps);
+    }
+
+    #[test]
+    fn every_history_of_those_who_share_comes_to_rest(
+        max_resident in 2u32..5,
+        steps in proptest::collection::vec(step(), 1..160)
+    ) {
+        history_of(max_resident, steps);
     }
 }

@@ -4,6 +4,7 @@ mod bounds;
 mod foreign;
 mod machines;
 mod orders;
+mod sharing;
 
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};
@@ -23,6 +24,16 @@ pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
         host: String::new(),
     };
     Machine { nodes: (0..nodes).map(|n| (Nid(n), node(n))).collect() }
+}
+
+/// Nobody shares a processor.
+fn alone() -> Settings {
+    sharing(1)
+}
+
+/// So many share a processor.
+pub(super) fn sharing(max_resident: u32) -> Settings {
+    Settings { turns: Turns { max_resident, ..Turns::default() }, ..Settings::default() }
 }
 
 fn at(seconds: u64) -> Now {
@@ -66,7 +77,7 @@ pub(super) fn hello(nids: &[u32]) -> Box<Hello> {
 
 /// A machine whose nodes are all offered on link 1.
 fn ready(nodes: u32, processors: u32) -> Scheduler {
-    let mut s = Scheduler::new(machine(nodes, processors), Settings::default());
+    let mut s = Scheduler::new(machine(nodes, processors), alone());
     link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
     s
 }
@@ -242,7 +253,7 @@ fn a_posting_waits_and_a_smaller_one_passes() {
 
 #[test]
 fn one_passed_over_too_often_is_waited_for() {
-    let settings = Settings { passed_over_max: 2, ..Settings::default() };
+    let settings = Settings { passed_over_max: 2, ..alone() };
     let mut s = Scheduler::new(machine(1, 2), settings);
     link(&mut s, 1, &[0], &[]);
     s.apply(at(1), posted(1, 1));
@@ -325,7 +336,7 @@ fn a_report_of_an_older_incarnation_has_no_effect() {
 /// that it hears. What is on the other hosts is not to be taken back any more.
 #[test]
 fn an_end_after_the_go_tells_that_all_went() {
-    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    let mut s = Scheduler::new(machine(2, 2), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 4));
@@ -503,7 +514,7 @@ fn a_signal_is_kept_until_it_has_come() {
     let records = s.teams().cloned().collect();
     let (mut s, _) = Scheduler::restore(
         machine(2, 2),
-        Settings::default(),
+        alone(),
         records,
         BTreeMap::new(),
         BTreeMap::new(),
@@ -568,7 +579,7 @@ fn the_time_run_is_what_the_nodes_measured() {
 /// One host's part has ended badly, and its apinit has lost sight of the others.
 #[test]
 fn a_bad_end_of_one_host_is_told_to_the_others() {
-    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    let mut s = Scheduler::new(machine(2, 2), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(0), posted(1, 4));
@@ -591,7 +602,7 @@ fn a_bad_end_of_one_host_is_told_to_the_others() {
 /// The apinit of a host that is not the head's died before it had heard of the placement.
 #[test]
 fn a_host_that_missed_the_placement_is_told_again_while_it_is_launched() {
-    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    let mut s = Scheduler::new(machine(2, 2), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(0), posted(1, 4));
@@ -642,7 +653,7 @@ fn the_table_of_records_and_nodes() {
 
 #[test]
 fn two_hosts_end_one_after_the_other_and_the_earliest_cause_counts() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     let placed = brief(&s.apply(at(1), posted(1, 2)));
@@ -658,7 +669,7 @@ fn two_hosts_end_one_after_the_other_and_the_earliest_cause_counts() {
 
 #[test]
 fn what_does_not_die_is_shown_as_long_as_it_is_there() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 2));
@@ -693,7 +704,7 @@ fn what_was_killed_goes_on_as_it_was() {
     let records: Vec<Apteam> = s.teams().cloned().collect();
     let (mut again, effects) = Scheduler::restore(
         machine(2, 2),
-        Settings::default(),
+        alone(),
         records,
         BTreeMap::new(),
         BTreeMap::new(),
@@ -716,7 +727,7 @@ fn what_was_killed_goes_on_as_it_was() {
 #[test]
 fn a_place_half_ended_and_half_taken_back_is_free() {
     for taken_back_first in [true, false] {
-        let mut s = Scheduler::new(machine(2, 1), Settings::default());
+        let mut s = Scheduler::new(machine(2, 1), alone());
         link(&mut s, 1, &[0], &[]);
         link(&mut s, 2, &[1], &[]);
         s.apply(at(0), posted(1, 2));
@@ -745,7 +756,7 @@ fn a_refused_store_leaves_nothing() {
 
 #[test]
 fn one_user_only_where_there_is_no_privilege() {
-    let settings = Settings { only_uid: Some(61234), ..Settings::default() };
+    let settings = Settings { only_uid: Some(61234), ..alone() };
     let mut s = Scheduler::new(machine(1, 1), settings);
     assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["refuse 1 NotAllowed"]);
 }
@@ -769,7 +780,7 @@ fn ends_are_counted_by_kind() {
 
 /// Two nodes of two apinits, links 1 and 2, and application 1 with a PE on each processor.
 fn spread() -> Scheduler {
-    let mut s = Scheduler::new(machine(2, 2), Settings::default());
+    let mut s = Scheduler::new(machine(2, 2), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 4));
@@ -818,7 +829,7 @@ fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
         panic!("{effects:?}");
     };
     // Its own ticket has lapsed, and that does not matter any more.
-    assert_eq!(place.ticket_left, Settings::default().ticket_time);
+    assert_eq!(place.ticket_left, alone().ticket_time);
 }
 
 #[test]

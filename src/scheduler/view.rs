@@ -183,9 +183,9 @@ impl Scheduler {
 
     fn why_waiting(&self, team: &Apteam) -> Explanation {
         let kept = self.kept_before(Some(team.apid));
-        match placement::place(&self.occupancy, &team.posting.shape, &kept) {
-            Err(no_room) => self.explain(&no_room),
-            Ok(_) => Explanation {
+        match placement::why_not(&self.occupancy, &(&team.posting).into(), &kept) {
+            Some(no_room) => self.explain(&no_room),
+            None => Explanation {
                 obstacle: format!(
                     "{} fits now and is placed next",
                     shape_text(&team.posting.shape)

@@ -15,7 +15,7 @@ use crate::agent::Conn;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::machine::{Flavors, Machine, Nid, Node};
-use crate::scheduler::Settings;
+use crate::scheduler::{Settings, Turns};
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -203,6 +203,8 @@ impl World {
             apkill_grace: Duration::from_secs(10),
             postings_max: 60,
             postings_user_max: 40,
+            // Its nodes take no turns.
+            turns: Turns { max_resident: 1, ..Turns::default() },
             ..Settings::default()
         };
         let mix = Faults::choose(&options, &mut faults);

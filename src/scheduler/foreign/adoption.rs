@@ -10,7 +10,7 @@ use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::machine::{Nid, format_nids};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Claim, Occupancy};
 use crate::scheduler::{Effect, LinkId, Now, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,6 +32,11 @@ pub(super) struct Plan {
     new: Vec<Candidate>,
     /// Names of all that go on.
     names: Vec<String>,
+}
+
+/// How it sits on its processors.
+fn claim(place: &PlaceCommand) -> Claim {
+    Claim { shares: place.shares, memory_per_pe: place.memory_per_pe }
 }
 
 impl Scheduler {
@@ -187,7 +192,7 @@ impl Scheduler {
                 ));
             }
         }
-        occupancy.take(apid, &place.places).map_err(|conflict| {
+        occupancy.take_found(apid, &place.places, claim(place)).map_err(|conflict| {
             let holders = occupancy.holders(conflict.nid);
             let holders = holders.iter().filter(|a| **a != apid).map(|a| self.name_of(*a));
             format!(
@@ -256,7 +261,7 @@ impl Scheduler {
         };
         let left = u64::try_from(place.ticket_left.as_nanos()).unwrap_or(u64::MAX);
         self.queue.remove(&apid);
-        if let Err(conflict) = self.occupancy.take(apid, &place.places) {
+        if let Err(conflict) = self.occupancy.take_found(apid, &place.places, claim(&place)) {
             // The plan has tried it: a fault of ours.
             out.push(Effect::Warn(format!("application {apid} was not adopted: {conflict}")));
             self.teams.extend(old.map(|team| (apid, team)));
@@ -285,6 +290,7 @@ impl Scheduler {
             hosts: place.hosts,
             ticket: place.ticket,
             ticket_until_ns: now.mono_ns.saturating_add(left),
+            shares: place.shares,
             passed_over: 0,
             posted_at_ns: old.as_ref().map_or(began, |team| team.posted_at_ns),
             running_at_ns: if state == State::Running { began } else { 0 },

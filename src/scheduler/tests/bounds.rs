@@ -12,7 +12,7 @@ fn refusal(effects: &[Effect]) -> String {
 
 #[test]
 fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
-    let settings = Settings { postings_user_max: 2, postings_max: 3, ..Settings::default() };
+    let settings = Settings { postings_user_max: 2, postings_max: 3, ..alone() };
     let mut s = Scheduler::new(machine(1, 1), settings);
     for number in 1..=2 {
         s.apply(at(0), posted(number, 1));
@@ -42,9 +42,9 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
 #[test]
 fn nodes_are_told_of_their_bounds_when_these_change() {
     let mut s = ready(1, 1);
-    assert_eq!(brief(&s.apply(at(1), Event::Settings(Settings::default()))), [""; 0]);
+    assert_eq!(brief(&s.apply(at(1), Event::Settings(alone()))), [""; 0]);
     let host_bounds = HostBounds { applications: 3, ..HostBounds::default() };
-    let settings = Settings { host_bounds, ..Settings::default() };
+    let settings = Settings { host_bounds, ..alone() };
     assert_eq!(
         s.apply(at(1), Event::Settings(settings.clone())),
         [Effect::Command { link: LinkId(1), command: Command::Bounds(host_bounds) }]
@@ -56,7 +56,7 @@ fn nodes_are_told_of_their_bounds_when_these_change() {
 fn an_application_goes_with_its_bounds() {
     let bounds = Bounds { output: 1, stdin: 2, pmi: 3 };
     let front_kill_grace = Duration::from_millis(7);
-    let settings = Settings { bounds, front_kill_grace, ..Settings::default() };
+    let settings = Settings { bounds, front_kill_grace, ..alone() };
     let mut s = Scheduler::new(machine(1, 1), settings);
     link(&mut s, 1, &[0], &[]);
     let effects = s.apply(at(1), posted(1, 1));
@@ -70,7 +70,7 @@ fn an_application_goes_with_its_bounds() {
 
 #[test]
 fn orders_of_psmgr_beyond_the_bound_are_refused() {
-    let settings = Settings { orders_max: 1, ..Settings::default() };
+    let settings = Settings { orders_max: 1, ..alone() };
     let mut s = Scheduler::new(machine(2, 1), settings);
     let order = |s: &mut Scheduler, nid| {
         let (reply, by, administrator) = (ReplyId(7), By::default(), true);

@@ -79,7 +79,7 @@ fn inventory(s: &mut Scheduler, link: u64, items: &[(Key, Phase)]) -> Vec<Effect
 
 #[test]
 fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
-    let mut s = Scheduler::new(machine(1, 2), Settings::default());
+    let mut s = Scheduler::new(machine(1, 2), alone());
     let effects = call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Running)]);
     assert_eq!(effects, ["warn"]);
     let node = s.nodes().next().expect("one");
@@ -106,7 +106,7 @@ fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
 
 #[test]
 fn adopted_with_what_runs_there() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     call(&mut s, 1, &[0, 1], vec![stranger(12, &[0, 1], Phase::Running)]);
     let effects = order(&mut s, Manage::Adopt, &[0, 1]);
     assert_eq!(
@@ -120,7 +120,7 @@ fn adopted_with_what_runs_there() {
     let records = s.teams().cloned().collect();
     let (mut s, _) = Scheduler::restore(
         machine(2, 1),
-        Settings::default(),
+        alone(),
         records,
         BTreeMap::new(),
         BTreeMap::new(),
@@ -144,7 +144,7 @@ fn adopted_with_what_runs_there() {
 
 #[test]
 fn placed_and_not_launched_it_is_taken_back_and_gone() {
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
     assert_eq!(
         brief(&order(&mut s, Manage::Adopt, &[0])),
@@ -163,7 +163,7 @@ fn placed_and_not_launched_it_is_taken_back_and_gone() {
 
 #[test]
 fn launched_before_its_place_is_taken_back_it_goes_on() {
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Placed)]);
     order(&mut s, Manage::Adopt, &[0]);
     let effects = brief(&inventory(&mut s, 1, &[(key(12, 1), Phase::Launched)]));
@@ -176,7 +176,7 @@ fn launched_before_its_place_is_taken_back_it_goes_on() {
 
 #[test]
 fn an_adoption_is_whole_or_not_at_all() {
-    let mut s = Scheduler::new(machine(3, 1), Settings::default());
+    let mut s = Scheduler::new(machine(3, 1), alone());
     call(&mut s, 1, &[0], vec![stranger(12, &[0, 1], Phase::Running)]);
     call(&mut s, 2, &[1], vec![stranger(12, &[0, 1], Phase::Running)]);
     refused(
@@ -194,7 +194,7 @@ fn an_adoption_is_whole_or_not_at_all() {
 
 #[test]
 fn numbers_that_collide() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     s.apply(at(0), posted(1, 1));
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
     refused(
@@ -255,7 +255,7 @@ fn an_old_copy_gives_way_to_what_runs() {
         ]
     );
     // A processor that the configuration does not give the node any more.
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     let mut wide = stranger(2, &[0], Phase::Running);
     wide.place.places.0[0].processors = vec![3];
     call(&mut s, 2, &[0], vec![wide]);
@@ -282,7 +282,7 @@ fn what_an_adopted_node_has_not_is_asked_back_from_the_others() {
 fn an_old_copy_takes_back_what_another_node_may_launch_still() {
     // The copy has 1.1 placed on both nodes. Node 1 obeys the copy, and is sent it again; node 0 has
     // obeyed a later start, and has nothing.
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(0), posted(1, 2));
@@ -302,7 +302,7 @@ fn an_old_copy_takes_back_what_another_node_may_launch_still() {
 
 #[test]
 fn purged() {
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     s.apply(at(0), posted(1, 1));
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
     assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["change NID 0", "warn", "-> 1 purge"]);
@@ -328,7 +328,7 @@ fn purged() {
 #[test]
 fn the_end_of_a_purged_part_commands_no_foreign_node() {
     // An old copy has 1.1 on two nodes, which have obeyed a later start. Node 0 is purged.
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(0), posted(1, 2));
@@ -351,7 +351,7 @@ fn the_end_of_a_purged_part_commands_no_foreign_node() {
 
 #[test]
 fn a_link_that_breaks_is_said() {
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
     order(&mut s, Manage::Purge, &[0]);
     let effects = s.apply(at(6), Event::LinkClosed { link: LinkId(1) });
@@ -361,7 +361,7 @@ fn a_link_that_breaks_is_said() {
 
 #[test]
 fn managing_is_for_administrators() {
-    let mut s = Scheduler::new(machine(1, 1), Settings::default());
+    let mut s = Scheduler::new(machine(1, 1), alone());
     call(&mut s, 1, &[0], vec![]);
     for what in [Manage::Adopt, Manage::Purge] {
         let (reply, by, administrator) = (ReplyId(7), By { uid: 1000, ..By::default() }, false);

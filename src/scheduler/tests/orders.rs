@@ -142,7 +142,7 @@ fn what_ran_on_a_node_that_is_down_ends() {
 
 #[test]
 fn what_ran_there_and_elsewhere_is_ended_elsewhere() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 2));
@@ -155,15 +155,8 @@ fn what_ran_there_and_elsewhere_is_ended_elsewhere() {
     let over = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
     // A psched that is killed before that goes on from there, and it is down as before.
-    let (mut s, effects) = Scheduler::restore(
-        machine(2, 1),
-        Settings::default(),
-        records,
-        BTreeMap::new(),
-        closed,
-        2,
-        at(6),
-    );
+    let (mut s, effects) =
+        Scheduler::restore(machine(2, 1), alone(), records, BTreeMap::new(), closed, 2, at(6));
     assert_eq!((effects, state(&s, 1)), (vec![], "down"));
     link(&mut s, 3, &[0], &[(key(1, 1), Phase::Running)]);
     let over = report(&mut s, 3, ended(key(1, 1), &[0], None));
@@ -174,7 +167,7 @@ fn what_ran_there_and_elsewhere_is_ended_elsewhere() {
 
 #[test]
 fn what_was_only_placed_there_waits_for_another_place() {
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 2));
@@ -186,7 +179,7 @@ fn what_was_only_placed_there_waits_for_another_place() {
     let records = s.teams().cloned().collect();
     let (boots, closed) = (BTreeMap::new(), s.closed.clone());
     let (mut again, effects) =
-        Scheduler::restore(machine(2, 1), Settings::default(), records, boots, closed, 2, at(6));
+        Scheduler::restore(machine(2, 1), alone(), records, boots, closed, 2, at(6));
     assert_eq!(effects, []);
     let asked = brief(&link(&mut again, 1, &[0], &[(key(1, 1), Phase::Placed)]));
     assert!(asked.contains(&"-> 1 take-back 1.1".to_owned()), "{asked:?}");
@@ -196,7 +189,7 @@ fn what_was_only_placed_there_waits_for_another_place() {
         assert_eq!(s.nodes().map(|n| n.used).sum::<u32>(), 0);
     }
     // Its head was launched in the same moment.
-    let mut s = Scheduler::new(machine(2, 1), Settings::default());
+    let mut s = Scheduler::new(machine(2, 1), alone());
     link(&mut s, 1, &[0], &[]);
     link(&mut s, 2, &[1], &[]);
     s.apply(at(1), posted(1, 2));
@@ -209,8 +202,7 @@ fn what_was_only_placed_there_waits_for_another_place() {
 
 #[test]
 fn a_held_posting_keeps_its_place_in_line() {
-    let mut s =
-        Scheduler::new(machine(1, 1), Settings { passed_over_max: 1, ..Settings::default() });
+    let mut s = Scheduler::new(machine(1, 1), Settings { passed_over_max: 1, ..alone() });
     s.apply(at(1), posted(1, 1));
     let held = hold(&mut s, true, &[1]);
     assert_eq!(
@@ -245,8 +237,7 @@ fn a_held_posting_keeps_its_place_in_line() {
 
 #[test]
 fn a_node_is_not_kept_for_one_that_is_held() {
-    let mut s =
-        Scheduler::new(machine(2, 1), Settings { passed_over_max: 1, ..Settings::default() });
+    let mut s = Scheduler::new(machine(2, 1), Settings { passed_over_max: 1, ..alone() });
     link(&mut s, 1, &[0, 1], &[]);
     s.apply(at(1), posted(1, 1));
     s.apply(at(1), posted(2, 2));

@@ -12,8 +12,8 @@ use psched::apteam::talk::node::{Hello, Phase, Report};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::Nid;
 use psched::rpc::pb;
-use psched::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
-use std::collections::{BTreeMap, BTreeSet};
+use psched::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings, Turns};
+use std::collections::BTreeMap;
 
 const NODES: u32 = 3;
 
@@ -59,7 +59,9 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
 }
 
 fn history(u: &mut Unstructured<'_>) -> Result<()> {
-    let settings = Settings { postings_max: 8, postings_user_max: 5, ..Settings::default() };
+    let max_resident = u.int_in_range(1..=3)?;
+    let turns = Turns { max_resident, ..Turns::default() };
+    let settings = Settings { postings_max: 8, postings_user_max: 5, turns, ..Settings::default() };
     let mut scheduler = Scheduler::new(psched::config::embedded(NODES, 2).machine, settings);
     let mut records: BTreeMap<Apid, Apteam> = BTreeMap::new();
     let (mut seconds, mut replies) = (1u64, 0u64);
@@ -148,14 +150,15 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
             }
         }
         assert_eq!(answers, u32::from(asked), "answers");
-        let mut held = BTreeSet::new();
+        let mut held: BTreeMap<_, u32> = BTreeMap::new();
         for team in records.values().filter(|team| team.state.holds_processors()) {
             for place in &team.places.0 {
                 assert!(place.nid.0 < NODES && place.pes <= place.processors.len() as u32);
                 for processor in &place.processors {
                     assert!(*processor < 2, "a processor that is not there");
-                    let first = held.insert((place.nid, *processor));
-                    assert!(first, "processor {processor} of NID {} twice", place.nid);
+                    let residents = held.entry((place.nid, *processor)).or_default();
+                    *residents += 1;
+                    assert!(*residents <= max_resident, "{residents} on a processor");
                 }
             }
         }

@@ -1,0 +1,135 @@
+//! How long it takes to place an application and to remove it again, on machines of 1,000 to
+//! 1,000,000 nodes of 16 processors, 30 % of them partly used and 1 % closed.
+//!
+//! `cargo bench --bench placement`. Placement and occupancy alone, without records and messages:
+//! what is measured is `try_place`, `take` and `release` together, for postings of four kinds (with
+//! -N, -d, -m and without any), of 1 to 64 PEs, so that each posting finds the changes of those
+//! before it. Once on free processors, and once on a machine where none is free, with up to three
+//! residents on each. The first posting of a kind builds its part of the index: that is told apart.
+//! PSCHED_BENCH_PLACEMENTS changes how many there are (20,000).
+
+#[path = "support/figures.rs"]
+mod figures;
+
+use anyhow::{Context, ensure};
+use figures::{Sample, is_bench, machine};
+use psched::apteam::Apid;
+use psched::apteam::place::{Place, PlacementList};
+use psched::apteam::posting::Shape;
+use psched::machine::{Flavors, Machine, Nid, Node};
+use psched::occupancy::{Claim, Occupancy, Rules};
+use psched::placement::{Wanted, try_place};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const PROCESSORS: u32 = 16;
+const RULES: Rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+const CLAIM: Claim = Claim { shares: true, memory_per_pe: None };
+/// Applications that are there at once, of those that come and go.
+const PRESENT: usize = 32;
+
+fn main() -> anyhow::Result<ExitCode> {
+    if !is_bench("placement") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let count: usize = match std::env::var("PSCHED_BENCH_PLACEMENTS") {
+        Ok(number) => number.parse().context("PSCHED_BENCH_PLACEMENTS")?,
+        Err(_) => 20_000,
+    };
+    println!("{}", machine());
+    println!("{count} applications placed and removed; microseconds for both together");
+    println!(
+        "{:>9}  {:<16} {:>8} {:>8} {:>8}   first of a kind, ms",
+        "nodes", "on", "p50", "p99", "largest"
+    );
+    for nodes in [1_000, 10_000, 100_000, 1_000_000] {
+        for full in [false, true] {
+            measure(nodes, full, count)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A machine and who is on it; `full`: no processor is free.
+fn occupied(nodes: u32, full: bool, dice: &mut fastrand::Rng) -> anyhow::Result<Occupancy> {
+    let node = |nid| Node {
+        nid: Nid(nid),
+        processors: PROCESSORS,
+        cpus: Vec::new(),
+        memory: 64 << 30,
+        flavors: Flavors::all(),
+        host: String::new(),
+    };
+    let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
+    let mut occupancy = Occupancy::new(&machine, RULES);
+    let mut apid = 0;
+    let mut seat = |occupancy: &mut Occupancy, nids: std::ops::Range<u32>, processors: u32| {
+        apid += 1;
+        let place =
+            |nid| Place { nid: Nid(nid), processors: (0..processors).collect(), pes: processors };
+        let list = PlacementList(nids.map(place).collect());
+        occupancy.take(Apid(apid), &list, CLAIM)
+    };
+    for nid in 0..nodes {
+        occupancy.set_open(Nid(nid), dice.u32(..100) != 0);
+        if dice.u32(..100) < 30 {
+            seat(&mut occupancy, nid..nid + 1, dice.u32(1..PROCESSORS))?;
+        }
+    }
+    let mut next = 0;
+    while full && next < nodes {
+        let end = (next + dice.u32(1..64)).min(nodes);
+        for _ in 0..dice.u32(1..3) {
+            seat(&mut occupancy, next..end, PROCESSORS)?;
+        }
+        next = end;
+    }
+    Ok(occupancy)
+}
+
+/// The posting with this number.
+fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
+    let width = dice.u32(1..=64);
+    let (depth, per_node, memory_per_pe) = match number % 4 {
+        0 => (1, None, None),
+        1 => (1, Some(8), Some(1 << 30)),
+        2 => (4, None, None),
+        _ => (1, Some(PROCESSORS), None),
+    };
+    Wanted { shape: Shape { width, depth, per_node }, memory_per_pe }
+}
+
+fn measure(nodes: u32, full: bool, count: usize) -> anyhow::Result<()> {
+    let mut dice = fastrand::Rng::with_seed(u64::from(nodes));
+    let mut occupancy = occupied(nodes, full, &mut dice)?;
+    let nothing_kept = BTreeSet::new();
+    let mut times = Vec::with_capacity(count);
+    let mut firsts: Vec<Duration> = Vec::new();
+    for number in 0..count + 4 {
+        let wanted = posting(number, &mut dice);
+        let apid = |number: usize| Apid(1_000_000_000 + number as u64);
+        let begun = Instant::now();
+        let places = try_place(&mut occupancy, &wanted, &nothing_kept);
+        let places = places.with_context(|| format!("no room for {wanted:?}"))?;
+        let claim = Claim { memory_per_pe: wanted.memory_per_pe, ..CLAIM };
+        occupancy.take(apid(number), &places, claim)?;
+        if let Some(oldest) = number.checked_sub(PRESENT) {
+            occupancy.release(apid(oldest));
+        }
+        let took = begun.elapsed();
+        ensure!(places.fits(&wanted.shape), "{places:?} for {wanted:?}");
+        if number < 4 { firsts.push(took) } else { times.push(took) }
+    }
+    let first_ms = firsts.iter().map(Duration::as_secs_f64).fold(0.0, f64::max) * 1e3;
+    let sample = Sample::new(times);
+    let micros = |percent| sample.percentile_ms(percent) * 1e3;
+    println!(
+        "{nodes:>9}  {:<16} {:>8.1} {:>8.1} {:>8.1}   {first_ms:.1}",
+        if full { "others" } else { "free processors" },
+        sample.median_ms() * 1e3,
+        micros(99),
+        micros(100),
+    );
+    Ok(())
+}

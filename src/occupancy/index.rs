@@ -1,0 +1,261 @@
+//! The index: for each kind of PEs that was asked for of late, where room for them is.
+//!
+//! # The problem
+//!
+//! A machine may have a million nodes, and a posting wants an answer in microseconds. What a node
+//! has room for depends on the depth, the count per node, the memory and the level that are asked
+//! for ([`Terms`]); it does not depend on the width, which is the number most postings differ in.
+//!
+//! # The approach
+//!
+//! For each of the terms asked for of late there is an entry: the stretches of nodes that a window
+//! can lie in, by how many PEs they have room for. The first question builds it in one pass over
+//! the line. After that it follows the changes, which are kept in a log, at the next question: an
+//! entry costs nothing while nobody asks. An entry that is further behind than the log goes back is
+//! built anew, and of entries that are more than memory allows the one not asked for longest goes.
+
+use super::room::{Room, Terms};
+use super::spans::{Rooms, Spans};
+use super::{Occupancy, Slot};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Changes that are remembered: beyond that it is cheaper to look at the whole of a small line, and
+/// at a large one nobody has asked for long.
+const LOG_MAX: usize = 4_096;
+/// Entries of a small machine: a few shapes at a few levels.
+const ENTRIES_MAX: usize = 64;
+/// Entries of a machine however large.
+const ENTRIES_MIN: usize = 12;
+/// Nodes in all entries, beyond [`ENTRIES_MIN`] of them: some 30 bytes each.
+const NODES_MAX: usize = 2_000_000;
+
+/// The entries, and the log of changes that they follow.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    log: VecDeque<Range<usize>>,
+    /// Changes before those in the log.
+    forgotten: u64,
+    /// The one asked for last at the end.
+    entries: Vec<Entry>,
+    entries_max: usize,
+}
+
+/// A copy answers the same questions, and builds anew what it needs for that.
+impl Clone for Index {
+    fn clone(&self) -> Index {
+        Index { entries_max: self.entries_max, ..Index::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    terms: Terms,
+    /// Changes that it has followed.
+    followed: u64,
+    rooms: Rooms,
+    /// What windows lie in: with a count per node, cut behind nodes with fewer PEs.
+    stretches: Spans,
+    /// Usable nodes in a row, where the stretches are not that already.
+    runs: Option<Spans>,
+}
+
+impl Index {
+    pub fn new(nodes: usize) -> Index {
+        let entries_max = (NODES_MAX / nodes.max(1)).clamp(ENTRIES_MIN, ENTRIES_MAX);
+        Index { entries_max, ..Index::default() }
+    }
+
+    /// These nodes have changed.
+    pub fn note(&mut self, nodes: Range<usize>) {
+        if nodes.is_empty() || self.entries.is_empty() {
+            return;
+        }
+        if self.log.len() >= LOG_MAX {
+            self.log.pop_front();
+            self.forgotten += 1;
+        }
+        self.log.push_back(nodes);
+    }
+
+    /// Brings the entry for these terms up to date and puts it last.
+    pub fn refresh(&mut self, terms: &Terms, occupancy: &Occupancy) {
+        let now = self.forgotten + self.log.len() as u64;
+        let known = self.entries.iter().position(|entry| entry.terms == *terms);
+        let mut entry = match known.map(|i| self.entries.remove(i)) {
+            Some(entry) if entry.followed >= self.forgotten => entry,
+            _ => {
+                if self.entries.len() >= self.entries_max {
+                    self.entries.remove(0);
+                }
+                Entry::new(terms, now, occupancy)
+            }
+        };
+        let missed = (entry.followed - self.forgotten) as usize;
+        for nodes in self.log.range(missed..) {
+            entry.follow(nodes, occupancy);
+        }
+        entry.followed = now;
+        self.entries.push(entry);
+        // What all have followed is of no more use.
+        let behind = self.entries.iter().map(|entry| entry.followed).min().unwrap_or(now);
+        let done = behind.saturating_sub(self.forgotten) as usize;
+        self.log.drain(..done);
+        self.forgotten += done as u64;
+    }
+}
+
+/// Whether a node and the next one are in one run.
+fn adjoin(line: &[Slot], rooms: &Rooms, at: usize) -> bool {
+    rooms.all().get(at + 1).is_some_and(|next| next.pes > 0)
+        && line[at + 1].nid.0 - line[at].nid.0 == 1
+}
+
+impl Entry {
+    fn new(terms: &Terms, now: u64, occupancy: &Occupancy) -> Entry {
+        let line = occupancy.line();
+        let rooms = (0..line.len()).map(|at| occupancy.room(at, terms)).collect();
+        let rooms = Rooms::new(rooms);
+        let stretches = Spans::new(&rooms, |at| goes_on(line, &rooms, terms, at));
+        let runs = terms.per_node.map(|_| Spans::new(&rooms, |at| adjoin(line, &rooms, at)));
+        Entry { terms: *terms, followed: now, rooms, stretches, runs }
+    }
+
+    fn follow(&mut self, nodes: &Range<usize>, occupancy: &Occupancy) {
+        let line = occupancy.line();
+        let mut same = true;
+        for at in nodes.clone() {
+            let room = occupancy.room(at, &self.terms);
+            if room != self.rooms.all()[at] {
+                self.rooms.set(at, room);
+                same = false;
+            }
+        }
+        if same {
+            return;
+        }
+        let (rooms, terms) = (&self.rooms, &self.terms);
+        self.stretches.update(nodes, rooms, |at| goes_on(line, rooms, terms, at));
+        if let Some(runs) = &mut self.runs {
+            runs.update(nodes, rooms, |at| adjoin(line, rooms, at));
+        }
+    }
+}
+
+/// Whether a window with a usable node may go on to the next one.
+fn goes_on(line: &[Slot], rooms: &Rooms, terms: &Terms, at: usize) -> bool {
+    adjoin(line, rooms, at) && terms.per_node.is_none_or(|n| n == rooms.all()[at].pes)
+}
+
+/// The index for some terms, up to date.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    /// What it is the index of.
+    pub occupancy: &'a Occupancy,
+    entry: &'a Entry,
+}
+
+impl<'a> Ready<'a> {
+    /// What [`Index::refresh`] has put last.
+    pub(super) fn new(occupancy: &'a Occupancy) -> Option<Ready<'a>> {
+        Some(Ready { occupancy, entry: occupancy.index.entries.last()? })
+    }
+
+    /// The most PEs that there is a window for.
+    pub fn most(&self) -> u64 {
+        self.entry.stretches.most()
+    }
+
+    /// The stretches that have windows for so many PEs, those with the least room first, then by
+    /// NID. Every window lies in one stretch, and every stretch here has one.
+    pub fn stretches(&self, width: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.entry.stretches.with(width).map(|(nodes, _)| nodes)
+    }
+
+    /// The processors to give away in the run of usable nodes that a node is in.
+    pub fn gap(&self, at: usize) -> u64 {
+        let runs = self.entry.runs.as_ref().unwrap_or(&self.entry.stretches);
+        runs.around(at).map_or(0, |(_, sum)| sum.processors)
+    }
+
+    /// What each node has room for, by its place on the line.
+    pub fn rooms(&self) -> &'a [Room] {
+        self.entry.rooms.all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::Apid;
+    use crate::apteam::place::{Place, PlacementList};
+    use crate::machine::{Flavors, Machine, Nid, Node};
+    use crate::occupancy::{Claim, Rules};
+    use proptest::prelude::*;
+
+    /// Ten nodes with a gap between the NIDs of two of them.
+    fn machine() -> Machine {
+        let node = |nid: u32| Node {
+            nid: Nid(nid),
+            processors: 3,
+            cpus: Vec::new(),
+            memory: 24,
+            flavors: Flavors::all(),
+            host: String::new(),
+        };
+        let nodes = (0..10).map(|i| if i < 6 { i } else { i + 1 });
+        Machine { nodes: nodes.map(|nid| (Nid(nid), node(nid))).collect() }
+    }
+
+    prop_compose! {
+        fn terms()(
+            depth in 1u32..4,
+            per_node in prop_oneof![Just(None), (1u32..4).prop_map(Some)],
+            memory_per_pe in prop_oneof![Just(None), (0u64..13).prop_map(Some)],
+            level in 0u32..4,
+        ) -> Terms {
+            Terms { depth, per_node, memory_per_pe, level }
+        }
+    }
+
+    proptest! {
+        /// An entry that has followed changes is as one that is built anew.
+        #[test]
+        fn what_is_followed_is_as_what_is_built(
+            kinds in prop::collection::vec(terms(), 1..4),
+            steps in prop::collection::vec((0u32..6, 0u64..6, 0u32..11, 0u32..4, 0u64..30), 0..40),
+        ) {
+            let rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+            let mut occupancy = Occupancy::new(&machine(), rules);
+            for (step, apid, nid, processors, bytes) in steps {
+                match step {
+                    0 => occupancy.release(Apid(apid)),
+                    1 => occupancy.set_open(Nid(nid), bytes.is_multiple_of(3)),
+                    2 => occupancy.set_memory(Apid(apid), Nid(nid), bytes),
+                    _ => {
+                        let places = (nid..(nid + processors).min(6)).map(|nid| Place {
+                            nid: Nid(nid),
+                            processors: (0..processors).collect(),
+                            pes: 1,
+                        });
+                        let claim = Claim { shares: bytes > 3, memory_per_pe: None };
+                        // Where it may not sit, nothing changes, which is a step too.
+                        let _ = occupancy.take(Apid(apid), &PlacementList(places.collect()), claim);
+                    }
+                }
+                let terms = &kinds[step as usize % kinds.len()];
+                let mut copy = occupancy.clone();
+                let anew = copy.ready(terms).expect("an entry");
+                let followed = occupancy.ready(terms).expect("an entry");
+                prop_assert_eq!(followed.rooms(), anew.rooms());
+                prop_assert_eq!(followed.entry.stretches.all(), anew.entry.stretches.all());
+                prop_assert_eq!(
+                    followed.stretches(1).collect::<Vec<_>>(),
+                    anew.stretches(1).collect::<Vec<_>>()
+                );
+                let runs = |ready: &Ready| ready.entry.runs.as_ref().map(Spans::all);
+                prop_assert_eq!(runs(&followed), runs(&anew));
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Unbroken stretches of nodes and what they add up to, kept up to date as nodes change.
+//!
+//! ```text
+//!   PEs       4   4   1   4 | 0 | 4   4      with -N 4 only the last node of a window may have fewer
+//!   runs      [-----------]       [-----]    usable nodes with consecutive NIDs
+//!   stretches [-------] [-]       [-----]    the same, cut behind every node that is not full
+//! ```
+//!
+//! A change of a few nodes touches the stretches that these nodes and their neighbours are in. What
+//! a stretch adds up to comes from sums over blocks of nodes, so that cutting a long one costs no
+//! walk along it.
+
+use super::room::Room;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Nodes of a block, and blocks of a block of blocks.
+const BLOCK: usize = 64;
+
+/// What nodes add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// Processors to give away.
+    pub processors: u64,
+    /// PEs.
+    pub pes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, processors: u64, pes: u64) {
+        self.processors += processors;
+        self.pes += pes;
+    }
+
+    fn exchange(&mut self, old: Room, new: Room) {
+        let change = |sum: u64, old: u32, new: u32| sum - u64::from(old) + u64::from(new);
+        self.processors = change(self.processors, old.processors, new.processors);
+        self.pes = change(self.pes, old.pes, new.pes);
+    }
+}
+
+/// The room of each node, and sums over any nodes in a row.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    rooms: Vec<Room>,
+    blocks: Vec<Sum>,
+    /// Of blocks.
+    blocks_of: Vec<Sum>,
+}
+
+impl Rooms {
+    pub fn new(rooms: Vec<Room>) -> Rooms {
+        let blocks: Vec<Sum> = rooms
+            .chunks(BLOCK)
+            .map(|block| {
+                let mut sum = Sum::default();
+                block.iter().for_each(|r| sum.add(r.processors.into(), r.pes.into()));
+                sum
+            })
+            .collect();
+        let blocks_of = blocks
+            .chunks(BLOCK)
+            .map(|blocks| {
+                let mut sum = Sum::default();
+                blocks.iter().for_each(|b| sum.add(b.processors, b.pes));
+                sum
+            })
+            .collect();
+        Rooms { rooms, blocks, blocks_of }
+    }
+
+    pub fn all(&self) -> &[Room] {
+        &self.rooms
+    }
+
+    pub fn set(&mut self, at: usize, room: Room) {
+        let old = std::mem::replace(&mut self.rooms[at], room);
+        self.blocks[at / BLOCK].exchange(old, room);
+        self.blocks_of[at / (BLOCK * BLOCK)].exchange(old, room);
+    }
+
+    pub fn sum(&self, nodes: Range<usize>) -> Sum {
+        let (mut at, end) = (nodes.start, nodes.end);
+        let mut sum = Sum::default();
+        while at < end {
+            let whole = |size: usize| at.is_multiple_of(size) && at + size <= end;
+            if whole(BLOCK * BLOCK) {
+                let more = self.blocks_of[at / (BLOCK * BLOCK)];
+                sum.add(more.processors, more.pes);
+                at += BLOCK * BLOCK;
+            } else if whole(BLOCK) {
+                let more = self.blocks[at / BLOCK];
+                sum.add(more.processors, more.pes);
+                at += BLOCK;
+            } else {
+                let room = self.rooms[at];
+                sum.add(room.processors.into(), room.pes.into());
+                at += 1;
+            }
+        }
+        sum
+    }
+}
+
+/// Stretches by their first node, and by how many PEs they could take.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    by_start: BTreeMap<usize, (usize, Sum)>,
+    by_pes: BTreeSet<(u64, usize)>,
+}
+
+impl Spans {
+    /// All there are; `goes_on` tells whether a usable node and the next one are in one stretch.
+    pub fn new(rooms: &Rooms, goes_on: impl Fn(usize) -> bool) -> Spans {
+        let mut found: Vec<(usize, (usize, Sum))> = Vec::new();
+        let mut open = false;
+        for (at, room) in rooms.all().iter().enumerate().filter(|(_, room)| room.pes > 0) {
+            if !open {
+                found.push((at, (at, Sum::default())));
+            }
+            if let Some((_, (end, sum))) = found.last_mut() {
+                *end = at + 1;
+                sum.add(room.processors.into(), room.pes.into());
+            }
+            open = goes_on(at);
+        }
+        let by_pes = found.iter().map(|(start, (_, sum))| (sum.pes, *start)).collect();
+        Spans { by_start: found.into_iter().collect(), by_pes }
+    }
+
+    /// Those around nodes whose rooms have changed.
+    pub fn update(
+        &mut self,
+        changed: &Range<usize>,
+        rooms: &Rooms,
+        goes_on: impl Fn(usize) -> bool,
+    ) {
+        // A neighbour's room is as it was, but it may be cut off or joined.
+        let first = changed.start.saturating_sub(1);
+        let last = changed.end.min(rooms.all().len() - 1);
+        let (mut lowest, mut highest) = (first, last + 1);
+        let before = self.by_start.range(..first).next_back().filter(|(_, (end, _))| *end > first);
+        let touched = before.into_iter().chain(self.by_start.range(first..=last));
+        let old: Vec<(usize, u64)> = touched
+            .map(|(start, (end, sum))| {
+                lowest = lowest.min(*start);
+                highest = highest.max(*end);
+                (*start, sum.pes)
+            })
+            .collect();
+        for (start, pes) in old {
+            self.by_start.remove(&start);
+            self.by_pes.remove(&(pes, start));
+        }
+        let mut start = None;
+        for at in first..=last {
+            if rooms.all()[at].pes == 0 {
+                continue;
+            }
+            let begin = start.take().unwrap_or(if at == first { lowest } else { at });
+            if at < last && goes_on(at) {
+                start = Some(begin);
+            } else {
+                let end = if at == last { highest } else { at + 1 };
+                let sum = rooms.sum(begin..end);
+                self.by_start.insert(begin, (end, sum));
+                self.by_pes.insert((sum.pes, begin));
+            }
+        }
+    }
+
+    /// The stretch that a node is in, if it is usable.
+    pub fn around(&self, at: usize) -> Option<(Range<usize>, Sum)> {
+        let (start, (end, sum)) = self.by_start.range(..=at).next_back()?;
+        (*end > at).then_some((*start..*end, *sum))
+    }
+
+    /// The stretches with so many PEs or more, those with the fewest first, then by place.
+    pub fn with(&self, pes: u64) -> impl Iterator<Item = (Range<usize>, Sum)> + '_ {
+        self.by_pes.range((pes, 0)..).filter_map(|(_, start)| {
+            let (end, sum) = self.by_start.get(start)?;
+            Some((*start..*end, *sum))
+        })
+    }
+
+    /// The most PEs that a stretch has room for.
+    pub fn most(&self) -> u64 {
+        self.by_pes.last().map_or(0, |(pes, _)| *pes)
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<(Range<usize>, Sum)> {
+        self.by_start.iter().map(|(start, (end, sum))| (*start..*end, *sum)).collect()
+    }
+}
