@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file system that can be frozen: who writes there then waits in the kernel.
-struct Freezer {
+pub struct Freezer {
     folder: tempfile::TempDir,
     frozen: bool,
 }
@@ -18,7 +18,7 @@ fn does(program: &str, arguments: &[&str], path: &Path) -> bool {
 }
 
 impl Freezer {
-    fn new(test: &str) -> Option<Freezer> {
+    pub fn new(test: &str) -> Option<Freezer> {
         if !is_root() {
             skip(test, "only root can mount a file system");
             return None;
@@ -40,16 +40,16 @@ impl Freezer {
         Some(freezer)
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder.path().join("frozen")
     }
 
-    fn freeze(&mut self) {
+    pub fn freeze(&mut self) {
         assert!(does("fsfreeze", &["-f"], &self.path()));
         self.frozen = true;
     }
 
-    fn thaw(&mut self) {
+    pub fn thaw(&mut self) {
         assert!(does("fsfreeze", &["-u"], &self.path()));
         self.frozen = false;
     }

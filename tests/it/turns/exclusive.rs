@@ -2,6 +2,8 @@
 
 use super::rig::*;
 use crate::apinit::rig::*;
+use crate::stuck::Freezer;
+use psched::apteam::talk::turns::PlannedSlice;
 use std::time::Duration;
 
 const SLICE: Duration = Duration::from_millis(10);
@@ -53,4 +55,146 @@ async fn while_they_fork() {
 #[tokio::test]
 async fn while_they_vfork() {
     two("while_they_vfork", "exec STAMP vfork", 200).await;
+}
+
+#[tokio::test]
+async fn while_they_dump_core() {
+    two("while_they_dump_core", "exec STAMP core", 200).await;
+}
+
+#[tokio::test]
+async fn while_they_stop_themselves() {
+    two("while_they_stop_themselves", "exec STAMP stop", 200).await;
+}
+
+#[tokio::test]
+async fn while_they_trace() {
+    two("while_they_trace", "exec STAMP trace", 200).await;
+}
+
+#[tokio::test]
+async fn while_they_make_threads() {
+    two("while_they_make_threads", "exec STAMP threads", 200).await;
+}
+
+/// The program's exit code where the kernel has no ring for it.
+const NO_RING: i32 = 97;
+
+#[tokio::test]
+async fn while_the_kernel_reads_for_them() {
+    let test = "while_the_kernel_reads_for_them";
+    let Some(program) = stamper("turns") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = tokio::process::Command::new(program);
+    let mut child = command
+        .arg(folder.path().join("table"))
+        .arg("uring")
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let soon = tokio::time::timeout(Duration::from_millis(200), child.wait()).await;
+    if soon.is_ok_and(|status| status.expect("a child").code() == Some(NO_RING)) {
+        return crate::support::skip(&format!("turns::exclusive::{test}"), "no io_uring here");
+    }
+    two(test, "exec STAMP uring", 200).await;
+}
+
+/// Who writes to a frozen file system sits in the kernel, and does not enter the freezer.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_they_wait_for_a_file_system() {
+    let test = "while_they_wait_for_a_file_system";
+    let Some(mut disk) = Freezer::new(&format!("turns::exclusive::{test}")) else { return };
+    let script = format!("exec STAMP write {}/$ALPS_APP_PE", disk.path().display());
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let until = std::sync::Arc::clone(&over);
+    let freezes = tokio::task::spawn_blocking(move || {
+        while !until.load(std::sync::atomic::Ordering::Relaxed) {
+            disk.freeze();
+            std::thread::sleep(Duration::from_millis(70));
+            disk.thaw();
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    });
+    two(test, &script, 200).await;
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    freezes.await.expect("it ends");
+}
+
+/// Traced from outside, by somebody who is in no group of theirs.
+#[tokio::test]
+async fn while_they_are_traced() {
+    let test = "turns::exclusive::while_they_are_traced";
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        return crate::support::skip(test, "strace is not installed");
+    }
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP fork").await;
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP fork").await;
+    planned(&mut link, plan(7, SLICE, &[one.key, other.key])).await;
+    switches(&mut link, 7, 10).await;
+    let mut tracers = Vec::new();
+    for gang in [&one, &other] {
+        let procs = instance.groups().expect("groups").join(format!("{}/0/cgroup.procs", gang.key));
+        let pids = std::fs::read_to_string(procs).expect("it is there");
+        let mut strace = tokio::process::Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null"]);
+        // (Its children come and go.)
+        strace.args(pids.lines().take(1).flat_map(|pid| ["-p", pid]));
+        strace.kill_on_drop(true);
+        tracers.push(strace.spawn().expect("it starts"));
+    }
+    switches(&mut link, 7, 200).await;
+    for tracer in &mut tracers {
+        assert!(tracer.try_wait().expect("a child").is_none(), "nobody is traced");
+    }
+    exclusive(&[&one, &other]);
+    drop(tracers);
+    kill(&mut link, vec![one, other]).await;
+    apinit.end().await;
+}
+
+/// Others are launched over it, run where it does not, and die, by themselves or not.
+#[tokio::test]
+async fn while_others_come_and_go() {
+    let test = "turns::exclusive::while_others_come_and_go";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP fork").await;
+    let nobody = PlannedSlice { length: SLICE, party: vec![] };
+    let mut half = plan(7, SLICE, &[one.key]);
+    half.slices.push(nobody);
+    planned(&mut link, half).await;
+    let mut gone = Vec::new();
+    for number in 2..12 {
+        let dies = number % 2 == 0;
+        let script = match dies {
+            true => "STAMP fork & sleep 0.05; kill -9 $!; wait",
+            false => "exec STAMP spin",
+        };
+        let name = format!("{number}.1");
+        let mut other = Gang::launch(&instance, &mut link, &program, &name, script).await;
+        if dies {
+            ended(&mut link, &mut other).await;
+        } else {
+            until("it to run", || !other.runs().is_empty()).await;
+            end_now(&mut link, &mut other).await;
+        }
+        exclusive(&[&one, &other]);
+        gone.push(other);
+    }
+    let ran = gone.iter().filter(|gang| !gang.runs().is_empty()).count();
+    assert_eq!(ran, gone.len(), "some have never run");
+    kill(&mut link, vec![one]).await;
+    apinit.end().await;
 }

@@ -5,10 +5,11 @@ use crate::apinit::rig::*;
 use crate::support::mpi;
 use nix::time::{ClockId, clock_gettime};
 use psched::apteam::Key;
-use psched::apteam::ending::Cause;
+use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::talk::node::{Command, PlaceCommand, Report};
 use psched::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub const MS: u64 = 1_000_000;
@@ -20,9 +21,10 @@ pub fn now_ns() -> u64 {
     Duration::from(now).as_nanos() as u64
 }
 
-/// The program; `None` without a C compiler.
+/// The program, built once; `None` without a C compiler.
 pub fn stamper(test: &str) -> Option<PathBuf> {
-    mpi::plain(test, "stamp")
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| mpi::plain(test, "stamp")).clone()
 }
 
 /// A gang that goes.
@@ -84,6 +86,11 @@ impl Gang {
         let words = self.words();
         let runs = words.get(2..).unwrap_or_default().chunks_exact(2).map(|w| (w[0], w[1]));
         runs.filter(|(first, last)| *first > 0 && last >= first).collect()
+    }
+
+    /// When it was last seen to run.
+    pub fn last(&self) -> u64 {
+        self.runs().iter().map(|run| run.1).max().unwrap_or(0)
     }
 
     /// How often it has done what it is about.
@@ -178,21 +185,27 @@ pub async fn switches(link: &mut Link, generation: u64, count: usize) -> Vec<Swi
     all
 }
 
-/// Ends them by KILL, wherever they are in their turns.
+/// Ends it by KILL, wherever it is in its turns.
+pub async fn end_now(link: &mut Link, gang: &mut Gang) {
+    let cause = Cause::Kill { uid: 0, signal: 9 };
+    let kill_after = Duration::ZERO;
+    link.send(Command::Terminate { key: gang.key, cause, kill_after }).await;
+    ended(link, gang).await;
+}
+
+/// Waits until it is over.
+pub async fn ended(link: &mut Link, gang: &mut Gang) -> HostEnd {
+    // Its output is to be taken before it is over.
+    gang.front.until_done().await;
+    let of = |report: &Report| matches!(report, Report::Ended(end) if end.key == gang.key);
+    let Report::Ended(end) = until_report(link, of).await else { unreachable!() };
+    link.acknowledge(gang.key).await;
+    *end
+}
+
 pub async fn kill(link: &mut Link, gangs: Vec<Gang>) {
-    for gang in &gangs {
-        let cause = Cause::Kill { uid: 0, signal: 9 };
-        let kill_after = Duration::ZERO;
-        link.send(Command::Terminate { key: gang.key, cause, kill_after }).await;
-    }
-    for _ in &gangs {
-        let Report::Ended(end) = until_report(link, |r| matches!(r, Report::Ended(_))).await else {
-            unreachable!()
-        };
-        link.acknowledge(end.key).await;
-    }
     for mut gang in gangs {
-        gang.front.until_done().await;
+        end_now(link, &mut gang).await;
     }
 }
 

@@ -1,0 +1,189 @@
+//! What goes on while gangs take turns: apinit is stopped or killed, gangs are ended.
+
+use super::rig::*;
+use crate::apinit::rig::*;
+use nix::sys::signal::Signal;
+use psched::apteam::ending::Cause;
+use psched::apteam::talk::node::{Command, PlaceCommand};
+use psched::apteam::talk::turns::SlicePlan;
+use std::time::{Duration, Instant};
+
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Whose slice is on at that time, by number.
+fn whose(plan: &SlicePlan, at: u64) -> usize {
+    let slice = plan.slices[0].length.as_nanos() as u64;
+    ((at - plan.begins_ns) / slice) as usize % plan.slices.len()
+}
+
+/// Everything that ran after `since` did so in its slice, but for some time at the beginning.
+#[track_caller]
+fn in_their_slices(plan: &SlicePlan, gangs: [&Gang; 2], since: u64) {
+    let late = 20 * MS;
+    for (number, gang) in gangs.into_iter().enumerate() {
+        let mut after = 0;
+        for (first, last) in gang.runs() {
+            // A run may have begun before: then it is its end that counts.
+            if last > since {
+                after += 1;
+                let at = first.max(since).max(last.saturating_sub(late));
+                assert_eq!(whose(plan, at), number, "{} ran at {at}", gang.key);
+            }
+        }
+        assert!(after > 0, "{} has not run", gang.key);
+    }
+}
+
+#[tokio::test]
+async fn an_apinit_that_was_stopped_comes_back_in_the_right_slice() {
+    let test = "turns::lives::an_apinit_that_was_stopped_comes_back_in_the_right_slice";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
+    let plan = plan(7, SLICE, &[one.key, other.key]);
+    planned(&mut link, plan.clone()).await;
+    switches(&mut link, 7, 10).await;
+    apinit.signal(Signal::SIGSTOP);
+    let stopped = now_ns();
+    // What it is about: so long that it would have missed a hundred changes.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let changes = |gang: &Gang| gang.runs().iter().any(|run| run.0 > stopped + 200 * MS);
+    let ran = [changes(&one), changes(&other)];
+    apinit.signal(Signal::SIGCONT);
+    let back = now_ns() + 10 * MS;
+    switches(&mut link, 7, 10).await;
+    exclusive(&[&one, &other]);
+    assert!(ran != [true, true], "somebody else has changed gangs");
+    in_their_slices(&plan, [&one, &other], back);
+    kill(&mut link, vec![one, other]).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn an_apinit_that_was_killed_goes_on_with_its_plans() {
+    let test = "turns::lives::an_apinit_that_was_killed_goes_on_with_its_plans";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+    let mut apinit = Apinit::start_with(&instance, "0", &read, None);
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        drop(write);
+        return apinit.exit().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP fork").await;
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP fork").await;
+    planned(&mut link, plan(7, Duration::from_millis(10), &[one.key, other.key])).await;
+    for _ in 0..6 {
+        switches(&mut link, 7, 5).await;
+        apinit.signal(Signal::SIGKILL);
+        apinit.exit().await;
+        apinit = Apinit::start_with(&instance, "0", &read, None);
+        link = instance.link().await;
+    }
+    // psched has said nothing more.
+    switches(&mut link, 7, 20).await;
+    exclusive(&[&one, &other]);
+    // One of them is frozen, most likely; both die with the lifeline.
+    let groups = instance.groups().expect("groups");
+    drop((read, write));
+    apinit.exit().await;
+    assert!(!groups.exists(), "something is left");
+}
+
+/// Slices so long that a test sees only the first, which is `one`'s.
+fn for_ever(gangs: [&Gang; 2]) -> SlicePlan {
+    plan(7, Duration::from_secs(3_600), &gangs.map(|gang| gang.key))
+}
+
+#[tokio::test]
+async fn kill_reaches_a_frozen_gang_at_once() {
+    let test = "turns::lives::kill_reaches_a_frozen_gang_at_once";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    let mut other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP fork").await;
+    planned(&mut link, for_ever([&one, &other])).await;
+    let begun = Instant::now();
+    end_now(&mut link, &mut other).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(other.runs(), [], "it has never had a turn");
+    kill(&mut link, vec![one]).await;
+    apinit.end().await;
+}
+
+/// The other is let run a second after it was told to end, with a grace that would have been over.
+#[tokio::test]
+async fn a_grace_begins_with_the_next_turn() {
+    let test = "turns::lives::a_grace_begins_with_the_next_turn";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    let script = "trap 'echo heard; exit 0' TERM; while :; do sleep 0.01; done";
+    let mut other = Gang::launch(&instance, &mut link, &program, "2.1", script).await;
+    let keys = [one.key, other.key];
+    planned(&mut link, plan(7, Duration::from_millis(200), &keys)).await;
+    // By then it has set its trap.
+    switches(&mut link, 7, 5).await;
+    let last = SlicePlan { generation: 8, ..for_ever([&one, &other]) };
+    let begun = last.begins_ns + 100 * MS;
+    planned(&mut link, last).await;
+    until("the last plan to be on", || one.last() > begun).await;
+    let cause = Cause::Kill { uid: 0, signal: 15 };
+    let kill_after = Duration::from_millis(500);
+    link.send(Command::Terminate { key: other.key, cause, kill_after }).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!other.front.output.contains("heard"));
+    // psched gives it an early turn.
+    planned(&mut link, plan(9, Duration::from_secs(3_600), &[other.key, one.key])).await;
+    ended(&mut link, &mut other).await;
+    assert_eq!(other.front.output.matches("heard").count(), 2, "{}", other.front.output);
+    kill(&mut link, vec![one]).await;
+    apinit.end().await;
+}
+
+#[tokio::test]
+async fn a_time_limit_counts_time_run() {
+    let test = "turns::lives::a_time_limit_counts_time_run";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let limit = Duration::from_millis(1_000);
+    let place = instance.place("1.1", &[&[0]], 2);
+    let place = PlaceCommand { shares: true, time_limit: Some(limit), ..place };
+    let mut one =
+        Gang::launch_placed(&instance, &mut link, &program, place, "exec STAMP spin").await;
+    let begun = Instant::now();
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
+    let quarter = plan(7, SLICE, &[one.key, other.key, other.key, other.key]);
+    let members = vec![one.key, other.key];
+    planned(&mut link, SlicePlan { members, ..quarter }).await;
+    let end = ended(&mut link, &mut one).await;
+    let took = begun.elapsed();
+    assert_eq!(end.first.map(|first| first.cause), Some(Cause::TimeLimit { limit }));
+    assert!(took > Duration::from_millis(2_500), "{took:?}");
+    let (least, most) = (Duration::from_millis(1_000), Duration::from_millis(1_500));
+    assert!((least..most).contains(&end.run), "{:?}", end.run);
+    kill(&mut link, vec![other]).await;
+    apinit.end().await;
+}
