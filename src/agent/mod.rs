@@ -64,6 +64,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use switcher::{Event as TurnEvent, News, Ran};
 use timed::Timed;
+pub use turns::TURN_WAIT;
 
 /// How long a launch waits for its placement to come from psched.
 pub const LAUNCH_WAIT: Duration = Duration::from_secs(10);

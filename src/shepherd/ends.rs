@@ -1,7 +1,7 @@
 //! How PEs start, end and are ended: the part of the shepherd that the status depends on.
 
 use super::pmi::Progress;
-use super::{Action, LINGER, SIGKILL, SIGTERM, Shepherd, Stage, after};
+use super::{Action, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd, Stage, after};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end};
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
@@ -140,6 +140,35 @@ impl Shepherd {
         }
     }
 
+    /// What is left is frozen: it has its moment when it has its turn.
+    pub(super) fn left_frozen(&mut self, now_ns: u64) {
+        let Some((ending, kill_at)) = self.before_sweep.take() else { return };
+        (self.ending, self.kill_at, self.swept) = (ending, kill_at, false);
+        self.thawed = Some(Duration::ZERO);
+        self.linger_until = Some(after(now_ns, LINGER_STEP));
+    }
+
+    pub(super) fn look_frozen(&mut self, now_ns: u64, frozen: bool) {
+        let Some(thawed) = &mut self.thawed else { return };
+        if !frozen {
+            *thawed += LINGER_STEP;
+        }
+        if *thawed >= LINGER {
+            self.thawed = None;
+            self.sweep(now_ns);
+        } else {
+            self.linger_until = Some(after(now_ns, LINGER_STEP));
+        }
+    }
+
+    /// What is left has had its moment.
+    pub(super) fn sweep(&mut self, now_ns: u64) {
+        self.before_sweep = Some((self.ending, self.kill_at));
+        (self.ending, self.swept) = (true, true);
+        self.actions.push(Action::SignalLeft(SIGTERM));
+        self.kill_by(after(now_ns, self.kill_grace));
+    }
+
     pub(super) fn no_child_left(&mut self, now_ns: u64) {
         if self.stage == Stage::Waiting || self.empty_at.is_some() {
             return;
@@ -147,7 +176,7 @@ impl Shepherd {
         self.tell_memory(now_ns);
         self.empty_at = Some(now_ns);
         self.kill_at = None;
-        self.linger_until = None;
+        (self.linger_until, self.thawed) = (None, None);
         self.stuck.name_at = None;
     }
 

@@ -69,6 +69,8 @@ pub const ABSENT: Duration = Duration::from_secs(120);
 /// How long what PEs leave behind may go on: a `tee` at the end of a PE's stdout has its last lines
 /// to write.
 pub const LINGER: Duration = Duration::from_millis(100);
+/// How often it is looked whether they are frozen: that time is not theirs.
+pub const LINGER_STEP: Duration = Duration::from_millis(10);
 /// From one KILL of everything to the next, as long as something is left; later ones are rarer.
 pub const KILL_AGAIN: Duration = Duration::from_millis(100);
 /// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
@@ -146,6 +148,10 @@ pub struct Shepherd {
     leftovers: u32,
     /// What the PEs left behind has had its TERM.
     swept: bool,
+    /// `ending` and `kill_at` as they were before that, until it is known that they have had it.
+    before_sweep: Option<(bool, Option<u64>)>,
+    /// They were found frozen then: how long they were seen not to be since.
+    thawed: Option<Duration>,
     memory: MemoryLimit,
     stuck: stuck::Stuck,
     /// How many processes each node may have, and of which it is told already that it has them.
@@ -191,6 +197,8 @@ impl Shepherd {
             usage: Usage::default(),
             leftovers: 0,
             swept: false,
+            before_sweep: None,
+            thawed: None,
             memory: MemoryLimit::default(),
             stuck: stuck::Stuck::default(),
             pids_max: None,
@@ -233,7 +241,12 @@ impl Shepherd {
             Happening::ProcessLimit { nid } => self.process_limit(nid),
             Happening::NoChildLeft => self.no_child_left(now_ns),
             Happening::LeftNamed(left) => self.left_named(left),
-            Happening::LeftFound(count) => self.leftovers = self.leftovers.max(count),
+            Happening::LeftFound(count) => {
+                self.leftovers = self.leftovers.max(count);
+                self.before_sweep = None;
+            }
+            Happening::LeftFrozen => self.left_frozen(now_ns),
+            Happening::Frozen(frozen) => self.look_frozen(now_ns, frozen),
             Happening::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
             Happening::Output { rank, stderr, data } => {
                 if let Some(source) = self.source(rank, stderr) {
@@ -299,10 +312,10 @@ impl Shepherd {
             self.actions.push(Action::Exit);
         }
         if due(&mut self.linger_until) {
-            self.ending = true;
-            self.swept = true;
-            self.actions.push(Action::SignalLeft(SIGTERM));
-            self.kill_by(after(now_ns, self.kill_grace));
+            match self.thawed {
+                Some(_) => self.actions.push(Action::LookFrozen),
+                None => self.sweep(now_ns),
+            }
         }
         if due(&mut self.kill_at) {
             self.kill_everything(now_ns);

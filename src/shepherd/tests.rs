@@ -324,6 +324,33 @@ fn leavings_get_a_moment_then_term_then_kill() {
 }
 
 #[test]
+fn leavings_that_are_frozen_get_their_moment_later() {
+    let mut shepherd = going(launch(1));
+    shepherd.apply(SECOND, ended(0, PeEnd::Exit(0)));
+    let mut at = SECOND + 100 * MS;
+    assert_eq!(shepherd.apply(at, Happening::Tick)[0], Action::SignalLeft(15));
+    let again = shepherd.apply(at, Happening::LeftFrozen);
+    assert_eq!(again, [Action::SetTimer(Some(at + 10 * MS))]);
+    let mut look = |shepherd: &mut Shepherd, frozen| {
+        at += 10 * MS;
+        assert_eq!(shepherd.apply(at, Happening::Tick)[0], Action::LookFrozen);
+        shepherd.apply(at, Happening::Frozen(frozen))[0].clone()
+    };
+    for turn in 0..9 {
+        for _ in 0..turn {
+            assert!(matches!(look(&mut shepherd, true), Action::SetTimer(Some(_))));
+        }
+        assert!(matches!(look(&mut shepherd, false), Action::SetTimer(Some(_))));
+    }
+    assert_eq!(look(&mut shepherd, false), Action::SignalLeft(15));
+    shepherd.apply(at, Happening::LeftFrozen);
+    // It has gone by itself.
+    assert_eq!(shepherd.apply(2 * SECOND, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    let end = close(&mut shepherd, 2 * SECOND, 1).expect("the end");
+    assert_eq!((end.leftovers, end.first), (0, None));
+}
+
+#[test]
 fn leavings_of_an_ended_application_get_their_term_too() {
     let mut shepherd = going(launch(1));
     shepherd.apply(SECOND, ended(0, PeEnd::Signal(11)));

@@ -43,6 +43,10 @@ pub enum Happening {
     LeftNamed(Vec<Left>),
     /// So many processes were alive when [`Action::SignalLeft`] was done.
     LeftFound(u32),
+    /// [`Action::SignalLeft`] was not done: they are frozen, since others have their turn.
+    LeftFrozen,
+    /// Answer to [`Action::LookFrozen`].
+    Frozen(bool),
     /// Bytes on a PE's PMI connection.
     Pmi { rank: u32, data: Bytes },
     /// A PE wrote this.
@@ -68,9 +72,11 @@ pub enum Action {
     Go,
     /// Send a signal to the process group of each PE that has not ended.
     Signal(i32),
-    /// Send a signal to every process that descends from the shepherd; answered by
-    /// [`Happening::LeftFound`].
+    /// Send a signal to every process that descends from the shepherd, unless they are frozen;
+    /// answered by [`Happening::LeftFound`] or [`Happening::LeftFrozen`].
     SignalLeft(i32),
+    /// Say whether they are frozen; answered by [`Happening::Frozen`].
+    LookFrozen,
     /// KILL every process that descends from the shepherd.
     KillEverything,
     /// Say which processes descend from the shepherd and live; answered by

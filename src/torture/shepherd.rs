@@ -199,6 +199,7 @@ impl World {
     }
 
     fn shepherd_acts(&mut self, pid: Pid, action: Action) {
+        let frozen = self.shepherd_is_frozen(pid);
         let Some(shep) = self.sheps.get_mut(&pid) else { return };
         let key = shep.key;
         if self.trace.on() {
@@ -211,10 +212,20 @@ impl World {
             Action::Signal(signal) => {
                 self.signal(pid, signal);
             }
+            Action::SignalLeft(_) if frozen => {
+                if let Some(shep) = self.sheps.get_mut(&pid) {
+                    shep.happenings.push_back(Happening::LeftFrozen);
+                }
+            }
             Action::SignalLeft(signal) => {
                 let found = self.signal(pid, signal);
                 if let Some(shep) = self.sheps.get_mut(&pid) {
                     shep.happenings.push_back(Happening::LeftFound(found));
+                }
+            }
+            Action::LookFrozen => {
+                if let Some(shep) = self.sheps.get_mut(&pid) {
+                    shep.happenings.push_back(Happening::Frozen(frozen));
                 }
             }
             Action::NameLeft => {

@@ -5,7 +5,7 @@
 
 use super::US;
 use super::host::ProcId;
-use super::wire::Who;
+use super::wire::{Pid, Who};
 use super::world::{Ev, World};
 use crate::agent::Happening;
 use crate::agent::switcher::{Action, Event, News, Outcome, Ran};
@@ -20,6 +20,11 @@ impl World {
     /// The groups of an application are frozen on this apinit's nodes.
     pub fn is_frozen(&self, slot: usize, key: Key) -> bool {
         self.frozen.contains_key(&(slot, key))
+    }
+
+    /// The PEs of this shepherd are frozen.
+    pub fn shepherd_is_frozen(&self, pid: Pid) -> bool {
+        self.sheps.get(&pid).is_some_and(|shep| self.is_frozen(shep.slot, shep.key))
     }
 
     /// A process of a frozen group does nothing; it goes on when it is thawed.

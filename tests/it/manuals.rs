@@ -93,6 +93,18 @@ fn psched_8_has_every_fault_and_scenario() {
     }
 }
 
+/// It has no flags: what it says of waits and graces is as it is.
+#[test]
+fn psched_7_has_the_figures_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/psched.7");
+    let page = std::fs::read_to_string(path).expect("there");
+    let wait = psched::agent::TURN_WAIT.as_secs();
+    let moment = psched::shepherd::LINGER.as_millis();
+    for figure in [format!("within {wait} s"), format!("their {moment} ms")] {
+        assert!(page.contains(&figure), "psched.7 does not say {figure}");
+    }
+}
+
 #[test]
 fn apinit_8() {
     check("apinit.8", &[&["apinit"]]);

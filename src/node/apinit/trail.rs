@@ -100,14 +100,14 @@ struct Stat {
     session: i32,
     started: u64,
     ended: bool,
-    /// By a signal, or by its tracer.
-    stopped: bool,
+    /// As the kernel's letter has it.
+    state: u8,
 }
 
 impl Stat {
     /// It runs no instruction.
     fn stands(&self) -> bool {
-        self.ended || self.stopped
+        self.ended || matches!(self.state, b'T' | b't')
     }
 }
 
@@ -119,7 +119,7 @@ fn parse(stat: &[u8]) -> Option<Stat> {
     Some(Stat {
         pid: pid.parse().ok()?,
         ended: matches!(*fields.first()?, "Z" | "X"),
-        stopped: matches!(*fields.first()?, "T" | "t"),
+        state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
@@ -262,24 +262,32 @@ impl Trail {
     }
 
     /// Stops them, and says whether all of them stand: by then, or not.
+    ///
+    /// Each is sent SIGSTOP, one that stands before its tracer too: it stays there when that lets go.
+    /// While one of them runs it may make another that a look misses; so they all stand only if nobody
+    /// new is found by a look that began when they did.
     pub fn stop(&self, until: Instant) -> bool {
+        let (mut known, mut stood) = (BTreeSet::new(), false);
         loop {
             let found = self.find();
-            let goes = |process: &&Process| stat(process.pid).is_some_and(|stat| !stat.stands());
-            let going: Vec<Process> = found.ours.iter().filter(goes).copied().collect();
-            if going.is_empty() && found.unseen.is_empty() {
+            let goes = |process: &Process| stat(process.pid).is_some_and(|stat| !stat.stands());
+            let new = |process: &&Process| known.insert(**process) || goes(process);
+            let going: Vec<Process> = found.ours.iter().filter(new).copied().collect();
+            let stand = going.is_empty() && found.unseen.is_empty();
+            if stand && stood {
                 return true;
             }
             if Instant::now() >= until {
                 return false;
             }
+            stood = stand;
             signal(&going, rustix::process::Signal::STOP);
         }
     }
 
-    /// Whether some of them are stopped.
+    /// Whether some of them are stopped, not by a tracer.
     pub fn any_stopped(&self) -> bool {
-        let stands = |process: &Process| stat(process.pid).is_some_and(|stat| stat.stopped);
+        let stands = |process: &Process| stat(process.pid).is_some_and(|stat| stat.state == b'T');
         self.find().ours.iter().any(stands)
     }
 
@@ -415,14 +423,8 @@ mod tests {
 
     #[test]
     fn by_descent() {
-        let stat = |pid, parent| Stat {
-            pid,
-            parent,
-            session: 1,
-            started: 1,
-            ended: false,
-            stopped: false,
-        };
+        let stat =
+            |pid, parent| Stat { pid, parent, session: 1, started: 1, ended: false, state: b'S' };
         let all =
             [stat(10, 1), stat(11, 10), stat(12, 11), stat(20, 10), stat(21, 20), stat(30, 1)];
         assert_eq!(descendants(10, &[11].into(), &all), [20, 21].into());

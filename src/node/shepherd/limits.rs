@@ -31,7 +31,7 @@ pub struct Limits {
     killed: BTreeSet<Nid>,
 }
 
-fn open(group: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
+pub(super) fn open(group: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
     openat(group, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()
 }
 

@@ -328,9 +328,16 @@ impl Shell {
             Action::Fork(launch) => self.fork(launch),
             Action::Go => self.go(),
             Action::Signal(signal) => self.signal(signal),
+            Action::SignalLeft(_) if self.frozen() => {
+                self.happenings.push_back(Happening::LeftFrozen);
+            }
             Action::SignalLeft(signal) => {
                 let found = Signal::try_from(signal).map_or(0, descend::signal_all);
                 self.happenings.push_back(Happening::LeftFound(found));
+            }
+            Action::LookFrozen => {
+                let frozen = self.frozen();
+                self.happenings.push_back(Happening::Frozen(frozen));
             }
             Action::NameLeft => {
                 let left = self.left();

@@ -198,6 +198,15 @@ impl Shell {
         named.collect()
     }
 
+    /// Whether a node's processes are frozen, for others have their turn there.
+    pub(super) fn frozen(&self) -> bool {
+        self.groups.iter().any(|(_, group)| {
+            let mut set = [0; 1];
+            let file = limits::open(group.as_fd(), "cgroup.freeze");
+            file.is_some_and(|file| nix::unistd::read(&file, &mut set) == Ok(1) && set == *b"1")
+        })
+    }
+
     pub(super) fn kill_everything(&mut self) {
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             let _ = kill(pe.pid, Signal::SIGKILL);

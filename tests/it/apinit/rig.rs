@@ -278,9 +278,29 @@ impl Apinit {
         read: &OwnedFd,
         lifeline: Option<OwnedFd>,
     ) -> Apinit {
+        let program = std::process::Command::new(env!("CARGO_BIN_EXE_apinit"));
+        Apinit::start_by(program, instance, nids, read, lifeline)
+    }
+
+    /// Where no cgroup v2 is to be seen; by root only.
+    pub fn start_without_groups(instance: &Instance, nids: &str) -> Apinit {
+        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+        let mut program = std::process::Command::new("unshare");
+        program.args(["-m", "sh", "-c", "umount -a -t cgroup2; exec \"$0\" \"$@\""]);
+        program.arg(env!("CARGO_BIN_EXE_apinit"));
+        Apinit::start_by(program, instance, nids, &read, Some(write))
+    }
+
+    fn start_by(
+        mut program: std::process::Command,
+        instance: &Instance,
+        nids: &str,
+        read: &OwnedFd,
+        lifeline: Option<OwnedFd>,
+    ) -> Apinit {
         use nix::fcntl::{FcntlArg, FdFlag, fcntl};
         fcntl(read, FcntlArg::F_SETFD(FdFlag::empty())).expect("it is open");
-        let child = std::process::Command::new(env!("CARGO_BIN_EXE_apinit"))
+        let child = program
             .arg("--socket")
             .arg(instance.socket())
             .args(["--nids", nids, "--lifeline", &read.as_raw_fd().to_string()])

@@ -187,3 +187,28 @@ async fn a_time_limit_counts_time_run() {
     kill(&mut link, vec![other]).await;
     apinit.end().await;
 }
+
+/// What a PE has left goes on when others have had their turn, and is not ended for its silence.
+#[tokio::test]
+async fn what_is_left_has_its_moment_in_its_own_turns() {
+    let test = "turns::lives::what_is_left_has_its_moment_in_its_own_turns";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    // Its child sleeps through most of what it has, and has most of the rest still to do.
+    let script = "trap '' HUP; (sleep 0.3; echo written) & exit 0";
+    let mut other = Gang::launch(&instance, &mut link, &program, "2.1", script).await;
+    let mut uneven = plan(7, Duration::from_millis(400), &[one.key, other.key]);
+    uneven.slices[1].length = Duration::from_millis(30);
+    planned(&mut link, uneven).await;
+    let end = ended(&mut link, &mut other).await;
+    assert_eq!(other.front.output.matches("written").count(), 2, "{:?}", other.front.output);
+    assert_eq!(end.leftovers, 0, "{end:?}");
+    kill(&mut link, vec![one]).await;
+    apinit.end().await;
+}

@@ -3,3 +3,4 @@
 mod exclusive;
 mod lives;
 mod rig;
+mod signals;
