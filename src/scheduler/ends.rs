@@ -44,6 +44,7 @@ impl Scheduler {
     /// The end of an application: recorded, told, and its processors free.
     pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
         let Some(mut team) = self.teams.remove(&apid) else { return };
+        self.measured.forget(apid);
         self.stuck.remove(&apid);
         // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
         // kept for it.

@@ -63,6 +63,7 @@ impl Scheduler {
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
         self.turns_anew(now);
         self.occupancy = Occupancy::new(&self.machine, self.settings.turns.rules());
+        self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
             if let Err(conflict) = self.occupancy.take_found(team.apid, &team.places, team.into()) {
                 // They were its own a moment ago: a fault of ours.

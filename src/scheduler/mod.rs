@@ -25,15 +25,16 @@
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
-//! applications that he holds in `hold.rs`; who runs when in `turns.rs`; what `apstat` is told in
-//! `view.rs`; for whoever drives a scheduler, the order of records and effects in [`outbox`], and the values of variables in
-//! [`tuning`].
+//! applications that he holds in `hold.rs`; who runs when in `turns.rs`; how the changes went in
+//! `measured.rs`; what `apstat` is told in `view.rs`; for whoever drives a scheduler, the order of
+//! records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
 mod ends;
 mod foreign;
 mod hold;
 mod machines;
+mod measured;
 mod nodes;
 pub mod outbox;
 mod placed;
@@ -43,6 +44,7 @@ mod turns;
 mod view;
 
 pub use closed::NodesTo;
+pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use turns::{PlanView, Share, Turn};
 pub use view::NodeView;
 
@@ -414,6 +416,8 @@ pub struct Scheduler {
     schedule: turns::Schedule,
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
+    /// How the changes went.
+    measured: Measured,
 }
 
 impl Scheduler {
@@ -437,6 +441,7 @@ impl Scheduler {
             tickets: BTreeSet::new(),
             closed: BTreeMap::new(),
             managed: Vec::new(),
+            measured: Measured::default(),
             retired: BTreeSet::new(),
             wall_ns: 0,
         }

@@ -3,6 +3,7 @@
 mod bounds;
 mod foreign;
 mod machines;
+mod measured;
 mod orders;
 mod sharing;
 

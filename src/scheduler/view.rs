@@ -6,6 +6,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::{Closed, NodeOrder};
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::turns::StopMeans;
 use crate::machine::{Nid, Node, format_nids};
 use crate::placement;
 use crate::variables::Isolation;
@@ -32,6 +33,8 @@ pub struct NodeView<'a> {
     pub limits: Vec<String>,
     /// The host's name.
     pub host: String,
+    /// How its apinit stops a gang, and the lowest of that one's NIDs, while one offers it.
+    pub apinit: Option<(StopMeans, Nid)>,
     /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
     pub memory: u64,
 }
@@ -102,6 +105,7 @@ impl Scheduler {
                     .chain(self.retired.contains(&node.nid).then(|| RETIRED.to_owned()))
                     .collect(),
                 limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
+                apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
                 host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
             }
         })
@@ -193,6 +197,11 @@ impl Scheduler {
                 ..Explanation::default()
             },
         }
+    }
+
+    /// How the changes of party went so far.
+    pub fn measured(&self) -> &super::Measured {
+        &self.measured
     }
 
     /// The real processors that the apinit of a node may use, by number; empty while none calls.

@@ -36,6 +36,8 @@ pub enum Turn {
     Runs { leads: bool, until_ns: u64 },
     /// It is frozen until then; `u64::MAX`: nobody knows.
     Waits { until_ns: u64 },
+    /// It is frozen, and no turn is planned for it: it is held.
+    Held,
 }
 
 /// What of its time a gang has had, in thousandths.
@@ -66,7 +68,7 @@ impl Schedule {
             return Turn::Always;
         }
         let Some((on, began_ns, _)) = planned.at(now_ns.max(planned.from_ns)) else {
-            return Turn::Waits { until_ns: u64::MAX };
+            return Turn::Held;
         };
         let runs = on.party.contains(&apid);
         let at = slices.iter().position(|slice| std::ptr::eq(slice, on)).unwrap_or(0);
