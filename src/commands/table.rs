@@ -4,6 +4,11 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
+/// What a user typed must not steer another's terminal.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// One thing in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
@@ -29,10 +34,7 @@ impl Cell {
     /// As text.
     pub fn shown(&self) -> String {
         match self {
-            // What a user typed must not steer another's terminal.
-            Cell::Text(text) | Cell::Amount(text) => {
-                text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-            }
+            Cell::Text(text) | Cell::Amount(text) => clean(text),
             Cell::Number(n) => n.to_string(),
             Cell::List(list) if list.is_empty() => "-".into(),
             Cell::List(list) => list.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
@@ -187,6 +189,20 @@ impl Report {
     }
 }
 
+/// A length of time in a few letters: `20ms`, `0.8s`, `42s`, `12m`, `3h`, `5d`.
+pub fn short(ns: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = ns / SECOND;
+    match seconds {
+        0 if ns < SECOND / 10 => format!("{}ms", ns / 1_000_000),
+        0..10 => format!("{}.{}s", seconds, ns % SECOND / (SECOND / 10)),
+        10..100 => format!("{seconds}s"),
+        100..6_000 => format!("{}m", seconds / 60),
+        6_000..360_000 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// As much of a text as a terminal of this size shows: lines cut, not wrapped; the last line free
 /// for the cursor. A size of 0 is unknown: all of it.
 pub fn clip(text: &str, columns: usize, rows: usize) -> String {
@@ -254,6 +270,15 @@ mod tests {
                 ],
             })
         );
+    }
+
+    #[test]
+    fn times_in_a_few_letters() {
+        let of = |ms: u64| short(ms * 1_000_000);
+        let few = [0, 20, 99, 100, 850, 9_999, 10_000, 99_999, 100_000, 5_999_000].map(of);
+        let golden = ["0ms", "20ms", "99ms", "0.1s", "0.8s", "9.9s", "10s", "99s", "1m", "99m"];
+        assert_eq!(few, golden);
+        assert_eq!([6_000_000, 400_000_000].map(of), ["1h", "4d"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod reload;
 mod services;
 pub mod store;
 mod tune;
+mod turns;
 mod views;
 
 #[cfg(test)]

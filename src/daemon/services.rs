@@ -338,7 +338,9 @@ impl pb::psched_server::Psched for Service {
         let (applications, nodes) = self
             .read(move |s| {
                 let teams = s.teams().filter(|t| only.is_none_or(|a| a == t.apid));
-                let applications: Vec<_> = teams.map(|t| views::application(s, t)).collect();
+                let now_ns = crate::os::host::monotonic_ns();
+                let applications: Vec<_> =
+                    teams.map(|t| views::application(s, t, now_ns)).collect();
                 (applications, s.nodes().map(|n| views::node(s, n)).collect())
             })
             .await?;
@@ -361,6 +363,16 @@ impl pb::psched_server::Psched for Service {
             history: history.iter().map(views::ended_application).collect(),
             notices: Vec::new(),
         }))
+    }
+
+    async fn turns(
+        &self,
+        request: Request<pb::TurnsRequest>,
+    ) -> Result<Response<pb::TurnsReply>, Status> {
+        let switches = request.into_inner().switches;
+        self.read(move |s| super::turns::reply(s, super::core::now(), switches))
+            .await
+            .map(Response::new)
     }
 
     async fn events(

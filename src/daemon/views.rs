@@ -6,13 +6,14 @@ use crate::scheduler::{NodeView, Scheduler};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
-/// An application that has not ended.
-pub fn application(scheduler: &Scheduler, team: &Apteam) -> pb::ApplicationRow {
+/// An application that has not ended, at this time of psched's monotonic clock.
+pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
     let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
-    pb::ApplicationRow { waiting: why, ..row(team) }
+    let turn = super::turns::turn(scheduler, team.apid, now_ns);
+    pb::ApplicationRow { waiting: why, turn, ..row(team) }
 }
 
 /// One that has.
@@ -71,6 +72,8 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         pes: view.pes,
         notes: view.notes,
         limits: view.limits,
+        stops: view.apinit.map_or("", |(stops, _)| super::turns::stops(stops)).into(),
+        apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
     }
 }

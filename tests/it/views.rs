@@ -20,7 +20,7 @@ fn every_cell_of_a_table_is_in_json() {
     let long = instance.start_script("-q -n 3", "exec sleep 1000");
     let apid = instance.wait_for("running", 1)[0].to_string();
     for (options, name, head) in [
-        ("-a", "applications", "Apid ResId User PEs Nodes Age State Command"),
+        ("-a", "applications", "Apid ResId User PEs Nodes Age State Turn Command"),
         ("-n", "nodes", "NID Arch State HW Rv Pl PgSz Avl Conf Placed PEs Limits Apids"),
     ] {
         let text = instance.run("apstat", [options]).expect(0).out();

@@ -1,7 +1,7 @@
 //! `apstat`: what is there, and why it is as it is.
 //!
 //! One question to psched, then pure functions: [`views`] makes titled tables of typed cells from
-//! its answer, and [`table`] writes those as text or as JSON. Both forms come from the same rows,
+//! its answer, and [`table`](super::table) writes those as text or as JSON. Both forms come from the same rows,
 //! so neither can say what the other does not.
 
 mod views;
@@ -56,6 +56,10 @@ pub struct Cli {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     history: Option<u32>,
+    /// With -a: also when the next turn comes, what share of its time each has had, what was its due,
+    /// and how long it has run
+    #[arg(short = 'v', long = "verbose", conflicts_with = "one")]
+    verbose: bool,
     /// The same as JSON
     #[arg(long)]
     json: bool,
@@ -188,7 +192,7 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
     }
     let mut report = Report::default();
     if cli.applications || !(cli.nodes || cli.pending) {
-        report.tables.push(views::applications(&reply));
+        report.tables.push(views::applications(&reply, cli.verbose));
     }
     if cli.pending {
         report.tables.push(views::pending(&reply));
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn options_that_go_together_and_not() {
         let parse = |words: &str| Cli::try_parse_from(words.split(' '));
-        assert!(parse("apstat -a -n -p --json").is_ok());
+        assert!(parse("apstat -a -n -p -v --json").is_ok());
         assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
         assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
         assert_eq!(parse("apstat -A 7").expect("one").list_request().apid, 7);
@@ -219,6 +223,7 @@ mod tests {
             "apstat -A x",
             "apstat -A 1 --why 2",
             "apstat -a --why 1",
+            "apstat -v -A 1",
             "apstat --history 0",
             "apstat 5",
         ] {

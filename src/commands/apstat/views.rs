@@ -2,7 +2,7 @@
 
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
-use crate::commands::table::{Cell, Report, Table, moment};
+use crate::commands::table::{Cell, Report, Table, moment, short};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
@@ -77,23 +77,55 @@ fn decision(row: &pb::ApplicationRow) -> String {
     }
 }
 
-/// `-a`.
-pub fn applications(reply: &pb::ListReply) -> Table {
+/// `runs`, `frozen 0.8s` (until its next turn), `held`.
+fn turn(row: &pb::ApplicationRow) -> Cell {
+    use pb::turn::Kind;
+    let Some(turn) = &row.turn else { return Cell::None };
+    match turn.kind() {
+        Kind::Unknown => Cell::None,
+        Kind::Always | Kind::Leads | Kind::Promoted => Cell::text("runs"),
+        Kind::Frozen if turn.left_ns == 0 => Cell::text("frozen"),
+        Kind::Frozen => Cell::Text(format!("frozen {}", short(turn.left_ns))),
+        Kind::Held => Cell::text("held"),
+    }
+}
+
+/// Thousandths as a percentage.
+fn percent(thousandths: u32) -> Cell {
+    Cell::Amount(format!("{}.{}%", thousandths / 10, thousandths % 10))
+}
+
+/// When the next turn comes, the share had, its due, and the time run.
+fn share(row: &pb::ApplicationRow) -> [Cell; 4] {
+    let Some(turn) = &row.turn else { return [const { Cell::None }; 4] };
+    let next = match turn.kind() {
+        pb::turn::Kind::Frozen if turn.left_ns > 0 => Cell::Amount(short(turn.left_ns)),
+        _ => Cell::None,
+    };
+    [next, percent(turn.had), percent(turn.due), Cell::Amount(short(turn.attained_ns))]
+}
+
+/// `-a`, and with `-v` what of its time each has had.
+pub fn applications(reply: &pb::ListReply, verbose: bool) -> Table {
     let waiting = reply.applications.iter().filter(|a| waits(a)).count();
     let placed = reply.applications.len() - waiting;
     let mut title = format!("Total placed applications: {placed}");
     if waiting > 0 {
         title += &format!(", waiting: {waiting}");
     }
-    let columns = ">Apid >ResId <User >PEs >Nodes >Age <State <Command";
+    let columns = match verbose {
+        false => ">Apid >ResId <User >PEs >Nodes >Age <State <Turn <Command",
+        true => ">Apid >ResId <User >PEs >Nodes >Age <State <Turn >Next >Had >Due >Run <Command",
+    };
     let mut table = Table::new("applications", title, columns);
-    table.rows = reply.applications.iter().map(|row| application_row(row, reply.now_ns)).collect();
+    let row = |row| application_row(row, reply.now_ns, verbose);
+    table.rows = reply.applications.iter().map(row).collect();
     table
 }
 
-fn application_row(row: &pb::ApplicationRow, now_ns: u64) -> Vec<Cell> {
+fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<Cell> {
     let nodes = row.places.len() as u64;
-    vec![
+    let mut cells = vec![
         Cell::Number(apid(row)),
         // Reservations are a batch system's; there are none yet.
         Cell::None,
@@ -102,8 +134,13 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64) -> Vec<Cell> {
         if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
         age(row.posted_at_ns, now_ns),
         Cell::text(state(row)),
-        Cell::text(row.command.clone()),
-    ]
+        turn(row),
+    ];
+    if verbose {
+        cells.extend(share(row));
+    }
+    cells.push(Cell::text(row.command.clone()));
+    cells
 }
 
 /// `-p`.
@@ -208,6 +245,10 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         ("Posted", moment(row.posted_at_ns, zone)),
         ("Launched", moment(row.launched_at_ns, zone)),
     ];
+    if row.turn.is_some() {
+        let [_, had, due, run] = share(row);
+        facts.extend([("Turn", turn(row)), ("Share had", had), ("Share due", due), ("Run", run)]);
+    }
     if row.memory_per_pe > 0 {
         facts.push(("Memory per PE", Cell::Text(format!("{} KiB", row.memory_per_pe / 1024))));
     }
@@ -341,6 +382,14 @@ mod tests {
         running.memory_per_pe = 1 << 20;
         running.launched_at_ns = NOW - MINUTE;
         running.time_limit_ms = 90_000;
+        running.turn = Some(pb::Turn {
+            kind: pb::turn::Kind::Frozen.into(),
+            left_ns: 800_000_000,
+            had: 498,
+            due: 500,
+            attained_ns: 29_000_000_000,
+            ..Default::default()
+        });
         let mut old = row(12, "", 1, "placed", "hostname");
         old.places = vec![place(1, &[1], 1)];
         old.posted_at_ns = NOW - 125 * 60 * MINUTE;
@@ -382,14 +431,38 @@ mod tests {
     fn applications_as_alps_shows_them() {
         let golden = "\
 Total placed applications: 2, waiting: 1
-Apid ResId User  PEs Nodes     Age State   Command
-   7     - alice   3     2   0h02m running ./a.out -x
-  12     - 61234   1     1 125h00m placed  hostname
-  13     - bob     8     -   0h02m posted  big
+Apid ResId User  PEs Nodes     Age State   Turn        Command
+   7     - alice   3     2   0h02m running frozen 0.8s ./a.out -x
+  12     - 61234   1     1 125h00m placed  -           hostname
+  13     - bob     8     -   0h02m posted  -           big
 ";
-        assert_eq!(text([applications(&reply())]), golden);
-        let empty = "Total placed applications: 0\nApid ResId User PEs Nodes Age State Command\n";
-        assert_eq!(text([applications(&pb::ListReply::default())]), empty);
+        assert_eq!(text([applications(&reply(), false)]), golden);
+        let empty =
+            "Total placed applications: 0\nApid ResId User PEs Nodes Age State Turn Command\n";
+        assert_eq!(text([applications(&pb::ListReply::default(), false)]), empty);
+        let golden = "\
+Total placed applications: 2, waiting: 1
+Apid ResId User  PEs Nodes     Age State   Turn        Next   Had   Due Run Command
+   7     - alice   3     2   0h02m running frozen 0.8s 0.8s 49.8% 50.0% 29s ./a.out -x
+  12     - 61234   1     1 125h00m placed  -              -     -     -   - hostname
+  13     - bob     8     -   0h02m posted  -              -     -     -   - big
+";
+        assert_eq!(text([applications(&reply(), true)]), golden);
+    }
+
+    #[test]
+    fn a_turn_in_a_word() {
+        use pb::turn::Kind;
+        let of = |turn| super::turn(&pb::ApplicationRow { turn, ..Default::default() });
+        let word = |kind: Kind, left_ns| {
+            of(Some(pb::Turn { kind: kind.into(), left_ns, ..Default::default() }))
+        };
+        let runs = Cell::text("runs");
+        assert_eq!(word(Kind::Always, 0), runs);
+        assert_eq!([word(Kind::Leads, 5), word(Kind::Promoted, 5)], [runs.clone(), runs]);
+        assert_eq!(word(Kind::Frozen, 0), Cell::text("frozen"));
+        assert_eq!(word(Kind::Held, 0), Cell::text("held"));
+        assert_eq!([word(Kind::Unknown, 0), of(None)], [Cell::None, Cell::None]);
     }
 
     #[test]
@@ -439,6 +512,10 @@ w:d:N:         3:1:-
 NIDs:          0-1
 Posted:        2026-11-20 11:58:00.000
 Launched:      2026-11-20 11:59:00.000
+Turn:          frozen 0.8s
+Share had:     49.8%
+Share due:     50.0%
+Run:           29s
 Memory per PE: 1024 KiB
 Time limit:    90 s
 

@@ -96,6 +96,13 @@ impl Psched for Mirror {
         Ok(Response::new(pb::ListReply { notices, ..Default::default() }))
     }
 
+    async fn turns(
+        &self,
+        _: Request<pb::TurnsRequest>,
+    ) -> Result<Response<pb::TurnsReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn events(
         &self,
         _: Request<pb::EventsRequest>,

@@ -220,6 +220,13 @@ impl Psched for Services {
         Err(Status::unimplemented(""))
     }
 
+    async fn turns(
+        &self,
+        _: Request<pb::TurnsRequest>,
+    ) -> Result<Response<pb::TurnsReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn events(
         &self,
         _: Request<pb::EventsRequest>,
