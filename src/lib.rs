@@ -21,7 +21,7 @@
 //! | [`torture`] | all of these together in a simulated cluster, tried against every fault | pure |
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
-//! | [`commands`] | aprun, apstat, apkill, psmgr and `psched start` | |
+//! | [`commands`] | aprun, apstat, apkill, psmgr, psview and `psched start` | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |

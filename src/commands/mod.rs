@@ -1,9 +1,10 @@
-//! The commands: aprun, apstat, apkill, psmgr, `psched start` and `psched torture`.
+//! The commands: aprun, apstat, apkill, psmgr, psview, `psched start` and `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
 pub mod apstat;
 pub mod psmgr;
+pub mod psview;
 pub mod start;
 pub mod table;
 pub mod torture;

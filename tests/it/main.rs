@@ -28,6 +28,7 @@ mod notify;
 mod paths;
 mod programs;
 mod psmgr;
+mod psview;
 mod records;
 mod recovery;
 mod reload;

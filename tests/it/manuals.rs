@@ -131,6 +131,11 @@ fn apkill_1() {
 }
 
 #[test]
+fn psview_1() {
+    check("psview.1", &[&["psview"]]);
+}
+
+#[test]
 fn psmgr_8() {
     let commands =
         ["show", "set", "drain", "resume", "down", "hold", "release", "log", "adopt", "purge"];

@@ -85,7 +85,10 @@ mod tests {
             histogram.add(value);
         }
         let told = |thousandths| histogram.quantile(thousandths);
-        assert_eq!((told(0), told(500), told(750), told(990)), (Some(0), Some(1), Some(1), Some(7)));
+        assert_eq!(
+            (told(0), told(500), told(750), told(990)),
+            (Some(0), Some(1), Some(1), Some(7))
+        );
         assert_eq!(histogram.count(), 4);
     }
 

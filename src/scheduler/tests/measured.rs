@@ -18,7 +18,11 @@ fn starts_on_two_apinits_make_one() {
         let switch =
             Switch { generation: 1, due_ns: 5, began_ns, started: vec![of], ..Switch::default() };
         let peaks = vec![(of, 1 << 20)];
-        Box::new(Report::Switches(Box::new(Switches { switches: vec![switch], left_out: 1, peaks })))
+        Box::new(Report::Switches(Box::new(Switches {
+            switches: vec![switch],
+            left_out: 1,
+            peaks,
+        })))
     };
     for (number, began_ns) in [(1, 1_000_005), (2, 2_000_005)] {
         for of in [key(1, 1), key(1, 2), key(7, 1)] {

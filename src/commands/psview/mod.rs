@@ -1,0 +1,176 @@
+//! `psview`: who runs when, with whom, and how the changes go.
+//!
+//! One question to psched, whose answer has the time in it, then pure functions: [`page`] lays it out in
+//! lines that fit a width, of which [`matrix`] has the parties; [`json`] and [`trace`] say it to programs.
+//! [`live`] shows the same lines in a terminal, again and again.
+
+mod json;
+mod lines;
+mod live;
+mod matrix;
+mod page;
+mod trace;
+
+#[cfg(test)]
+mod golden;
+
+use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::pb;
+use crate::rpc::pb::psched_client::PschedClient;
+use clap::Parser;
+use page::Page;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tonic::transport::Channel;
+
+/// How long psched may take to answer.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// The width of a text that goes to no terminal.
+const WIDTH: usize = 80;
+/// More changes than psched keeps.
+const ALL: u32 = u32::MAX;
+
+/// Shows who runs when.
+#[derive(Parser, Debug)]
+#[command(
+    name = "psview",
+    version,
+    long_about = "Shows who runs when: applications that compete for processors take turns, as whole \
+    gangs.\n\n\
+    A row is a party, the applications that run at the same time; a column is a node, or neighbours \
+    that look alike. The exit status is 0, or 1 if psched could not be asked."
+)]
+struct Cli {
+    /// Nodes, and what they can do
+    #[arg(short = 'n', long = "nodes")]
+    nodes: bool,
+    /// Live in this terminal, until q
+    #[arg(short = 'w', long = "watch")]
+    watch: bool,
+    /// All of it as JSON
+    #[arg(long, conflicts_with_all = ["nodes", "watch"])]
+    json: bool,
+    /// Write the latest changes as a Chrome trace-event file, for chrome://tracing and Perfetto
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "watch", "json"])]
+    trace: Option<PathBuf>,
+}
+
+/// Runs it, and gives the status to exit with.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let end = runtime.block_on(show(&cli));
+    // What waits for a key must not keep it.
+    runtime.shutdown_background();
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => fail(&text),
+    }
+}
+
+fn fail(text: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "psview: {text}");
+    ExitCode::FAILURE
+}
+
+async fn show(cli: &Cli) -> Result<(), String> {
+    let what = if cli.nodes { Page::Nodes } else { Page::Turns };
+    if cli.watch {
+        return live::live(what).await;
+    }
+    let mut psched = Psched::default();
+    if let Some(path) = &cli.trace {
+        let reply = psched.ask(ALL).await?;
+        return traced(path, &reply);
+    }
+    let reply = psched.ask(0).await?;
+    let text = match cli.json {
+        // Maps of strings are always written.
+        true => serde_json::to_string_pretty(&json::json(&reply)).unwrap_or_default() + "\n",
+        false => lines::text(&page::page(&reply, what, width())),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // A reader that has gone away (`psview | head`) is no failure.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
+        _ => Ok(()),
+    }
+}
+
+/// That of the terminal on standard output.
+fn width() -> usize {
+    let out = io::stdout();
+    match rustix::termios::tcgetwinsize(&out) {
+        Ok(size) if out.is_terminal() && size.ws_col > 0 => size.ws_col.into(),
+        _ => WIDTH,
+    }
+}
+
+fn traced(path: &Path, reply: &pb::TurnsReply) -> Result<(), String> {
+    let text = serde_json::to_vec(&trace::trace(reply)).map_err(|e| e.to_string())?;
+    std::fs::write(path, text).map_err(|e| format!("can't write {}: {e}", path.display()))?;
+    let changes = reply.switches.len();
+    let line = format!("{changes} changes of party written to {}\n", path.display());
+    let _ = io::stderr().write_all(line.as_bytes());
+    Ok(())
+}
+
+/// psched, which may be away and come back.
+#[derive(Default)]
+struct Psched {
+    client: Option<PschedClient<Channel>>,
+}
+
+impl Psched {
+    /// Asks, for so many of the latest changes too.
+    ///
+    /// # Errors
+    /// Why there is no answer; the next question goes over a new connection.
+    async fn ask(&mut self, switches: u32) -> Result<pb::TurnsReply, String> {
+        let asked = tokio::time::timeout(ANSWER_BOUND, self.asked(switches)).await;
+        let silent = format!("psched has not answered for {} s", ANSWER_BOUND.as_secs());
+        let reply = asked.unwrap_or(Err(silent));
+        if reply.is_err() {
+            self.client = None;
+        }
+        reply
+    }
+
+    async fn asked(&mut self, switches: u32) -> Result<pb::TurnsReply, String> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => {
+                let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+                let client = PschedClient::new(channel);
+                none.insert(client.max_decoding_message_size(64 * 1024 * 1024))
+            }
+        };
+        let reply = client.turns(pb::TurnsRequest { switches }).await;
+        Ok(reply.map_err(status_text)?.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_go_together_and_not() {
+        let parse = |words: &str| Cli::try_parse_from(words.split(' '));
+        assert!(parse("psview -n -w").expect("both").nodes);
+        assert_eq!(parse("psview --trace x").expect("a file").trace, Some("x".into()));
+        for bad in ["psview 1", "psview --json -w", "psview --trace", "psview --trace x --json"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The latest changes of party as a Chrome trace-event file, which chrome://tracing and Perfetto show.
+//!
+//! The JSON array format: a process for each node; in it a thread for each gang that runs there at the
+//! same time as another, mostly one, and one for the changes, in which the freezing of the outgoing and
+//! the gap until the incoming run stand one in the other. Times are microseconds of psched's monotonic
+//! clock.
+
+use crate::rpc::pb;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The thread of the changes: behind those of gangs.
+const CHANGES: usize = 1_000_000;
+
+/// A run of a gang on the nodes of an apinit: from, to.
+type Run = (u64, u64, u64);
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The events.
+pub fn trace(reply: &pb::TurnsReply) -> Vec<Value> {
+    let mut apinits: BTreeMap<u32, Vec<&pb::TurnsSwitch>> = BTreeMap::new();
+    for switch in &reply.switches {
+        apinits.entry(switch.apinit).or_default().push(switch);
+    }
+    let mut of_apinit: BTreeMap<u32, Vec<&pb::NodeRow>> = BTreeMap::new();
+    for node in &reply.nodes {
+        of_apinit.entry(node.apinit).or_default().push(node);
+    }
+    let mut events = Vec::new();
+    for (apinit, nodes) in of_apinit {
+        let switches = apinits.get(&apinit).map_or(&[][..], Vec::as_slice);
+        let runs = runs(reply, &nodes, switches);
+        for node in &nodes {
+            let name = format!("NID {}", node.nid);
+            events.push(metadata("process_name", node.nid, 0, &name));
+            let sort = json!({"name": "process_sort_index", "ph": "M", "pid": node.nid, "tid": 0,
+                              "args": {"sort_index": node.nid}});
+            events.push(sort);
+            let first = node.nid == nodes.first().map_or(0, |node| node.nid);
+            let here: Vec<(u64, Run)> = runs
+                .iter()
+                .filter(|(apid, _)| is_on(reply, **apid, node.nid).unwrap_or(first))
+                .flat_map(|(apid, runs)| runs.iter().map(|run| (*apid, *run)))
+                .collect();
+            events.extend(gangs(node.nid, here));
+            events.extend(changes(node.nid, switches));
+        }
+    }
+    events
+}
+
+fn metadata(what: &str, nid: u32, thread: usize, name: &str) -> Value {
+    json!({"name": what, "ph": "M", "pid": nid, "tid": thread, "args": {"name": name}})
+}
+
+/// None: it has ended, and where it was is not known any more.
+fn is_on(reply: &pb::TurnsReply, apid: u64, nid: u32) -> Option<bool> {
+    let row = reply.applications.iter().find(|row| row.key.is_some_and(|key| key.apid == apid))?;
+    Some(row.places.iter().any(|place| place.nid == nid))
+}
+
+/// From when to when each gang ran on the nodes of an apinit, and by which plan, as far as that is known.
+fn runs(
+    reply: &pb::TurnsReply,
+    nodes: &[&pb::NodeRow],
+    switches: &[&pb::TurnsSwitch],
+) -> BTreeMap<u64, Vec<Run>> {
+    let ran = |switch: &pb::TurnsSwitch| switch.began_ns.saturating_add(switch.gap_ns);
+    let begin = reply.switches.iter().map(|switch| switch.began_ns).min().unwrap_or(reply.now_ns);
+    let mut runs: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+    let mut open: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    // Whoever was stopped without having been started before ran since before all of this.
+    let mut seen: BTreeSet<u64> = BTreeSet::new();
+    for switch in switches {
+        for apid in &switch.stopped {
+            let since = open.remove(apid).or_else(|| (!seen.contains(apid)).then_some((begin, 0)));
+            if let Some((since, generation)) = since {
+                let run = (since, switch.began_ns.max(since), generation);
+                runs.entry(*apid).or_default().push(run);
+            }
+            seen.insert(*apid);
+        }
+        for apid in &switch.started {
+            open.insert(*apid, (ran(switch), switch.generation));
+            seen.insert(*apid);
+        }
+    }
+    for row in &reply.applications {
+        let apid = row.key.map_or(0, |key| key.apid);
+        let here = row.places.iter().any(|place| nodes.iter().any(|node| node.nid == place.nid));
+        let kind = row.turn.map(|turn| turn.kind()).unwrap_or_default();
+        use pb::turn::Kind::{Always, Leads, Promoted};
+        let on = matches!(kind, Always | Leads | Promoted);
+        if here && on && !seen.contains(&apid) {
+            open.insert(apid, (begin, 0));
+        }
+    }
+    for (apid, (since, generation)) in open {
+        runs.entry(apid).or_default().push((since, reply.now_ns.max(since), generation));
+    }
+    runs
+}
+
+/// The runs on one node, in as few threads as have no two at once.
+fn gangs(nid: u32, mut runs: Vec<(u64, Run)>) -> Vec<Value> {
+    runs.sort_by_key(|(apid, (since, ..))| (*since, *apid));
+    let mut free_from: Vec<u64> = Vec::new();
+    let mut events = Vec::new();
+    for (apid, (since, until, generation)) in runs {
+        let thread = match free_from.iter().position(|at| *at <= since) {
+            Some(thread) => thread,
+            None => {
+                free_from.push(0);
+                let thread = free_from.len() - 1;
+                events.push(metadata("thread_name", nid, thread, "gangs"));
+                thread
+            }
+        };
+        free_from[thread] = until;
+        events.push(json!({
+            "name": format!("{apid}"), "cat": "gang", "ph": "X", "pid": nid, "tid": thread,
+            "ts": us(since), "dur": us(until - since),
+            "args": {"apid": apid, "generation": generation},
+        }));
+    }
+    events
+}
+
+/// The changes on one node.
+fn changes(nid: u32, switches: &[&pb::TurnsSwitch]) -> Vec<Value> {
+    let mut events = Vec::new();
+    if !switches.is_empty() {
+        events.push(metadata("thread_name", nid, CHANGES, "changes of party"));
+    }
+    for switch in switches {
+        let mut event = |name: &str, length_ns: u64| {
+            events.push(json!({
+                "name": name, "cat": "change", "ph": "X", "pid": nid, "tid": CHANGES,
+                "ts": us(switch.began_ns), "dur": us(length_ns),
+                "args": {
+                    "generation": switch.generation,
+                    "skew_us": switch.began_ns as f64 / 1e3 - switch.due_ns as f64 / 1e3,
+                    "not_yet_frozen": switch.not_yet_frozen,
+                    "stopped": switch.stopped,
+                    "started": switch.started,
+                },
+            }));
+        };
+        // The longer first: the other stands in it.
+        if !switch.started.is_empty() {
+            event("gap", switch.gap_ns.max(switch.freeze_ns));
+        }
+        if !switch.stopped.is_empty() {
+            event("freeze", switch.freeze_ns);
+        }
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn application(apid: u64, nids: &[u32], kind: pb::turn::Kind) -> pb::ApplicationRow {
+        let place = |nid: &u32| pb::Place { nid: *nid, ..Default::default() };
+        pb::ApplicationRow {
+            key: Some(pb::ApplicationKey { apid, incarnation: 1 }),
+            places: nids.iter().map(place).collect(),
+            turn: Some(pb::Turn { kind: kind.into(), ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    fn change(at_ms: u64, stopped: &[u64], started: &[u64]) -> pb::TurnsSwitch {
+        pb::TurnsSwitch {
+            generation: 3,
+            due_ns: at_ms * MS,
+            began_ns: at_ms * MS,
+            freeze_ns: MS,
+            gap_ns: 2 * MS,
+            stopped: stopped.to_vec(),
+            started: started.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    /// 1 and 2 take turns on node 0, 3 is promoted on node 1 with 1; 4 runs there all the time; 9 has
+    /// ended.
+    fn reply() -> pb::TurnsReply {
+        use pb::turn::Kind;
+        let node = |nid| pb::NodeRow { nid, ..Default::default() };
+        pb::TurnsReply {
+            now_ns: 400 * MS,
+            nodes: vec![node(0), node(1), pb::NodeRow { apinit: 2, ..node(2) }],
+            applications: vec![
+                application(1, &[0], Kind::Frozen),
+                application(2, &[0], Kind::Leads),
+                application(3, &[1], Kind::Frozen),
+                application(4, &[1], Kind::Always),
+            ],
+            switches: vec![
+                change(100, &[9, 2], &[1, 3]),
+                change(200, &[1, 3], &[2]),
+                change(300, &[], &[]),
+            ],
+            ..Default::default()
+        }
+    }
+
+    /// Each event of a kind as `pid/tid name from-to` in milliseconds.
+    fn brief(events: &[Value], category: &str) -> Vec<String> {
+        let of = |event: &&Value| event["cat"] == category;
+        let line = |event: &Value| {
+            let ms = |name: &str| event[name].as_f64().unwrap_or(f64::NAN) / 1e3;
+            let (ts, dur) = (ms("ts"), ms("dur"));
+            let name = event["name"].as_str().unwrap_or_default();
+            format!("{}/{} {name} {ts}-{}", event["pid"], event["tid"], ts + dur)
+        };
+        events.iter().filter(of).map(line).collect()
+    }
+
+    #[test]
+    fn runs_and_changes_by_node() {
+        let events = trace(&reply());
+        let golden = [
+            "0/0 2 100-100",
+            "0/0 9 100-100",
+            "0/0 1 102-200",
+            "0/0 2 202-400",
+            "1/0 4 100-400",
+            "1/1 3 102-200",
+        ];
+        assert_eq!(brief(&events, "gang"), golden);
+        let golden = ["gap 100-102", "freeze 100-101", "gap 200-202", "freeze 200-201"];
+        for nid in 0..2 {
+            let here = golden.map(|event| format!("{nid}/{CHANGES} {event}"));
+            let all = brief(&events, "change");
+            let all: Vec<_> = all.iter().filter(|e| e.starts_with(&format!("{nid}/"))).collect();
+            assert_eq!(all, here.iter().collect::<Vec<_>>());
+        }
+        let names = events.iter().filter(|event| event["name"] == "process_name");
+        let names: Vec<&str> = names.filter_map(|event| event["args"]["name"].as_str()).collect();
+        assert_eq!(names, ["NID 0", "NID 1", "NID 2"]);
+    }
+
+    #[test]
+    fn what_runs_in_one_thread_never_overlaps() {
+        let mut reply = reply();
+        reply.switches =
+            (1..200u64).map(|n| change(n * 10, &[n % 7], &[(n + 1) % 7, (n * 3) % 5])).collect();
+        reply.applications.iter_mut().for_each(|row| row.places[0].nid = 0);
+        let mut ends: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+        let events = trace(&reply);
+        let gangs: Vec<&Value> = events.iter().filter(|event| event["cat"] == "gang").collect();
+        assert!(gangs.len() > 100);
+        for event in gangs {
+            let thread = (event["pid"].as_u64().expect("one"), event["tid"].as_u64().expect("one"));
+            let from = event["ts"].as_f64().expect("a time");
+            let end = ends.entry(thread).or_default();
+            assert!(from >= *end, "{event} begins before {end}");
+            *end = from + event["dur"].as_f64().expect("a time");
+        }
+    }
+}

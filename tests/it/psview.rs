@@ -1,0 +1,162 @@
+//! psview on real processes, and in a terminal.
+
+use crate::support::hand::Hand;
+use crate::support::*;
+use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+const ONE: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
+
+fn view(instance: &Instance, options: &str) -> String {
+    instance.run("psview", words(options)).expect(0).out()
+}
+
+fn json(instance: &Instance) -> serde_json::Value {
+    serde_json::from_str(&view(instance, "--json")).expect("JSON")
+}
+
+#[test]
+fn an_empty_machine_and_one_application() {
+    let instance = instance(3, 2);
+    let text = view(&instance, "");
+    assert!(text.starts_with("3 nodes: nothing runs; round-robin, slices of "), "{text}");
+    let empty = json(&instance);
+    assert_eq!(empty["nodes"].as_array().map(Vec::len), Some(3));
+    for list in ["plans", "applications"] {
+        assert_eq!(empty[list].as_array().map(Vec::len), Some(0), "{empty}");
+    }
+
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0];
+    let all = json(&instance);
+    let row = &all["applications"][0];
+    assert_eq!((&row["apid"], &row["turn"]), (&apid.into(), &"runs".into()), "{all}");
+    assert_eq!((&row["had"], &row["due"], &row["nids"][1]), (&1.0.into(), &1.0.into(), &1.into()));
+    let text = view(&instance, "");
+    assert!(text.starts_with("3 nodes: 1 application alone"), "{text}");
+    let own = |line: &&str| words(line).next() == Some(&apid.to_string());
+    let line = text.lines().find(own).unwrap_or_else(|| panic!("no {apid} in {text}"));
+    assert!(words(line).any(|word| word == "runs"), "{text}");
+
+    // How each node stops gangs is on its line, and the weaker means below them.
+    let stops = all["nodes"][0]["stops"].as_str().expect("its apinit said it").to_owned();
+    let nodes = view(&instance, "-n");
+    let word = if stops == "signals" { "SIGSTOP" } else { "freezer" };
+    let lines = nodes.lines().filter(|line| words(line).any(|w| w == word)).count();
+    assert!(lines >= 3, "{nodes}");
+    assert_eq!(nodes.contains("the weaker means"), stops == "signals", "{nodes}");
+    let notes = all["nodes"][0]["notes"].as_array().expect("a list");
+    for note in notes.iter().filter_map(|note| note.as_str()) {
+        let joined: Vec<&str> = nodes.split_whitespace().collect();
+        assert!(joined.join(" ").contains(note), "{note:?} is not in {nodes}");
+    }
+
+    let file = instance.folder().join("trace.json");
+    let run = instance.run("psview", ["--trace", &file.display().to_string()]).expect(0);
+    run.says("changes of party written to ");
+    let trace: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
+    let names = trace.as_array().expect("an array").iter();
+    let names = names.filter(|event| event["name"] == "process_name").count();
+    assert_eq!(names, 3, "{trace}");
+    std::fs::remove_file(&file).expect("removed");
+
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+}
+
+#[test]
+fn it_says_what_stands_in_its_way() {
+    let instance = instance(1, 1);
+    let run = instance.run("psview", ["-w"]).expect(1);
+    run.says("psview: -w draws on a terminal, and standard output is none");
+    let file = instance.folder().join("no").join("trace.json");
+    let run = instance.run("psview", ["--trace", &file.display().to_string()]).expect(1);
+    run.says("psview: can't write ");
+}
+
+/// psview -w, and what it has written so far.
+struct Live {
+    running: std::process::Child,
+    /// The terminal's both ends.
+    keyboard: File,
+    terminal: File,
+    before: Termios,
+    written: Arc<Mutex<String>>,
+}
+
+impl Live {
+    fn start(hand: &Hand) -> Live {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(&size, None).expect("a terminal");
+        let (keyboard, terminal) = (File::from(master), File::from(slave));
+        let before = tcgetattr(&terminal).expect("its settings");
+        let end = || Stdio::from(terminal.try_clone().expect("one more"));
+        let mut command = hand.command("psview", ["-w"]);
+        let running = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it runs");
+        let written = Arc::new(Mutex::new(String::new()));
+        let (mut screen, to) = (keyboard.try_clone().expect("one more"), written.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                to.lock().expect("whole").push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Live { running, keyboard, terminal, before, written }
+    }
+
+    /// Waits for words on the screen, and forgets what was written up to now.
+    #[track_caller]
+    fn shows(&self, words: &str) {
+        eventually(BOUND, words, || self.written.lock().expect("whole").contains(words));
+        self.written.lock().expect("whole").clear();
+    }
+
+    #[track_caller]
+    fn ends(mut self) {
+        let mut status = None;
+        eventually(BOUND, "psview ends", || {
+            status = self.running.try_wait().expect("asked");
+            status.is_some()
+        });
+        assert_eq!(status.map(status_of), Some(0));
+        let written = || self.written.lock().expect("whole").clone();
+        // The other screen is left, and the cursor is there.
+        eventually(BOUND, "the terminal is put back", || {
+            written().contains("\x1b[?1049l") && written().contains("\x1b[?25h")
+        });
+        assert_eq!(tcgetattr(&self.terminal).expect("its settings"), self.before);
+    }
+}
+
+#[test]
+fn a_live_terminal_is_put_back_at_any_end() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    hand.wait_until_up();
+    let mut live = Live::start(&hand);
+    live.shows("nothing");
+    // psched goes, and comes back.
+    hand.kill_psched();
+    live.shows("away");
+    hand.start_psched();
+    live.shows("nothing");
+    live.keyboard.write_all(b"n").expect("pressed");
+    live.shows("Stops");
+    live.keyboard.write_all(b"q").expect("pressed");
+    live.ends();
+
+    let mut live = Live::start(&hand);
+    live.shows("nothing");
+    live.keyboard.write_all(b"\x03").expect("pressed");
+    live.ends();
+
+    let live = Live::start(&hand);
+    live.shows("nothing");
+    kill(live.running.id() as i32, 15);
+    live.ends();
+    hand.end();
+}
