@@ -3,6 +3,7 @@
 use super::committer::{self, Commit, Outcome, Release};
 use super::records;
 use super::store::{Reader, Record, Store, StoreError};
+use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Owner, Posting, Shape};
@@ -10,6 +11,7 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::Nid;
+use crate::scheduler::tuning::SetValue;
 use crate::scheduler::{Effect, ReplyId};
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ fn team(apid: u64, state: State) -> Apteam {
         doomed: Some(Decisive { at_ns: 5, cause: Cause::Kill { signal: 15, uid: 0 } }),
         signals: vec![NumberedSignal { number: PSCHED_SIGNALS + 7, signal: 10 }],
         last_signal: PSCHED_SIGNALS + 7,
-        held: None,
+        held: Some(By { uid: 7, name: "carol".into(), at_ns: 11 }),
         shares: true,
     }
 }
@@ -85,6 +87,45 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
     assert_eq!(reader.history(10).expect("history").len(), 1);
     assert_eq!(reader.events(Apid(1)).expect("events")[0].name, "posted");
     assert!(reader.team(Apid(3)).expect("looked").is_none());
+}
+
+#[test]
+fn what_administrators_say_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let by = |n: u64| By { uid: 7, name: "carol".into(), at_ns: n };
+    let order = |closed, n| NodeOrder { closed, reason: "no power".into(), by: by(n) };
+    let nodes = |nids: &[u32], order: Option<NodeOrder>| {
+        Record::Nodes(nids.iter().map(|n| Nid(*n)).collect(), order.map(Box::new))
+    };
+    let set = |value: &str| SetValue { value: value.into(), by: by(3) };
+    let variable = |name: &str, set| Record::Variable { name: name.into(), set };
+    let change = |n: u64| Change {
+        by: by(n),
+        what: "kill_grace".into(),
+        before: format!("{n}s"),
+        after: format!("{}s", n + 1),
+    };
+    {
+        let mut store = Store::open(folder.path()).expect("a new store");
+        store.write(&[&nodes(&[1, 2, 3], Some(order(Closed::Drained, 1)))]).expect("written");
+        store.write(&[&nodes(&[3], Some(order(Closed::Down, 2)))]).expect("written");
+        store.write(&[&nodes(&[1], None)]).expect("written");
+        store.write(&[&variable("kill_grace", Some(set("7s")))]).expect("written");
+        store.write(&[&variable("kill_grace", Some(set("8s")))]).expect("written");
+        store.write(&[&variable("pids_max", Some(set("99")))]).expect("written");
+        store.write(&[&variable("pids_max", None)]).expect("written");
+        let changes: Vec<Record> = (0..10_005).map(|n| Record::Change(change(n))).collect();
+        store.write(&changes.iter().collect::<Vec<_>>()).expect("written");
+    }
+    let store = Store::open(folder.path()).expect("the same store");
+    let restored = store.restore().expect("restored");
+    let closed = [(Nid(2), order(Closed::Drained, 1)), (Nid(3), order(Closed::Down, 2))];
+    assert_eq!(restored.closed, closed.into());
+    assert_eq!(restored.variables, [("kill_grace".into(), set("8s"))].into());
+    let reader = Reader::open(store.path()).expect("a reader");
+    assert_eq!(reader.changes(2).expect("the log"), [change(10_003), change(10_004)]);
+    let all = reader.changes(u32::MAX).expect("the log");
+    assert_eq!((all.len(), &all[0]), (10_000, &change(5)), "the newest are kept");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 18] = [
+pub const CLASSES: [(&str, &str); 19] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -31,7 +31,11 @@ pub const CLASSES: [(&str, &str); 18] = [
     ("naps", "apruns are stopped (^Z), also until their ticket has lapsed"),
     ("strangers", "users try to launch, or to end, what is not theirs"),
     ("stores", "apinits reach a psched of another store, or of an old copy, which discards all"),
+    (ORDERS, "administrators drain, resume and lose nodes, hold and release applications"),
 ];
+
+/// A class that seeds have or have not whatever else they have.
+const ORDERS: &str = "orders";
 
 /// Which classes a seed has.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +58,7 @@ pub struct Faults {
     pub naps: bool,
     pub strangers: bool,
     pub stores: bool,
+    pub orders: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -81,6 +86,7 @@ pub enum Fault {
     Stop,
     Nap(Option<Pid>),
     Stranger,
+    Order,
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -104,7 +110,10 @@ impl Faults {
             None if rng.u32(0..8) == 0 => BTreeSet::new(),
             None => {
                 let share = rng.u32(2..8);
-                CLASSES.iter().map(|c| c.0).filter(|_| rng.u32(0..10) < share).collect()
+                let orders = rng.clone().bool();
+                let some = CLASSES.iter().map(|c| c.0).filter(|c| *c != ORDERS);
+                let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
+                some.into_iter().chain(orders.then_some(ORDERS)).collect()
             }
         };
         let has = |name: &str| chosen.contains(name);
@@ -127,6 +136,7 @@ impl Faults {
             naps: has("naps"),
             strangers: has("strangers"),
             stores: has("stores"),
+            orders: has(ORDERS),
             ..Faults::default()
         }
     }
@@ -161,6 +171,7 @@ impl World {
             (m.stops, Fault::Stop),
             (m.naps, Fault::Nap(None)),
             (m.strangers, Fault::Stranger),
+            (m.orders, Fault::Order),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -175,6 +186,7 @@ impl World {
             Fault::Break | Fault::Stale | Fault::Stranger => time / 120,
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
+            Fault::Order => time / 60,
             Fault::Cut | Fault::Stop | Fault::DiskFull => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
@@ -303,6 +315,7 @@ impl World {
             }
             Fault::Stale => self.say_again(),
             Fault::Stranger => self.stranger_comes(),
+            Fault::Order => self.administrator_comes(),
             Fault::Stop => {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
@@ -498,5 +511,6 @@ impl World {
             }
         }
         self.sheps.values_mut().for_each(|s| s.dies_after = None);
+        self.orders_are_over();
     }
 }

@@ -44,6 +44,7 @@ pub mod checks;
 pub mod faults;
 mod front;
 mod host;
+mod orders;
 mod others;
 mod play;
 mod program;

@@ -118,6 +118,9 @@ impl World {
                 self.psched_event(Event::FrontGone { apid });
             }
         }
+        if self.ending {
+            self.orders_are_over();
+        }
     }
 
     /// It is dead.
@@ -157,6 +160,7 @@ impl World {
         let Some(psched) = &mut self.psched else { return };
         let effects = psched.scheduler.apply(now, event);
         self.check_explanations(asked, None, &effects);
+        self.check_places(&effects);
         self.psched_takes(effects, None);
     }
 

@@ -40,7 +40,7 @@ use table::{USER_MAX, WEIGHT};
 /// psched.yaml`. `value` is the variable's value now, as text.
 pub fn raise(name: &str, value: impl fmt::Display) -> String {
     debug_assert!(TABLE.iter().any(|row| row.name == name), "{name} is no variable");
-    format!("have an administrator raise {name} ({value}) in psched.yaml")
+    format!("have an administrator raise {name} ({value}) with psmgr set")
 }
 
 /// The value of every variable.

@@ -48,7 +48,7 @@ fn one_user_with_all_his_connections_to_psched_keeps_nobody_out() {
     let refused = aprun(&hand, &bins, ANNA, "true").wait(BOUND).expect(125);
     refused.says(
         "you have as many connections here as one user may have: end some of your commands, or \
-         have an administrator raise connections_user_max (4) in psched.yaml",
+         have an administrator raise connections_user_max (4) with psmgr set",
     );
     let mut command = ANNA.command(bins.path("apstat"), ["-n"]);
     run(command.env("PSCHED_SOCKET", hand.socket())).expect(1).says("connections_user_max (4)");
@@ -82,7 +82,7 @@ fn one_user_with_all_his_connections_to_an_apinit_waits_and_nobody_else() {
     let waits = Running::start(command.env("PSCHED_SOCKET", hand.socket()));
     eventually(BOUND, "she is told what she waits for", || {
         let said = std::fs::read_to_string(&told).unwrap_or_default();
-        said.contains("raise connections_user_max (4) in psched.yaml")
+        said.contains("raise connections_user_max (4) with psmgr set")
     });
     assert_eq!(aprun(&hand, &bins, BERT, "echo his").wait(BOUND).expect(0).out(), "his\n");
     drop(held);
@@ -139,7 +139,7 @@ fn applications_on_a_host_are_bounded() {
     let refused = hand.start_script("-q", "true").wait(BOUND).expect(125);
     refused.says(
         "its host has as many applications as it may have: have an administrator raise \
-         applications_max (1) in psched.yaml",
+         applications_max (1) with psmgr set",
     );
     hand.reconfigure(&with("applications_max: 2"));
     eventually(BOUND, "the bound is raised", || hand.said().contains("applications_max 1 -> 2"));
@@ -173,7 +173,7 @@ fn streams_that_watch_an_application_are_bounded() {
         assert_eq!(refused.code(), tonic::Code::Unavailable);
         let expected = format!(
             "application {apid} is watched by as many as may: try again later, or have an \
-             administrator raise watches_max (2) in psched.yaml"
+             administrator raise watches_max (2) with psmgr set"
         );
         assert_eq!(status_text(refused), expected);
         // Who watches no more makes room.

@@ -64,6 +64,9 @@ fn an_empty_state_directory_ends_nothing_and_the_nodes_are_adopted() {
     assert_eq!(hand.wait_for("running", 1), [apid]);
     let told = run(&mut psmgr(&hand, "adopt 0-1")).expect(0).out();
     assert_eq!(told, "NIDs 0-1: this psched is obeyed already\n");
+    let log = run(&mut psmgr(&hand, "log")).expect(0).out();
+    let line = log.lines().last().expect("a line");
+    assert!(line.contains("foreign") && line.contains("adopted, with application"), "{log}");
     // It is this psched's now, also through its death, and its end is on this one's record.
     hand.kill_psched();
     hand.start_psched_on("empty");

@@ -27,7 +27,7 @@ fn valid_takes_effect_and_what_waits_is_named() {
     let refused = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
     refused.says(
         "1 postings of yours wait already, as many as may; try again later, or have an \
-         administrator raise postings_user_max (1) in psched.yaml",
+         administrator raise postings_user_max (1) with psmgr set",
     );
     // The same once more changes nothing.
     hand.reconfigure(&config.replace("  history_max: 7\n  streams_max: 16\n", ""));

@@ -71,7 +71,7 @@ fn streams_of_one_user_keep_nobody_else_out() {
         refused(
             Conn(10),
             "you have as many launches open on this host as one user may have: end some of your \
-             aprun, or have an administrator raise connections_user_max (3) in psched.yaml"
+             aprun, or have an administrator raise connections_user_max (3) with psmgr set"
         )
     );
     for conn in 11..14 {
@@ -79,7 +79,7 @@ fn streams_of_one_user_keep_nobody_else_out() {
     }
     // The rest is for heads.
     let full = "as many launches are open on this host as may be: try again later, or have an \
-                administrator raise connections_max (8) in psched.yaml";
+                administrator raise connections_max (8) with psmgr set";
     assert_eq!(act(&mut agent, 0, opened(Conn(20), 1002)), refused(Conn(20), full));
     for conn in 21..23 {
         assert_eq!(act(&mut agent, 0, opened(Conn(conn), 0)), []);
@@ -116,7 +116,7 @@ fn an_application_too_many_ends_and_the_others_go_on() {
     let made = act(&mut agent, 0, placed(place(first, &[&[0]])));
     assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
     let text = "its host has as many applications as it may have: have an administrator raise \
-                applications_max (1) in psched.yaml";
+                applications_max (1) with psmgr set";
     let cause = Cause::NodeLost { nid: Nid(1), text: text.into() };
     let first_end = Some(Decisive { at_ns: 0, cause });
     let end = HostEnd { key: second, first: first_end, ..HostEnd::default() };

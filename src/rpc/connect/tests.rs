@@ -274,7 +274,7 @@ async fn one_connection_too_many_is_told_why() {
     assert_eq!(
         status_text(status),
         "there are as many connections here as there may be: try again later, or have an \
-         administrator raise connections_max (0) in psched.yaml"
+         administrator raise connections_max (0) with psmgr set"
     );
 }
 

@@ -226,9 +226,9 @@ mod tests {
         assert_eq!(
             Full::User(4).to_string(),
             "you have as many connections here as one user may have: end some of your commands, \
-             or have an administrator raise connections_user_max (4) in psched.yaml"
+             or have an administrator raise connections_user_max (4) with psmgr set"
         );
-        assert!(Full::All(16).to_string().contains("raise connections_max (16) in psched.yaml"));
+        assert!(Full::All(16).to_string().contains("raise connections_max (16) with psmgr set"));
         assert!(Full::Files.to_string().contains("LimitNOFILE="));
     }
 

@@ -173,7 +173,7 @@ async fn connections_beyond_the_bound_are_told_and_places_come_back() {
     let _two = connect(&path).await;
     let mut second = soon(connections.next()).await.expect("endless").expect("no error");
     let why = second.connect_info().turned.expect("one too many");
-    assert!(why.contains("raise connections_max (1) in psched.yaml"), "{why}");
+    assert!(why.contains("raise connections_max (1) with psmgr set"), "{why}");
     let mut byte = [0];
     let error = soon(second.read(&mut byte)).await.expect_err("it never asks");
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -20,7 +20,7 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
     assert_eq!(
         refusal(&s.apply(at(0), posted(3, 1))),
         "2 postings of yours wait already, as many as may; try again later, or have an \
-         administrator raise postings_user_max (2) in psched.yaml"
+         administrator raise postings_user_max (2) with psmgr set"
     );
     let theirs = |number| match posted(number, 1) {
         Event::Posted { reply, posting, owner, front, secret } => {
@@ -34,7 +34,7 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
     assert_eq!(
         refusal(&s.apply(at(0), theirs(5))),
         "3 postings wait already, as many as may; try again later, or have an administrator raise \
-         postings_max (3) in psched.yaml"
+         postings_max (3) with psmgr set"
     );
     assert_eq!(s.teams().count(), 3);
 }
@@ -94,7 +94,7 @@ fn orders_of_psmgr_beyond_the_bound_are_refused() {
     assert_eq!(
         problems[..],
         ["1 such orders wait for their nodes: try again later, or have an administrator raise \
-          orders_max (1) in psched.yaml"]
+          orders_max (1) with psmgr set"]
     );
     // The first is done, and then the second.
     let inventory = Event::Inventory { link: LinkId(0), items: vec![] };

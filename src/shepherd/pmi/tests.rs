@@ -124,7 +124,7 @@ fn a_full_space_is_told_with_its_variable_and_what_is_there_stays() {
         assert_eq!(ask(&mut pmi, 0, &put), "cmd=put_result rc=0 msg=success");
     }
     let text = "can't put a key and its value by PMI: the keys and values of all PEs may take 48: \
-                put fewer, or have an administrator raise pmi_max (48) in psched.yaml";
+                put fewer, or have an administrator raise pmi_max (48) with psmgr set";
     assert_eq!(
         pmi.read(0, b"cmd=put key=key3 value=1234\n"),
         [

@@ -64,7 +64,7 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
     let mut closed = BTreeSet::new();
     for view in s.nodes() {
         free.insert(view.node.nid, view.node.processors);
-        if view.state == "suspect" {
+        if ["suspect", "drained", "draining", "down"].contains(&view.state) {
             closed.insert(view.node.nid);
         }
     }
@@ -79,6 +79,9 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
     }
     let mut open = free.clone();
     open.retain(|nid, _| !closed.contains(nid));
+    if why.obstacle.ends_with("is held") {
+        return None;
+    }
     let kept = why.holder.contains("kept for");
     if fits(&open, shape) && !kept {
         return Some("it fits now".into());

@@ -1,0 +1,73 @@
+//! Administrators: nodes that they drain, resume and declare down, applications that they hold.
+
+use super::wire::Who;
+use super::world::World;
+use crate::apteam::Apid;
+use crate::apteam::change::{By, Closed};
+use crate::apteam::record::Apteam;
+use crate::machine::Nid;
+use crate::scheduler::{Effect, Event, NodesTo, ReplyId};
+use std::collections::BTreeSet;
+
+impl World {
+    /// An administrator drains a node or resumes it, holds an application or releases it. A host
+    /// without power he declares down.
+    pub fn administrator_comes(&mut self) {
+        let Some(psched) = &self.psched else { return };
+        if psched.store.trouble || self.paused_until(Who::PschedFront(0)).is_some() {
+            return;
+        }
+        self.counts.add("orders");
+        let apids: Vec<Apid> = psched.scheduler.teams().map(|t| t.apid).collect();
+        let nids: Vec<Nid> = self.machine.nodes.keys().copied().collect();
+        let off = self.slots.iter().filter(|slot| !self.hosts[slot.host].up);
+        let off: BTreeSet<Nid> = off.flat_map(|slot| slot.nids.iter().copied()).collect();
+        let (reply, by) = (ReplyId(0), By::default());
+        let order = |to, nids| {
+            let (reason, by) = (String::new(), by.clone());
+            Event::Nodes { reply, to, nids, reason, by }
+        };
+        let event = match self.faults.u32(0..8) {
+            0..4 if !off.is_empty() => order(NodesTo::Close(Closed::Down), off),
+            0 => order(NodesTo::Close(Closed::Drained), self.some(&nids)),
+            1..4 => order(NodesTo::Resume, self.some(&nids)),
+            n => Event::Hold { reply, apids: self.some(&apids), hold: n == 4, by },
+        };
+        self.psched_event(event);
+    }
+
+    /// One of these, or none where there are none.
+    fn some<T: Copy + Ord>(&mut self, of: &[T]) -> BTreeSet<T> {
+        self.faults.choice(of).copied().into_iter().collect()
+    }
+
+    /// All nodes are resumed, and all applications released.
+    pub fn orders_are_over(&mut self) {
+        let Some(psched) = &self.psched else { return };
+        let apids = psched.scheduler.teams().map(|t| t.apid).collect();
+        let nids = self.machine.nodes.keys().copied().collect();
+        let (reply, reason, by) = (ReplyId(0), String::new(), By::default());
+        let to = NodesTo::Resume;
+        self.psched_event(Event::Nodes { reply, to, nids, reason, by: by.clone() });
+        self.psched_event(Event::Hold { reply, apids, hold: false, by });
+    }
+
+    /// Nothing new is placed on a node that is closed, and nobody who is held.
+    pub fn check_places(&mut self, effects: &[Effect]) {
+        let Some(psched) = &self.psched else { return };
+        let s = &psched.scheduler;
+        let placed = effects.iter().filter_map(|effect| match effect {
+            Effect::Log { apid, name: "placed", .. } => s.team(*apid),
+            _ => None,
+        });
+        let wrong = |team: &&Apteam| {
+            team.held.is_some() || team.places.nids().any(|nid| s.closed(nid).is_some())
+        };
+        let mut wrong = placed.filter(wrong).map(|team| {
+            format!("{} is placed, which is held, or its nodes are closed", team.key())
+        });
+        if let Some(text) = wrong.next() {
+            self.checks.broken(text);
+        }
+    }
+}
