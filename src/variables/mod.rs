@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use table::{USER_MAX, WEIGHT};
 
-/// What cures a refusal at a bound: `have an administrator raise postings_max (100000) in
-/// psched.yaml`. `value` is the variable's value now, as text.
+/// What cures a refusal at a bound: `have an administrator raise postings_max (100000) with
+/// psmgr set`. `value` is the variable's value now, as text.
 pub fn raise(name: &str, value: impl fmt::Display) -> String {
     debug_assert!(TABLE.iter().any(|row| row.name == name), "{name} is no variable");
     format!("have an administrator raise {name} ({value}) with psmgr set")

@@ -26,8 +26,8 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
         refused(
             more,
             "as many launches of yours wait on this host for psched's word of their placement as \
-             one user's may: try again, or have an administrator raise launches_user_max (2) in \
-             psched.yaml"
+             one user's may: try again, or have an administrator raise launches_user_max (2) with \
+             psmgr set"
         )
     );
     // Another user's waits, and so do those of a head, of which psched has bounded the number.
