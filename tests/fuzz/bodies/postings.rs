@@ -6,13 +6,14 @@
 
 use arbitrary::{Result, Unstructured};
 use prost::Message;
+use psched::apteam::change::{By, Closed};
 use psched::apteam::posting::{Owner, Posting};
 use psched::apteam::record::{Apteam, FrontProcess};
 use psched::apteam::talk::node::{Hello, Phase, Report};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::Nid;
 use psched::rpc::pb;
-use psched::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings, Turns};
+use psched::scheduler::{Effect, Event, LinkId, NodesTo, Now, ReplyId, Scheduler, Settings, Turns};
 use std::collections::BTreeMap;
 
 const NODES: u32 = 3;
@@ -74,7 +75,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         let uid = *u.choose(&[0, 1000, 1001])?;
         let key =
             records.get(&apid).map_or(Key { apid, incarnation: Incarnation(1) }, |team| team.key());
-        let event = match u.int_in_range(0..=15)? {
+        let event = match u.int_in_range(0..=17)? {
             0..=5 => {
                 let Some(posting) = posting(u)? else { continue };
                 let owner = Owner { uid, gid: uid, groups: vec![], name: "somebody".into() };
@@ -130,10 +131,26 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 };
                 Event::Report { link, report: Box::new(report) }
             }
+            15 => {
+                let nids = *u.choose(&[&[0, 1, 2][..], &[0], &[1, 2], &[0, 7], &[]])?;
+                let nids = nids.iter().map(|n| Nid(*n)).collect();
+                let down = NodesTo::Close(Closed::Down);
+                let to = *u.choose(&[NodesTo::Close(Closed::Drained), down, NodesTo::Resume])?;
+                Event::Nodes { reply, to, nids, reason: "so".into(), by: By::default() }
+            }
+            16 => {
+                Event::Hold { reply, apids: [apid].into(), hold: u.arbitrary()?, by: By::default() }
+            }
             _ => Event::Tick,
         };
-        let asked =
-            matches!(event, Event::Posted { .. } | Event::Looked { .. } | Event::Kill { .. });
+        let asked = matches!(
+            event,
+            Event::Posted { .. }
+                | Event::Looked { .. }
+                | Event::Kill { .. }
+                | Event::Nodes { .. }
+                | Event::Hold { .. }
+        );
         let now = Now { mono_ns: seconds * 1_000_000_000, wall_ns: seconds * 1_000_000_000 };
         let mut answers = 0;
         for effect in scheduler.apply(now, event) {
@@ -141,7 +158,8 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 Effect::Accept { reply: to, .. }
                 | Effect::Refuse { reply: to, .. }
                 | Effect::Look { reply: to, .. }
-                | Effect::Killed { reply: to, .. } => {
+                | Effect::Killed { reply: to, .. }
+                | Effect::Managed { reply: to, .. } => {
                     assert_eq!(to, reply, "an answer to somebody else");
                     answers += 1;
                 }
