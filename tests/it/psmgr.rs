@@ -5,8 +5,18 @@ use crate::support::users::{ANNA, Bins};
 use crate::support::*;
 use std::process::Command;
 
-const ONE: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
-const TWO: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n  - { nids: 1, processors: 1 }\n";
+/// Nobody shares a processor: what finds none free waits.
+const ONE: &str = "nodes:
+  - { nids: 0, processors: 1, flavors: [su, os, ap] }
+variables:
+  application.max_resident: 1
+";
+const TWO: &str = "nodes:
+  - { nids: 0, processors: 1, flavors: [su, os, ap] }
+  - { nids: 1, processors: 1 }
+variables:
+  application.max_resident: 1
+";
 const FOREVER: &str = "while :; do sleep 0.1; done";
 
 fn psmgr(hand: &Hand, arguments: &str) -> Command {
@@ -63,7 +73,7 @@ fn variables_are_set_at_once_and_kept() {
     };
     refused(&hand);
     // The file says another value, which psmgr's stands before; then psched dies.
-    hand.reconfigure(&format!("{ONE}variables: {{ postings_user_max: 5, kill_grace: 7s }}\n"));
+    hand.reconfigure(&format!("{ONE}  postings_user_max: 5\n  kill_grace: 7s\n"));
     let words = "postings_user_max 10000 -> 5 has no effect: psmgr has set it to 1";
     eventually(BOUND, "the file was read", || hand.said().contains(words));
     refused(&hand);
@@ -202,7 +212,9 @@ fn a_drained_node_takes_nothing_new() {
 #[test]
 fn what_ran_on_a_node_that_is_down_ends() {
     let mut hand = Hand::start(TWO, &[("0", None), ("1", None)]);
-    let runs = hand.start_script("-n 2 -N 1", FOREVER);
+    let never = hand.folder().join("never").display().to_string();
+    let script = format!("until [ -e {never} ]; do sleep 0.1; done");
+    let runs = hand.start_script("-n 2 -N 1", &script);
     let apid = hand.wait_for("running", 1)[0];
     hand.kill_apinit_of("1");
     wait_for_node(&hand, 1, "suspect");
@@ -221,8 +233,7 @@ fn what_ran_on_a_node_that_is_down_ends() {
     hand.start_psched();
     hand.start_apinit("1", None);
     wait_for_node(&hand, 0, "free");
-    let folder = hand.folder().join(format!("apps-1/{apid}.1"));
-    eventually(BOUND, "what ran there is gone", || !folder.exists());
+    eventually(BOUND, "what ran there is gone", || processes_with(&never).is_empty());
     assert_eq!(state(&hand, 1), "down");
     let waits = hand.start_script("-n 2 -N 1", "echo ran");
     hand.wait_for("posted", 1);
