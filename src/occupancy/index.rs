@@ -116,8 +116,8 @@ impl Entry {
         let line = occupancy.line();
         let rooms = (0..line.len()).map(|at| occupancy.room(at, terms)).collect();
         let rooms = Rooms::new(rooms);
-        let stretches = Spans::new(&rooms, |at| goes_on(line, &rooms, terms, at));
-        let runs = terms.per_node.map(|_| Spans::new(&rooms, |at| adjoin(line, &rooms, at)));
+        let stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
+        let runs = terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
         Entry { terms: *terms, followed: now, rooms, stretches, runs }
     }
 
@@ -161,15 +161,10 @@ impl<'a> Ready<'a> {
         Some(Ready { occupancy, entry: occupancy.index.entries.last()? })
     }
 
-    /// The most PEs that there is a window for.
-    pub fn most(&self) -> u64 {
-        self.entry.stretches.most()
-    }
-
     /// The stretches that have windows for so many PEs, those with the least room first, then by
     /// NID. Every window lies in one stretch, and every stretch here has one.
     pub fn stretches(&self, width: u64) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.entry.stretches.with(width).map(|(nodes, _)| nodes)
+        self.entry.stretches.with(width)
     }
 
     /// The processors to give away in the run of usable nodes that a node is in.

@@ -103,15 +103,17 @@ impl Rooms {
 }
 
 /// Stretches by their first node, and by how many PEs they could take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spans {
     by_start: BTreeMap<usize, (usize, Sum)>,
-    by_pes: BTreeSet<(u64, usize)>,
+    /// With first node and end. Nobody asks so for runs.
+    by_pes: Option<BTreeSet<(u64, usize, usize)>>,
 }
 
 impl Spans {
-    /// All there are; `goes_on` tells whether a usable node and the next one are in one stretch.
-    pub fn new(rooms: &Rooms, goes_on: impl Fn(usize) -> bool) -> Spans {
+    /// All there are; `goes_on` tells whether a usable node and the next one are in one stretch,
+    /// `by_pes` whether [`Spans::with`] will be asked.
+    pub fn new(rooms: &Rooms, by_pes: bool, goes_on: impl Fn(usize) -> bool) -> Spans {
         let mut found: Vec<(usize, (usize, Sum))> = Vec::new();
         let mut open = false;
         for (at, room) in rooms.all().iter().enumerate().filter(|(_, room)| room.pes > 0) {
@@ -124,7 +126,8 @@ impl Spans {
             }
             open = goes_on(at);
         }
-        let by_pes = found.iter().map(|(start, (_, sum))| (sum.pes, *start)).collect();
+        let by_pes = by_pes
+            .then(|| found.iter().map(|(start, (end, sum))| (sum.pes, *start, *end)).collect());
         Spans { by_start: found.into_iter().collect(), by_pes }
     }
 
@@ -141,16 +144,18 @@ impl Spans {
         let (mut lowest, mut highest) = (first, last + 1);
         let before = self.by_start.range(..first).next_back().filter(|(_, (end, _))| *end > first);
         let touched = before.into_iter().chain(self.by_start.range(first..=last));
-        let old: Vec<(usize, u64)> = touched
+        let old: Vec<(usize, usize, u64)> = touched
             .map(|(start, (end, sum))| {
                 lowest = lowest.min(*start);
                 highest = highest.max(*end);
-                (*start, sum.pes)
+                (*start, *end, sum.pes)
             })
             .collect();
-        for (start, pes) in old {
+        for (start, end, pes) in old {
             self.by_start.remove(&start);
-            self.by_pes.remove(&(pes, start));
+            if let Some(by_pes) = &mut self.by_pes {
+                by_pes.remove(&(pes, start, end));
+            }
         }
         let mut start = None;
         for at in first..=last {
@@ -164,7 +169,9 @@ impl Spans {
                 let end = if at == last { highest } else { at + 1 };
                 let sum = rooms.sum(begin..end);
                 self.by_start.insert(begin, (end, sum));
-                self.by_pes.insert((sum.pes, begin));
+                if let Some(by_pes) = &mut self.by_pes {
+                    by_pes.insert((sum.pes, begin, end));
+                }
             }
         }
     }
@@ -176,16 +183,9 @@ impl Spans {
     }
 
     /// The stretches with so many PEs or more, those with the fewest first, then by place.
-    pub fn with(&self, pes: u64) -> impl Iterator<Item = (Range<usize>, Sum)> + '_ {
-        self.by_pes.range((pes, 0)..).filter_map(|(_, start)| {
-            let (end, sum) = self.by_start.get(start)?;
-            Some((*start..*end, *sum))
-        })
-    }
-
-    /// The most PEs that a stretch has room for.
-    pub fn most(&self) -> u64 {
-        self.by_pes.last().map_or(0, |(pes, _)| *pes)
+    pub fn with(&self, pes: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+        let from = self.by_pes.iter().flat_map(move |by_pes| by_pes.range((pes, 0, 0)..));
+        from.map(|(_, start, end)| *start..*end)
     }
 
     #[cfg(test)]

@@ -21,12 +21,14 @@ use crate::occupancy::index::Ready;
 use crate::occupancy::{Occupancy, Room, Slot, Terms};
 use std::ops::{ControlFlow, Range};
 
-/// Steps of a search in the index once it has a window, a step being a window or a node on the way
-/// to the first one of a stretch. Up to here the best window is found; on a machine that has more
-/// of them, the best of these, which begin with the narrowest gaps.
-const STEPS_MAX: usize = 1_024;
+/// Steps of a search in the index once it has a window: a window is one, a node on the way to the
+/// first one of a stretch too, and a stretch, which may be anywhere in memory, [`STRETCH_STEPS`].
+/// Up to here the best window is found; on a machine that has more of them, the best of these,
+/// which begin with the narrowest gaps.
+const STEPS_MAX: usize = 512;
 /// The same where windows over others are weighed, which costs more.
-const STEPS_OVER_MAX: usize = 256;
+const STEPS_OVER_MAX: usize = 128;
+const STRETCH_STEPS: usize = 4;
 
 /// What a posting needs of nodes.
 #[derive(Clone, Copy, Debug)]
@@ -128,25 +130,35 @@ fn each_of_one_length(
 }
 
 /// Of the windows in these stretches, from the left, the one whose rank is the least; of equals the
-/// one with the fewest nodes, then the one that came first. `rank` is told the window, the
-/// processors to give away on it, and its stretch.
-fn least<R: Ord>(
+/// one with the fewest nodes, then the one that came first. `rank` is told the window and the
+/// processors to give away on it; `tie`, asked where ranks are equal, its stretch.
+fn least<R: Ord, T: Ord + Copy>(
     need: &Need,
     room: impl Fn(usize) -> Room + Copy,
     stretches: impl Iterator<Item = Range<usize>>,
     steps_max: usize,
-    mut rank: impl FnMut(&Range<usize>, u64, &Range<usize>) -> R,
+    mut rank: impl FnMut(&Range<usize>, u64) -> R,
+    mut tie: impl FnMut(&Range<usize>) -> T,
 ) -> Option<Range<usize>> {
-    let mut best: Option<((R, usize, usize), Range<usize>)> = None;
+    let mut best: Option<(R, T, Range<usize>)> = None;
     let mut steps = 0;
     for stretch in stretches {
         let mut known = stretch.start;
+        let mut tied: Option<T> = None;
+        steps += STRETCH_STEPS;
         let all = each(need, room, stretch.clone(), |nodes, processors| {
             steps += nodes.end - known;
             known = nodes.end - 1;
-            let rank = (rank(&nodes, processors, &stretch), nodes.len(), nodes.start);
-            if best.as_ref().is_none_or(|(best, _)| rank < *best) {
-                best = Some((rank, nodes));
+            let rank = rank(&nodes, processors);
+            if best.as_ref().is_none_or(|(best, ..)| rank <= *best) {
+                let tie = *tied.get_or_insert_with(|| tie(&stretch));
+                let order = |tie: T, nodes: &Range<usize>| (tie, nodes.len(), nodes.start);
+                let better = |(r, t, n): &(R, T, Range<usize>)| {
+                    rank < *r || order(tie, &nodes) < order(*t, n)
+                };
+                if best.as_ref().is_none_or(better) {
+                    best = Some((rank, tie, nodes));
+                }
             }
             if steps > steps_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -154,7 +166,7 @@ fn least<R: Ord>(
             break;
         }
     }
-    best.map(|(_, nodes)| nodes)
+    best.map(|(_, _, nodes)| nodes)
 }
 
 /// The best window on free processors, by the rules of this room, looking at every node.
@@ -164,13 +176,9 @@ pub(super) fn best(
     room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
     let taken = need.width * u64::from(need.terms.depth);
-    let (mut run, mut gap) = (0..0, 0);
-    least(need, room, runs(line, room), usize::MAX, |_, processors, stretch| {
-        if run != *stretch {
-            run = stretch.clone();
-            gap = run.clone().map(|at| u64::from(room(at).processors)).sum();
-        }
-        (processors - taken, gap)
+    let left_over = |_: &Range<usize>, processors| processors - taken;
+    least(need, room, runs(line, room), usize::MAX, left_over, |run| {
+        run.clone().map(|at| u64::from(room(at).processors)).sum::<u64>()
     })
 }
 
@@ -181,7 +189,8 @@ pub(super) fn best_over(
     room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
     let mut over = Over::new(occupancy, need, room);
-    least(need, room, runs(occupancy.line(), room), usize::MAX, |nodes, _, _| over.rank(nodes))
+    let rank = |nodes: &Range<usize>, _| over.rank(nodes);
+    least(need, room, runs(occupancy.line(), room), usize::MAX, rank, |_| ())
 }
 
 /// The best window that the index leads to.
@@ -192,17 +201,12 @@ pub(super) fn best_ready(ready: &Ready, width: u64, terms: &Terms) -> Option<Ran
     let stretches = ready.stretches(width);
     if terms.level > 0 {
         let mut over = Over::new(ready.occupancy, need, room);
-        return least(need, room, stretches, STEPS_OVER_MAX, |nodes, _, _| over.rank(nodes));
+        let rank = |nodes: &Range<usize>, _| over.rank(nodes);
+        return least(need, room, stretches, STEPS_OVER_MAX, rank, |_| ());
     }
     let taken = width * u64::from(terms.depth);
-    let (mut known, mut gap) = (0..0, 0);
-    least(need, room, stretches, STEPS_MAX, |_, processors, stretch| {
-        if known != *stretch {
-            known = stretch.clone();
-            gap = ready.gap(stretch.start);
-        }
-        (processors - taken, gap)
-    })
+    let left_over = |_: &Range<usize>, processors| processors - taken;
+    least(need, room, stretches, STEPS_MAX, left_over, |stretch| ready.gap(stretch.start))
 }
 
 /// The first window from the left.

@@ -27,6 +27,7 @@ impl Hand {
     pub fn start_by(prefix: &[OsString], config: &str, apinits: &[(&str, Option<&str>)]) -> Hand {
         let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
         let path = folder.path().display();
+        let config = unshared(config);
         let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
         std::fs::write(folder.path().join("psched.yaml"), text).expect("written");
         let prefix = prefix.to_vec();
@@ -130,6 +131,7 @@ impl Hand {
     #[track_caller]
     pub fn reconfigure(&self, config: &str) {
         let path = self.folder.path().display();
+        let config = unshared(config);
         let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
         std::fs::write(self.folder.path().join("psched.yaml"), text).expect("written");
         kill(self.psched_pid(), 1);

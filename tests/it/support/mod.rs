@@ -226,6 +226,21 @@ pub fn children(pid: i32) -> Vec<(i32, String)> {
         .collect()
 }
 
+/// The same psched.yaml, in which nobody shares a processor unless it says how many do.
+pub fn unshared(config: &str) -> String {
+    let own = "application.max_resident: 1";
+    if config.contains("application.max_resident") {
+        return config.to_owned();
+    }
+    match config.split_once("variables:") {
+        None => format!("{config}variables: {{ {own} }}\n"),
+        Some((before, after)) => match after.trim_start().strip_prefix('{') {
+            Some(rest) => format!("{before}variables: {{ {own}, {rest}"),
+            None => format!("{before}variables:\n  {own}{after}"),
+        },
+    }
+}
+
 /// What an instance is to be.
 pub struct Plan {
     arguments: Vec<OsString>,
@@ -240,12 +255,19 @@ impl Plan {
 
     /// With this psched.yaml.
     pub fn config(mut self, text: &str) -> Plan {
-        self.config = Some(text.to_owned());
+        self.config = Some(unshared(text));
         self
     }
 
+    /// So many nodes, of which the first is for everything.
     pub fn nodes(self, nodes: u32, processors: u32) -> Plan {
-        self.arg("--nodes").arg(nodes.to_string()).arg("--processors").arg(processors.to_string())
+        let mut text =
+            format!("nodes:\n  - {{ nids: 0, processors: {processors}, flavors: [su, os, ap] }}\n");
+        if nodes > 1 {
+            let last = nodes - 1;
+            text.push_str(&format!("  - {{ nids: 1-{last}, processors: {processors} }}\n"));
+        }
+        self.config(&text)
     }
 
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Plan {
