@@ -293,8 +293,10 @@ impl Schedule {
         let others = runs.iter().copied().filter(|apid| Some(*apid) != leader);
         let first: Vec<Apid> = leader.into_iter().chain(others).collect();
         let mut plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &first);
-        if let Some(first) = plan.slices.first_mut() {
+        if let Some(first) = plan.slices.first_mut().filter(|f| f.length != slice.length) {
+            // Once: slices have another length now, and a repetition would go on with this one.
             first.length = slice.length;
+            plan.repeats = false;
         }
         (plan, began_ns)
     }

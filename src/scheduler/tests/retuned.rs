@@ -1,0 +1,44 @@
+//! Turns whose length is changed while they are taken.
+
+use super::*;
+use std::time::Duration;
+
+/// Lets time pass until then, with every tick that is asked for.
+fn pass(s: &mut Scheduler, until_ns: u64) {
+    while let Some(at_ns) = s.deadline().filter(|at_ns| *at_ns <= until_ns) {
+        s.apply(Now { mono_ns: at_ns, wall_ns: at_ns }, Event::Tick);
+        assert!(s.deadline().is_none_or(|next| next > at_ns), "it is asked for again and again");
+    }
+}
+
+/// Two gangs on the same processors; in the middle of a slice slices become half as long.
+#[test]
+fn the_slice_that_is_on_keeps_its_length_once() {
+    let mut s = Scheduler::new(machine(1, 2), sharing(2));
+    link(&mut s, 1, &[0], &[]);
+    for number in [1, 2] {
+        s.apply(at(1), posted(number, 2));
+        let of = key(number.into(), 1);
+        for told in [Report::Launched(of), Report::Running(of)] {
+            s.apply(at(1), Event::Report { link: LinkId(1), report: Box::new(told) });
+        }
+    }
+    pass(&mut s, 3_200_000_000);
+    let mut settings = sharing(2);
+    settings.turns.time_slice = Duration::from_millis(500);
+    let now = Now { mono_ns: 3_200_000_000, wall_ns: 0 };
+    s.apply(now, Event::Settings(settings));
+    pass(&mut s, 10 * SECOND);
+    let had = |s: &Scheduler, seconds: u64| {
+        [1, 2].map(|apid| s.attained(Apid(apid), seconds * SECOND).as_millis())
+    };
+    let before = had(&s, 10);
+    pass(&mut s, 20 * SECOND);
+    let after = had(&s, 20);
+    let [first, second] = [after[0] - before[0], after[1] - before[1]];
+    assert_eq!(first + second, 10_000, "one of them runs all the time");
+    assert!(first.abs_diff(second) <= 500, "{first} ms and {second} ms");
+    let lengths: Vec<Duration> =
+        s.plans().flat_map(|plan| plan.slices).map(|slice| slice.length).collect();
+    assert_eq!(lengths, [Duration::from_millis(500); 2]);
+}
