@@ -47,7 +47,8 @@ pub fn turn(scheduler: &Scheduler, apid: Apid, now_ns: u64) -> Option<pb::Turn> 
         kind: kind.into(),
         left_ns,
         had: share.had,
-        due: share.due,
+        // Nothing is due to one that is held.
+        due: if kind == Kind::Held { 0 } else { share.due },
         attained_ns: nanos(scheduler.attained(apid, now_ns)),
         partial_ns: nanos(partial.total),
         partials: partial.times,

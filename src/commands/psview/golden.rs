@@ -63,7 +63,7 @@ fn plan(generation: u64, begins_ms: u64, slices: &[(u64, &[u64])]) -> pb::TurnsP
     let slice =
         |(ms, party): &(u64, &[u64])| pb::TurnsSlice { length_ns: ms * MS, party: party.to_vec() };
     pb::TurnsPlan {
-        generation,
+        generation: (1 << 32) + generation,
         members,
         slices: slices.iter().map(slice).collect(),
         begins_ns: begins_ms * MS,
@@ -140,7 +140,7 @@ fn three_in_turns() {
     let golden = r#"9 nodes: 4 applications in turns, 1 alone; round-robin, slices of 1s, 4 gangs on
   a processor
 
-Plan 17: 4 applications take turns on NIDs 0-7
+Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
 >   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.4s
     2  0.5s *12 *12 *12 *12 +6 +6 +6 +6  in 0.4s
@@ -166,7 +166,7 @@ In part: 40 starts, for 31.0 ms in all and 2.00 ms at most
   round-robin, slices of 1s, 4 gangs on a
   processor
 
-Plan 17: 4 applications take turns on NIDs 0-7
+Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice 0-3 4-5 6-7
 >   1  1.0s  *5  +6  +6  on for 0.4s
     2  0.5s *12  +6  +6  in 0.4s
@@ -191,7 +191,7 @@ In part: 40 starts, for 31.0 ms in all and 2.00 ms
     assert_eq!(shown(&three(), 50), golden);
     let golden = r#"9 nodes: 4 applications in turns, 1 alone; round-robin, slices of 1s, 4 gangs on a processor
 
-Plan 17: 4 applications take turns on NIDs 0-7
+Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
 >   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.4s
     2  0.5s *12 *12 *12 *12 +6 +6 +6 +6  in 0.4s
@@ -264,10 +264,10 @@ fn plans_to_come() {
     reply.plans.push(pb::TurnsPlan { members: vec![12], ..plan(19, 7_000, &[]) });
     let page = shown(&reply, 80);
     for line in [
-        "Plan 17: 4 applications take turns on NIDs 0-7, in force in 20ms",
+        "Plan 1.17: 4 applications take turns on NIDs 0-7, in force in 20ms",
         ">   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.3s",
-        "Plan 18: 1 applications take turns on NIDs 0-5, being agreed",
-        "Plan 19: 12 on NIDs 0-3 held, in no slice",
+        "Plan 1.18: 1 applications take turns on NIDs 0-5, being agreed",
+        "Plan 1.19: 12 on NIDs 0-3 held, in no slice",
         "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with m..",
     ] {
         assert!(page.lines().any(|l| l == line), "{line:?} is not in\n{page}");
@@ -294,7 +294,8 @@ fn forty_on_eight_at_fifty() {
     let golden = r#"8 nodes: 40 applications in turns; round-robin,
   slices of 1s, 4 gangs on a processor
 
-Plan 1234: 40 applications take turns on NIDs 0-7
+Plan 1.1234: 40 applications take turns on NIDs
+  0-7
 Party Slice  0   1   2   3   4   5
 >   1  0.1s *1  +6 +11 +16 +21 +26  on for 0.1s
     2  0.1s *2  +7 +12 +17 +22 +27  in 0.1s
@@ -310,7 +311,7 @@ Party Slice   6   7
     5  0.1s +35 +40
 Frozen: 2 for 0.1s, 3 for 0.2s, 4 for 0.3s,
 "#;
-    assert_eq!(shown(&forty(8), 50).lines().take(18).collect::<Vec<_>>().join("\n") + "\n", golden);
+    assert_eq!(shown(&forty(8), 50).lines().take(19).collect::<Vec<_>>().join("\n") + "\n", golden);
 }
 
 #[test]

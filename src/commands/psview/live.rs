@@ -85,8 +85,9 @@ fn asking() -> mpsc::Receiver<Answer> {
     tokio::spawn(async move {
         let mut psched = Psched::default();
         loop {
+            let asked = Instant::now();
             let answer = psched.ask(0).await;
-            let pause = answer.as_ref().map_or(REFRESH, pause);
+            let pause = answer.as_ref().map_or(REFRESH, |reply| pause(reply, asked.elapsed()));
             if answers.send(answer).await.is_err() {
                 return;
             }
@@ -96,11 +97,12 @@ fn asking() -> mpsc::Receiver<Answer> {
     heard
 }
 
-/// Until the next slice begins, within bounds.
-fn pause(reply: &pb::TurnsReply) -> Duration {
+/// Until the next slice begins, within bounds, and so much longer than the answer took that psched has
+/// others to serve, however large the machine is.
+fn pause(reply: &pb::TurnsReply, took: Duration) -> Duration {
     let on = reply.plans.iter().filter_map(|plan| matrix::present(plan, reply.now_ns));
     let next = on.map(|on| Duration::from_nanos(on.left_ns)).min().unwrap_or(REFRESH);
-    next.clamp(REFRESH_MIN, REFRESH)
+    next.clamp(REFRESH_MIN, REFRESH).max(took * 10)
 }
 
 /// Keys and other sizes as they come, read by a thread of their own, which may wait.
@@ -314,8 +316,10 @@ mod tests {
             let plan = pb::TurnsPlan { slices: vec![slice], ..Default::default() };
             pb::TurnsReply { plans: vec![plan], ..Default::default() }
         };
-        let pauses = [10, 350, 5_000].map(|ms| pause(&with(ms)).as_millis());
+        let took = Duration::from_millis(3);
+        let pauses = [10, 350, 5_000].map(|ms| pause(&with(ms), took).as_millis());
         assert_eq!(pauses, [100, 350, 1_000]);
-        assert_eq!(pause(&reply(1)).as_millis(), 1_000);
+        assert_eq!(pause(&reply(1), took).as_millis(), 1_000);
+        assert_eq!(pause(&with(10), 70 * took).as_millis(), 2_100);
     }
 }

@@ -64,6 +64,11 @@ impl Band {
     }
 }
 
+/// A plan's name: which start of psched, and which plan of that.
+fn name(generation: u64) -> String {
+    format!("{}.{}", generation >> 32, generation & u64::from(u32::MAX))
+}
+
 /// A component: its plan as a matrix, and who waits. `nids` are the nodes of each application.
 pub fn component(
     plan: &pb::TurnsPlan,
@@ -80,14 +85,14 @@ pub fn component(
         let members: Vec<String> = plan.members.iter().map(u64::to_string).collect();
         let text = format!(
             "Plan {}: {} on {nodes} {names} held, in no slice",
-            plan.generation,
+            name(plan.generation),
             members.join(", ")
         );
         return sentence(&text, Role::Title, width);
     };
     let mut title = format!(
         "Plan {}: {} applications take turns on {nodes} {names}",
-        plan.generation,
+        name(plan.generation),
         plan.members.len()
     );
     match plan.from_ns.checked_sub(now_ns) {
