@@ -145,6 +145,11 @@ impl Groups {
         all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name.to_owned()).collect()
     }
 
+    /// It is known how much memory they have had.
+    pub fn measures_memory(&self) -> bool {
+        self.controllers.memory
+    }
+
     /// What they don't have and why, in words.
     pub fn notes(&self) -> &[String] {
         &self.controllers.notes

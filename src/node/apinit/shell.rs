@@ -159,8 +159,7 @@ impl Shell {
         };
         let (events, incoming) = mpsc::channel(EVENTS);
         let plans = runtime.plans();
-        let (switching, mut late) = Switching::start(events.clone(), plans.clone())?;
-        notes.append(&mut late);
+        let (switching, late) = Switching::start(events.clone(), plans.clone())?;
         let space = Space::prepare(!nix::unistd::geteuid().is_root());
         let space = match space.probe() {
             Ok(()) => Some(space),
@@ -174,8 +173,8 @@ impl Shell {
         for note in &notes {
             tracing::warn!("{note}");
         }
-        // What is not limited here is what most private instances can't limit.
-        for note in groups.iter().flat_map(Groups::notes) {
+        // What is not limited here, and not on time, is so in most private instances.
+        for note in groups.iter().flat_map(Groups::notes).chain(&late) {
             tracing::info!("{note}");
             notes.push(note.clone());
         }
@@ -259,6 +258,8 @@ impl Shell {
         };
         tokio::pin!(cut);
         let mut beat = notify.beat().map(tokio::time::interval);
+        let measured = self.groups.as_ref().is_some_and(Groups::measures_memory);
+        let mut peaks = measured.then(|| tokio::time::interval(turns::PEAKS));
         let mut taken = 0;
         let ending = loop {
             let timer =
@@ -276,6 +277,7 @@ impl Shell {
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
                 _ = self.children.recv() => self.reap(),
+                () = wait::tick(&mut peaks) => self.tell_peaks(),
                 event = self.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -362,7 +364,7 @@ impl Shell {
             Event::GroupsStuck(key, processes, named) => {
                 Happening::GroupsStuck { key, processes, named }
             }
-            Event::Turns(news) => Happening::Turns(self.with_peaks(news)),
+            Event::Turns(news) => Happening::Turns(news),
             Event::SwitchingDead => {
                 tracing::error!(
                     "the thread that changes gangs has ended; apinit is to be started again"

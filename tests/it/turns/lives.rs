@@ -212,3 +212,89 @@ async fn what_is_left_has_its_moment_in_its_own_turns() {
     kill(&mut link, vec![one]).await;
     apinit.end().await;
 }
+
+/// apinit is killed while one of them is frozen, and nobody comes in its place.
+#[tokio::test]
+async fn a_frozen_gang_dies_with_its_instance() {
+    let test = "turns::lives::a_frozen_gang_dies_with_its_instance";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+    let mut apinit = Apinit::start_with(&instance, "0", &read, None);
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        drop(write);
+        return apinit.exit().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
+    apinit.signal(Signal::SIGKILL);
+    apinit.exit().await;
+    let groups = instance.groups().expect("groups");
+    let nodes = [&one, &other].map(|gang| groups.join(format!("{}/0", gang.key)));
+    let is = |node: &std::path::Path, file: &str, line: &str| {
+        std::fs::read_to_string(node.join(file)).expect("it is there").lines().any(|l| l == line)
+    };
+    assert!(is(&nodes[1], "cgroup.freeze", "1") && is(&nodes[1], "cgroup.events", "populated 1"));
+    drop(write);
+    for node in &nodes {
+        until("the PEs to go", || is(node, "cgroup.events", "populated 0")).await;
+    }
+    // The next one clears what there was.
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+    let next = Apinit::start_with(&instance, "0", &read, Some(write));
+    instance.link().await;
+    next.end().await;
+    assert!(!groups.exists(), "something is left");
+}
+
+/// How often the threads of a process have gone to sleep, and what processor time they have had.
+fn wakes_and_time(pid: nix::unistd::Pid) -> (u64, Duration) {
+    let mut all = (0, Duration::ZERO);
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+        let status = std::fs::read_to_string(thread.path().join("status")).expect("it runs");
+        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        all.0 += line.and_then(|n| n.trim().parse::<u64>().ok()).expect("a number");
+        let schedstat = std::fs::read_to_string(thread.path().join("schedstat")).expect("it runs");
+        let run = schedstat.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        all.1 += Duration::from_nanos(run);
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_turns_cost_on_a_node() {
+    let test = "turns::lives::what_turns_cost_on_a_node";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, &link) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    planned(&mut link, plan(7, Duration::from_millis(100), &[one.key])).await;
+    let second = Duration::from_secs(1);
+    tokio::time::sleep(second).await;
+    let before = wakes_and_time(apinit.pid());
+    tokio::time::sleep(4 * second).await;
+    let after = wakes_and_time(apinit.pid());
+    let wakes = after.0 - before.0;
+    // A heartbeat in five seconds wakes it several times.
+    assert!(wakes <= 12, "alone, it woke {wakes} times in 4 s");
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
+    planned(&mut link, plan(8, Duration::from_millis(100), &[one.key, other.key])).await;
+    tokio::time::sleep(second).await;
+    let before = wakes_and_time(apinit.pid());
+    tokio::time::sleep(4 * second).await;
+    let after = wakes_and_time(apinit.pid());
+    let share = (after.1 - before.1).as_secs_f64() / 4.0;
+    eprintln!(
+        "{test}: alone {wakes} wakes in 4 s; two at 100 ms {:.2} % of a processor",
+        share * 1e2
+    );
+    // (At leisure 0.5 %; not on a machine where others run tests.)
+    assert!(share < 0.02, "two gangs take {share} of a processor");
+    kill(&mut link, vec![one, other]).await;
+    apinit.end().await;
+}

@@ -4,8 +4,13 @@ use super::Shell;
 use crate::agent::Happening;
 use crate::agent::switcher::{Event, News};
 use crate::apteam::Key;
+use crate::apteam::talk::turns::Switches;
 use crate::node::apinit::switching::Means;
 use crate::os::host::monotonic_ns;
+use std::time::Duration;
+
+/// How often it is looked how much memory applications have had.
+pub(super) const PEAKS: Duration = Duration::from_secs(5);
 
 impl Shell {
     /// All that a former life has left is known to the switcher.
@@ -48,19 +53,19 @@ impl Shell {
         Some(ran.saturating_add(since))
     }
 
-    /// Adds to what is told how much memory who has changed has had, where that has grown.
-    pub(super) fn with_peaks(&mut self, news: News) -> News {
-        let News::Switches(mut told) = news else { return news };
-        let changed = told.switches.iter().flat_map(|s| s.stopped.iter().chain(&s.started));
-        let changed: std::collections::BTreeSet<Key> = changed.copied().collect();
-        for key in changed {
-            let Some(app) = self.apps.get_mut(&key) else { continue };
+    /// Tells how much memory applications have had, where that has grown.
+    pub(super) fn tell_peaks(&mut self) {
+        let mut peaks = Vec::new();
+        for (key, app) in self.apps.iter_mut().filter(|(_, app)| app.meter.is_some()) {
             let peak = app.groups.as_ref().and_then(|groups| groups.memory_peak());
             if let Some(peak) = peak.filter(|peak| *peak > app.peak) {
                 app.peak = peak;
-                told.peaks.push((key, peak));
+                peaks.push((*key, peak));
             }
         }
-        News::Switches(told)
+        if !peaks.is_empty() {
+            let told = Switches { peaks, ..Switches::default() };
+            self.own.push_back(Happening::Turns(News::Switches(Box::new(told))));
+        }
     }
 }

@@ -3,8 +3,9 @@
 //! The freezer can't be seen by programs, nor evaded: once it is set, no process of the group runs one
 //! more instruction of the user's, even if it is only then born. So it is not waited for for long.
 //!
-//! Signals are the weaker means, where there are no groups. Who forks, or lets others go on, is caught
-//! again; and as long as not everyone stands, the gang counts as one that runs.
+//! Signals are the weaker means, where there are no groups. Who forks meanwhile is caught as well, and as
+//! long as not everyone stands the gang counts as one that runs. But who has a right to send SIGCONT
+//! lets others go on, and nobody looks at them again before their next turn is over.
 
 use super::super::trail::Trail;
 use crate::agent::switcher::Outcome;
