@@ -38,9 +38,10 @@ fn any_place() -> impl Strategy<Value = PlaceCommand> {
         Just(vec![vec![2], vec![0]]),
         Just(vec![vec![3]]),
     ];
-    (any_key(), hosts, proptest::option::of(0..4u64)).prop_map(|(key, hosts, limit)| {
+    let more = (proptest::option::of(0..4u64), any::<bool>());
+    (any_key(), hosts, more).prop_map(|(key, hosts, (limit, shares))| {
         let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
-        PlaceCommand { time_limit: limit.map(Duration::from_secs), ..place(key, &hosts) }
+        PlaceCommand { time_limit: limit.map(Duration::from_secs), shares, ..place(key, &hosts) }
     })
 }
 
@@ -59,6 +60,22 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => any_key().prop_map(Command::Discard),
         1 => Just(Command::Adopt),
         1 => Just(Command::Purge { uid: 0 }),
+        1 => (1..6u64, 0..9 * S, any::<bool>(), proptest::collection::vec(any_key(), 0..3)).prop_map(
+            |(generation, from_ns, agreed, members)| Command::Plan(Box::new(SlicePlan {
+                generation, begins_ns: from_ns, from_ns, agreed, members, slices: vec![]
+            }))
+        ),
+        1 => (1..6u64).prop_map(Command::AgreePlan),
+        1 => (1..6u64).prop_map(Command::WithdrawPlan),
+    ]
+}
+
+fn any_news() -> impl Strategy<Value = Happening> {
+    let ran = |ns| Ran { ns, since_ns: None };
+    prop_oneof![
+        4 => any_key().prop_map(|key| Happening::Turns(News::MayGo(key))),
+        1 => any_key().prop_map(|key| Happening::Turns(News::HasTurn(key))),
+        1 => (any_key(), 0..5 * S).prop_map(move |(key, ns)| Happening::Ran(key, ran(ns))),
     ]
 }
 
@@ -148,6 +165,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             }))
         }),
         4 => Just(Happening::Tick),
+        4 => any_news(),
     ];
     prop_oneof![
         1 => (0..12 * S).prop_map(Step::After),
@@ -159,8 +177,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 #[derive(Default, Debug)]
 struct Seen {
     processors: Vec<(Nid, u32)>,
+    shares: bool,
     launches: u32,
     ready: bool,
+    /// The switcher knows it, and has let it go.
+    came: bool,
+    may_go: bool,
     goes: u32,
     groups_empty: bool,
     acknowledged: bool,
@@ -182,7 +204,8 @@ struct Onlooker {
 fn of_place(place: &PlaceCommand) -> Seen {
     let here = place.places.0.iter().filter(|p| NIDS.contains(&p.nid.0));
     let processors = here.flat_map(|p| p.processors.iter().map(move |n| (p.nid, *n))).collect();
-    Seen { processors, spread: place.hosts.len() > 1, ..Seen::default() }
+    let (spread, shares) = (place.hosts.len() > 1, place.shares);
+    Seen { processors, spread, shares, ..Seen::default() }
 }
 
 impl Onlooker {
@@ -210,6 +233,11 @@ impl Onlooker {
                     seen.ready = true;
                 }
             }
+            Happening::Turns(News::MayGo(key)) => {
+                if let Some(seen) = self.seen.get_mut(key).filter(|s| s.came) {
+                    seen.may_go = true;
+                }
+            }
             Happening::GroupsEmpty(key) => {
                 if let Some(seen) = self.seen.get_mut(key) {
                     seen.groups_empty = true;
@@ -226,6 +254,8 @@ impl Onlooker {
             | Action::KeepGoing(key, _)
             | Action::SendPeer(key, _, _)
             | Action::CheckGroupsEmpty(key)
+            | Action::TellRan(key)
+            | Action::Turns(switcher::Event::Goes(key) | switcher::Event::Watch(key))
             | Action::Remove(key)
             | Action::OpenPeer { key, .. }
             | Action::SetGroupsOwner { key, .. }
@@ -239,10 +269,10 @@ impl Onlooker {
         }
         match action {
             Action::SendShepherd(key, ToShepherd::Launch(_)) => {
-                let others = self
-                    .seen
-                    .iter()
-                    .filter(|(k, s)| **k != *key && s.launches > 0 && !s.groups_empty);
+                let shares = self.seen[key].shares;
+                let others = self.seen.iter().filter(|(k, s)| {
+                    **k != *key && s.launches > 0 && !s.groups_empty && !(shares && s.shares)
+                });
                 let mine = &self.seen[key].processors;
                 for (other, seen) in others {
                     let shared = seen.processors.iter().find(|p| mine.contains(p));
@@ -257,9 +287,19 @@ impl Onlooker {
                 let seen = self.seen.get_mut(key).expect("it is there");
                 seen.goes += 1;
                 assert!(seen.ready && seen.goes == 1, "{key} goes {seen:?}");
+                assert!(seen.came && (seen.may_go || !seen.shares), "{key} goes {seen:?}");
             }
             Action::SendFront(conn, _) => {
                 assert!(self.open.contains_key(conn), "{action:?} to a closed stream");
+            }
+            Action::Turns(switcher::Event::Comes { gang, .. }) => {
+                let seen = self.seen.get_mut(&gang.key).expect("it is there");
+                assert_eq!(gang.processors, seen.processors);
+                assert!(!std::mem::replace(&mut seen.came, true), "{} comes twice", gang.key);
+            }
+            Action::Turns(switcher::Event::Goes(key)) => {
+                let seen = self.seen.get_mut(key).expect("it is there");
+                assert!(std::mem::take(&mut seen.came), "{key} goes and has not come");
             }
             Action::CloseFront(conn) => {
                 self.open.remove(conn);
@@ -342,6 +382,8 @@ proptest! {
                     prop_assert!(!ignored, "{:?} by the word of a stranger", action);
                     let told = matches!(
                         action, Action::Remember(_) | Action::Inventory { .. } | Action::Report(_)
+                            // The plans of the other store.
+                            | Action::Turns(switcher::Event::Withdraw(_)) | Action::KeepPlans(_)
                     );
                     prop_assert!(!adopts || told, "{:?} by an adoption", action);
                 }
