@@ -226,7 +226,9 @@ fn matrix(nids: &[u32], rows: &[Row], width: usize) -> Vec<Line> {
             for band in these {
                 let cell = &band.cells[at];
                 let text = format!(" {:>w$}", cut(&cell.text, wide(band)), w = wide(band));
-                line.push(Span { text, role: cell.role });
+                // Only what runs now is marked as such.
+                let role = if row.on { cell.role } else { Role::Plain };
+                line.push(Span { text, role });
             }
             if first {
                 line.push(Span::new(format!("  {}", row.when), role));
