@@ -168,12 +168,15 @@ variables! {
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
-        "how long a gang or posting may wait before it leads next, whatever the order";
+        "how long a gang or posting may wait before it leads next, whatever the order",
+        "For a posting that has waited so long nodes are kept, as with passed_over_max.";
     application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
         "gangs that may sit on a processor, taking turns",
-        "With 1 nobody shares a processor, and whoever finds none free waits.";
+        "With 1 nobody shares a processor, and whoever finds none free waits. Competing \
+         applications do not take turns yet: any value counts as 1.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
-        "how often a node's memory may be promised to the applications on it";
+        "how often a node's memory may be promised to the applications on it",
+        "A lower value takes nothing away from what is there.";
     application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 0,
         "in which order gangs that compete have their turns",
         "With round-robin who has waited longest leads for one time slice; with \
