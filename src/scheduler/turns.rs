@@ -274,8 +274,10 @@ impl Schedule {
         for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
             let Some((slice, began_ns, left)) = planned.at(from_ns) else { continue };
             runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
+            // What begins again only because the next plan is late is not gone on with.
             let leads = planned.plan.slices.len() > 1
                 && left >= SLICE_MIN
+                && planned.over_ns().is_none_or(|over_ns| from_ns < over_ns)
                 && slice.party.first().is_some_and(|leader| here.contains(leader));
             if leads && on.is_none_or(|(most, ..)| left > most) {
                 on = Some((left, began_ns, slice));

@@ -3,31 +3,45 @@
 use super::*;
 use std::time::Duration;
 
+/// Takes an event; nodes have every plan that they are told of at once.
+fn take(s: &mut Scheduler, at_ns: u64, event: Event) {
+    let now = Now { mono_ns: at_ns, wall_ns: at_ns };
+    for effect in s.apply(now, event) {
+        if let Effect::Command { link, command: Command::Plan(plan) } = effect
+            && !plan.agreed
+        {
+            let report = Box::new(Report::PlanTaken(plan.generation));
+            s.apply(now, Event::Report { link, report });
+        }
+    }
+}
+
 /// Lets time pass until then, with every tick that is asked for.
 fn pass(s: &mut Scheduler, until_ns: u64) {
     while let Some(at_ns) = s.deadline().filter(|at_ns| *at_ns <= until_ns) {
-        s.apply(Now { mono_ns: at_ns, wall_ns: at_ns }, Event::Tick);
+        take(s, at_ns, Event::Tick);
         assert!(s.deadline().is_none_or(|next| next > at_ns), "it is asked for again and again");
     }
 }
 
-/// Two gangs on the same processors; in the middle of a slice slices become half as long.
-#[test]
-fn the_slice_that_is_on_keeps_its_length_once() {
-    let mut s = Scheduler::new(machine(1, 2), sharing(2));
-    link(&mut s, 1, &[0], &[]);
+/// Two gangs on the same processors of so many apinits; in the middle of a slice slices become half as
+/// long.
+fn retuned(apinits: u32) {
+    let mut s = Scheduler::new(machine(apinits, 2), sharing(2));
+    for nid in 0..apinits {
+        link(&mut s, nid.into(), &[nid], &[]);
+    }
     for number in [1, 2] {
-        s.apply(at(1), posted(number, 2));
+        take(&mut s, SECOND, posted(number, 2 * apinits));
         let of = key(number.into(), 1);
         for told in [Report::Launched(of), Report::Running(of)] {
-            s.apply(at(1), Event::Report { link: LinkId(1), report: Box::new(told) });
+            take(&mut s, SECOND, Event::Report { link: LinkId(0), report: Box::new(told) });
         }
     }
     pass(&mut s, 3_200_000_000);
     let mut settings = sharing(2);
     settings.turns.time_slice = Duration::from_millis(500);
-    let now = Now { mono_ns: 3_200_000_000, wall_ns: 0 };
-    s.apply(now, Event::Settings(settings));
+    take(&mut s, 3_200_000_000, Event::Settings(settings));
     pass(&mut s, 10 * SECOND);
     let had = |s: &Scheduler, seconds: u64| {
         [1, 2].map(|apid| s.attained(Apid(apid), seconds * SECOND).as_millis())
@@ -41,4 +55,15 @@ fn the_slice_that_is_on_keeps_its_length_once() {
     let lengths: Vec<Duration> =
         s.plans().flat_map(|plan| plan.slices).map(|slice| slice.length).collect();
     assert_eq!(lengths, [Duration::from_millis(500); 2]);
+}
+
+#[test]
+fn the_slice_that_is_on_keeps_its_length_once() {
+    retuned(1);
+}
+
+/// Their plans begin later: what is on by then is the former plan from its beginning.
+#[test]
+fn the_same_on_two_apinits() {
+    retuned(2);
 }
