@@ -13,7 +13,7 @@
 //! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |
 //! | [`occupancy`] | who sits where | pure |
 //! | [`placement`] | where an application goes | pure |
-//! | [`gang`] | when: who competes, parties, slice plans (the scheduler does not ask it yet) | pure |
+//! | [`gang`] | when: who competes, parties, slice plans | pure |
 //! | [`scheduler`] | ties them: `apply(now, Event) -> effects` | pure |
 //! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
 //! | [`shepherd`] | what apshepherd does, PMI with it | pure |

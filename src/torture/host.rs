@@ -126,7 +126,7 @@ impl World {
         if let Some(members) = self.groups.get_mut(&group) {
             members.remove(&id);
         }
-        self.checks.process_ended(id, &proc);
+        self.checks.process_ended(id);
         self.note(|| format!("process {} of {} ends: {end:?}", id.0, proc.key));
         if self.sheps.contains_key(&proc.shepherd) {
             match proc.rank {
@@ -163,7 +163,7 @@ impl World {
                 if let Some(members) = self.groups.get_mut(&(proc.slot, proc.key)) {
                     members.remove(&id);
                 }
-                self.checks.process_ended(id, &proc);
+                self.checks.process_ended(id);
                 self.checks.host_took(proc.key.apid, &self.slots[proc.slot].nids);
                 if proc.runs {
                     self.checks.host_took_running(proc.key.apid, proc.nid);

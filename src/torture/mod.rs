@@ -124,6 +124,10 @@ pub struct Counts {
     pub heard: u64,
     /// Postings.
     pub postings: u64,
+    /// Times that gangs were let run.
+    pub let_run: u64,
+    /// Of these, those of which it was known by when they had to be: where nothing went wrong.
+    pub let_run_in_time: u64,
     /// Faults of each class, and what users did as suddenly.
     pub faults: BTreeMap<&'static str, u64>,
     /// Deaths between two actions of one batch.
@@ -152,6 +156,8 @@ impl Counts {
         self.events += other.events;
         self.heard += other.heard;
         self.postings += other.postings;
+        self.let_run += other.let_run;
+        self.let_run_in_time += other.let_run_in_time;
         self.killed_between += other.killed_between;
         self.kept_at_death += other.kept_at_death;
         self.lost_at_death += other.lost_at_death;

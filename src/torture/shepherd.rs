@@ -360,7 +360,8 @@ impl World {
         for id in own {
             let Some(proc) = self.procs.get_mut(&id).filter(|p| !p.dying) else { continue };
             proc.runs = true;
-            self.checks.runs(self.now, &self.disk, host, id, proc);
+            self.checks.begins(self.now, &self.disk, host, proc);
+            self.occupies(id);
             self.after(US, Ev::Step(id));
         }
     }
@@ -527,8 +528,9 @@ impl World {
                 }
                 let host = self.slots[slot].host;
                 if let Some(proc) = self.procs.get(&child) {
-                    self.checks.runs(self.now, &self.disk, host, child, proc);
+                    self.checks.begins(self.now, &self.disk, host, proc);
                 }
+                self.occupies(child);
                 self.after(US, Ev::Step(child));
                 self.after(US, Ev::Step(id));
             }

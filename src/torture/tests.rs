@@ -1,41 +1,53 @@
 //! Seeds, on all processors.
 
-use super::{Failure, Options, run};
+use super::{Counts, Failure, Options, run};
 
-/// Tries seeds on two threads; panics with the first that fails.
-fn seeds(range: std::ops::Range<u64>, of: impl Fn(u64) -> Options + Sync, least: (u64, u64)) {
+/// Tries seeds on two threads, and counts what happened in them; panics with the first that fails.
+fn seeds(
+    range: std::ops::Range<u64>,
+    of: impl Fn(u64) -> Options + Sync,
+    least: (u64, u64),
+) -> Counts {
     let next = std::sync::atomic::AtomicU64::new(range.start);
-    let work = || -> Result<(), Box<Failure>> {
+    let work = || -> Result<Counts, Box<Failure>> {
+        let mut all = Counts::default();
         loop {
             let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if seed >= range.end {
-                return Ok(());
+                return Ok(all);
             }
             let counts = run(&of(seed))?.counts;
             let (events, postings) = (counts.events, counts.postings);
             assert!(events >= least.0 && postings >= least.1, "seed {seed} is small: {counts:?}");
+            all.and(&counts);
         }
     };
     std::thread::scope(|scope| {
         let threads = [scope.spawn(work), scope.spawn(work)];
+        let mut all = Counts::default();
         for thread in threads {
-            if let Err(failure) = thread.join().expect("no panic") {
-                panic!("{failure}");
+            match thread.join().expect("no panic") {
+                Ok(counts) => all.and(&counts),
+                Err(failure) => panic!("{failure}"),
             }
         }
-    });
+        all
+    })
 }
 
 #[test]
 fn nothing_goes_wrong_where_nothing_goes_wrong() {
     let of = |seed| Options { faults: Some(Default::default()), ..Options::new(seed) };
-    seeds(1..20, of, (1, 100));
+    let counts = seeds(1..40, of, (1, 100));
+    // Nobody is frozen for longer than turns take.
+    assert!(counts.let_run_in_time > 100, "{counts:?}");
 }
 
 /// Each seed chooses its faults: `psched torture` tries more of them.
 #[test]
 fn nothing_is_lost_whatever_goes_wrong() {
-    seeds(1..241, Options::new, (5_000, 100));
+    let counts = seeds(1..241, Options::new, (5_000, 100));
+    assert!(counts.let_run > 100_000, "gangs take no turns: {counts:?}");
 }
 
 #[test]

@@ -3,15 +3,27 @@
 //! A group is frozen at once when that is asked for, and what its processes would do next is put off
 //! until it is thawed. That it is frozen is known at once too, or after [`World::stops_take`].
 
-use super::US;
-use super::host::ProcId;
+use super::host::{Proc, ProcId};
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
+use super::{SECOND, US};
 use crate::agent::Happening;
 use crate::agent::switcher::{Action, Event, News, Outcome, Ran};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
+use crate::variables::Order;
 use std::collections::VecDeque;
+
+/// A frozen group.
+#[derive(Debug)]
+pub struct Frozen {
+    /// Since when.
+    since: u64,
+    /// How many had come and gone by then.
+    changes: u64,
+    /// Its processes that would do something.
+    held: Vec<ProcId>,
+}
 
 /// Between two tellings of how changes went.
 const TELL: u64 = super::SECOND;
@@ -30,8 +42,45 @@ impl World {
     /// A process of a frozen group does nothing; it goes on when it is thawed.
     pub fn held_back(&mut self, id: ProcId) -> bool {
         let Some(proc) = self.procs.get(&id) else { return false };
-        let held = self.frozen.get_mut(&(proc.slot, proc.key));
-        held.map(|held| held.push(id)).is_some()
+        let frozen = self.frozen.get_mut(&(proc.slot, proc.key));
+        frozen.map(|frozen| frozen.held.push(id)).is_some()
+    }
+
+    /// A process runs, unless it is frozen.
+    pub fn occupies(&mut self, id: ProcId) {
+        let Some(proc) = self.procs.get(&id).filter(|p| p.runs) else { return };
+        if !self.is_frozen(proc.slot, proc.key) {
+            self.checks.occupies(self.now, self.slots[proc.slot].host, id, proc);
+        }
+    }
+
+    /// Those of an application's processes on this apinit's nodes that have begun.
+    fn begun(&self, slot: usize, key: Key) -> Vec<ProcId> {
+        let of =
+            |(id, p): (&ProcId, &Proc)| (p.slot == slot && p.key == key && p.runs).then_some(*id);
+        self.procs.iter().filter_map(of).collect()
+    }
+
+    /// The group does nothing any more.
+    fn freeze(&mut self, slot: usize, key: Key) {
+        if self.frozen.contains_key(&(slot, key)) {
+            return;
+        }
+        self.begun(slot, key).into_iter().for_each(|id| self.checks.leaves(id));
+        let frozen = Frozen { since: self.now, changes: self.checks.changes(), held: Vec::new() };
+        self.frozen.insert((slot, key), frozen);
+    }
+
+    /// How long one that was frozen then may wait at most, where nothing disturbs: a slice for each that
+    /// is there, and for each that has come or gone meanwhile.
+    fn turns_take(&self, changes: u64) -> Option<u64> {
+        let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
+        let psched = self.psched.as_ref().filter(|_| undisturbed)?;
+        let rules = &self.settings.turns;
+        let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
+        let slices = gangs + self.checks.changes() - changes + 1;
+        let round_robin = rules.order == Order::RoundRobin;
+        round_robin.then(|| slices * rules.time_slice.as_nanos() as u64 + SECOND)
     }
 
     /// The agent tells the switcher.
@@ -52,15 +101,16 @@ impl World {
                 self.note(|| format!("switcher {slot} does {}", super::trace::cut(&action)));
                 match action {
                     Action::Stop(keys) => {
-                        for key in &keys {
-                            self.frozen.entry((slot, *key)).or_default();
-                        }
+                        keys.iter().for_each(|key| self.freeze(slot, *key));
                         match self.stops_take {
                             0 => todo.push_back(stopped(keys)),
                             late => self.after(late, Ev::TurnsStopped { slot, life, keys }),
                         }
                     }
                     Action::Start(keys) => {
+                        if !keys.is_empty() {
+                            self.counts.let_run += 1;
+                        }
                         keys.into_iter().for_each(|key| self.thaw(slot, key));
                         todo.push_back(Event::Started);
                     }
@@ -103,8 +153,16 @@ impl World {
 
     /// The group is let run.
     pub fn thaw(&mut self, slot: usize, key: Key) {
-        for id in self.frozen.remove(&(slot, key)).into_iter().flatten() {
+        let Some(Frozen { since, changes, held }) = self.frozen.remove(&(slot, key)) else {
+            return;
+        };
+        self.begun(slot, key).into_iter().for_each(|id| self.occupies(id));
+        for id in held {
             self.after(US, Ev::Step(id));
+        }
+        if let Some(bound) = self.turns_take(changes) {
+            self.counts.let_run_in_time += 1;
+            self.checks.thawed(self.now, key, since, bound);
         }
     }
 

@@ -9,6 +9,7 @@ use super::psched::Psched;
 use super::shepherd::Shep;
 use super::store::Disk;
 use super::trace::Trace;
+use super::turns::Frozen;
 use super::wire::{Msg, Pid, Who, Wire, WireId};
 use super::{Counts, MS, Options, SECOND};
 use crate::agent::Conn;
@@ -16,6 +17,7 @@ use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::machine::{Flavors, Machine, Nid, Node};
 use crate::scheduler::{Settings, Turns};
+use crate::variables::Order;
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -130,8 +132,8 @@ pub struct World {
     pub procs: BTreeMap<ProcId, Proc>,
     /// PE processes and what they left, by apinit and application: the groups.
     pub groups: BTreeMap<(usize, Key), BTreeSet<ProcId>>,
-    /// Those that are frozen, with the processes that would do something.
-    pub frozen: BTreeMap<(usize, Key), Vec<ProcId>>,
+    /// Groups that are frozen.
+    pub frozen: BTreeMap<(usize, Key), Frozen>,
     /// How long it takes until a frozen group is known to be.
     pub stops_take: u64,
     pub fronts: BTreeMap<Pid, Aprun>,
@@ -158,6 +160,7 @@ impl World {
         let mut seeds = Rng::with_seed(options.seed);
         let mut fork = || Rng::with_seed(seeds.u64(..));
         let (mut shape, work, net, mut faults) = (fork(), fork(), fork(), fork());
+        let mut turns = fork();
         let mut machine = Machine::default();
         let mut hosts = vec![Host::new("login".into(), &mut shape)];
         let mut slots = Vec::new();
@@ -203,10 +206,20 @@ impl World {
             apkill_grace: Duration::from_secs(10),
             postings_max: 60,
             postings_user_max: 40,
-            // Its nodes take no turns.
-            turns: Turns { max_resident: 1, ..Turns::default() },
+            // Half of the seeds are as if nobody shared anything.
+            turns: Turns {
+                max_resident: if turns.bool() { 1 } else { turns.u32(2..=4) },
+                time_slice: Duration::from_millis(turns.u64(20..=300)),
+                order: match turns.u32(0..4) {
+                    0 => Order::LeastAttainedService,
+                    _ => Order::RoundRobin,
+                },
+                ..Turns::default()
+            },
             ..Settings::default()
         };
+        // Confirmed at once, or as late as a loaded host does it.
+        let stops_take = if turns.bool() { 0 } else { turns.u64(0..=30 * MS) };
         let mix = Faults::choose(&options, &mut faults);
         if mix.clocks {
             hosts.iter_mut().for_each(|h| h.drift(&mut shape));
@@ -231,7 +244,7 @@ impl World {
             procs: BTreeMap::new(),
             groups: BTreeMap::new(),
             frozen: BTreeMap::new(),
-            stops_take: 0,
+            stops_take,
             fronts: BTreeMap::new(),
             wires: BTreeMap::new(),
             next_wire: 0,

@@ -1,16 +1,16 @@
 //! Promise 6: what psched says stands in the way really does, and would fit if it did not.
 //!
-//! The look is a stupid one: every window is tried, on a table of free processors made anew. It
-//! reads psched's sentences as a user would.
+//! The look is a stupid one: every window is tried, on a table made anew of processors on which one more
+//! may sit. It reads psched's sentences as a user would.
 
 use crate::apteam::Apid;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, parse_nids};
-use crate::scheduler::{Effect, Looked, Refusal, Scheduler};
+use crate::scheduler::{Effect, Looked, NodeView, Refusal, Scheduler};
 use crate::torture::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free processors of each open node.
+/// Processors of each node on which one more may sit.
 type Free = BTreeMap<Nid, u32>;
 
 /// Whether a shape fits on some window of these nodes.
@@ -60,24 +60,25 @@ fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
 
 /// What is wrong with an explanation, if anything.
 fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
-    let mut free = Free::new();
-    let mut closed = BTreeSet::new();
-    for view in s.nodes() {
-        free.insert(view.node.nid, view.node.processors);
-        if ["suspect", "drained", "draining", "down"].contains(&view.state) {
-            closed.insert(view.node.nid);
+    let is_closed = |v: &NodeView| ["suspect", "drained", "draining", "down"].contains(&v.state);
+    let closed: BTreeSet<Nid> = s.nodes().filter(is_closed).map(|v| v.node.nid).collect();
+    let holding = || s.teams().filter(|t| t.state.holds_processors());
+    // Without some of those who sit there.
+    let room = |without: &BTreeSet<Apid>| {
+        let mut on: BTreeMap<(Nid, u32), u32> = BTreeMap::new();
+        for place in holding().filter(|t| !without.contains(&t.apid)).flat_map(|t| &t.places.0) {
+            for processor in &place.processors {
+                *on.entry((place.nid, *processor)).or_default() += 1;
+            }
         }
-    }
-    let all = free.clone();
-    let mut held: BTreeMap<Apid, BTreeMap<Nid, u32>> = BTreeMap::new();
-    for team in s.teams().filter(|t| t.state.holds_processors()) {
-        for place in &team.places.0 {
-            let count = place.processors.len() as u32;
-            *free.entry(place.nid).or_default() -= count;
-            held.entry(team.apid).or_default().insert(place.nid, count);
-        }
-    }
-    let mut open = free.clone();
+        let most = s.settings().turns.max_resident;
+        let has_room = |nid, p: &u32| on.get(&(nid, *p)).is_none_or(|residents| *residents < most);
+        let count = |v: &NodeView| {
+            (0..v.node.processors).filter(|p| has_room(v.node.nid, p)).count() as u32
+        };
+        s.nodes().map(|v| (v.node.nid, count(&v))).collect::<Free>()
+    };
+    let mut open = room(&BTreeSet::new());
     open.retain(|nid, _| !closed.contains(nid));
     if why.obstacle.ends_with("is held") {
         return None;
@@ -89,8 +90,8 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
     let names = named(&why.holder);
     let window = nids_after(&why.cure, "it fits on ")?;
     for apid in &names {
-        let holds = held.get(apid).is_some_and(|on| on.keys().any(|nid| window.contains(nid)));
-        if !holds {
+        let team = s.team(*apid).filter(|t| t.state.holds_processors());
+        if !team.is_some_and(|t| t.places.nids().any(|nid| window.contains(&nid))) {
             return Some(format!("application {apid} holds nothing there"));
         }
     }
@@ -104,15 +105,9 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
         return None;
     }
     // When they have gone it fits, on that window.
-    let mut then: Free =
-        window.iter().map(|nid| (*nid, free.get(nid).copied().unwrap_or(0))).collect();
-    for (nid, count) in names.iter().filter_map(|a| held.get(a)).flatten() {
-        if let Some(free) = then.get_mut(nid) {
-            *free += count;
-        }
-    }
-    let sane = then.iter().all(|(nid, free)| all.get(nid).is_some_and(|most| free <= most));
-    if !sane || !fits(&then, shape) {
+    let mut then = room(&names);
+    then.retain(|nid, _| window.contains(nid));
+    if !fits(&then, shape) {
         return Some(format!("it would not fit there even then: {then:?}"));
     }
     None

@@ -406,8 +406,8 @@ impl Checks {
     // ---- programs ----
 
     /// A PE or a child of one has ended, however.
-    pub fn process_ended(&mut self, id: ProcId, proc: &Proc) {
-        self.leaves(id, proc);
+    pub fn process_ended(&mut self, id: ProcId) {
+        self.leaves(id);
     }
 
     /// A PE ends as its program says.

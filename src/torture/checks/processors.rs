@@ -1,15 +1,17 @@
-//! Promises 1 and 3, and "nothing runs that no record names": who runs where.
+//! Promises 1 and 3 (and of 2 that nobody is frozen for longer than turns take), and "nothing runs that no record names": who runs where.
 
 use super::Checks;
+use crate::apteam::Key;
 use crate::apteam::record::State;
+use crate::torture::MS;
 use crate::torture::host::{Proc, ProcId};
 use crate::torture::store::Disk;
 
 impl Checks {
-    /// A process begins to run user code on these processors of a host.
-    pub fn runs(&mut self, now: u64, disk: &Disk, host: usize, id: ProcId, proc: &Proc) {
+    /// A process runs instructions of the user's from now on, until it is frozen or no more.
+    pub fn occupies(&mut self, now: u64, host: usize, id: ProcId, proc: &Proc) {
         self.now = now;
-        let (key, apid) = (proc.key, proc.key.apid);
+        let apid = proc.key.apid;
         for cpu in &proc.cpus {
             let (who, count) = self.busy.entry((host, *cpu)).or_insert((apid, 0));
             if *who != apid && *count > 0 {
@@ -22,6 +24,12 @@ impl Checks {
             *count += 1;
         }
         self.host_of.insert(id, (host, proc.cpus.clone()));
+    }
+
+    /// A process begins, or would if it were not frozen.
+    pub fn begins(&mut self, now: u64, disk: &Disk, host: usize, proc: &Proc) {
+        self.now = now;
+        let (key, apid) = (proc.key, proc.key.apid);
         let Some(rank) = proc.rank else { return };
         let recorded = disk.teams.get(&apid);
         if recorded.is_none_or(|t| t.key() != key || !t.state.holds_processors()) {
@@ -64,13 +72,31 @@ impl Checks {
         }
     }
 
-    /// A process is no more.
-    pub(super) fn leaves(&mut self, id: ProcId, _proc: &Proc) {
+    /// A process is no more, or is frozen.
+    pub fn leaves(&mut self, id: ProcId) {
         let Some((host, cpus)) = self.host_of.remove(&id) else { return };
         for cpu in cpus {
             if let Some((_, count)) = self.busy.get_mut(&(host, cpu)) {
                 *count -= 1;
             }
+        }
+    }
+
+    /// How many applications have begun to run, and how many have ended.
+    pub fn changes(&self) -> u64 {
+        self.courses.values().map(|c| u64::from(!c.ran.is_empty()) + u64::from(c.ended)).sum()
+    }
+
+    /// A gang that was frozen since then is let run again. `bound`: how long that may take at most, when
+    /// nothing disturbs.
+    pub fn thawed(&mut self, now: u64, key: Key, since: u64, bound: u64) {
+        self.now = now;
+        if now.saturating_sub(since) > bound {
+            self.broken(format!(
+                "{key} was frozen for {} ms, and turns take at most {} ms",
+                (now - since) / MS,
+                bound / MS
+            ));
         }
     }
 }
