@@ -116,10 +116,8 @@ pub fn plan(
     // Not of all the machine: that would be copied for each of its components.
     let mut ahead = rotation.of(members);
     let mut slices: Vec<Slice> = Vec::new();
-    let mut runs: BTreeMap<Apid, Vec<usize>> =
-        members.iter().map(|apid| (*apid, Vec::new())).collect();
-    let rivals: BTreeMap<Apid, usize> =
-        members.iter().map(|apid| (*apid, competition.rivals(*apid).len())).collect();
+    let mut runs: BTreeMap<Apid, Runs> =
+        members.iter().map(|apid| (*apid, Runs::new(competition.rivals(*apid).len()))).collect();
     let mut all_ran = 0;
     let mut now_ns = begins_ns;
     for number in 0..SLICES_MAX.saturating_mul(members.len()).min(SLICES_ALL_MAX) {
@@ -129,23 +127,18 @@ pub fn plan(
             break;
         }
         for apid in &next.party {
-            runs.entry(*apid).or_default().push(number);
+            runs.entry(*apid).or_default().in_slice(number);
         }
         ahead.ran(members, &next, rules, now_ns);
         let length = u64::try_from(next.length.as_nanos()).unwrap_or(u64::MAX);
         now_ns = now_ns.saturating_add(length);
         slices.push(next);
-        if all_ran == 0 && runs.values().all(|runs| !runs.is_empty()) {
+        if all_ran == 0 && runs.values().all(|runs| runs.first.is_some()) {
             all_ran = slices.len();
         }
-        let fair = || {
-            runs.iter().all(|(apid, runs)| {
-                longest_wait(runs, slices.len()) <= rivals.get(apid).copied().unwrap_or(0)
-            })
-        };
         // By time had there is nothing to repeat: what comes next depends on it.
         let whole = match rules.order {
-            Order::RoundRobin => all_ran > 0 && fair(),
+            Order::RoundRobin => all_ran > 0 && runs.values().all(|r| r.may_repeat(slices.len())),
             Order::LeastAttainedService => members.len() == 1,
         };
         if whole {
@@ -161,9 +154,33 @@ pub fn plan(
     Plan { slices, repeats: false }
 }
 
-/// The most slices in a row that someone waits who runs in these of `slices`, which repeat.
-fn longest_wait(runs: &[usize], slices: usize) -> usize {
-    let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return slices };
-    let within = runs.windows(2).map(|pair| pair[1] - pair[0] - 1).max().unwrap_or(0);
-    within.max(slices - last - 1 + first)
+/// In which slices of a plan one runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Runs {
+    /// How many may keep it from running: it may wait for as many slices.
+    rivals: usize,
+    first: Option<usize>,
+    last: usize,
+    /// The most slices in a row that it waits between two of its own.
+    within: usize,
+}
+
+impl Runs {
+    fn new(rivals: usize) -> Runs {
+        Runs { rivals, ..Runs::default() }
+    }
+
+    fn in_slice(&mut self, number: usize) {
+        match self.first {
+            Some(_) => self.within = self.within.max(number - self.last - 1),
+            None => self.first = Some(number),
+        }
+        self.last = number;
+    }
+
+    /// Whether so many slices, repeated, leave it waiting for no more than its rivals.
+    fn may_repeat(&self, slices: usize) -> bool {
+        let around = self.first.map_or(slices, |first| slices - self.last - 1 + first);
+        self.within.max(around) <= self.rivals
+    }
 }
