@@ -30,7 +30,7 @@ use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::rpc::{listen, pb};
 use crate::scheduler::tuning::Tuning;
-use crate::scheduler::{Scheduler, Settings, TURNS_BUILT, Turns};
+use crate::scheduler::{Scheduler, Settings};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -303,10 +303,6 @@ fn bounds(v: &Variables, files: u64) -> listen::Bounds {
 }
 
 fn settings(v: &Variables) -> Settings {
-    let mut turns = Turns::from(v);
-    if !TURNS_BUILT {
-        turns.max_resident = 1;
-    }
     let own = rustix::process::geteuid().as_raw();
     Settings {
         ticket_time: v.ticket_time(),
@@ -322,7 +318,7 @@ fn settings(v: &Variables) -> Settings {
         pids_max: v.pids_max(),
         postings_max: count(v.postings_max()),
         postings_user_max: count(v.postings_user_max()),
-        turns,
+        turns: v.into(),
         only_uid: (own != 0).then_some(own),
     }
 }

@@ -61,7 +61,6 @@ impl Scheduler {
         };
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
-        self.turns_anew(now);
         self.occupancy = Occupancy::new(&self.machine, self.settings.turns.rules());
         self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
@@ -71,6 +70,7 @@ impl Scheduler {
                 out.push(Effect::Warn(text));
             }
         }
+        self.turns_anew(now);
         let offered: Vec<Nid> = self.offered.keys().copied().collect();
         for nid in offered {
             self.open_or_not(nid);

@@ -189,10 +189,6 @@ impl Turns {
     }
 }
 
-/// Whether nodes let competing applications take turns. Until they do, psched places nothing over
-/// others, whatever `application.max_resident` says.
-pub const TURNS_BUILT: bool = false;
-
 /// What comes from outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

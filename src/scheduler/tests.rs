@@ -7,6 +7,7 @@ mod measured;
 mod orders;
 mod retuned;
 mod sharing;
+mod turns;
 
 use super::*;
 use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};

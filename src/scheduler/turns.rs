@@ -43,6 +43,7 @@ use crate::gang::competition::Competition;
 use crate::gang::plan::{Plan, Slice, plan};
 use crate::gang::rotation::{Rotation, Rules, SLICE_MIN};
 use crate::machine::{Machine, Nid};
+use crate::occupancy::Held;
 use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,8 +102,8 @@ impl Planned {
 /// How the gangs that run take turns.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// The place of each node on the line, and that of its first processor.
-    line: BTreeMap<Nid, (u32, u32)>,
+    /// The first processor of each node on the line, counted over all of them.
+    first_processor: Vec<u32>,
     competition: Competition,
     rotation: Rotation,
     /// By generation.
@@ -134,10 +135,10 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub(super) fn new(machine: &Machine) -> Schedule {
-        let mut line = BTreeMap::new();
+        let mut first_processor = Vec::with_capacity(machine.nodes.len());
         let mut processors = 0u32;
-        for (at, node) in (0..).zip(machine.nodes.values()) {
-            line.insert(node.nid, (at, processors));
+        for node in machine.nodes.values() {
+            first_processor.push(processors);
             processors = processors.saturating_add(node.processors);
         }
         let memory = |node: &crate::machine::Node| match node.memory {
@@ -146,7 +147,7 @@ impl Schedule {
         };
         let memory = machine.nodes.values().map(memory).collect();
         Schedule {
-            line,
+            first_processor,
             competition: Competition::new(processors as usize, memory),
             rotation: Rotation::default(),
             plans: BTreeMap::new(),
@@ -165,17 +166,18 @@ impl Schedule {
         }
     }
 
-    /// What of an application decides whom it may run with.
-    fn gang(&self, team: &Apteam) -> Gang {
-        let mut processors = Vec::new();
-        for place in &team.places.0 {
-            if let Some((_, first)) = self.line.get(&place.nid) {
-                processors.extend(place.processors.iter().map(|p| first.saturating_add(*p)));
-            }
+    /// What of an application decides whom it may run with, by what it holds.
+    fn gang(&self, held: &[Held]) -> Gang {
+        let first = |held: &Held| self.first_processor.get(held.at).copied().unwrap_or(0);
+        let of = |held: &Held| {
+            let first = first(held);
+            held.processors.iter().map(|p| first.saturating_add(*p)).collect::<Vec<u32>>()
+        };
+        let memory = |held: &Held| (held.at as u32, held.memory);
+        Gang {
+            processors: held.iter().flat_map(of).collect(),
+            memory: held.iter().map(memory).collect(),
         }
-        processors.sort_unstable();
-        processors.dedup();
-        Gang { processors, memory: Vec::new() }
     }
 
     /// Everybody who shares a plan with this one is concerned too, unless he is about to have another.
@@ -370,7 +372,7 @@ impl Scheduler {
                 let had = Duration::from_nanos(had);
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
-                let gang = schedule.gang(team);
+                let gang = schedule.gang(self.occupancy.held(apid));
                 if schedule.competition.gang(apid) != Some(&gang) {
                     schedule.competition.add(apid, gang);
                 }
@@ -398,9 +400,9 @@ impl Scheduler {
 
     /// Everything that takes turns, on another machine or after other rules.
     pub(super) fn turns_anew(&mut self, now: Now) {
-        let line = Schedule::new(&self.machine);
-        self.schedule.line = line.line;
-        self.schedule.competition = line.competition;
+        let Schedule { first_processor, competition, .. } = Schedule::new(&self.machine);
+        self.schedule.first_processor = first_processor;
+        self.schedule.competition = competition;
         let running: Vec<Apid> =
             self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid).collect();
         for apid in running {
@@ -533,6 +535,10 @@ impl Scheduler {
         self.schedule.retry_ns = None;
         let mut waits = BTreeSet::new();
         while let Some(apid) = self.schedule.changed.pop_first() {
+            // Named again by one with whom it shared a plan.
+            if waits.contains(&apid) {
+                continue;
+            }
             let members = match self.schedule.competition.gang(apid) {
                 Some(_) => self.schedule.competition.component(apid),
                 // Held: it has its place, and does not run.

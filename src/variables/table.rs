@@ -172,8 +172,8 @@ variables! {
         "For a posting that has waited so long nodes are kept, as with passed_over_max.";
     application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
         "gangs that may sit on a processor, taking turns",
-        "With 1 nobody shares a processor, and whoever finds none free waits. Competing \
-         applications do not take turns yet: any value counts as 1.";
+        "With 1 nobody shares a processor, and whoever finds none free waits. An application \
+         that was placed while it was 1 shares with nobody until it ends.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
         "A lower value takes nothing away from what is there.";

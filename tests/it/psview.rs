@@ -160,3 +160,66 @@ fn a_live_terminal_is_put_back_at_any_end() {
     live.ends();
     hand.end();
 }
+
+/// Two that want the whole machine take turns: one runs, the other is frozen, and each has its share.
+#[test]
+fn two_gangs_in_turns() {
+    let config = "nodes:\n  - { nids: 0-1, processors: 1, flavors: [su, os, ap] }\n\
+                  variables:\n  application.max_resident: 2\n  application.time_slice: 100ms\n";
+    let hand = Hand::start(config, &[("0-1", None)]);
+    let spin = "while :; do :; done";
+    let both = [hand.start_script("-q -n 2", spin), hand.start_script("-q -n 2", spin)];
+    let apids = hand.wait_for("running", 2);
+    let seen = || -> serde_json::Value {
+        let run = run(&mut hand.command("psview", ["--json"])).expect(0);
+        serde_json::from_slice(&run.stdout).expect("JSON")
+    };
+    // Each is seen to lead while the other is frozen.
+    for leader in 0..2 {
+        eventually(BOUND, "it leads", || {
+            let all = seen();
+            let turn = |apid: u64| {
+                let rows = all["applications"].as_array().expect("a list").iter();
+                let row = rows.clone().find(|row| row["apid"] == apid);
+                row.map_or(String::new(), |row| row["turn"].as_str().unwrap_or("").to_owned())
+            };
+            turn(apids[leader]) == "leads" && turn(apids[1 - leader]) == "frozen"
+        });
+    }
+    eventually(BOUND, "changes are measured, and shares are even", || {
+        let all = seen();
+        let had = |at: usize| all["applications"][at]["had"].as_f64().expect("a share");
+        let even = (0..2).all(|at| (had(at) - 0.5).abs() < 0.1);
+        even && all["changes"]["all"]["gap"]["count"].as_u64() > Some(10)
+    });
+    let text = run(&mut hand.command("psview", [] as [&str; 0])).expect(0).out();
+    for apid in &apids {
+        assert!(text.contains(&format!("*{apid} *{apid}")), "{text}");
+    }
+    assert!(text.contains("Changes of party:") && text.contains("Frozen: "), "{text}");
+    let row = hand.apstat("-a -v")["applications"][0].clone();
+    assert_eq!(row["due"], "50.0%", "{row}");
+
+    let file = hand.folder().join("trace.json");
+    run(&mut hand.command("psview", ["--trace", &file.display().to_string()])).expect(0);
+    let trace: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
+    // On each node they run one after the other.
+    for nid in 0..2 {
+        let events = trace.as_array().expect("an array").iter();
+        let runs = events.filter(|event| event["cat"] == "gang" && event["pid"] == nid);
+        let time = |event: &serde_json::Value, of: &str| event[of].as_f64().expect("a time");
+        let mut runs: Vec<(f64, f64)> =
+            runs.map(|run| (time(run, "ts"), time(run, "ts") + time(run, "dur"))).collect();
+        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(runs.len() > 5, "{trace}");
+        assert!(runs.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{runs:?}");
+    }
+    for apid in &apids {
+        run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    }
+    for running in both {
+        running.wait(BOUND).expect(137);
+    }
+    hand.end();
+}

@@ -9,6 +9,7 @@
 
 use super::topology::Topology;
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node};
+use crate::variables::Variables;
 use std::fmt::Write;
 
 /// The most nodes of a private instance.
@@ -78,8 +79,8 @@ pub fn split(nids: &[Nid], apinits: usize) -> Vec<Vec<Nid>> {
         .collect()
 }
 
-/// psched.yaml for these nodes.
-pub fn yaml(machine: &Machine) -> String {
+/// psched.yaml for these nodes, with these variables.
+pub fn yaml(machine: &Machine, variables: &Variables) -> String {
     let mut text = String::from("# Written by psched start for a private instance.\nnodes:\n");
     for node in machine.nodes.values() {
         let flavors: Vec<&str> = node.flavors.iter().map(Flavor::name).collect();
@@ -95,6 +96,13 @@ pub fn yaml(machine: &Machine) -> String {
             let cpus: Vec<String> = node.cpus.iter().map(u32::to_string).collect();
             let _ = writeln!(text, "    cpus: \"{}\"", cpus.join(","));
         }
+    }
+    let set: Vec<_> = variables.show().into_iter().filter(|v| !v.is_default()).collect();
+    if !set.is_empty() {
+        text.push_str("variables:\n");
+    }
+    for variable in set {
+        let _ = writeln!(text, "  {}: \"{}\"", variable.name, variable.value);
     }
     text
 }
@@ -149,8 +157,17 @@ mod tests {
     fn psched_reads_what_is_written() {
         for (nodes, processors) in [(None, None), (Some(4), None), (Some(1), Some(7))] {
             let machine = machine(&two_domains(), nodes, processors);
-            let read = crate::config::read(&yaml(&machine)).expect("a good psched.yaml");
-            assert_eq!(read.machine, machine);
+            let mut variables = Variables::default();
+            for variables_set in
+                [&[][..], &[("application.time_slice", "50ms"), ("kill_grace", "1s")]]
+            {
+                for (name, value) in variables_set {
+                    assert_eq!(variables.set(name, value), Ok(()));
+                }
+                let text = yaml(&machine, &variables);
+                let read = crate::config::read(&text).expect("a good psched.yaml");
+                assert_eq!((&read.machine, &read.variables), (&machine, &variables));
+            }
         }
     }
 

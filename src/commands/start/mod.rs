@@ -30,6 +30,7 @@ use crate::machine::{Nid, format_nids};
 use crate::os::instance::{self, Member};
 use crate::os::wait;
 use crate::rpc::{self, pb};
+use crate::variables::Variables;
 use clap::Args;
 use command::{Command, Ending};
 use daemons::{Daemon, Daemons};
@@ -79,8 +80,11 @@ pub struct StartArgs {
     /// So many apinit processes, between which the nodes are split
     #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 1, value_parser = count::<{ layout::NODES_MAX }>)]
     pub apinits: u32,
+    /// Start with this value of a variable (psched.yaml(5)); may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, String)>,
     /// A psched.yaml of your own instead; its listening and state are not used
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "processors", "set"])]
     pub config: Option<PathBuf>,
     /// Keep the state in this directory, and leave it there
     #[arg(long, value_name = "DIR")]
@@ -96,6 +100,13 @@ fn count<const MAX: u32>(text: &str) -> Result<u32, String> {
         Ok(n) if (1..=MAX).contains(&n) => Ok(n),
         _ => Err(format!("give a number from 1 to {MAX}")),
     }
+}
+
+/// A variable and its value.
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
+    Variables::default().set(name, value).map_err(|e| e.to_string())?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Why no instance could be had, or why it had to end.
@@ -169,11 +180,15 @@ fn plan(args: &StartArgs) -> Result<Plan, StartError> {
         None => {
             let topology = Topology::read(Path::new("/"));
             let machine = layout::machine(&topology, args.nodes, args.processors);
+            let mut variables = Variables::default();
+            for (name, value) in &args.set {
+                variables.set(name, value).map_err(|e| StartError::Config(e.to_string()))?;
+            }
             Plan {
                 nids: machine.nodes.keys().copied().collect(),
                 oversubscribed: layout::oversubscribed(&machine, &topology),
                 description: layout::describe(&machine),
-                config: Configuration::Text(layout::yaml(&machine)),
+                config: Configuration::Text(layout::yaml(&machine, &variables)),
             }
         }
     };

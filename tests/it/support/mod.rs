@@ -246,16 +246,17 @@ pub struct Plan {
     arguments: Vec<OsString>,
     user: bool,
     config: Option<String>,
+    shared: bool,
 }
 
 impl Plan {
     pub fn new() -> Plan {
-        Plan { arguments: Vec::new(), user: false, config: None }
+        Plan { arguments: Vec::new(), user: false, config: None, shared: false }
     }
 
     /// With this psched.yaml.
     pub fn config(mut self, text: &str) -> Plan {
-        self.config = Some(unshared(text));
+        self.config = Some(text.to_owned());
         self
     }
 
@@ -318,8 +319,11 @@ impl Plan {
         command.arg("start").args(&self.arguments);
         if let Some(text) = &self.config {
             let path = instance.base.path().join("psched.yaml");
+            let text = if self.shared { text.clone() } else { unshared(text) };
             std::fs::write(&path, text).expect("written");
             command.arg("--config").arg(path);
+        } else if !self.shared && !self.arguments.iter().any(|a| a == "--config") {
+            command.args(["--set", "application.max_resident=1"]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("psched start");

@@ -1,0 +1,279 @@
+//! Plans and how they are agreed, by examples. `1.1 + 2.1 1s` is a slice of a second that 1.1 leads.
+
+use super::*;
+use crate::apteam::talk::turns::SlicePlan;
+use crate::variables::Order;
+
+const MS: u64 = 1_000_000;
+
+/// Milliseconds after the beginning.
+fn ms(ms: u64) -> Now {
+    Now { mono_ns: ms * MS, wall_ns: ms * MS + 7 }
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.turns.max_resident = 3;
+    settings
+}
+
+/// Nodes of two processors, each list of them on a link of its own.
+fn cluster(links: &[&[u32]]) -> Scheduler {
+    let mut s = Scheduler::new(machine(links.concat().len() as u32, 2), settings());
+    for (number, nids) in (1..).zip(links) {
+        link(&mut s, number, nids, &[]);
+    }
+    s
+}
+
+fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
+    let ago = |ns: u64| ns as i64 / MS as i64 - (now.mono_ns / MS) as i64;
+    let said = |plan: &SlicePlan| {
+        let slice = |slice: &crate::apteam::talk::turns::PlannedSlice| {
+            let party: Vec<String> = slice.party.iter().map(Key::to_string).collect();
+            format!("{} {:?}", party.join(" + "), slice.length)
+        };
+        let slices: Vec<String> = plan.slices.iter().map(slice).collect();
+        let word = if plan.agreed { "agreed" } else { "asked" };
+        let times = match ago(plan.begins_ns) == ago(plan.from_ns) {
+            true => format!("at {:+}", ago(plan.from_ns)),
+            false => format!("at {:+} since {:+}", ago(plan.from_ns), ago(plan.begins_ns)),
+        };
+        format!("{word} {times}: {}", slices.join(" | "))
+    };
+    let turn = |effect: &Effect| {
+        let Effect::Command { link, command } = effect else { return None };
+        let text = match command {
+            Command::Plan(plan) => said(plan),
+            Command::AgreePlan(_) => "agree".into(),
+            Command::WithdrawPlan(_) => "withdraw".into(),
+            _ => return None,
+        };
+        Some(format!("{}: {text}", link.0))
+    };
+    effects.iter().filter_map(turn).collect()
+}
+
+/// Posts an application of this width, launches it, and gives what nodes are told when it runs.
+fn runs(s: &mut Scheduler, now: Now, number: u8, width: u32) -> Vec<String> {
+    s.apply(now, posted(number, width));
+    let key = s.team(Apid(u64::from(number))).expect("posted").key();
+    assert_eq!(key.incarnation.0, 1, "{number} was not placed");
+    for report in [Report::Launched(key), Report::Running(key)] {
+        let link = LinkId(1);
+        let effects = s.apply(now, Event::Report { link, report: Box::new(report.clone()) });
+        if matches!(report, Report::Running(_)) {
+            return turns_of(&effects, now);
+        }
+    }
+    unreachable!()
+}
+
+fn generation(s: &Scheduler) -> u64 {
+    s.plans().map(|plan| plan.generation).max().expect("a plan")
+}
+
+/// These links have the newest plan.
+fn taken(s: &mut Scheduler, now: Now, links: &[u64]) -> Vec<String> {
+    let generation = generation(s);
+    let report = |link: &u64| Event::Report {
+        link: LinkId(*link),
+        report: Box::new(Report::PlanTaken(generation)),
+    };
+    let told = links.iter().flat_map(|link| {
+        let effects = s.apply(now, report(link));
+        turns_of(&effects, now)
+    });
+    told.collect()
+}
+
+fn ends(s: &mut Scheduler, now: Now, number: u64, nids: &[u32]) -> Vec<String> {
+    let nids = nids.iter().map(|nid| Nid(*nid)).collect();
+    let end = HostEnd { key: key(number, 1), nids, launched: true, ..HostEnd::default() };
+    let report = Box::new(Report::Ended(Box::new(end)));
+    let effects = s.apply(now, Event::Report { link: LinkId(1), report });
+    turns_of(&effects, now)
+}
+
+#[test]
+fn alone_there_is_nothing_to_be_planned() {
+    let mut s = cluster(&[&[0, 1]]);
+    assert!(runs(&mut s, ms(0), 1, 2).is_empty());
+    assert!(runs(&mut s, ms(0), 2, 2).is_empty());
+    assert_eq!(s.plans().count(), 0);
+    assert_eq!(s.turn(Apid(1), 5 * SECOND), Turn::Always);
+    assert_eq!(s.share(Apid(1), 5 * SECOND), Share { had: 1_000, due: 1_000 });
+}
+
+#[test]
+fn two_that_want_the_whole_machine_take_turns() {
+    let mut s = cluster(&[&[0, 1]]);
+    assert!(runs(&mut s, ms(0), 1, 4).is_empty());
+    // One apinit need not be agreed with. Who has come leads next.
+    assert_eq!(runs(&mut s, ms(500), 2, 4), ["1: agreed at +1: 2.1 1s | 1.1 1s"]);
+    let second = Turn::Runs { leads: true, until_ns: 1_501 * MS };
+    assert_eq!(s.turn(Apid(2), 600 * MS), second);
+    assert_eq!(s.turn(Apid(1), 600 * MS), Turn::Waits { until_ns: 1_501 * MS });
+    // After eleven and a half seconds, six of them had.
+    assert_eq!(s.attained(Apid(2), 12_001 * MS), Duration::from_millis(6_000));
+    assert_eq!(s.share(Apid(1), 10_501 * MS).due, 500);
+    // The third waits until the slice that is on is over.
+    assert_eq!(
+        runs(&mut s, ms(1_600), 3, 4),
+        ["1: agreed at +1 since -99: 1.1 1s | 3.1 1s | 2.1 1s"]
+    );
+    // When its leader ends the next one leads at once.
+    assert_eq!(ends(&mut s, ms(1_700), 1, &[0, 1]), ["1: agreed at +1: 3.1 1s | 2.1 1s"]);
+    assert_eq!(ends(&mut s, ms(1_800), 2, &[0, 1]), ["1: agreed at +1 since -99: 3.1 1s"]);
+    assert_eq!(s.turn(Apid(3), 1_900 * MS), Turn::Always);
+    assert!(ends(&mut s, ms(1_900), 3, &[0, 1]).is_empty());
+    assert_eq!(s.plans().count(), 0);
+}
+
+#[test]
+fn a_plan_of_several_nodes_counts_when_all_have_it() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    let asked = "asked at +20: 2.1 1s | 1.1 1s";
+    assert_eq!(runs(&mut s, ms(100), 2, 4), [format!("1: {asked}"), format!("2: {asked}")]);
+    assert_eq!(s.turn(Apid(2), 130 * MS), Turn::Waits { until_ns: u64::MAX });
+    assert!(taken(&mut s, ms(102), &[1]).is_empty());
+    // What changes meanwhile waits until it is agreed.
+    assert!(runs(&mut s, ms(103), 3, 4).is_empty());
+    let again = "asked at +20 since +16: 2.1 1s | 3.1 1s | 1.1 1s";
+    assert_eq!(
+        taken(&mut s, ms(104), &[2]),
+        ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]
+    );
+}
+
+#[test]
+fn who_is_silent_is_not_waited_for() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(100), 2, 4);
+    taken(&mut s, ms(101), &[1]);
+    assert_eq!(s.deadline(), Some(115 * MS));
+    let effects = s.apply(ms(115), Event::Tick);
+    let plan = "agreed at +1: 2.1 1s | 1.1 1s";
+    let told = ["1: withdraw", "2: withdraw", &format!("1: {plan}"), &format!("2: {plan}")];
+    assert_eq!(turns_of(&effects, ms(115)), told);
+    // With the next plan it is not asked, unless it has been heard.
+    assert_eq!(runs(&mut s, ms(200), 3, 4).len(), 2);
+    assert_eq!(s.plans().filter(|plan| !plan.agreed).count(), 0);
+    taken(&mut s, ms(300), &[2]);
+    ends(&mut s, ms(400), 3, &[0, 1]);
+    assert_eq!(s.plans().filter(|plan| !plan.agreed).count(), 1);
+}
+
+#[test]
+fn a_link_that_breaks_is_waited_for_a_little() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(100), 2, 4);
+    taken(&mut s, ms(101), &[1, 2]);
+    let first = generation(&s);
+    assert!(turns_of(&s.apply(ms(200), Event::LinkClosed { link: LinkId(2) }), ms(200)).is_empty());
+    // By a plan that all have they go on.
+    assert_eq!(generation(&s), first);
+    // The node is back: it is told its plan. What it has to be asked is asked then.
+    assert!(ends(&mut s, ms(300), 2, &[0]).is_empty());
+    s.apply(ms(400), Event::LinkOpened { link: LinkId(3), hello: hello(&[1]) });
+    let items = vec![(key(1, 1), Phase::Running), (key(2, 1), Phase::Running)];
+    let effects = s.apply(ms(400), Event::Inventory { link: LinkId(3), items });
+    assert_eq!(turns_of(&effects, ms(400)), ["3: agreed at -280: 2.1 1s | 1.1 1s"]);
+    // Not back: it is planned without it.
+    s.apply(ms(500), Event::LinkClosed { link: LinkId(3) });
+    let end = HostEnd { key: key(2, 1), nids: vec![Nid(1)], ..HostEnd::default() };
+    s.part_ended(ms(600), end, super::super::ends::Said::ByItsNodes, &mut Vec::new());
+    assert!(turns_of(&s.apply(ms(600), Event::Tick), ms(600)).is_empty());
+    assert_eq!(s.deadline(), Some(2_500 * MS));
+    let effects = s.apply(ms(2_500), Event::Tick);
+    assert_eq!(turns_of(&effects, ms(2_500)), ["1: agreed at +1: 1.1 1s"]);
+}
+
+#[test]
+fn another_time_slice_counts_from_the_next_slice_on() {
+    let mut s = cluster(&[&[0, 1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(99), 2, 4);
+    let mut settings = settings();
+    settings.turns.time_slice = Duration::from_millis(100);
+    settings.turns.weights.insert("alice".into(), 2);
+    let effects = s.apply(ms(299), Event::Settings(settings.clone()));
+    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -199: 2.1 1s | 1.1 200ms"]);
+    // The same settings again change nothing.
+    assert!(s.apply(ms(300), Event::Settings(settings)).is_empty());
+    // By time had: the one that has had less, at once; there is nothing more to say than until the
+    // first of them leaves its level.
+    let mut settings = super::turns::settings();
+    settings.turns.order = Order::LeastAttainedService;
+    let effects = s.apply(ms(20_000), Event::Settings(settings));
+    let told = turns_of(&effects, ms(20_000));
+    assert_eq!(told.len(), 1);
+    assert!(told[0].starts_with("1: agreed at +1: "), "{told:?}");
+    let deadline = s.deadline().expect("it is renewed");
+    let effects = s.apply(Now { mono_ns: deadline, wall_ns: 0 }, Event::Tick);
+    assert_eq!(turns_of(&effects, ms(0)).len(), 1);
+}
+
+#[test]
+fn who_is_told_something_leads_at_once() {
+    let mut s = cluster(&[&[0, 1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(99), 2, 4);
+    let kill = |apid, signal| Event::Kill {
+        reply: ReplyId(9),
+        apids: vec![Apid(apid)],
+        signal,
+        uid: 0,
+        administrator: true,
+    };
+    let effects = s.apply(ms(199), kill(1, 10));
+    assert_eq!(turns_of(&effects, ms(199)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    // It is on already: its slice goes on.
+    let effects = s.apply(ms(299), kill(1, 10));
+    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -99: 1.1 1s | 2.1 1s"]);
+}
+
+#[test]
+fn after_a_restart_plans_are_numbered_above_the_former_ones() {
+    let mut s = cluster(&[&[0, 1]]);
+    s.started(3);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(0), 2, 4);
+    assert_eq!(generation(&s), (3 << 32) + 1);
+    let teams: Vec<Apteam> = s.teams().cloned().collect();
+    let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
+    let (mut s, _) = Scheduler::restore(
+        machine(2, 2),
+        settings(),
+        teams,
+        boots,
+        Default::default(),
+        3,
+        ms(1_000),
+    );
+    s.started(4);
+    assert_eq!(s.plans().count(), 0);
+    s.apply(ms(1_000), Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
+    let items = vec![(key(1, 1), Phase::Running), (key(2, 1), Phase::Running)];
+    let effects = s.apply(ms(1_000), Event::Inventory { link: LinkId(1), items });
+    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    assert_eq!(generation(&s), (4 << 32) + 1);
+}
+
+#[test]
+fn both_parts_of_a_component_wait_for_a_node() {
+    let mut s = cluster(&[&[0], &[1, 2], &[3]]);
+    for number in 1..3 {
+        // One on each half, and one over both; the link in the middle is of both halves.
+        runs(&mut s, ms(0), number, 4);
+    }
+    runs(&mut s, ms(0), 3, 8);
+    taken(&mut s, ms(1), &[1, 2, 3]);
+    assert_eq!(s.plans().next().expect("a plan").members.len(), 3);
+    s.apply(ms(100), Event::LinkClosed { link: LinkId(2) });
+    assert!(ends(&mut s, ms(200), 3, &[0, 1, 2, 3]).is_empty());
+    assert_eq!(s.deadline(), Some(2_100 * MS));
+}
