@@ -7,6 +7,8 @@
 //! and with `-cc none`, with time slices of 20, 50 and 100 ms. PSCHED_BENCH_ROUNDS changes how many rounds
 //! there are (5), PSCHED_BENCH_SECONDS how long each run is (2).
 
+// It needs no client of its own.
+#[allow(dead_code, unused_imports)]
 mod support;
 
 use anyhow::{Context, bail, ensure};
@@ -43,7 +45,9 @@ fn measure() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let program = built(folder.path())?;
     println!("{}", machine());
-    println!("messages a second of both together, in percent of one alone (medians of {rounds} rounds)\n");
+    println!(
+        "messages a second of both together, in percent of one alone (medians of {rounds} rounds)\n"
+    );
     println!("{:32}{:>9}{:>9}{:>9}{:>9}{:>14}", "", "20ms", "50ms", "100ms", "Linux", "alone, 1/s");
     for busy in [0, 1] {
         let _busy: Vec<Busy> = (0..busy).map(|_| Busy::start()).collect::<Result<_, _>>()?;
@@ -77,7 +81,13 @@ fn median(mut of: Vec<f64>) -> f64 {
 }
 
 /// How many messages so many programs exchange in that time, all of them together.
-fn together(program: &Path, way: Way, bound: bool, programs: u32, seconds: u32) -> anyhow::Result<f64> {
+fn together(
+    program: &Path,
+    way: Way,
+    bound: bool,
+    programs: u32,
+    seconds: u32,
+) -> anyhow::Result<f64> {
     if let Way::Turns(slice) = way {
         let set = format!("application.time_slice={slice}");
         let status = Command::new("psmgr").args(["set", &set]).stdout(Stdio::null()).status()?;

@@ -8,6 +8,8 @@
 //! PSCHED_BENCH_TURNS changes how many turns are looked at (1,000; with slices of 1 s a fifth of it),
 //! PSCHED_BENCH_SERIES=3 asks for one series only.
 
+// It needs no client of its own.
+#[allow(dead_code, unused_imports)]
 mod support;
 
 use anyhow::{Context, bail, ensure};
@@ -57,7 +59,7 @@ impl Series {
             Ok(number) => number.parse().context("PSCHED_BENCH_TURNS")?,
             Err(_) => 1_000,
         };
-        Ok(if self.slice >= Duration::from_secs(1) { turns / 5 } else { turns }.max(4))
+        Ok(if self.slice() >= Duration::from_secs(1) { turns / 5 } else { turns }.max(4))
     }
 }
 
@@ -82,8 +84,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         let apinits = series.apinits.to_string();
         let slice = format!("application.time_slice={}", series.slice);
-        let options =
-            ["--nodes", "2", "--processors", "1", "--apinits", &apinits, "--set", &slice];
+        let options = ["--nodes", "2", "--processors", "1", "--apinits", &apinits, "--set", &slice];
         let number = number.to_string();
         within_instance(&options, &[(SERIES, OsStr::new(&number))], || bail!("not inside"))?;
     }
@@ -132,7 +133,8 @@ fn measure(series: &Series) -> anyhow::Result<()> {
     // The first turns are those of the launch.
     std::thread::sleep(series.slice() * 4 + Duration::from_millis(200));
     let daemons = daemons()?;
-    let spent = |name: &str| daemons.iter().filter(|d| d.1 == name).map(|d| spent(d.0)).sum::<u64>();
+    let spent =
+        |name: &str| daemons.iter().filter(|d| d.1 == name).map(|d| spent(d.0)).sum::<u64>();
     let before = (spent("apinit"), spent("psched"), Instant::now());
     std::thread::sleep(series.slice() * series.turns()?);
     let elapsed = before.2.elapsed().as_nanos() as f64;

@@ -92,7 +92,7 @@ fn a_waiting_posting_is_not_passed_over_for_ever() {
     let config = base.path().join("psched.yaml");
     let text = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
                 variables:\n  passed_over_max: 3\n";
-    std::fs::write(&config, text).expect("written");
+    std::fs::write(&config, unshared(text)).expect("written");
     let instance = Plan::new().arg("--config").arg(&config).start();
     let long = instance.start_script("-q -n 1", "exec sleep 1000");
     let holder = instance.wait_for("running", 1)[0].to_string();
@@ -133,7 +133,7 @@ fn a_front_end_that_stays_silent_loses_its_place_and_waits_again() {
     let config = base.path().join("psched.yaml");
     let text = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n\
                 variables:\n  ticket_time: 1s\n";
-    std::fs::write(&config, text).expect("written");
+    std::fs::write(&config, unshared(text)).expect("written");
     let instance = Plan::new().arg("--config").arg(&config).start();
     let long = instance.start_script("-q", "exec sleep 1000");
     let holder = instance.wait_for("running", 1)[0].to_string();

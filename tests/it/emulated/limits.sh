@@ -1,7 +1,7 @@
 # Limits of memory and processes, and what is told when they are reached.
 . /prelude.sh
 STATE=/run/state
-CONFIG='variables: { pids_max: 40, kill_grace: 1s }'
+CONFIG='variables: { pids_max: 40, kill_grace: 1s, application.max_resident: 1 }'
 daemons
 
 apstat -n >/tmp/nodes

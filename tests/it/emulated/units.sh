@@ -2,7 +2,7 @@
 # again, and applications with limits run meanwhile.
 . /prelude.sh
 STATE=/run/state
-CONFIG='variables: { kill_grace: 1s }'
+CONFIG='variables: { kill_grace: 1s, application.max_resident: 1 }'
 export NOTIFY_SOCKET=/run/nobody
 
 # unit GROUP COMMAND...: the group's own process, or 219 as systemd has it.
