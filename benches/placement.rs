@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 const PROCESSORS: u32 = 16;
 const RULES: Rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
-const CLAIM: Claim = Claim { shares: true, memory_per_pe: None };
+const CLAIM: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 /// Applications that are there at once, of those that come and go.
 const PRESENT: usize = 32;
 
@@ -97,7 +97,7 @@ fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
         2 => (4, None, None),
         _ => (1, Some(PROCESSORS), None),
     };
-    Wanted { shape: Shape { width, depth, per_node }, memory_per_pe }
+    Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false }
 }
 
 fn measure(nodes: u32, full: bool, count: usize) -> anyhow::Result<()> {

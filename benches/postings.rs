@@ -182,6 +182,7 @@ fn posting(number: u64, executable: Executable) -> Posting {
         cpu_limit: None,
         time_limit: None,
         immediate: false,
+        exclusive: false,
         executable,
     }
 }

@@ -78,6 +78,8 @@ pub struct Posting {
     pub time_limit: Option<Duration>,
     /// No room now: refuse instead of waiting.
     pub immediate: bool,
+    /// `-F exclusive`: nobody else is to sit on its nodes.
+    pub exclusive: bool,
     /// What is to be run.
     pub executable: Executable,
 }

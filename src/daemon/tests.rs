@@ -28,6 +28,7 @@ fn team(apid: u64, state: State) -> Apteam {
             cpu_limit: Some(Duration::from_secs(60)),
             time_limit: None,
             immediate: false,
+            exclusive: false,
             executable: Default::default(),
         },
         owner: Owner { uid: 1000, gid: 1000, groups: vec![4, 24], name: "alice".into() },

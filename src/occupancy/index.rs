@@ -209,7 +209,7 @@ mod tests {
             memory_per_pe in prop_oneof![Just(None), (0u64..13).prop_map(Some)],
             level in 0u32..4,
         ) -> Terms {
-            Terms { depth, per_node, memory_per_pe, level }
+            Terms { depth, per_node, memory_per_pe, level, exclusive: level == 0 && depth == 1 }
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
                             processors: (0..processors).collect(),
                             pes: 1,
                         });
-                        let claim = Claim { shares: bytes > 3, memory_per_pe: None };
+                        let claim = Claim { shares: bytes > 3, memory_per_pe: None, exclusive: false };
                         // Where it may not sit, nothing changes, which is a step too.
                         let _ = occupancy.take(Apid(apid), &PlacementList(places.collect()), claim);
                     }

@@ -59,11 +59,17 @@ pub struct Claim {
     pub shares: bool,
     /// Bytes for each PE; `None`: the node's share for each processor.
     pub memory_per_pe: Option<u64>,
+    /// All processors of its nodes are its own, whichever its PEs have.
+    pub exclusive: bool,
 }
 
 impl From<&Apteam> for Claim {
     fn from(team: &Apteam) -> Claim {
-        Claim { shares: team.shares, memory_per_pe: team.posting.memory_per_pe }
+        Claim {
+            shares: team.shares,
+            memory_per_pe: team.posting.memory_per_pe,
+            exclusive: team.posting.exclusive,
+        }
     }
 }
 
@@ -212,7 +218,10 @@ impl Occupancy {
                 return Err(conflict(place.processors.first().copied().unwrap_or(0)));
             };
             let slot = &self.slots[at];
-            let mut processors = place.processors.clone();
+            let mut processors = match claim.exclusive {
+                true => (0..slot.processors).collect(),
+                false => place.processors.clone(),
+            };
             processors.sort_unstable();
             let before = own.and_then(|own| own.node(at));
             let again = furthest >= Some(at);
@@ -336,8 +345,9 @@ impl Occupancy {
             return Room::default();
         }
         let processors = match terms.level {
+            0 if terms.exclusive && slot.free < slot.processors => 0,
             0 => slot.free,
-            level => self.residents(at).iter().filter(|r| u32::from(**r) <= level).count() as u32,
+            _ => terms.given(self.residents(at).iter().copied()),
         };
         slot.room(terms, processors, slot.promised)
     }

@@ -124,17 +124,30 @@ pub struct Terms {
     pub memory_per_pe: Option<u64>,
     /// Residents that a processor may have at most: 0 asks for free ones.
     pub level: u32,
+    /// Only nodes on which nobody sits, and all of each.
+    pub exclusive: bool,
 }
 
 impl Terms {
     /// Those of a posting. Zeros, which none should have got in with, count as ones.
     pub fn of(shape: &Shape, memory_per_pe: Option<u64>, level: u32) -> Terms {
         Terms {
+            exclusive: false,
             depth: shape.depth.max(1),
             per_node: shape.per_node.map(|n| n.max(1)),
             memory_per_pe,
             level,
         }
+    }
+
+    /// How many of a node's processors could be given away, which have so many residents each.
+    pub fn given(&self, residents: impl IntoIterator<Item = u8>) -> u32 {
+        let (mut below, mut all) = (0, 0);
+        for residents in residents {
+            below += u32::from(u32::from(residents) <= self.level);
+            all += 1;
+        }
+        if self.exclusive && below < all { 0 } else { below }
     }
 }
 

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 const ONE: Rules = Rules { max_resident: 1, memory_overcommit: 1_000 };
 /// As many as may by default.
 const FOUR: Rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
-const ALONE: Claim = Claim { shares: false, memory_per_pe: None };
-const SHARES: Claim = Claim { shares: true, memory_per_pe: None };
+const ALONE: Claim = Claim { shares: false, memory_per_pe: None, exclusive: false };
+const SHARES: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 
 fn free_processors(occupancy: &Occupancy, at: usize) -> Vec<u32> {
     let all = (0..).zip(occupancy.residents(at));
@@ -206,7 +206,7 @@ proptest! {
                     && (there.is_empty() || shares(&apid) && there.iter().all(shares))
                     && (found || there.len() < max_resident as usize)
             });
-            let claim = Claim { shares: shares(&apid), memory_per_pe: None };
+            let claim = Claim { shares: shares(&apid), memory_per_pe: None, exclusive: false };
             let taken = match found {
                 true => occupancy.take_found(apid, &places(&list), claim),
                 false => occupancy.take(apid, &places(&list), claim),

@@ -78,7 +78,12 @@ impl NoRoom {
         foreign: impl Fn(Nid) -> bool,
         order: impl Fn(Nid) -> Option<&'a NodeOrder>,
     ) -> Explanation {
-        let place = if self.shape.width == 1 { "one node" } else { "contiguous nodes" };
+        let place = match (self.shape.width == 1, self.exclusive) {
+            (true, false) => "one node",
+            (true, true) => "one node on which nobody else is",
+            (false, false) => "contiguous nodes",
+            (false, true) => "contiguous nodes on which nobody else is",
+        };
         let memory = self.short_of_memory;
         let memory =
             memory.map_or_else(String::new, |all| format!(" and {} of memory", about(all)));

@@ -34,7 +34,7 @@ fn letter(apid: Apid) -> String {
     char::from_u32(apid.0 as u32).expect("a letter").to_string()
 }
 
-const SHARES: Claim = Claim { shares: true, memory_per_pe: None };
+const SHARES: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 
 impl Scene {
     fn new(line: &str, rules: Rules, memory: u64) -> Scene {
@@ -123,20 +123,24 @@ impl Scene {
             let at = words.iter().position(|w| *w == name)?;
             Some(words[at + 1].parse().expect("a number"))
         };
+        let exclusive = words.windows(2).any(|w| w == ["-F", "exclusive"]);
         let shape = Shape {
             width: option("-n").unwrap_or(1),
             depth: option("-d").unwrap_or(1),
             per_node: option("-N"),
         };
-        let wanted = Wanted { shape, memory_per_pe: option("-m").map(|m| u64::from(m) << 20) };
+        let wanted =
+            Wanted { shape, memory_per_pe: option("-m").map(|m| u64::from(m) << 20), exclusive };
         if let Err(impossible) = possible(&self.machine, self.occupancy.rules(), &wanted) {
             return format!("impossible: {}", impossible.explain());
         }
         match place(&mut self.occupancy, &wanted, &self.kept) {
             Ok(list) => {
                 assert!(list.fits(&shape), "{list:?}");
-                let shares = self.occupancy.rules().max_resident > 1 && !options.starts_with('!');
-                let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe };
+                let shares = self.occupancy.rules().max_resident > 1
+                    && !options.starts_with('!')
+                    && !exclusive;
+                let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe, exclusive };
                 self.occupancy.take(apid(name), &list, claim).expect("what was free");
                 self.picture()
             }

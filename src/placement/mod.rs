@@ -90,11 +90,17 @@ pub struct Wanted {
     pub shape: Shape,
     /// Bytes for each PE; `None`: the node's share for each processor.
     pub memory_per_pe: Option<u64>,
+    /// Nodes on which nobody else sits, and nobody will.
+    pub exclusive: bool,
 }
 
 impl From<&Posting> for Wanted {
     fn from(posting: &Posting) -> Wanted {
-        Wanted { shape: posting.shape, memory_per_pe: posting.memory_per_pe }
+        Wanted {
+            shape: posting.shape,
+            memory_per_pe: posting.memory_per_pe,
+            exclusive: posting.exclusive,
+        }
     }
 }
 
@@ -103,8 +109,16 @@ impl Wanted {
     fn need(&self, level: u32) -> Need {
         Need {
             width: u64::from(self.shape.width.max(1)),
-            terms: Terms::of(&self.shape, self.memory_per_pe, level),
+            terms: Terms {
+                exclusive: self.exclusive,
+                ..Terms::of(&self.shape, self.memory_per_pe, level)
+            },
         }
+    }
+
+    /// The highest level at which it takes a place.
+    fn highest_level(&self, rules: Rules) -> u32 {
+        if self.exclusive { 0 } else { rules.highest_level() }
     }
 
     fn with_shape(self, shape: Shape) -> Wanted {
@@ -156,6 +170,8 @@ pub enum Cure {
 pub struct NoRoom {
     /// The shape.
     pub shape: Shape,
+    /// It wants nodes on which nobody else sits.
+    pub exclusive: bool,
     /// The largest width that fits now.
     pub largest_width_now: u32,
     /// Applications that may sit on one processor; 1 also where those in the way share with nobody.
@@ -193,7 +209,7 @@ pub fn try_place(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
-    let levels = 0..=occupancy.rules().highest_level();
+    let levels = 0..=wanted.highest_level(occupancy.rules());
     if !kept.is_empty() {
         return exhaustive(occupancy, wanted, kept)
             .map(|(need, nodes)| list(occupancy, &need, nodes));
@@ -213,7 +229,7 @@ pub fn why_not(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<Box<NoRoom>> {
-    let need = wanted.need(occupancy.rules().highest_level());
+    let need = wanted.need(wanted.highest_level(occupancy.rules()));
     let fits = window::first(occupancy.line(), &need, room_now(occupancy, &need.terms, kept));
     fits.is_none().then(|| why::no_room(occupancy, wanted, kept))
 }
@@ -224,7 +240,7 @@ fn exhaustive(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<(Need, Range<usize>)> {
-    let levels = 0..=occupancy.rules().highest_level();
+    let levels = 0..=wanted.highest_level(occupancy.rules());
     levels.map(|level| wanted.need(level)).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
         let nodes = match need.terms.level {
@@ -256,7 +272,7 @@ pub fn possible(machine: &Machine, rules: Rules, wanted: &Wanted) -> Result<(), 
         .map_or_else(Vec::new, |nodes| line[nodes].iter().map(|s| s.nid).collect());
     let nodes = line.iter().filter(|s| s.application);
     let largest_depth = nodes.map(|s| s.processors).max().unwrap_or(0);
-    let of_any_memory = Wanted { memory_per_pe: None, shape };
+    let of_any_memory = Wanted { memory_per_pe: None, ..*wanted };
     Err(Impossible {
         shape,
         largest_width,
@@ -301,7 +317,7 @@ fn cures(
     let bytes = wanted.memory_per_pe.map_or(0, |bytes| {
         bisect(bytes.div_ceil(unit), &|units| {
             let memory_per_pe = Some(units * unit);
-            largest(&Wanted { memory_per_pe, shape }) >= shape.width
+            largest(&Wanted { memory_per_pe, ..*wanted }) >= shape.width
         }) * unit
     });
     if bytes > 0 {
@@ -313,7 +329,7 @@ fn cures(
     }
     if cures.is_empty() && largest_depth > 0 {
         let deepest = Shape { depth: largest_depth, ..unshaped };
-        let width = largest(&Wanted { memory_per_pe: None, shape: deepest });
+        let width = largest(&Wanted { memory_per_pe: None, shape: deepest, ..*wanted });
         let without_memory = wanted.memory_per_pe.is_some();
         cures.push(Cure::Smaller { depth: largest_depth, width, without_memory });
     }

@@ -223,7 +223,7 @@ prop_compose! {
             if let Some(node) = machine.nodes.values().nth(at) {
                 let place = Place { nid: node.nid, processors: vec![processor], pes: 1 };
                 let apid = Apid(apid);
-                let claim = Claim { shares: shares(apid), memory_per_pe: Some(bytes) };
+                let claim = Claim { shares: shares(apid), memory_per_pe: Some(bytes), exclusive: false };
                 // A seat that is taken, or not there, stays as it is.
                 if occupancy.take_found(apid, &PlacementList(vec![place]), claim).is_ok() {
                     let limit = node.memory * rules.memory_overcommit / 1_000;
@@ -232,7 +232,7 @@ prop_compose! {
                 }
             }
         }
-        let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe };
+        let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false };
         Scene { machine, rules, occupancy, seats: taken, kept, wanted }
     }
 }
@@ -262,7 +262,7 @@ proptest! {
                     let taken = scene.processors(place.nid.0, *level, place.pes);
                     prop_assert_eq!(&place.processors, &taken);
                 }
-                let claim = Claim { shares: *level > 0, memory_per_pe: wanted.memory_per_pe };
+                let claim = Claim { shares: *level > 0, memory_per_pe: wanted.memory_per_pe, exclusive: false };
                 prop_assert!(occupancy.take(Apid(99), list, claim).is_ok());
                 for slot in occupancy.line().iter().filter(|s| list.nids().any(|n| n == s.nid)) {
                     // What was there already may be more.
@@ -428,13 +428,14 @@ fn zeros_and_giants_are_survived() {
         (1, u32::MAX, None),
     ] {
         for memory_per_pe in [None, Some(0), Some(u64::MAX)] {
-            let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe };
+            let wanted =
+                Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false };
             assert!(possible(&machine, rules, &wanted).is_err());
             assert!(place(&mut occupancy, &wanted, &none).is_err());
             assert!(usable(&machine, rules, &wanted).is_empty());
         }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };
-    let zero = Wanted { shape: zero, memory_per_pe: Some(0) };
+    let zero = Wanted { shape: zero, memory_per_pe: Some(0), exclusive: false };
     assert_eq!(place(&mut occupancy, &zero, &none).map(|l| l.0.len()), Ok(1));
 }

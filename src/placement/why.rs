@@ -29,19 +29,22 @@ const STEPS_MAX: usize = 4_000_000;
 pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Nid>) -> Box<NoRoom> {
     let line = occupancy.line();
     let rules = occupancy.rules();
-    let need = wanted.need(rules.highest_level());
+    let need = wanted.need(wanted.highest_level(rules));
     let (window, holders) = nearest(occupancy, wanted, &need).unwrap_or((0..0, Vec::new()));
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         line[window.clone()].iter().filter(|s| which(s)).map(|s| s.nid).collect()
     };
     Box::new(NoRoom {
         shape: wanted.shape,
+        exclusive: wanted.exclusive,
         largest_width_now: window::largest(
             line,
             &need.terms,
             room_now(occupancy, &need.terms, kept),
         ),
-        max_resident: match holders.iter().any(|apid| occupancy.sits_alone(*apid)) {
+        max_resident: match wanted.exclusive
+            || holders.iter().any(|apid| occupancy.sits_alone(*apid))
+        {
             true => 1,
             false => rules.max_resident,
         },
@@ -78,7 +81,7 @@ fn takes_new(slot: &Slot) -> bool {
 
 /// How many processors have no more residents than asked for.
 fn with_level(residents: &[u8], terms: &Terms) -> u32 {
-    residents.iter().filter(|r| u32::from(**r) <= terms.level).count() as u32
+    terms.given(residents.iter().copied())
 }
 
 /// The window nearest to being one, and who has to end for it. Asks nothing of what is kept.
@@ -110,11 +113,11 @@ fn room_without(occupancy: &Occupancy, at: usize, terms: &Terms, held: &Held, we
         return Room::default();
     }
     let mut own = held.processors.iter().peekable();
-    let below = (0..).zip(occupancy.residents(at)).filter(|(processor, residents)| {
-        let freed = own.next_if_eq(&processor).map_or(0, |_| weight);
-        u32::from(**residents - freed) <= terms.level
+    let left = (0..).zip(occupancy.residents(at)).map(|(processor, residents)| {
+        let freed = own.next_if(|own| **own == processor).map_or(0, |_| weight);
+        residents - freed
     });
-    slot.room(terms, below.count() as u32, slot.promised.saturating_sub(held.memory))
+    slot.room(terms, terms.given(left), slot.promised.saturating_sub(held.memory))
 }
 
 /// The lowest window that the end of a single application would make, and that application.

@@ -28,7 +28,7 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
-        team.shares = self.settings.turns.max_resident > 1;
+        team.shares = self.settings.turns.max_resident > 1 && !team.posting.exclusive;
         if let Err(conflict) = self.occupancy.take(apid, &places, (&*team).into()) {
             // Placement and occupancy disagree: a fault of ours, which must not become two gangs
             // on one processor.

@@ -52,6 +52,7 @@ fn posting(number: u8, width: u32) -> Posting {
         cpu_limit: None,
         time_limit: None,
         immediate: false,
+        exclusive: false,
         executable: Default::default(),
     }
 }

@@ -94,6 +94,7 @@ impl World {
             cpu_limit: None,
             time_limit,
             immediate: self.work.u32(0..12) == 0,
+            exclusive: false,
             executable: Default::default(),
         };
         let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };

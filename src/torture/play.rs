@@ -173,6 +173,7 @@ impl Play {
             cpu_limit: None,
             time_limit: limit,
             immediate: false,
+            exclusive: false,
             executable: Default::default(),
         };
         let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };

@@ -81,6 +81,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         cpu_limit: options.cpu_limit,
         time_limit: options.time_limit,
         immediate: options.immediate,
+        exclusive: options.exclusive,
         executable: found.executable.clone(),
     };
     let request = pb::PostRequest::from(posting);

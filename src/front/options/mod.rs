@@ -89,6 +89,8 @@ pub struct Options {
     pub label: bool,
     /// --immediate.
     pub immediate: bool,
+    /// -F exclusive.
+    pub exclusive: bool,
     /// --dry-run.
     pub dry_run: bool,
     /// --output.
@@ -199,6 +201,7 @@ impl Default for Options {
             whole_lines: false,
             label: false,
             immediate: false,
+            exclusive: false,
             dry_run: false,
             output: None,
             error: None,
@@ -276,6 +279,13 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
         Id::Immediate => options.immediate = true,
+        Id::Access => {
+            options.exclusive = match value {
+                b"exclusive" | b"e" => true,
+                b"share" | b"s" => false,
+                _ => return Err(named(format!("{} is neither exclusive nor share", shown(value)))),
+            }
+        }
         Id::DryRun => options.dry_run = true,
         Id::Output => options.output = Some(Template::parse(value).map_err(named)?),
         Id::Error => options.error = Some(Template::parse(value).map_err(named)?),

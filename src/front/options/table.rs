@@ -30,6 +30,8 @@ pub enum Id {
     Label,
     /// Refuse instead of waiting.
     Immediate,
+    /// Whether others may be on its nodes.
+    Access,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -128,6 +130,12 @@ pub const FLAGS: &[Flag] = &[
         "keep lines of stdout and stderr whole and in step",
     ),
     flag(Id::Label, &["--label"], None, "put the rank in front of each line, as in 3: text"),
+    flag(
+        Id::Access,
+        &["-F", "--access-mode"],
+        Some("exclusive|share"),
+        "nobody else on its nodes, in space or in time; or as the machine has it (the default)",
+    ),
     flag(Id::Immediate, &["--immediate"], None, "if there is no room now, say so and exit"),
     flag(
         Id::DryRun,
@@ -161,8 +169,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--node-list-file", "a file with candidate nodes"),
     ("-E", "a list of excluded nodes"),
     ("--exclude-node-list", "a list of excluded nodes"),
-    ("-F", "exclusive or shared nodes"),
-    ("--access-mode", "exclusive or shared nodes"),
     ("-B", "width, depth, shape and memory from the reservation"),
     ("--batch-args", "width, depth, shape and memory from the reservation"),
     ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own"),

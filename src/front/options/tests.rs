@@ -41,6 +41,7 @@ fn everything_at_once_in_several_spellings() {
         whole_lines: true,
         label: true,
         immediate: true,
+        exclusive: true,
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
         error: Some(Template::parse(b"err").expect("good")),
@@ -49,15 +50,15 @@ fn everything_at_once_in_several_spellings() {
         command: words("./a.out -n 3 -- --label"),
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  --label --immediate --dry-run --output out.%r --error err --pmi none \
+                  -F exclusive --label --immediate --dry-run --output out.%r --error err --pmi none \
                   ./a.out -n 3 -- --label";
-    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= --label \
+    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe --label \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                --access-mode exclusive --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
         assert_eq!(good(line), expected, "{line}");
@@ -115,7 +116,7 @@ fn refusals() {
         ("-x a", "\"-x\" is not an option: aprun --help lists them"),
         ("-qx a", "\"-x\" is not an option: aprun --help lists them"),
         ("--nodes 3 a", "--nodes is not yet supported: a number of nodes"),
-        ("-F exclusive a", "-F is not yet supported: exclusive or shared nodes"),
+        ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
         (
             "-n 1 a : -n 2 b",
             "several programs in one application (:) are not yet supported; where : is an \

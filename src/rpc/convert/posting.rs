@@ -58,6 +58,7 @@ impl From<Posting> for pb::PostRequest {
             cpu_limit_ms: limit_ms(posting.cpu_limit),
             time_limit_ms: limit_ms(posting.time_limit),
             immediate: posting.immediate,
+            exclusive: posting.exclusive,
             again: false,
             executable: Some(posting.executable.into()),
         }
@@ -75,6 +76,7 @@ impl TryFrom<pb::PostRequest> for Posting {
             cpu_limit: limit(request.cpu_limit_ms),
             time_limit: limit(request.time_limit_ms),
             immediate: request.immediate,
+            exclusive: request.exclusive,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
     }

@@ -182,8 +182,9 @@ fn executable() -> impl Strategy<Value = Executable> {
 
 fn posting() -> impl Strategy<Value = Posting> {
     let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), text());
-    (who, limit(), limit(), any::<bool>(), executable()).prop_map(
-        |((request_id, shape, memory, command), cpu_limit, time_limit, immediate, executable)| {
+    (who, limit(), limit(), any::<(bool, bool)>(), executable()).prop_map(
+        |((request_id, shape, memory, command), cpu_limit, time_limit, flags, executable)| {
+            let (immediate, exclusive) = flags;
             Posting {
                 request_id,
                 shape,
@@ -192,6 +193,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 cpu_limit,
                 time_limit,
                 immediate,
+                exclusive,
                 executable,
             }
         },
@@ -723,6 +725,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         cpu_limit: Some(Duration::from_micros(1)),
         time_limit: None,
         immediate: false,
+        exclusive: false,
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

@@ -36,7 +36,8 @@ pub(super) struct Plan {
 
 /// How it sits on its processors.
 fn claim(place: &PlaceCommand) -> Claim {
-    Claim { shares: place.shares, memory_per_pe: place.memory_per_pe }
+    // What it had besides its PEs' processors only the other psched knows.
+    Claim { shares: place.shares, memory_per_pe: place.memory_per_pe, exclusive: false }
 }
 
 impl Scheduler {
@@ -281,6 +282,7 @@ impl Scheduler {
                     cpu_limit: place.cpu_limit,
                     time_limit: place.time_limit,
                     immediate: false,
+                    exclusive: false,
                     executable: Default::default(),
                 },
             },

@@ -121,6 +121,7 @@ impl World {
             cpu_limit: None,
             time_limit: None,
             immediate: false,
+            exclusive: false,
             executable: Default::default(),
         };
         events.push(Event::Posted {

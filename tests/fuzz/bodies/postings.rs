@@ -53,6 +53,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         cpu_limit_ms: *u.choose(&[0, 0, 1, u64::MAX])?,
         time_limit_ms: *u.choose(&[0, 0, 1, u64::MAX])?,
         immediate: u.arbitrary()?,
+        exclusive: u.arbitrary()?,
         executable: Some(pb::Executable::default()),
         again: u.arbitrary()?,
     };
