@@ -183,6 +183,11 @@ impl Default for Turns {
 }
 
 impl Turns {
+    /// How many times as long the slices are that this user's gangs lead.
+    fn weight(&self, owner: &Owner) -> u32 {
+        self.weights.get(&owner.name).copied().unwrap_or(1)
+    }
+
     /// How many may sit where.
     fn rules(&self) -> Rules {
         Rules { max_resident: self.max_resident, memory_overcommit: self.memory_overcommit }

@@ -367,8 +367,7 @@ impl Scheduler {
                     0 => 0,
                     began => now.wall_ns.saturating_sub(began),
                 };
-                let weight =
-                    self.settings.turns.weights.get(&team.owner.name).copied().unwrap_or(1);
+                let weight = self.settings.turns.weight(&team.owner);
                 let had = Duration::from_nanos(had);
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
@@ -413,7 +412,7 @@ impl Scheduler {
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(super) fn turns_ruled(&mut self) {
         for team in self.teams.values() {
-            let weight = self.settings.turns.weights.get(&team.owner.name).copied().unwrap_or(1);
+            let weight = self.settings.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
         }
         self.schedule.changed.extend(self.schedule.plan_of.keys());
@@ -497,7 +496,7 @@ impl Scheduler {
                 continue;
             }
             // Its nodes begin again with it until they have the next.
-            self.schedule.due.retain(|(_, of)| *of != generation);
+            self.schedule.due.pop_first();
             let planned = self.schedule.plans.get(&generation);
             let members = planned.map_or_else(Vec::new, |planned| planned.members.clone());
             self.schedule.changed.extend(members);
