@@ -40,7 +40,8 @@ impl Agent {
     /// It is about to go, or goes.
     pub(super) fn comes(&self, now: u64, app: &App, going: bool, out: &mut Out) {
         let processors = app.processors.iter().copied().collect();
-        let gang = Gang { key: app.key(), processors };
+        let spread = app.place.places.nids().nth(1).is_some();
+        let gang = Gang { key: app.key(), processors, spread };
         let ran_ns = app.run_ns(now);
         out.push(Action::Turns(Event::Comes { gang, going, frozen: false, ran_ns }));
     }

@@ -25,9 +25,11 @@
 mod application;
 mod controllers;
 mod freezer;
+mod memory;
 
 pub use application::{AppGroups, Limits};
 pub use freezer::Freezer;
+pub use memory::Memory;
 
 use crate::apteam::Key;
 use crate::machine::Nid;

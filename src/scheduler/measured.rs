@@ -106,7 +106,7 @@ struct Start {
 struct Application {
     partial: Partial,
     starts: VecDeque<Start>,
-    /// Bytes, by apinit.
+    /// Bytes, by node.
     peaks: BTreeMap<Nid, u64>,
 }
 
@@ -139,10 +139,10 @@ impl Measured {
             }
             self.latest.push_back(Latest { apinit, switch });
         }
-        for (key, bytes) in told.peaks {
+        for (key, nid, bytes) in told.peaks {
             if apinits(key) > 0 {
                 let peaks = &mut self.applications.entry(key.apid).or_default().peaks;
-                let peak = peaks.entry(apinit).or_default();
+                let peak = peaks.entry(nid).or_default();
                 *peak = bytes.max(*peak);
             }
         }
@@ -173,8 +173,8 @@ impl Measured {
         self.applications.get(&apid).map(|a| a.partial).unwrap_or_default()
     }
 
-    /// The most memory in bytes that an application that runs has had on the nodes of each apinit so
-    /// far, by the lowest of their NIDs; nothing where it is not measured.
+    /// The most memory in bytes that an application that runs has had on each node so far; nothing
+    /// where it is not measured.
     pub fn peaks(&self, apid: Apid) -> impl Iterator<Item = (Nid, u64)> {
         let peaks = self.applications.get(&apid).into_iter().flat_map(|a| &a.peaks);
         peaks.map(|(nid, bytes)| (*nid, *bytes))
@@ -235,6 +235,7 @@ mod tests {
             not_yet_frozen: 0,
             stopped: vec![key(1)],
             started: vec![key(2)],
+            brought: 0,
         }
     }
 
@@ -322,13 +323,13 @@ mod tests {
     fn peaks_are_of_applications_that_run() {
         let mut measured = Measured::default();
         let on = |key: Key| usize::from(key.apid == Apid(1));
-        let peaks = |bytes| Switches {
-            peaks: vec![(key(1), bytes), (key(9), bytes)],
+        let peaks = |nid, bytes| Switches {
+            peaks: vec![(key(1), Nid(nid), bytes), (key(9), Nid(nid), bytes)],
             ..Switches::default()
         };
-        measured.take(Nid(0), peaks(500), on);
-        measured.take(Nid(0), peaks(400), on);
-        measured.take(Nid(2), peaks(70), on);
+        measured.take(Nid(0), peaks(0, 500), on);
+        measured.take(Nid(0), peaks(0, 400), on);
+        measured.take(Nid(2), peaks(2, 70), on);
         assert_eq!(measured.peaks(Apid(1)).collect::<Vec<_>>(), [(Nid(0), 500), (Nid(2), 70)]);
         assert_eq!(measured.peaks(Apid(9)).count(), 0);
     }

@@ -8,7 +8,7 @@ use super::wire::{Pid, Who};
 use super::world::{Ev, World};
 use super::{SECOND, US};
 use crate::agent::Happening;
-use crate::agent::switcher::{Action, Event, News, Outcome, Ran};
+use crate::agent::switcher::{Action, Event, News, Outcome, Ran, Start};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
 use crate::variables::Order;
@@ -111,12 +111,14 @@ impl World {
                         if !keys.is_empty() {
                             self.counts.let_run += 1;
                         }
-                        keys.into_iter().for_each(|key| self.thaw(slot, key));
-                        todo.push_back(Event::Started);
+                        keys.iter().for_each(|key| self.thaw(slot, *key));
+                        let started = keys.into_iter().map(|key| (key, Start::Runs)).collect();
+                        todo.push_back(Event::Started(started));
                     }
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
-                    Action::Ran(..) => {}
+                    // (Memory is never out here.)
+                    Action::Ran(..) | Action::Hasten(_) => {}
                     Action::Switched(switch) => {
                         let Some(proc) = &mut self.slots[slot].proc else { return };
                         let told = &mut proc.switches;

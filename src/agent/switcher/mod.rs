@@ -35,6 +35,11 @@
 //! A gang *comes* when its PEs stand before their first instruction. If it may not run it is stopped
 //! there first, and then goes: psched hears that it runs, and plans for it.
 //!
+//! A gang whose memory has gone to swap while it stood is let run only when that is back
+//! ([`Start::MemoryComes`]). It has its processors meanwhile, and does not run: that time is not its own.
+//! If its turn is over before, it does not wait in the next one, so that it gets somewhere even where
+//! nobody makes its slices longer.
+//!
 //! Nothing here stops anybody or knows the time. The driver (a thread of apinit, or the simulated
 //! cluster) does what the actions say and tells how it went.
 //!
@@ -42,7 +47,9 @@
 //! use psched::agent::switcher::{Action, Event, Gang, Switcher};
 //! use psched::{apteam::Key, machine::Nid};
 //!
-//! let gang = |name: &str| Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)] };
+//! let gang = |name: &str| {
+//!     Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)], spread: false }
+//! };
 //! let mut switcher = Switcher::default();
 //! switcher.apply(0, Event::Begin);
 //! let comes = |name| Event::Comes { gang: gang(name), going: false, frozen: false, ran_ns: 0 };
@@ -75,6 +82,8 @@ pub struct Gang {
     pub key: Key,
     /// Its processors here.
     pub processors: Vec<(Nid, u32)>,
+    /// It is on more than one node, here or elsewhere.
+    pub spread: bool,
 }
 
 /// What became of a stop.
@@ -82,11 +91,22 @@ pub struct Gang {
 pub enum Outcome {
     /// It is stopped.
     Stopped,
+    /// It had not been let run: of its memory only so many bytes had come.
+    NotIn(u64),
     /// So many of its groups were not known to be frozen when the time for it was over. No process of
     /// it runs an instruction of the user's all the same: the freezer sees to that.
     NotYet(u32),
     /// It may run on.
     Failed,
+}
+
+/// What became of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It runs.
+    Runs,
+    /// Its memory is out, and comes before it runs: [`Event::Brought`].
+    MemoryComes,
 }
 
 /// What happens.
@@ -118,8 +138,10 @@ pub enum Event {
     Watch(Key),
     /// How an [`Action::Stop`] went.
     Stopped(Vec<(Key, Outcome)>),
-    /// The last [`Action::Start`] is done.
-    Started,
+    /// How an [`Action::Start`] went.
+    Started(Vec<(Key, Start)>),
+    /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
+    Brought(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
     Tick,
 }
@@ -156,8 +178,10 @@ pub enum News {
 pub enum Action {
     /// Stop all of these; answered by [`Event::Stopped`] for each of them.
     Stop(Vec<Key>),
-    /// Let all of these run; answered by [`Event::Started`].
+    /// Let all of these run; answered by [`Event::Started`] for each of them.
     Start(Vec<Key>),
+    /// Its memory is not waited for any longer: answered by [`Event::Brought`].
+    Hasten(Key),
     /// It may go: it stands stopped, or may run.
     MayGo(Key),
     /// One that is watched runs.
@@ -202,8 +226,10 @@ enum State {
     Gate {
         frozen: bool,
     },
+    /// Asked to run: it may do so already, or its memory comes.
+    Starting,
     Running,
-    /// Asked to: at the gate, or while it runs, and then it may run on until the answer.
+    /// Asked to stop: at the gate, or while it runs, and then it may run on until the answer.
     Stopping {
         gate: bool,
     },
@@ -218,14 +244,31 @@ struct Seat {
     watched: bool,
     /// Its last stop has failed.
     again_ns: Option<u64>,
+    /// Its memory comes: the change as which its start will be told.
+    comes_in: Option<Box<Switch>>,
+    /// Its last turn was over before its memory was in.
+    missed: bool,
     ran: Ran,
 }
 
 impl Seat {
     /// It runs, or may.
     fn occupies(&self) -> bool {
-        matches!(self.state, State::Running | State::Stopping { gate: false })
+        matches!(self.state, State::Starting | State::Running | State::Stopping { gate: false })
     }
+
+    /// It does from now on.
+    fn runs(&mut self, now: u64, key: Key, out: &mut Vec<Action>) {
+        self.state = State::Running;
+        self.ran.since_ns = Some(now);
+        out.push(Action::Ran(key, self.ran));
+    }
+}
+
+/// The start of one whose memory had to come, as it is told.
+fn came_in(told: Switch, bytes: u64, now: u64) -> Action {
+    let gap_ns = now.saturating_sub(told.began_ns);
+    Action::Switched(Switch { gap_ns, brought: bytes, ..told })
 }
 
 /// A change that is under way.
@@ -295,11 +338,15 @@ impl Switcher {
                     self.stopped(now, key, outcome, &mut out);
                 }
             }
-            Event::Started => {
+            Event::Started(outcomes) => {
+                for (key, start) in outcomes {
+                    self.started(now, key, start, &mut out);
+                }
                 if let Some(change) = &mut self.change {
                     change.starts = change.starts.saturating_sub(1);
                 }
             }
+            Event::Brought(key, bytes) => self.brought(now, key, bytes, &mut out),
             Event::Tick => planned = true,
         }
         if self.begun {
@@ -346,7 +393,8 @@ impl Switcher {
         let since_ns = (state == State::Running).then_some(now);
         let ran = Ran { ns: ran_ns, since_ns };
         out.push(Action::Ran(gang.key, ran));
-        let seat = Seat { on, state, watched: false, again_ns: None, ran };
+        let (watched, again_ns, comes_in, missed) = (false, None, None, false);
+        let seat = Seat { on, state, watched, again_ns, comes_in, missed, ran };
         self.seats.insert(gang.key, seat);
     }
 
@@ -354,7 +402,11 @@ impl Switcher {
         let Some(seat) = self.seats.get_mut(&key) else { return };
         let State::Stopping { gate } = seat.state else { return };
         if outcome == Outcome::Failed {
-            seat.state = if gate { State::Gate { frozen: false } } else { State::Running };
+            match gate {
+                true => seat.state = State::Gate { frozen: false },
+                false if seat.ran.since_ns.is_none() => seat.runs(now, key, out),
+                false => seat.state = State::Running,
+            }
             seat.again_ns = Some(now.saturating_add(super::ns(STOP_AGAIN)));
             if let Some(change) = self.change.as_mut().filter(|_| !gate) {
                 change.switch.stopped.retain(|stopped| *stopped != key);
@@ -362,6 +414,11 @@ impl Switcher {
             return;
         }
         seat.state = State::Stopped;
+        let told = seat.comes_in.take();
+        if let (Outcome::NotIn(bytes), Some(told)) = (outcome, told) {
+            seat.missed = true;
+            out.push(came_in(*told, bytes, now));
+        }
         if gate {
             out.push(Action::MayGo(key));
         } else {
@@ -371,6 +428,35 @@ impl Switcher {
         if let (Outcome::NotYet(groups), Some(change)) = (outcome, &mut self.change) {
             change.switch.not_yet_frozen = change.switch.not_yet_frozen.saturating_add(groups);
         }
+    }
+
+    fn started(&mut self, now: u64, key: Key, start: Start, out: &mut Vec<Action>) {
+        let Some(seat) = self.seats.get_mut(&key).filter(|s| s.state == State::Starting) else {
+            return;
+        };
+        if start == Start::Runs {
+            return seat.runs(now, key, out);
+        }
+        // It is told when it runs, and this change does not last longer for it.
+        let Some(Change { switch, .. }) = &mut self.change else { return };
+        switch.started.retain(|started| *started != key);
+        let Switch { generation, due_ns, began_ns, .. } = *switch;
+        let started = vec![key];
+        let told = Switch { generation, due_ns, began_ns, started, ..Switch::default() };
+        seat.comes_in = Some(Box::new(told));
+        if std::mem::take(&mut seat.missed) {
+            out.push(Action::Hasten(key));
+        }
+    }
+
+    fn brought(&mut self, now: u64, key: Key, bytes: u64, out: &mut Vec<Action>) {
+        let Some(seat) = self.seats.get_mut(&key).filter(|s| s.state == State::Starting) else {
+            return;
+        };
+        if let Some(told) = seat.comes_in.take() {
+            out.push(came_in(*told, bytes, now));
+        }
+        seat.runs(now, key, out);
     }
 
     /// Sees to it that those run who should.
@@ -397,7 +483,8 @@ impl Switcher {
         let (mut stop, mut outgoing) = (Vec::new(), Vec::new());
         for (key, seat) in &mut self.seats {
             let again = seat.again_ns.is_none_or(|at| at <= now);
-            if seat.state == State::Running && again && !chosen.contains(key) {
+            let may_run = matches!(seat.state, State::Starting | State::Running);
+            if may_run && again && !chosen.contains(key) {
                 (seat.state, seat.again_ns) = (State::Stopping { gate: false }, None);
                 stop.push(*key);
                 outgoing.push(*key);
@@ -417,15 +504,16 @@ impl Switcher {
                 continue;
             }
             busy.union_with(&seat.on);
-            if seat.state != (State::Gate { frozen: false }) {
-                thaw.push(*key);
-            }
             if gate {
                 go.push(*key);
             }
-            (seat.state, seat.again_ns) = (State::Running, None);
-            seat.ran.since_ns = Some(now);
-            out.push(Action::Ran(*key, seat.ran));
+            seat.again_ns = None;
+            if seat.state == (State::Gate { frozen: false }) {
+                seat.runs(now, *key, out);
+            } else {
+                seat.state = State::Starting;
+                thaw.push(*key);
+            }
         }
         // Who stays at the gate is stopped there, and goes.
         for (key, seat) in &mut self.seats {

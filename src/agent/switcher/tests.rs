@@ -14,7 +14,7 @@ fn key(apid: u64) -> Key {
 
 fn comes(apid: u64, processors: &[u32]) -> Event {
     let processors = processors.iter().map(|p| (Nid(0), *p)).collect();
-    let gang = Gang { key: key(apid), processors };
+    let gang = Gang { key: key(apid), processors, spread: false };
     Event::Comes { gang, going: false, frozen: false, ran_ns: 0 }
 }
 
@@ -50,7 +50,9 @@ fn done(switcher: &mut Switcher, now: u64, event: Event) -> Vec<Action> {
                 Action::Stop(keys) => todo.push(Event::Stopped(
                     keys.iter().map(|key| (*key, Outcome::Stopped)).collect(),
                 )),
-                Action::Start(_) => todo.push(Event::Started),
+                Action::Start(keys) => {
+                    todo.push(Event::Started(keys.iter().map(|key| (*key, Start::Runs)).collect()))
+                }
                 Action::Ran(..) => continue,
                 _ => {}
             }
@@ -136,7 +138,8 @@ fn nobody_is_let_run_before_the_others_are_stopped() {
     let late = Event::Stopped(vec![(key(1), Outcome::NotYet(2))]);
     let actions = switcher.apply(32 * MS, late);
     assert!(actions.contains(&Action::Start(vec![key(2)])), "{actions:?}");
-    let actions = switcher.apply(33 * MS, Event::Started);
+    let started = Event::Started(vec![(key(2), Start::Runs)]);
+    let actions = switcher.apply(33 * MS, started);
     let Some(Action::Switched(switch)) = actions.last() else { panic!("{actions:?}") };
     assert_eq!((switch.freeze_ns, switch.gap_ns, switch.not_yet_frozen), (2 * MS, 3 * MS, 2));
     // Whom no plan names has what the plan leaves.
@@ -183,6 +186,69 @@ fn a_plan_counts_when_it_is_agreed_and_until_it_is_withdrawn() {
     assert_eq!(running(&switcher), [1]);
 }
 
+#[test]
+fn memory_that_is_out_comes_first_and_is_no_time_run() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (500, &[2])])));
+    switcher.apply(0, Event::Watch(key(2)));
+    switcher.apply(30 * MS, Event::Tick);
+    let stopped = Event::Stopped(vec![(key(1), Outcome::Stopped)]);
+    let start = switcher.apply(31 * MS, stopped);
+    assert_eq!(start.last(), Some(&Action::Start(vec![key(2)])));
+    let waits = Event::Started(vec![(key(2), Start::MemoryComes)]);
+    let change = switcher.apply(31 * MS, waits);
+    let [Action::Switched(switch)] = &change[..] else { panic!("{change:?}") };
+    // The change is over for those who run; this one is not among them.
+    assert_eq!(
+        (switch.gap_ns, &switch.stopped[..], &switch.started[..]),
+        (MS, &[key(1)][..], &[][..])
+    );
+    assert_eq!((running(&switcher), switcher.ran(key(2))), (vec![2], Some(Ran::default())));
+    let runs = switcher.apply(70 * MS, Event::Brought(key(2), 5 << 20));
+    let told = Switch {
+        generation: 7,
+        due_ns: 30 * MS,
+        began_ns: 30 * MS,
+        gap_ns: 40 * MS,
+        started: vec![key(2)],
+        brought: 5 << 20,
+        ..Switch::default()
+    };
+    let ran = Ran { ns: 0, since_ns: Some(70 * MS) };
+    let expected = [Action::Switched(told), Action::Ran(key(2), ran), Action::HasTurn(key(2))];
+    assert_eq!(runs, expected);
+    assert_eq!(switcher.apply(71 * MS, Event::Brought(key(2), 9)), []);
+}
+
+#[test]
+fn who_waits_for_its_memory_is_stopped_like_one_that_runs() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(20, &[1]), (30, &[2])])));
+    switcher.apply(30 * MS, Event::Tick);
+    switcher.apply(30 * MS, Event::Stopped(vec![(key(1), Outcome::Stopped)]));
+    switcher.apply(30 * MS, Event::Started(vec![(key(2), Start::MemoryComes)]));
+    let stop = switcher.apply(60 * MS, Event::Tick);
+    assert_eq!(stop, [Action::Stop(vec![key(2)])]);
+    // Its memory comes too late.
+    assert_eq!(switcher.apply(60 * MS, Event::Brought(key(2), 1)), []);
+    let start = switcher.apply(60 * MS, Event::Stopped(vec![(key(2), Outcome::NotIn(9))]));
+    let told = start.iter().find_map(|action| match action {
+        Action::Switched(switch) => Some((switch.gap_ns, switch.brought, &switch.started[..])),
+        _ => None,
+    });
+    assert_eq!(told, Some((30 * MS, 9, &[key(2)][..])));
+    assert_eq!(start.last(), Some(&Action::Start(vec![key(1)])));
+    assert_eq!(switcher.ran(key(2)), Some(Ran::default()));
+    switcher.apply(60 * MS, Event::Started(vec![(key(1), Start::Runs)]));
+    // In its next turn it does not wait.
+    switcher.apply(80 * MS, Event::Tick);
+    switcher.apply(80 * MS, Event::Stopped(vec![(key(1), Outcome::Stopped)]));
+    let waits = switcher.apply(80 * MS, Event::Started(vec![(key(2), Start::MemoryComes)]));
+    assert!(waits.contains(&Action::Hasten(key(2))), "{waits:?}");
+    switcher.apply(80 * MS, Event::Brought(key(2), 9));
+    assert_eq!(switcher.ran(key(2)), Some(Ran { ns: 0, since_ns: Some(80 * MS) }));
+}
+
 const PROCESSORS: u32 = 5;
 const GANGS: u64 = 6;
 
@@ -204,6 +270,8 @@ enum Step {
     After(u64, bool),
     /// The next stops take so long, and fail.
     Stops(u64, bool),
+    /// The memory of the next that are started takes so long to come.
+    Brings(u64),
     /// apinit is killed, and started again; with its plans, or without.
     Killed(bool),
 }
@@ -221,6 +289,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..9u64).prop_map(Step::Withdraw),
         6 => (0..80u64, prop::bool::weighted(0.9)).prop_map(|(ms, awake)| Step::After(ms, awake)),
         1 => (0..30u64, any::<bool>()).prop_map(|(ms, fails)| Step::Stops(ms, fails)),
+        1 => (1..60u64).prop_map(Step::Brings),
         1 => any::<bool>().prop_map(Step::Killed),
     ]
 }
@@ -243,6 +312,11 @@ struct World {
     /// Stops under way: when each is over, and whether it fails.
     stops: Vec<(u64, u64, bool)>,
     takes: (u64, bool),
+    /// Memory that comes: when it is in, and whose.
+    brings: Vec<(u64, u64)>,
+    brings_take: u64,
+    /// Stopped before it was.
+    not_in: BTreeSet<u64>,
     /// The last time a stop of it has failed.
     failed: BTreeMap<u64, u64>,
 }
@@ -252,6 +326,8 @@ impl World {
         for action in self.switcher.apply(self.now, event) {
             match action {
                 Action::Stop(keys) => {
+                    let out = |(_, apid): &mut (u64, u64)| keys.contains(&key(*apid));
+                    self.not_in.extend(self.brings.extract_if(.., out).map(|bring| bring.1));
                     let (takes, fails) = std::mem::take(&mut self.takes);
                     let over = |key: &Key| (self.now + takes * MS, key.apid.0, fails);
                     self.stops.extend(keys.iter().map(over));
@@ -260,18 +336,31 @@ impl World {
                     }
                 }
                 Action::Start(keys) => {
+                    let takes = std::mem::take(&mut self.brings_take);
+                    let mut started = Vec::new();
                     for key in keys {
                         let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
                         assert!(real.frozen, "{key} runs already");
+                        if takes > 0 {
+                            self.brings.push((self.now + takes * MS, key.apid.0));
+                            started.push((key, Start::MemoryComes));
+                            continue;
+                        }
                         real.frozen = false;
                         self.exclusive();
+                        started.push((key, Start::Runs));
                     }
-                    self.tell(Event::Started);
+                    self.tell(Event::Started(started));
                 }
                 Action::MayGo(key) => {
                     let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
                     assert!(!std::mem::replace(&mut real.gone, true), "{key} goes twice");
                     self.exclusive();
+                }
+                Action::Hasten(key) => {
+                    let mut all = self.brings.iter_mut();
+                    all.find(|(_, of)| *of == key.apid.0).expect("its memory comes").0 = 0;
+                    self.brings_over();
                 }
                 Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
             }
@@ -289,10 +378,27 @@ impl World {
             if fails {
                 self.failed.insert(apid, now);
             }
-            outcomes.push((key(apid), if fails { Outcome::Failed } else { Outcome::Stopped }));
+            let outcome = match (fails, self.not_in.remove(&apid)) {
+                (true, _) => Outcome::Failed,
+                (false, true) => Outcome::NotIn(1),
+                (false, false) => Outcome::Stopped,
+            };
+            outcomes.push((key(apid), outcome));
         }
         if !outcomes.is_empty() {
             self.tell(Event::Stopped(outcomes));
+        }
+    }
+
+    /// Memory that has come.
+    fn brings_over(&mut self) {
+        let now = self.now;
+        let over: Vec<_> = self.brings.extract_if(.., |bring| bring.0 <= now).collect();
+        for (_, apid) in over {
+            let Some(real) = self.gangs.get_mut(&apid) else { continue };
+            real.frozen = false;
+            self.exclusive();
+            self.tell(Event::Brought(key(apid), 1));
         }
     }
 
@@ -331,7 +437,11 @@ impl World {
     /// What is promised while nothing is under way.
     fn check(&self) {
         self.exclusive();
-        let stopping = |apid: u64| self.stops.iter().any(|(_, of, _)| *of == apid);
+        // Its memory comes, or it is being stopped.
+        let changing = |apid: u64| {
+            self.stops.iter().any(|(_, of, _)| *of == apid)
+                || self.brings.iter().any(|(_, of)| *of == apid)
+        };
         let failed =
             |apid: u64| self.failed.get(&apid).is_some_and(|at| self.now < at + ns_of(STOP_AGAIN));
         for (apid, real) in &self.gangs {
@@ -339,12 +449,12 @@ impl World {
                 other != apid && !self.gangs[other].processors.is_disjoint(&real.processors)
             };
             let held =
-                self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || stopping(*o));
+                self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || changing(*o));
             let told = self.told(*apid);
             if self.runs(*apid) && told.is_some_and(|(_, its)| !its) {
-                assert!(stopping(*apid) || failed(*apid), "{apid} runs in another's turn");
+                assert!(changing(*apid) || failed(*apid), "{apid} runs in another's turn");
             }
-            if !self.runs(*apid) && !held && !stopping(*apid) && !failed(*apid) {
+            if !self.runs(*apid) && !held && !changing(*apid) && !failed(*apid) {
                 let rank = |(generation, its): (u64, bool)| its.then_some(generation);
                 let wants = told.map_or(Some(0), rank);
                 // Somebody who wants it more, and is held up elsewhere, keeps it free.
@@ -360,17 +470,20 @@ impl World {
     /// Time goes by, to there.
     fn until(&mut self, then: u64, awake: bool) {
         loop {
-            let stop = self.stops.iter().map(|stop| stop.0).min();
+            let stop = self.stops.iter().map(|stop| stop.0);
+            let stop = stop.chain(self.brings.iter().map(|bring| bring.0)).min();
             let next = self.switcher.next_ns().into_iter().chain(stop).min().filter(|_| awake);
             let Some(at) = next.filter(|at| *at <= then) else { break };
             assert!(at >= self.now || stop.is_some(), "the past is waited for");
             self.now = at.max(self.now);
             self.stops_over();
+            self.brings_over();
             self.tell(Event::Tick);
             self.check();
         }
         self.now = then;
         self.stops_over();
+        self.brings_over();
         self.tell(Event::Tick);
         self.check();
     }
@@ -389,6 +502,7 @@ impl World {
                 self.gangs.remove(&apid);
                 self.failed.remove(&apid);
                 self.stops.retain(|stop| stop.1 != apid);
+                self.brings.retain(|bring| bring.1 != apid);
                 self.tell(Event::Goes(key(apid)));
             }
             Step::Plan { generation, after_ms, into_ms, agreed, members, slices } => {
@@ -420,7 +534,9 @@ impl World {
             }
             Step::After(ms, awake) => self.until(self.now + ms * MS, awake),
             Step::Stops(ms, fails) => self.takes = (ms, fails),
+            Step::Brings(ms) => self.brings_take = ms,
             Step::Killed(remembers) => {
+                self.brings.clear();
                 // What it was about may be done or not.
                 for (at, apid, _) in std::mem::take(&mut self.stops) {
                     if let Some(real) = self.gangs.get_mut(&apid) {
@@ -440,6 +556,7 @@ impl World {
                     let gang = Gang {
                         key: key(apid),
                         processors: list.iter().map(|p| (Nid(0), *p)).collect(),
+                        spread: false,
                     };
                     let Real { gone: going, frozen, .. } = real;
                     self.tell(Event::Comes { gang, going, frozen, ran_ns: 0 });

@@ -32,7 +32,8 @@ fn go(key: Key) -> Action {
 }
 
 fn comes(number: u64, going: bool) -> Event {
-    let gang = Gang { key: key(number, 1), processors: vec![(Nid(0), 0), (Nid(0), 1)] };
+    let gang =
+        Gang { key: key(number, 1), processors: vec![(Nid(0), 0), (Nid(0), 1)], spread: false };
     Event::Comes { gang, going, frozen: false, ran_ns: 0 }
 }
 

@@ -8,6 +8,7 @@
 //! Times are nanoseconds of psched's CLOCK_MONOTONIC; an apinit keeps what its own is ahead.
 
 use crate::apteam::Key;
+use crate::machine::Nid;
 use std::time::Duration;
 
 /// One slice, as one apinit is told.
@@ -67,6 +68,9 @@ pub struct Switch {
     pub stopped: Vec<Key>,
     /// Who was let run.
     pub started: Vec<Key>,
+    /// Bytes of memory that were out (in swap) and had to come before they ran. A gang that had to
+    /// wait for that is told in a change of its own, in which nobody is stopped.
+    pub brought: u64,
 }
 
 /// What an apinit tells of its changes, at most each second.
@@ -76,9 +80,9 @@ pub struct Switches {
     pub switches: Vec<Switch>,
     /// Changes before them that are not told one by one.
     pub left_out: u64,
-    /// The most memory in bytes that an application has had on the nodes of this apinit so far, where
+    /// The most memory in bytes that an application has had on a node of this apinit so far, where
     /// that is measured.
-    pub peaks: Vec<(Key, u64)>,
+    pub peaks: Vec<(Key, Nid, u64)>,
 }
 
 /// Changes in one report, at most.

@@ -1,6 +1,6 @@
 //! The groups of one application on this host.
 
-use super::Freezer;
+use super::{Freezer, Memory};
 use crate::machine::Nid;
 use nix::unistd::{Gid, Uid, chown};
 use std::fs::{self, File};
@@ -168,18 +168,30 @@ impl AppGroups {
         self.nids.iter().map(|nid| Freezer::open(&self.of_nid(*nid))).collect()
     }
 
+    /// The memory of the nodes' groups, where there is the controller. `locks`: it is kept while the
+    /// gang runs, for it is on more than one node.
+    ///
+    /// # Errors
+    /// Those of [`Memory::open`].
+    pub fn memory(&self, locks: bool) -> io::Result<Option<Memory>> {
+        let all = self.nids.iter().map(|nid| self.of_nid(*nid));
+        if !all.clone().all(|group| group.join("memory.current").exists()) {
+            return Ok(None);
+        }
+        Memory::open(&self.path, all, locks, self.any_frozen()).map(Some)
+    }
+
     /// Whether one of them is frozen.
     pub fn any_frozen(&self) -> bool {
         self.freezers().is_ok_and(|all| all.iter().any(Freezer::set))
     }
 
-    /// The most memory in bytes that the nodes' groups have had so far; `None`: it is not measured.
-    pub fn memory_peak(&self) -> Option<u64> {
-        let peak = |nid: &Nid| {
+    /// The most memory in bytes that the group of each node has had so far, where it is measured.
+    pub fn memory_peaks(&self) -> impl Iterator<Item = (Nid, u64)> {
+        self.nids.iter().filter_map(|nid| {
             let text = fs::read_to_string(self.of_nid(*nid).join("memory.peak")).ok()?;
-            text.trim().parse::<u64>().ok()
-        };
-        self.nids.iter().map(peak).try_fold(0u64, |sum, peak| Some(sum.saturating_add(peak?)))
+            Some((*nid, text.trim().parse().ok()?))
+        })
     }
 
     /// Kills all PEs and what they have made; the shepherd too if so wanted.

@@ -13,7 +13,7 @@ pub struct Freezer {
 }
 
 /// The group has been removed, with everybody in it.
-fn gone(error: &io::Error) -> bool {
+pub(super) fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT))
 }
 

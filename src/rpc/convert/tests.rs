@@ -308,8 +308,13 @@ fn slice_plan() -> impl Strategy<Value = SlicePlan> {
 }
 
 fn switches() -> impl Strategy<Value = Switches> {
-    let switch = (any::<[u64; 5]>(), any::<u32>(), vec(key(), 0..3), vec(key(), 0..3)).prop_map(
-        |([generation, due_ns, began_ns, freeze_ns, gap_ns], not_yet_frozen, stopped, started)| {
+    let switch = (any::<[u64; 6]>(), any::<u32>(), vec(key(), 0..3), vec(key(), 0..3)).prop_map(
+        |(
+            [generation, due_ns, began_ns, freeze_ns, gap_ns, brought],
+            not_yet_frozen,
+            stopped,
+            started,
+        )| {
             Switch {
                 generation,
                 due_ns,
@@ -319,10 +324,11 @@ fn switches() -> impl Strategy<Value = Switches> {
                 not_yet_frozen,
                 stopped,
                 started,
+                brought,
             }
         },
     );
-    (vec(switch, 0..3), any::<u64>(), vec((key(), any::<u64>()), 0..3))
+    (vec(switch, 0..3), any::<u64>(), vec((key(), nid(), any::<u64>()), 0..3))
         .prop_map(|(switches, left_out, peaks)| Switches { switches, left_out, peaks })
 }
 

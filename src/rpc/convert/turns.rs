@@ -5,6 +5,7 @@ use crate::apteam::Key;
 use crate::apteam::talk::turns::{
     PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches,
 };
+use crate::machine::Nid;
 use crate::rpc::pb;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -90,6 +91,7 @@ impl From<Switch> for pb::Switch {
             not_yet_frozen: switch.not_yet_frozen,
             stopped: all(switch.stopped),
             started: all(switch.started),
+            brought_bytes: switch.brought,
         }
     }
 }
@@ -107,20 +109,21 @@ impl TryFrom<pb::Switch> for Switch {
             not_yet_frozen: switch.not_yet_frozen,
             stopped: of("stopped").list(switch.stopped, LIST_MAX)?,
             started: of("started").list(switch.started, LIST_MAX)?,
+            brought: switch.brought_bytes,
         })
     }
 }
 
-impl From<(Key, u64)> for pb::MemoryPeak {
-    fn from((key, bytes): (Key, u64)) -> Self {
-        Self { key: Some(key.into()), bytes }
+impl From<(Key, Nid, u64)> for pb::MemoryPeak {
+    fn from((key, nid, bytes): (Key, Nid, u64)) -> Self {
+        Self { key: Some(key.into()), bytes, nid: nid.0 }
     }
 }
 
-impl TryFrom<pb::MemoryPeak> for (Key, u64) {
+impl TryFrom<pb::MemoryPeak> for (Key, Nid, u64) {
     type Error = Malformed;
     fn try_from(peak: pb::MemoryPeak) -> Result<Self, Malformed> {
-        Ok((Field("MemoryPeak", "key").need(peak.key)?, peak.bytes))
+        Ok((Field("MemoryPeak", "key").need(peak.key)?, Nid(peak.nid), peak.bytes))
     }
 }
 

@@ -14,19 +14,19 @@ fn starts_on_two_apinits_make_one() {
         let report = Box::new(Report::Running(key(1, 1)));
         s.apply(at(2), Event::Report { link: LinkId(number), report });
     }
-    let switches = |began_ns: u64, of: Key| {
+    let switches = |began_ns: u64, of: Key, nid: u32| {
         let switch =
             Switch { generation: 1, due_ns: 5, began_ns, started: vec![of], ..Switch::default() };
-        let peaks = vec![(of, 1 << 20)];
+        let peaks = vec![(of, Nid(nid), 1 << 20)];
         Box::new(Report::Switches(Box::new(Switches {
             switches: vec![switch],
             left_out: 1,
             peaks,
         })))
     };
-    for (number, began_ns) in [(1, 1_000_005), (2, 2_000_005)] {
+    for (number, nid, began_ns) in [(1, 0, 1_000_005), (2, 2, 2_000_005)] {
         for of in [key(1, 1), key(1, 2), key(7, 1)] {
-            let report = switches(began_ns, of);
+            let report = switches(began_ns, of, nid);
             s.apply(at(3), Event::Report { link: LinkId(number), report });
         }
     }

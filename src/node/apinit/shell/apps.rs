@@ -16,6 +16,7 @@ use crate::node::stuck;
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
 use anyhow::Context;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub(super) struct App {
     /// What it runs, once it has come.
     pub(super) meter: Option<Arc<Meter>>,
     /// Of its memory, as it was told last.
-    pub(super) peak: u64,
+    pub(super) peaks: BTreeMap<Nid, u64>,
     pub(super) span: tracing::Span,
 }
 
@@ -157,7 +158,7 @@ impl Shell {
                 span,
                 note,
                 meter: None,
-                peak: 0,
+                peaks: BTreeMap::new(),
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
@@ -215,7 +216,7 @@ impl Shell {
             killed: false,
             note: None,
             meter: None,
-            peak: 0,
+            peaks: BTreeMap::new(),
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();

@@ -31,7 +31,16 @@ impl Shell {
             }
             None => Means::Signals(app.trail(&self.shepherds)),
         };
-        app.meter = Some(self.switching.comes(event, means));
+        let memory = match app.groups.as_ref().map(|groups| groups.memory(gang.spread)) {
+            Some(Ok(memory)) => memory,
+            Some(Err(error)) => {
+                let text = format!("its memory can't be kept while it runs: {error}");
+                app.span.in_scope(|| tracing::warn!("{text}"));
+                None
+            }
+            None => None,
+        };
+        app.meter = Some(self.switching.comes(event, means, memory));
     }
 
     /// Says what it has run, and keeps it: the next life of this apinit begins with that.
@@ -57,10 +66,12 @@ impl Shell {
     pub(super) fn tell_peaks(&mut self) {
         let mut peaks = Vec::new();
         for (key, app) in self.apps.iter_mut().filter(|(_, app)| app.meter.is_some()) {
-            let peak = app.groups.as_ref().and_then(|groups| groups.memory_peak());
-            if let Some(peak) = peak.filter(|peak| *peak > app.peak) {
-                app.peak = peak;
-                peaks.push((*key, peak));
+            for (nid, peak) in app.groups.iter().flat_map(|groups| groups.memory_peaks()) {
+                let before = app.peaks.entry(nid).or_default();
+                if peak > *before {
+                    *before = peak;
+                    peaks.push((*key, nid, peak));
+                }
             }
         }
         if !peaks.is_empty() {

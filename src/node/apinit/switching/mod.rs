@@ -22,8 +22,12 @@
 //! may lose its processor while it holds one. What a gang has run is in a [`Meter`], a single word that
 //! is read without any lock.
 //!
+//! Memory that has gone to swap is brought in by another, ordinary thread ([`bring`]): that may take
+//! seconds, or for ever.
+//!
 //! How the thread is placed is said in psched's notes of this node where it is not the best.
 
+mod bring;
 mod means;
 mod thread;
 
@@ -31,10 +35,13 @@ pub(super) use means::Means;
 
 use super::shell::{Event as Told, Events};
 use crate::agent::switcher::{Event, News, Ran};
+use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, SlicePlan, Switch, Switches};
+use crate::node::groups::Memory;
 use crate::os::realtime::{self, Priority};
 use crate::os::watch::watch;
 use anyhow::Context;
+use bring::{Bringer, Coming, Progress};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -48,11 +55,24 @@ use tokio_util::task::AbortOnDropHandle;
 /// and goes is bounded by the applications that there may be.
 const INBOX_MAX: usize = 4096;
 
+/// What the thread has of a gang.
+#[derive(Debug)]
+struct Gang {
+    means: Means,
+    /// Where it can be kept.
+    memory: Option<Memory>,
+    meter: Arc<Meter>,
+    /// Its memory comes, and then it runs.
+    coming: Option<Coming>,
+}
+
 /// What the thread is told.
 #[derive(Debug)]
 enum Order {
-    /// For the switcher; a gang that comes with the means to stop it.
-    Tell(Event, Option<(Means, Arc<Meter>)>),
+    /// For the switcher; with a gang that comes.
+    Tell(Event, Option<Box<Gang>>),
+    /// All memory that could be brought in is in.
+    Brought(Key, Arc<Progress>),
     /// How long a frozen gang is waited for.
     FreezeWait(Duration),
     /// It is over.
@@ -146,11 +166,13 @@ impl Switching {
         }
         let (of_thread, given) = std::sync::mpsc::channel();
         let of = Arc::clone(&shared);
+        let bringer = Bringer::start(Arc::clone(&shared))
+            .context("can't start the thread that brings memory in")?;
         std::thread::Builder::new()
             .name("apinit-switch".into())
             .spawn(move || {
                 let _ = of_thread.send(realtime::prioritise());
-                thread::run(of);
+                thread::run(of, bringer);
             })
             .context("can't start the thread that changes gangs")?;
         let given = given.recv().unwrap_or(Priority::Ordinary(0));
@@ -212,9 +234,10 @@ impl Switching {
 
     /// A gang comes, and is stopped by these means. Whether it is stopped already the thread sees; what
     /// it runs from now on is told by the meter.
-    pub fn comes(&self, event: Event, means: Means) -> Arc<Meter> {
+    pub fn comes(&self, event: Event, means: Means, memory: Option<Memory>) -> Arc<Meter> {
         let meter = Arc::new(Meter::default());
-        self.order(Order::Tell(event, Some((means, Arc::clone(&meter)))));
+        let gang = Gang { means, memory, meter: Arc::clone(&meter), coming: None };
+        self.order(Order::Tell(event, Some(Box::new(gang))));
         meter
     }
 

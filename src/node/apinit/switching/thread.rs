@@ -1,8 +1,9 @@
 //! The thread itself.
 
-use super::means::{Means, stop_all};
-use super::{Meter, Order, Shared, note, ring};
-use crate::agent::switcher::{Action, Event, News, Outcome, Switcher};
+use super::bring::{Bringer, Progress};
+use super::means::stop_all;
+use super::{Gang, Order, Shared, note, ring};
+use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::turns::Switches;
@@ -23,16 +24,11 @@ const TELL: u64 = 1_000_000_000;
 /// When a box is locked it is tried again after this long, in nanoseconds.
 const BOX_AGAIN: u64 = 50_000;
 
-/// What there is of a gang.
-struct Gang {
-    means: Means,
-    meter: Arc<Meter>,
-}
-
 struct Thread {
     shared: Arc<Shared>,
     switcher: Switcher,
     gangs: BTreeMap<Key, Gang>,
+    bringer: Bringer,
     freeze_wait: Duration,
     news: Vec<News>,
     switches: Switches,
@@ -52,7 +48,7 @@ impl Drop for Alive {
 }
 
 /// Until it is told to end.
-pub fn run(shared: Arc<Shared>) {
+pub fn run(shared: Arc<Shared>, bringer: Bringer) {
     let mut alive = Alive(Arc::clone(&shared), false);
     // Signals are the one task's.
     let _ = SigSet::all().thread_block();
@@ -62,6 +58,7 @@ pub fn run(shared: Arc<Shared>) {
         shared,
         switcher: Switcher::default(),
         gangs: BTreeMap::new(),
+        bringer,
         freeze_wait: HostBounds::default().freeze_wait,
         news: Vec::new(),
         switches: Switches::default(),
@@ -96,6 +93,15 @@ fn sleep(timer: &OwnedFd, order: &OwnedFd, until_ns: Option<u64>) -> rustix::io:
     Ok(())
 }
 
+impl Gang {
+    fn runs(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.keep();
+        }
+        self.means.start();
+    }
+}
+
 impl Thread {
     /// Does what is due and what is ordered; when it is to be called again. `None`: it is over.
     fn turn(&mut self) -> Option<Option<u64>> {
@@ -113,19 +119,21 @@ impl Thread {
         };
         for order in orders {
             match order {
-                Order::Tell(event, of) => self.told(event, of),
+                Order::Tell(event, gang) => self.told(event, gang),
+                Order::Brought(key, progress) => self.brought(key, &progress),
                 Order::FreezeWait(wait) => self.freeze_wait = wait,
                 Order::End => return None,
             }
         }
+        let look = self.look_at_coming();
         let tell = self.say();
-        Some([again, tell, self.switcher.next_ns()].into_iter().flatten().min())
+        Some([again, look, tell, self.switcher.next_ns()].into_iter().flatten().min())
     }
 
-    fn told(&mut self, mut event: Event, of: Option<(Means, Arc<Meter>)>) {
-        if let (Event::Comes { gang, frozen, .. }, Some((mut means, meter))) = (&mut event, of) {
-            *frozen = means.stopped();
-            self.gangs.insert(gang.key, Gang { means, meter });
+    fn told(&mut self, mut event: Event, of: Option<Box<Gang>>) {
+        if let (Event::Comes { gang, frozen, .. }, Some(mut of)) = (&mut event, of) {
+            *frozen = of.means.stopped();
+            self.gangs.insert(gang.key, *of);
         }
         if let Event::Goes(key) = &event {
             self.gangs.remove(key);
@@ -139,13 +147,10 @@ impl Thread {
         while let Some(action) = todo.pop_front() {
             let event = match action {
                 Action::Stop(keys) => Event::Stopped(self.stop(keys)),
-                Action::Start(keys) => {
-                    for key in keys {
-                        if let Some(gang) = self.gangs.get_mut(&key) {
-                            gang.means.start();
-                        }
-                    }
-                    Event::Started
+                Action::Start(keys) => Event::Started(self.start(keys)),
+                Action::Hasten(key) => {
+                    let Some(bytes) = self.let_run(key) else { continue };
+                    Event::Brought(key, bytes)
                 }
                 Action::Ran(key, ran) => {
                     if let Some(gang) = self.gangs.get(&key) {
@@ -170,12 +175,83 @@ impl Thread {
         }
     }
 
+    /// Lets all of these run whose memory is there; what of the others' is out is brought in.
+    fn start(&mut self, keys: Vec<Key>) -> Vec<(Key, Start)> {
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for key in keys {
+            let mut outcome = Start::Runs;
+            if let Some(gang) = self.gangs.get_mut(&key) {
+                let memory = gang.memory.as_ref().filter(|memory| memory.out() > 0);
+                gang.coming = memory.and_then(|memory| self.bringer.bring(key, memory));
+                match gang.coming {
+                    Some(_) => outcome = Start::MemoryComes,
+                    None => gang.runs(),
+                }
+            }
+            outcomes.push((key, outcome));
+        }
+        outcomes
+    }
+
+    /// One whose memory comes does not wait for the rest of it. How much of it has come; none if it
+    /// waits for nothing.
+    fn let_run(&mut self, key: Key) -> Option<u64> {
+        let gang = self.gangs.get_mut(&key)?;
+        let coming = gang.coming.take()?;
+        gang.runs();
+        Some(coming.bytes())
+    }
+
+    fn brought(&mut self, key: Key, progress: &Arc<Progress>) {
+        let its = self.gangs.get(&key).and_then(|gang| gang.coming.as_ref());
+        if its.is_some_and(|coming| coming.is(progress))
+            && let Some(bytes) = self.let_run(key)
+        {
+            self.apply(Event::Brought(key, bytes));
+        }
+    }
+
+    /// Those whose memory does not come on are let run; when to look again.
+    fn look_at_coming(&mut self) -> Option<u64> {
+        let now = monotonic_ns();
+        let coming = self.gangs.iter_mut().filter_map(|(k, g)| Some((*k, g.coming.as_mut()?)));
+        let (mut stands, mut next) = (Vec::new(), None);
+        for (key, coming) in coming {
+            match coming.look(now) {
+                Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
+                None => stands.push(key),
+            }
+        }
+        for key in stands {
+            if let Some(bytes) = self.let_run(key) {
+                tracing::warn!(%key, "its memory does not come in, so it runs without");
+                self.apply(Event::Brought(key, bytes));
+            }
+        }
+        next
+    }
+
     fn stop(&mut self, keys: Vec<Key>) -> Vec<(Key, Outcome)> {
         let wanted = self.gangs.iter_mut().filter(|(key, _)| keys.contains(key));
-        let (found, means): (Vec<Key>, Vec<&mut Means>) =
-            wanted.map(|(key, gang)| (*key, &mut gang.means)).unzip();
+        let (found, gangs): (Vec<Key>, Vec<&mut Gang>) =
+            wanted.map(|(key, gang)| (*key, gang)).unzip();
+        let mut means = Vec::with_capacity(gangs.len());
+        let mut memories = Vec::with_capacity(gangs.len());
+        for Gang { means: its, memory, coming, .. } in gangs {
+            means.push(its);
+            memories.push((memory, coming.take().map(|coming| coming.bytes())));
+        }
         let outcomes = stop_all(means.into_iter(), self.freeze_wait);
-        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(outcomes).collect();
+        let stopped = outcomes.into_iter().zip(memories).map(|(outcome, (memory, coming))| {
+            if let Some(memory) = memory.as_mut().filter(|_| outcome != Outcome::Failed) {
+                memory.release();
+            }
+            match coming {
+                Some(bytes) if outcome != Outcome::Failed => Outcome::NotIn(bytes),
+                _ => outcome,
+            }
+        });
+        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(stopped).collect();
         let lost = keys.into_iter().filter(|key| !self.gangs.contains_key(key));
         all.extend(lost.map(|key| (key, Outcome::Failed)).collect::<Vec<_>>());
         all
