@@ -5,6 +5,7 @@
 //! the gap between the last stamp of the one and the first of the next; the skew between the first stamps
 //! of a turn on two nodes; how late a turn was to its plan cannot be seen from there (`psview` has it). And
 //! what turns cost: the processor time of apinit and of psched, which is also taken with one gang alone.
+//! Four nodes on two processors show only whether two ever ran at once: Linux stops PEs there too.
 //! PSCHED_BENCH_TURNS changes how many turns are looked at (1,000; with slices of 1 s a fifth of it),
 //! PSCHED_BENCH_SERIES=3 asks for one series only.
 
@@ -31,21 +32,25 @@ struct Series {
     /// Processes beside it that do nothing but run.
     busy: usize,
     gangs: usize,
+    /// More than there are processors: then only who ran at once with whom is told.
+    nodes: usize,
 }
 
-const ALL: [Series; 12] = [
-    Series { apinits: 1, slice: "20ms", busy: 0, gangs: 2 },
-    Series { apinits: 1, slice: "50ms", busy: 0, gangs: 2 },
-    Series { apinits: 1, slice: "100ms", busy: 0, gangs: 2 },
-    Series { apinits: 1, slice: "1s", busy: 0, gangs: 2 },
-    Series { apinits: 2, slice: "20ms", busy: 0, gangs: 2 },
-    Series { apinits: 2, slice: "50ms", busy: 0, gangs: 2 },
-    Series { apinits: 2, slice: "100ms", busy: 0, gangs: 2 },
-    Series { apinits: 2, slice: "1s", busy: 0, gangs: 2 },
-    Series { apinits: 1, slice: "20ms", busy: 1, gangs: 2 },
-    Series { apinits: 1, slice: "100ms", busy: 1, gangs: 2 },
-    Series { apinits: 2, slice: "100ms", busy: 1, gangs: 2 },
-    Series { apinits: 1, slice: "100ms", busy: 0, gangs: 1 },
+const ALL: [Series; 14] = [
+    Series { apinits: 1, slice: "20ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "50ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "100ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "1s", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 2, slice: "20ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 2, slice: "50ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 2, slice: "100ms", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 2, slice: "1s", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "20ms", busy: 1, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "100ms", busy: 1, gangs: 2, nodes: 2 },
+    Series { apinits: 2, slice: "100ms", busy: 1, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "100ms", busy: 0, gangs: 1, nodes: 2 },
+    Series { apinits: 1, slice: "50ms", busy: 0, gangs: 2, nodes: 4 },
+    Series { apinits: 2, slice: "50ms", busy: 0, gangs: 2, nodes: 4 },
 ];
 
 impl Series {
@@ -84,7 +89,9 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         let apinits = series.apinits.to_string();
         let slice = format!("application.time_slice={}", series.slice);
-        let options = ["--nodes", "2", "--processors", "1", "--apinits", &apinits, "--set", &slice];
+        let nodes = series.nodes.to_string();
+        let options =
+            ["--nodes", &nodes, "--processors", "1", "--apinits", &apinits, "--set", &slice];
         let number = number.to_string();
         within_instance(&options, &[(SERIES, OsStr::new(&number))], || bail!("not inside"))?;
     }
@@ -119,13 +126,13 @@ fn measure(series: &Series) -> anyhow::Result<()> {
             folder.path().display()
         );
         let aprun = Command::new("aprun")
-            .args(["-q", "-n", "2", "-N", "1", "sh", "-c", &script])
+            .args(["-q", "-n", &series.nodes.to_string(), "-N", "1", "sh", "-c", &script])
             .stdin(Stdio::null())
             .spawn()
             .context("aprun")?;
         gangs.push(Runs(aprun));
         let until = Instant::now() + Duration::from_secs(20);
-        while !(table(gang, 0).exists() && table(gang, 1).exists()) {
+        while !(0..series.nodes).all(|pe| table(gang, pe).exists()) {
             ensure!(Instant::now() < until, "gang {gang} does not run");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -142,12 +149,15 @@ fn measure(series: &Series) -> anyhow::Result<()> {
     let cost = (share("apinit", before.0), share("psched", before.1));
     let began = monotonic_ns() - elapsed as u64;
     let stamps: Vec<Vec<Vec<Run>>> = (0..series.gangs)
-        .map(|gang| (0..2).map(|pe| turns(&table(gang, pe), began, series.slice())).collect())
+        .map(|gang| {
+            (0..series.nodes).map(|pe| turns(&table(gang, pe), began, series.slice())).collect()
+        })
         .collect::<anyhow::Result<_>>()?;
     println!(
-        "{} gang{} on 2 nodes, {} apinit{}, slices of {}{}: apinit {:.2} %, psched {:.2} % of a processor",
+        "{} gang{} on {} nodes, {} apinit{}, slices of {}{}: apinit {:.2} %, psched {:.2} % of a processor",
         series.gangs,
         if series.gangs == 1 { "" } else { "s" },
+        series.nodes,
         series.apinits,
         if series.apinits == 1 { "" } else { "s" },
         series.slice,
@@ -156,12 +166,13 @@ fn measure(series: &Series) -> anyhow::Result<()> {
         cost.1,
     );
     if let [one, other] = &stamps[..] {
-        told(one, other);
+        told(one, other, series.nodes == 2);
     }
     Ok(())
 }
 
-fn told(one: &[Vec<Run>], other: &[Vec<Run>]) {
+/// `times`: those of the changes too.
+fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
     let (mut overlaps, mut gaps, mut turns) = (0, Vec::new(), 0);
     for (one, other) in one.iter().zip(other) {
         let mut all: Vec<(Run, bool)> = one.iter().map(|run| (*run, true)).collect();
@@ -177,6 +188,10 @@ fn told(one: &[Vec<Run>], other: &[Vec<Run>]) {
             }
         }
     }
+    println!("  turns {turns}, overlaps {overlaps}");
+    if !times {
+        return;
+    }
     // The nearest first stamp on the other node is of the same turn.
     let skew = |gang: &[Vec<Run>]| -> Vec<Duration> {
         let near = |first: u64| {
@@ -186,7 +201,6 @@ fn told(one: &[Vec<Run>], other: &[Vec<Run>]) {
         gang[0].iter().skip(1).filter_map(|run| near(run.0)).collect()
     };
     let skews = [skew(one), skew(other)].concat();
-    println!("  turns {turns}, overlaps {overlaps}");
     for (name, times) in [("gap", gaps), ("skew", skews)] {
         let times = Sample::new(times);
         println!(

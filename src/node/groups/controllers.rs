@@ -32,8 +32,10 @@ pub struct Controllers {
 }
 
 /// The controllers that are used, and what each is for.
-const USED: [(&str, &str); 2] =
-    [("memory", "memory (-m) is not limited"), ("pids", "processes (pids_max) are not limited")];
+const USED: [(&str, &str); 2] = [
+    ("memory", "memory is neither limited (-m) nor kept for a gang"),
+    ("pids", "processes (pids_max) are not limited"),
+];
 
 fn words(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -87,7 +89,23 @@ pub fn enable(base: &Path, supervised: bool) -> Controllers {
             found.notes.push(format!("{what}: no {name} controller of cgroup v2 in {base}"));
         }
     }
+    if let Some(group) = nothing_kept(base).filter(|_| found.memory) {
+        found.notes.push(format!(
+            "memory is not kept for a gang on several nodes while it runs: memory.min of {} is 0 \
+             (systemd: MemoryMin= of the unit and of the slices above it)",
+            group.display()
+        ));
+    }
     found
+}
+
+/// The first group from here upwards whose share of the memory that stays is nothing: then those below
+/// have none either, whatever is said of them.
+fn nothing_kept(base: &Path) -> Option<&Path> {
+    let min = |group: &&Path| fs::read_to_string(group.join("memory.min")).ok();
+    // (The root has none.)
+    let mut groups = base.ancestors().map_while(|group| Some((group, min(&group)?)));
+    groups.find(|(_, min)| min.trim() == "0").map(|(group, _)| group)
 }
 
 /// Sees to it that no process is in this group, by leaving it for the leaf, if that is all it takes.
@@ -139,7 +157,9 @@ mod tests {
         write("cgroup.subtree_control", "pids\n");
         let found = enable(group.path(), false);
         assert_eq!((found.memory, found.pids), (false, true));
-        assert!(found.notes[0].starts_with("memory (-m) is not limited: no memory controller"));
+        assert!(found.notes[0].starts_with(
+            "memory is neither limited (-m) nor kept for a gang: no memory controller"
+        ));
         // Delegated, and somebody else is there.
         write("cgroup.controllers", "memory pids\n");
         write("cgroup.type", "domain\n");
@@ -152,6 +172,22 @@ mod tests {
             fs::read_to_string(group.path().join("cgroup.subtree_control")).ok(),
             Some("pids\n".into())
         );
+        // What is above decides whether memory can be kept.
+        let below = group.path().join("below");
+        fs::create_dir(&below).expect("made");
+        for (name, text) in
+            [("cgroup.controllers", "memory\n"), ("cgroup.subtree_control", "memory\n")]
+        {
+            fs::write(below.join(name), text).expect("written");
+        }
+        fs::write(below.join("memory.min"), "max\n").expect("written");
+        write("memory.min", "0\n");
+        let found = enable(&below, false);
+        let note = found.notes.iter().find(|note| note.contains("memory.min of"));
+        let above = format!("memory.min of {} is 0", group.path().display());
+        assert!(note.is_some_and(|note| note.contains(&above)), "{found:?}");
+        write("memory.min", "4096\n");
+        assert!(!enable(&below, false).notes.iter().any(|note| note.contains("memory.min")));
         // The root has no type.
         fs::remove_file(group.path().join("cgroup.type")).expect("removed");
         assert!(enable(group.path(), false).notes[0].contains("the root group"));

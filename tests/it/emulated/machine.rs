@@ -149,6 +149,14 @@ impl Machine {
         Some(disk)
     }
 
+    /// A disk with nothing on it, for 2 GB of swap.
+    pub fn swap(&self) -> PathBuf {
+        let disk = self.folder.path().join("swap");
+        let file = std::fs::File::create(&disk).expect("made");
+        file.set_len(2 << 30).expect("a size");
+        disk
+    }
+
     /// Boots it, runs the scenario, and checks its verdicts.
     #[track_caller]
     pub fn run(&self, scenario: &str, disk: Option<&Path>) {

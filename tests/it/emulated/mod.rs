@@ -2,6 +2,7 @@
 
 mod machine;
 
+use crate::support::{binaries, mpi};
 use machine::Machine;
 
 #[test]
@@ -32,4 +33,15 @@ fn units_start_again_whatever_runs() {
     let name = "emulated::units_start_again_whatever_runs";
     let Some(machine) = Machine::build(name, &[]) else { return };
     machine.run(include_str!("units.sh"), None);
+}
+
+#[test]
+fn gangs_with_more_memory_than_the_host_take_turns() {
+    let name = "emulated::gangs_with_more_memory_than_the_host_take_turns";
+    let Some(pages) = mpi::plain(name, "pages") else { return };
+    let own = ["psview", "psmgr"].map(|program| binaries().join(program));
+    let programs = [&pages, &own[0], &own[1]].map(|path| path.as_path());
+    let Some(machine) = Machine::build(name, &programs) else { return };
+    let swap = machine.swap();
+    machine.run(include_str!("memory.sh"), Some(&swap));
 }
