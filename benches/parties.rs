@@ -28,6 +28,7 @@ const RULES: Rules = Rules {
     order: Order::RoundRobin,
     time_slice: Duration::from_secs(1),
     longest_wait: Duration::from_secs(7 * 86_400),
+    switch_share: 50,
 };
 
 struct Machine {

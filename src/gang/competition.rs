@@ -108,6 +108,20 @@ impl Competition {
         }
     }
 
+    /// A gang has so many bytes of memory on one of its nodes from now on; no effect where it is not.
+    /// Whether anybody's turns may depend on that: not where all on the node fit before and after.
+    pub fn set_memory(&mut self, apid: Apid, node: u32, bytes: u64) -> bool {
+        let Some((_, gang)) = self.gangs.get_mut(&apid) else { return false };
+        let Ok(i) = gang.memory.binary_search_by_key(&node, |(node, _)| *node) else {
+            return false;
+        };
+        let room = &mut self.rooms[node as usize];
+        let crowded = room.crowded();
+        let before = std::mem::replace(&mut gang.memory[i].1, bytes);
+        room.promised = room.promised.saturating_sub(before).saturating_add(bytes);
+        before != bytes && (crowded || room.crowded())
+    }
+
     /// All gangs, by number.
     pub fn gangs(&self) -> impl Iterator<Item = Apid> + '_ {
         self.gangs.keys().copied()

@@ -15,7 +15,7 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn rules(order: Order) -> Rules {
-    Rules { order, time_slice: SECOND, longest_wait: 3_600 * SECOND }
+    Rules { order, time_slice: SECOND, longest_wait: 3_600 * SECOND, switch_share: 50 }
 }
 
 /// A machine of nodes with two processors and ten bytes each.
@@ -31,7 +31,8 @@ fn letter(apid: Apid) -> char {
 }
 
 impl Picture {
-    /// `AA..` and `BB.. 4` (memory of each processor), `CC.. x2` (weight), `DD.. 70s` (time had).
+    /// `AA..` and `BB.. 4` (memory of each processor), `CC.. x2` (weight), `DD.. 70s` (time had),
+    /// `EE.. 500ms` (bringing its memory in).
     fn of(gangs: &[&str]) -> Picture {
         Picture::by(Order::RoundRobin, gangs)
     }
@@ -51,12 +52,14 @@ impl Picture {
         let line = words.next().expect("processors");
         let name = line.chars().find(|c| *c != '.').expect("a letter");
         let apid = Apid(u64::from(name as u8 - b'A') + 1);
-        let (mut bytes, mut weight, mut had) = (0, 1, 0);
+        let (mut bytes, mut weight, mut had, mut cost_ms) = (0, 1, 0, 0);
         for word in words {
-            match (word.strip_prefix('x'), word.strip_suffix('s')) {
-                (Some(text), _) => weight = text.parse().expect("a weight"),
-                (_, Some(text)) => had = text.parse().expect("seconds"),
-                _ => bytes = word.parse().expect("bytes"),
+            let number = word.trim_matches(char::is_alphabetic).parse().expect("a number");
+            match word.trim_matches(char::is_numeric) {
+                "x" => weight = number as u32,
+                "ms" => cost_ms = number,
+                "s" => had = number,
+                _ => bytes = number,
             }
         }
         let at = |(p, c): (usize, char)| (c == name).then_some(p as u32);
@@ -66,6 +69,7 @@ impl Picture {
         let memory = nodes.map(|node| (node, on(node) * bytes)).collect();
         self.competition.add(apid, Gang { processors, memory });
         self.rotation.add(apid, weight, Duration::from_secs(had), 0);
+        self.rotation.set_cost(apid, Duration::from_millis(cost_ms));
     }
 
     fn go(&mut self, name: char) {
@@ -96,7 +100,7 @@ impl Picture {
                     }
                 }
                 let line: String = line.into_iter().collect();
-                writeln!(text, "  {line} {} s", slice.length.as_secs()).expect("written");
+                writeln!(text, "  {line} {} s", slice.length.as_secs_f64()).expect("written");
             }
         }
         text
@@ -308,6 +312,80 @@ fn who_has_had_less_goes_first_and_who_runs_goes_on() {
           AAAA 720 s
         ",
     );
+}
+
+#[test]
+fn slices_have_room_for_memory_that_is_brought_in() {
+    // 500 ms are 5 % of ten seconds; who has no memory to bring in has as much time.
+    drawn(
+        &Picture::of(&["AAAA 500ms", "BBBB", "CCCC x2"]),
+        "
+        ABC
+          AAAA 10 s
+          BBBB 10 s
+          CCCC 20 s
+        ",
+    );
+    // Little: only the time that it takes.
+    drawn(
+        &Picture::of(&["AAAA 40ms", "BBBB 10ms"]),
+        "
+        AB
+          AAAA 1.04 s
+          BBBB 1.01 s
+        ",
+    );
+    // Once: whoever was in the slice before is in memory. And who is never stopped always is.
+    drawn(
+        &Picture::of(&["AAAA", "BB..", "CC..", "..DD 40ms", "....EE 500ms"]),
+        "
+        ABCD
+          AAAA.. 1 s
+          BBdd.. 1.04 s
+          CCdd.. 1 s
+        E
+          ....EE 1 s
+        ",
+    );
+    // For an hour at the most.
+    drawn(
+        &Picture::of(&["AAAA 999000ms", "BBBB"]),
+        "
+        AB
+          AAAA 3600 s
+          BBBB 3600 s
+        ",
+    );
+    // A has a second left in its level, and then what it takes and more; B is as it would be.
+    drawn(
+        &Picture::by(Order::LeastAttainedService, &["AAAA 59s 500ms", "BBBB 10s 500ms"]),
+        "
+        AB, then anew
+          AAAA 10 s
+          BBBB 50.5 s
+        ",
+    );
+}
+
+#[test]
+fn who_runs_has_its_memory_in() {
+    let mut picture = Picture::of(&["AAAA 500ms", "BBBB 40ms"]);
+    let members = [Apid(1), Apid(2)];
+    let ran = picture.plan_of(&members).slices[0].clone();
+    picture.rotation.ran(&members, &ran, &picture.rules, 0);
+    // A runs, and is to go on; at the next time round it has to be brought in.
+    let plan =
+        plan(&picture.competition, &picture.rotation, &members, &picture.rules, 0, &[Apid(1)]);
+    assert!(plan.repeats);
+    assert_eq!(plan.slices[0].length, Duration::from_secs(10));
+    let by_time = rules(Order::LeastAttainedService);
+    let next = |picture: &Picture| {
+        picture.rotation.next(&picture.competition, &[Apid(1)], &by_time, 0, &[]).length
+    };
+    assert_eq!(next(&picture), Duration::from_secs(50));
+    let ran = picture.plan_of(&members).slices[0].clone();
+    picture.rotation.ran(&members, &ran, &picture.rules, 0);
+    assert_eq!(next(&picture), Duration::from_millis(50_500));
 }
 
 #[test]

@@ -19,6 +19,10 @@ const NODE: (u32, u64) = (3, 10);
 enum Step {
     /// Comes, or is somewhere else.
     Comes(u64, BTreeSet<u32>, u64),
+    /// It has so much memory on each of its processors from now on.
+    Grows(u64, u64),
+    /// So many milliseconds it took to bring its memory in.
+    Costs(u64, u64),
     Goes(u64),
     /// The next slice of its component is run.
     Runs(u64),
@@ -31,6 +35,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..12u64, processors, 0..5u64).prop_map(|(a, p, m)| Step::Comes(a, p, m)),
         1 => (1..12u64).prop_map(Step::Goes),
+        1 => (1..12u64, 0..8u64).prop_map(|(a, m)| Step::Grows(a, m)),
+        1 => (1..12u64, prop_oneof![Just(0), 0..2_000u64, 0..400_000u64])
+            .prop_map(|(a, ms)| Step::Costs(a, ms)),
         4 => (1..12u64).prop_map(Step::Runs),
     ]
 }
@@ -39,6 +46,7 @@ const RULES: Rules = Rules {
     order: Order::RoundRobin,
     time_slice: Duration::from_secs(1),
     longest_wait: Duration::from_secs(3_600),
+    switch_share: 50,
 };
 
 /// All that the checks know: who is where.
@@ -91,6 +99,9 @@ proptest! {
         let mut placed = Placed::new();
         // Slices of its component in which it has not run, since it came or its rivals changed.
         let mut waited: BTreeMap<u64, usize> = BTreeMap::new();
+        // Who ran last, and what it costs to bring whose memory in.
+        let mut running: BTreeSet<u64> = BTreeSet::new();
+        let mut costs: BTreeMap<u64, u64> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Comes(apid, processors, bytes) => {
@@ -106,6 +117,31 @@ proptest! {
                     competition.remove(Apid(apid));
                     rotation.remove(Apid(apid));
                     waited.clear();
+                    running.remove(&apid);
+                    costs.remove(&apid);
+                }
+                Step::Grows(apid, bytes) => {
+                    let Some(before) = placed.get(&apid).cloned() else { continue };
+                    let crowd = |placed: &Placed| nodes().map(|n| crowded(placed, n)).collect::<Vec<_>>();
+                    let crowds = crowd(&placed);
+                    placed.insert(apid, (before.0, bytes));
+                    for node in nodes().filter(|node| is_on(&placed, apid, *node)) {
+                        let is = crowd(&placed)[node as usize];
+                        let here = memory_on(&placed, apid, node);
+                        let matters = competition.set_memory(Apid(apid), node, here);
+                        let was = crowds[node as usize];
+                        prop_assert_eq!(matters, before.1 != bytes && (was || is));
+                    }
+                    waited.clear();
+                }
+                Step::Costs(apid, ms) => {
+                    let before = costs.get(&apid).copied().unwrap_or(0);
+                    let there = placed.contains_key(&apid);
+                    let changes = rotation.set_cost(Apid(apid), Duration::from_millis(ms));
+                    prop_assert_eq!(changes, there && ms != before);
+                    if there {
+                        costs.insert(apid, ms);
+                    }
                 }
                 Step::Runs(apid) => {
                     let members = competition.component(Apid(apid));
@@ -116,6 +152,11 @@ proptest! {
                         let rivals = placed.keys().filter(|o| rivals(&placed, member.0, **o)).count();
                         let waited = waited.entry(member.0).or_default();
                         *waited = if ran { 0 } else { *waited + 1 };
+                        if ran {
+                            running.insert(member.0);
+                        } else {
+                            running.remove(&member.0);
+                        }
                         prop_assert!(*waited <= rivals, "{member} waited {waited}, rivals {rivals}");
                     }
                 }
@@ -148,6 +189,27 @@ proptest! {
                         prop_assert!(!idle, "{member} could run beside {party:?}");
                     }
                 }
+                // What is brought in is for who was not in the slice before.
+                let party = |n: usize| plan.slices[n].party.iter().map(|a| a.0).collect::<BTreeSet<_>>();
+                let brought = |n: usize| {
+                    let before = match n {
+                        0 if plan.repeats => party(plan.slices.len() - 1),
+                        0 => running.clone(),
+                        n => party(n - 1),
+                    };
+                    let of = |one: &u64| costs.get(one).copied().unwrap_or(0);
+                    party(n).difference(&before).map(of).max().unwrap_or(0)
+                };
+                let most = (0..plan.slices.len()).map(brought).max().unwrap_or(0);
+                for (n, slice) in plan.slices.iter().enumerate() {
+                    let length = slice.length.as_millis() as u64;
+                    prop_assert!(length >= 1_000 + brought(n), "no time for what comes: {plan:?}");
+                    prop_assert!(length >= (20 * most).min(3_600_000), "too short: {plan:?}");
+                    prop_assert!(
+                        length == 1_000 + brought(n) || length == (20 * most).min(3_600_000),
+                        "longer than needed: {plan:?}"
+                    );
+                }
                 // Twice, since it repeats.
                 let twice: Vec<_> = plan.slices.iter().chain(&plan.slices).collect();
                 for member in &members {
@@ -167,16 +229,19 @@ proptest! {
 
     /// By least attained service: less comes before more, and nobody waits for ever.
     #[test]
-    fn by_time_had(gangs in vec((btree_set(0..PROCESSORS, 1..6), 1..4u32), 2..8)) {
+    fn by_time_had(
+        gangs in vec((btree_set(0..PROCESSORS, 1..6), 1..4u32, prop_oneof![Just(0), 0..1_000u64]), 2..8)
+    ) {
         let rules = Rules { order: Order::LeastAttainedService, ..RULES };
         let mut competition = Competition::new(PROCESSORS as usize, vec![]);
         let mut rotation = Rotation::default();
         let mut placed = Placed::new();
-        for (apid, (processors, weight)) in (1..).zip(&gangs) {
+        for (apid, (processors, weight, cost_ms)) in (1..).zip(&gangs) {
             placed.insert(apid, (processors.clone(), 0));
             let processors = processors.iter().copied().collect();
             competition.add(Apid(apid), Gang { processors, memory: vec![] });
             rotation.add(Apid(apid), *weight, Duration::ZERO, 0);
+            rotation.set_cost(Apid(apid), Duration::from_millis(*cost_ms));
         }
         const S: u64 = 1_000_000_000;
         let weight = |apid: u64| u64::from(gangs[apid as usize - 1].1);
@@ -185,10 +250,11 @@ proptest! {
             [60, 360, 2_160].iter().filter(|bound| had >= **bound * S * weight(apid)).count()
         };
         let (mut last, mut first) = (had.clone(), had.clone());
-        // Each of the others may have waited as long, and runs for a fifth of that.
-        let bound = (3_600 + 720 * gangs.len() as u64) * S;
+        // Each of the others may have waited as long, and runs for a fifth of that; a slice is up to
+        // twenty seconds longer for what is brought in.
+        let bound = (3_600 + 20 + 721 * gangs.len() as u64) * S;
         for members in competition.components().into_iter().filter(|m| m.len() > 1) {
-            let mut now = 0;
+            let (mut now, mut before) = (0, BTreeSet::new());
             while now < 100_000 * S {
                 let slice = rotation.next(&competition, &members, &rules, now, &[]);
                 let party: BTreeSet<u64> = slice.party.iter().map(|a| a.0).collect();
@@ -206,6 +272,10 @@ proptest! {
                 }
                 rotation.ran(&members, &slice, &rules, now);
                 let length = slice.length.as_nanos() as u64;
+                let cost = |one: &u64| gangs[*one as usize - 1].2;
+                let brought = party.difference(&before).map(cost).max().unwrap_or(0);
+                prop_assert!(length >= 20 * brought * S / 1_000, "too short for what comes");
+                before.clone_from(&party);
                 for one in party {
                     let waited = now - last[&one];
                     if waited >= 3_600 * S {

@@ -17,6 +17,9 @@
 //! until everybody has run once, and then it is made anew. (Where nobody does that, for psched is dead,
 //! a repetition is still some time for everybody.)
 //!
+//! Memory has to be brought in for who comes in a slice and was not in the one before; so how long the
+//! slices of a round robin are ([`rotation`](super::rotation)) is known once all are there.
+//!
 //! ```
 //! use psched::apteam::Apid;
 //! use psched::gang::{Gang, competition::Competition, plan::plan};
@@ -35,6 +38,7 @@
 //!     order: Order::RoundRobin,
 //!     time_slice: Duration::from_secs(1),
 //!     longest_wait: Duration::from_secs(3_600),
+//!     switch_share: 50,
 //! };
 //! let plan = plan(&competition, &rotation, &members, &rules, 0, &[]);
 //! let parties: Vec<_> = plan.slices.iter().map(|slice| slice.party.clone()).collect();
@@ -142,7 +146,7 @@ pub fn plan(
             Order::LeastAttainedService => members.len() == 1,
         };
         if whole {
-            return Plan { slices, repeats: true };
+            return lengthened(Plan { slices, repeats: true }, rotation, rules);
         }
         if all_ran > 0 && rules.order == Order::LeastAttainedService {
             break;
@@ -151,7 +155,35 @@ pub fn plan(
     if all_ran > 0 {
         slices.truncate(all_ran);
     }
-    Plan { slices, repeats: false }
+    lengthened(Plan { slices, repeats: false }, rotation, rules)
+}
+
+/// A plan of a round robin with room for the memory that is to be brought in.
+fn lengthened(mut plan: Plan, rotation: &Rotation, rules: &Rules) -> Plan {
+    let slices = &mut plan.slices;
+    if rules.order != Order::RoundRobin {
+        return plan;
+    }
+    let ran_before = |apid: Apid, before: Option<&Slice>| match before {
+        Some(before) => before.party.contains(&apid),
+        None => rotation.runs(apid),
+    };
+    let cost = |number: usize| {
+        let before = match number {
+            0 if plan.repeats => slices.last(),
+            _ => number.checked_sub(1).map(|before| &slices[before]),
+        };
+        let comes = slices[number].party.iter().filter(|apid| !ran_before(**apid, before));
+        comes.map(|apid| rotation.cost(*apid)).max().unwrap_or_default()
+    };
+    let costs: Vec<Duration> = (0..slices.len()).map(cost).collect();
+    let least = rules.amortises(costs.iter().max().copied().unwrap_or_default());
+    for (slice, cost) in slices.iter_mut().zip(costs) {
+        let weight = slice.party.first().map_or(1, |leader| rotation.weight(*leader));
+        let least = least.saturating_mul(weight);
+        slice.length = slice.length.saturating_add(cost).max(least);
+    }
+    plan
 }
 
 /// In which slices of a plan one runs.

@@ -27,6 +27,18 @@
 //! Under either order, who has waited `longest_wait` comes before all others; where there is no time
 //! slice it stays there for a fifth of that time, so that it gets something done. Promoted
 //! time counts as time had.
+//!
+//! # Memory that has to be brought in
+//!
+//! A gang whose memory was out when it was last let run has a *cost*: so long it took. Its slices are
+//! longer by that, and no shorter than the cost divided by `switch_share`, so that bringing memory in
+//! takes no more than that share of the time. Under round robin everybody else's slices of the component
+//! get that least length too: else who has little memory would have little time.
+//!
+//! ```text
+//!   time_slice 1 s, switch_share 5 %, cost of A 0.5 s        A 10 s | B 10 s
+//!   time_slice 1 s, switch_share 80 %                        A 1.5 s | B 1 s
+//! ```
 
 use super::competition::Competition;
 use super::party::party;
@@ -43,6 +55,10 @@ pub const LEVEL_BOUNDS: [u64; 3] = [60, 360, 2_160];
 /// The least length of a slice: below it switching would be all that is done.
 pub const SLICE_MIN: Duration = Duration::from_millis(10);
 
+/// To how much a slice is lengthened at most because memory has to be brought in, and the most that this
+/// is taken to last: others wait for as long.
+pub const LENGTHENED_MAX: Duration = Duration::from_secs(3_600);
+
 /// By what rules turns are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -52,6 +68,8 @@ pub struct Rules {
     pub time_slice: Duration,
     /// Who has waited so long comes first.
     pub longest_wait: Duration,
+    /// The share of a slice that bringing memory in may take, in thousandths, at least 1.
+    pub switch_share: u64,
 }
 
 /// What a gang has had.
@@ -75,6 +93,8 @@ struct Had {
     since_ns: u64,
     /// Until then it comes first, for it has waited too long before.
     first_until_ns: u64,
+    /// How long it takes to bring its memory in.
+    cost: Duration,
 }
 
 impl Had {
@@ -109,6 +129,12 @@ impl Rules {
     fn grant(&self) -> Duration {
         self.longest_wait / 5
     }
+
+    /// The least length of a slice by which so much bringing in is no more than its share.
+    pub(super) fn amortises(&self, cost: Duration) -> Duration {
+        let share = u32::try_from(self.switch_share.max(1)).unwrap_or(u32::MAX);
+        (cost.saturating_mul(1_000) / share).min(LENGTHENED_MAX)
+    }
 }
 
 /// The order of turns of all gangs of a machine.
@@ -140,6 +166,7 @@ impl Rotation {
             keeps: false,
             since_ns: now_ns,
             first_until_ns: 0,
+            cost: Duration::ZERO,
         };
         self.had.entry(apid).or_insert(had);
     }
@@ -159,6 +186,24 @@ impl Rotation {
     /// The weight of a gang; 1 where it has no place.
     pub fn weight(&self, apid: Apid) -> u32 {
         self.had.get(&apid).map_or(1, |had| had.weight)
+    }
+
+    /// So long it takes to bring its memory in, from the next plan on; more than [`LENGTHENED_MAX`]
+    /// counts as that. Whether that is another cost than before.
+    pub fn set_cost(&mut self, apid: Apid, cost: Duration) -> bool {
+        let Some(had) = self.had.get_mut(&apid) else { return false };
+        let cost = cost.min(LENGTHENED_MAX);
+        std::mem::replace(&mut had.cost, cost) != cost
+    }
+
+    /// How long it takes to bring the memory of a gang in; nothing where it is never out.
+    pub fn cost(&self, apid: Apid) -> Duration {
+        self.had.get(&apid).map_or(Duration::ZERO, |had| had.cost)
+    }
+
+    /// Whether a gang was in the party that ran last.
+    pub(super) fn runs(&self, apid: Apid) -> bool {
+        self.had.get(&apid).is_some_and(|had| had.runs)
     }
 
     /// How long a gang has run; nothing where it has no place.
@@ -198,7 +243,9 @@ impl Rotation {
         order.into_iter().map(|(_, apid)| apid).collect()
     }
 
-    /// The next slice of a component. With `first`, these come before all others, in that order.
+    /// The next slice of a component. With `first`, these come before all others, in that order. By
+    /// least attained service its length has room for memory that has to be brought in; under round
+    /// robin that depends on the other slices of a plan, which sees to it.
     pub fn next(
         &self,
         competition: &Competition,
@@ -216,7 +263,12 @@ impl Rotation {
                 let leader = party.first().and_then(|leader| self.had.get(leader));
                 rules.time_slice.saturating_mul(leader.map_or(1, |had| had.weight))
             }
-            Order::LeastAttainedService => self.until_change(members, rules, now_ns, &party),
+            Order::LeastAttainedService => {
+                let costs = party.iter().filter(|apid| !self.runs(**apid));
+                let cost = costs.map(|apid| self.cost(*apid)).max().unwrap_or_default();
+                let length = self.until_change(members, rules, now_ns, &party);
+                length.saturating_add(cost).max(rules.amortises(cost))
+            }
         };
         Slice { length: length.max(SLICE_MIN), party }
     }

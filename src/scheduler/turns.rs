@@ -191,6 +191,22 @@ impl Schedule {
         self.changed.extend(planned.members.iter().filter(shares));
     }
 
+    /// A gang counts with so many bytes on the node at this place of the line.
+    pub(super) fn set_memory(&mut self, apid: Apid, at: usize, bytes: u64) {
+        let node = u32::try_from(at).unwrap_or(u32::MAX);
+        if self.competition.set_memory(apid, node, bytes) {
+            self.concern(apid);
+        }
+    }
+
+    /// Bringing the memory of a gang in costs what is made of what it did before.
+    pub(super) fn set_cost(&mut self, apid: Apid, cost: impl Fn(Duration) -> Duration) {
+        let cost = cost(self.rotation.cost(apid));
+        if self.rotation.set_cost(apid, cost) {
+            self.concern(apid);
+        }
+    }
+
     /// Puts the time that the members of a plan have had on their account.
     fn account(&mut self, generation: u64, until_ns: u64, rules: &Rules) {
         let Some(planned) = self.plans.get_mut(&generation) else { return };
@@ -312,6 +328,7 @@ impl Settings {
             order: self.turns.order,
             time_slice: self.turns.time_slice,
             longest_wait: self.turns.longest_wait,
+            switch_share: self.turns.switch_share,
         }
     }
 }

@@ -183,7 +183,10 @@ variables! {
          least-attained-service it goes by the time had so far, in a few levels, and within a \
          level by arrival.";
     application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
-        "the share of a slice that bringing memory in may take before the slice is lengthened";
+        "the share of a slice that bringing memory in may take before the slice is lengthened",
+        "Where the memory of a gang was out when its turn came, its slices are longer by the time \
+         that this took, and no shorter than that time divided by this share, up to an hour; under \
+         round-robin the slices of those with whom it takes turns are no shorter either.";
     application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
         "how long a gang leads before the turn of the next (round-robin)";
     applications_max: Count, 1 => 65_536, default 4_096,
