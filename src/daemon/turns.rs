@@ -135,6 +135,8 @@ fn figures(apinit: u32, of: &Figures) -> pb::TurnsFigures {
         freeze: Some(spread(&of.freeze)),
         gap: Some(spread(&of.gap)),
         skew: Some(spread(&of.skew)),
+        bringing: Some(spread(&of.bringing)),
+        brought_bytes: of.brought,
     }
 }
 
@@ -150,6 +152,7 @@ fn switch(latest: &Latest) -> pb::TurnsSwitch {
         not_yet_frozen: of.not_yet_frozen,
         stopped: of.stopped.iter().map(|key| key.apid.0).collect(),
         started: of.started.iter().map(|key| key.apid.0).collect(),
+        brought_bytes: of.brought,
     }
 }
 

@@ -13,7 +13,8 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
     let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
-    pb::ApplicationRow { waiting: why, turn, ..row(team) }
+    let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
+    pb::ApplicationRow { waiting: why, turn, memory, ..row(team) }
 }
 
 /// One that has.

@@ -226,7 +226,9 @@ mod tests {
                 match step {
                     0 => occupancy.release(Apid(apid)),
                     1 => occupancy.set_open(Nid(nid), bytes.is_multiple_of(3)),
-                    2 => occupancy.set_memory(Apid(apid), Nid(nid), bytes),
+                    2 => {
+                        occupancy.set_memory(Apid(apid), Nid(nid), bytes);
+                    }
                     _ => {
                         let places = (nid..(nid + processors).min(6)).map(|nid| Place {
                             nid: Nid(nid),

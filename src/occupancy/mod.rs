@@ -89,6 +89,17 @@ pub struct Held {
     pub memory: u64,
 }
 
+/// With how many bytes an application counts on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The node, by its place on the line.
+    pub at: usize,
+    /// So many it was.
+    pub before: u64,
+    /// So many it is.
+    pub now: u64,
+}
+
 #[derive(Clone, Debug)]
 struct Holding {
     shares: bool,
@@ -287,17 +298,28 @@ impl Occupancy {
         self.changed_all(holding.nodes.iter().map(|held| held.at));
     }
 
-    /// Counts an application with this much memory on a node from now on, in bytes: its measured
-    /// peak. No effect where it is not, and on a node whose memory is not known.
-    pub fn set_memory(&mut self, apid: Apid, nid: Nid, bytes: u64) {
-        let Some(at) = self.index(nid).filter(|at| self.slots[*at].memory > 0) else { return };
-        let Some(holding) = self.held.get_mut(&apid) else { return };
-        let Ok(i) = holding.nodes.binary_search_by_key(&at, |held| held.at) else { return };
+    /// Counts an application with this much memory on a node from now on, in bytes, or with all that may
+    /// be promised there. None, and no effect, where it is not, and on a node whose memory is not known.
+    pub fn set_memory(&mut self, apid: Apid, nid: Nid, bytes: u64) -> Option<Counted> {
+        let at = self.index(nid).filter(|at| self.slots[*at].memory > 0)?;
+        let holding = self.held.get_mut(&apid)?;
+        let i = holding.nodes.binary_search_by_key(&at, |held| held.at).ok()?;
         let slot = &mut self.slots[at];
-        let bytes = bytes.min(slot.limit);
-        let before = std::mem::replace(&mut holding.nodes[i].memory, bytes);
-        slot.promised = slot.promised.saturating_sub(before).saturating_add(bytes);
-        self.changed(at..at + 1);
+        let now = bytes.min(slot.limit);
+        let before = std::mem::replace(&mut holding.nodes[i].memory, now);
+        slot.promised = slot.promised.saturating_sub(before).saturating_add(now);
+        if now != before {
+            self.changed(at..at + 1);
+        }
+        Some(Counted { at, before, now })
+    }
+
+    /// Bytes with which an application counts on a node while nothing is known of its memory; 0 where it
+    /// is not.
+    pub fn share(&self, apid: Apid, nid: Nid) -> u64 {
+        let held = self.index(nid).and_then(|at| self.held.get(&apid)?.node(at));
+        let of = |held: &Held| self.slots[held.at].memory_of(None, 0, held.processors.len());
+        held.map_or(0, of)
     }
 
     /// Free processors of a node, open or not.

@@ -145,10 +145,19 @@ fn memory_is_promised_and_given_back() {
     let much = Claim { memory_per_pe: Some(300), ..SHARES };
     occupancy.take(Apid(2), &list, much).expect("shared");
     assert_eq!(promised(&occupancy), [800, 400]);
-    occupancy.set_memory(Apid(1), Nid(2), 150);
-    occupancy.set_memory(Apid(1), Nid(9), 150);
-    occupancy.set_memory(Apid(9), Nid(2), 150);
+    let counted = Some(Counted { at: 1, before: 100, now: 150 });
+    assert_eq!(occupancy.set_memory(Apid(1), Nid(2), 150), counted);
+    assert_eq!(occupancy.set_memory(Apid(1), Nid(9), 150), None);
+    assert_eq!(occupancy.set_memory(Apid(9), Nid(2), 150), None);
     assert_eq!(promised(&occupancy), [800, 450]);
+    // What it would count with if nothing were known of it.
+    let shares = [(1, 1), (1, 2), (1, 9), (9, 1)];
+    assert_eq!(shares.map(|(apid, nid)| occupancy.share(Apid(apid), Nid(nid))), [200, 100, 0, 0]);
+    // More than there is counts as all.
+    let counted = Some(Counted { at: 1, before: 150, now: 1_600 });
+    assert_eq!(occupancy.set_memory(Apid(1), Nid(2), u64::MAX), counted);
+    assert_eq!(promised(&occupancy), [800, 1_900]);
+    occupancy.set_memory(Apid(1), Nid(2), 150);
 
     for nid in [1, 2] {
         occupancy.set_open(Nid(nid), true);

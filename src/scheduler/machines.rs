@@ -8,6 +8,7 @@
 //! An apinit whose nodes have changed is hung up on; it calls again and is told of its new ones.
 
 use super::{Effect, LinkId, Now, Scheduler};
+use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
 use crate::occupancy::Occupancy;
@@ -71,6 +72,10 @@ impl Scheduler {
             }
         }
         self.turns_anew(now);
+        let measured: Vec<Apid> = self.teams.keys().copied().collect();
+        for apid in measured {
+            self.count_memory(now, apid);
+        }
         let offered: Vec<Nid> = self.offered.keys().copied().collect();
         for nid in offered {
             self.open_or_not(nid);

@@ -43,12 +43,22 @@ pub struct Figures {
     pub gap: Histogram,
     /// Nanoseconds by which a change of a plan began too late, or too early.
     pub skew: Histogram,
+    /// Nanoseconds until memory had been brought in, where some had to be. (That is in no gap.)
+    pub bringing: Histogram,
+    /// So much of it, in bytes.
+    pub brought: u64,
 }
 
 impl Figures {
     fn take(&mut self, switch: &Switch) {
         self.switches = self.switches.saturating_add(1);
         self.not_yet_frozen = self.not_yet_frozen.saturating_add(switch.not_yet_frozen.into());
+        if switch.brought > 0 {
+            self.bringing.add(switch.gap_ns);
+            self.brought = self.brought.saturating_add(switch.brought);
+            // The change that it came with is told beside it.
+            return;
+        }
         if !switch.stopped.is_empty() {
             self.freeze.add(switch.freeze_ns);
             if !switch.started.is_empty() {
@@ -68,6 +78,8 @@ impl Figures {
         self.freeze.merge(&other.freeze);
         self.gap.merge(&other.gap);
         self.skew.merge(&other.skew);
+        self.bringing.merge(&other.bringing);
+        self.brought = self.brought.saturating_add(other.brought);
     }
 }
 
@@ -106,6 +118,8 @@ struct Start {
 struct Application {
     partial: Partial,
     starts: VecDeque<Start>,
+    /// How long it took at its latest two starts on each apinit to bring its memory in, in nanoseconds.
+    bringing: BTreeMap<Nid, [u64; 2]>,
     /// Bytes, by node.
     peaks: BTreeMap<Nid, u64>,
 }
@@ -126,6 +140,11 @@ impl Measured {
         figures.left_out = figures.left_out.saturating_add(told.left_out);
         for switch in told.switches {
             figures.take(&switch);
+            for key in switch.started.iter().filter(|key| apinits(**key) > 0) {
+                let application = self.applications.entry(key.apid).or_default();
+                let bringing = application.bringing.entry(apinit).or_default();
+                *bringing = [bringing[1], if switch.brought > 0 { switch.gap_ns } else { 0 }];
+            }
             if switch.generation > 0 {
                 for key in &switch.started {
                     let apinits = apinits(*key);
@@ -166,6 +185,14 @@ impl Measured {
     /// The latest changes of all apinits, in the order in which they were told.
     pub fn latest(&self) -> impl ExactSizeIterator<Item = &Latest> {
         self.latest.iter()
+    }
+
+    /// How long it took in nanoseconds to bring the memory of an application in at its latest two starts
+    /// on each apinit, where it took longest; 0: it was there. (Two, because one whose turn was over
+    /// before its memory was in does not wait for it the next time.)
+    pub fn bringing(&self, apid: Apid) -> u64 {
+        let all = self.applications.get(&apid).into_iter().flat_map(|a| a.bringing.values());
+        all.flatten().max().copied().unwrap_or(0)
     }
 
     /// How an application that runs has run in part.

@@ -26,8 +26,9 @@
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
 //! applications that he holds in `hold.rs`; who runs when in `turns.rs`; how the changes went in
-//! `measured.rs`; what `apstat` is told in `view.rs`; for whoever drives a scheduler, the order of
-//! records and effects in [`outbox`], and the values of variables in [`tuning`].
+//! `measured.rs`, with how much memory applications count in `memory.rs`; what `apstat` is told in
+//! `view.rs`; for whoever drives a scheduler, the order of records and effects in [`outbox`], and the
+//! values of variables in [`tuning`].
 
 mod closed;
 mod ends;
@@ -35,6 +36,7 @@ mod foreign;
 mod hold;
 mod machines;
 mod measured;
+mod memory;
 mod nodes;
 pub mod outbox;
 mod placed;
@@ -405,6 +407,8 @@ pub struct Scheduler {
     stuck: BTreeMap<Apid, BTreeMap<Nid, Vec<String>>>,
     /// When the next ticket lapses, at the earliest.
     tickets: BTreeSet<(u64, Apid)>,
+    /// When it is looked whether the memory of an application that runs is known well enough.
+    settling: BTreeSet<(u64, Apid)>,
     /// Nodes that an administrator has closed.
     closed: BTreeMap<Nid, NodeOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
@@ -440,6 +444,7 @@ impl Scheduler {
             taken_back: BTreeMap::new(),
             stuck: BTreeMap::new(),
             tickets: BTreeSet::new(),
+            settling: BTreeSet::new(),
             closed: BTreeMap::new(),
             managed: Vec::new(),
             measured: Measured::default(),
@@ -547,6 +552,7 @@ impl Scheduler {
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
             Event::Tick => {
                 self.tick(now, &mut out);
+                self.memory_tick(now, &mut out);
                 self.turns_tick(now, &mut out);
             }
             Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
@@ -573,8 +579,9 @@ impl Scheduler {
 
     /// When [`Event::Tick`] is wanted next, on the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
-        let ticket = self.tickets.first().map(|(at, _)| *at);
-        ticket.into_iter().chain(self.schedule.deadline()).min()
+        let first = |at: &BTreeSet<(u64, Apid)>| at.first().map(|(at, _)| *at);
+        let first = [first(&self.tickets), first(&self.settling)].into_iter().flatten();
+        first.chain(self.schedule.deadline()).min()
     }
 
     /// The next application's number: what the store must keep, lest one be used twice.

@@ -24,7 +24,6 @@ use super::{Effect, Link, LinkId, News, Now, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
-use crate::apteam::talk::turns::Switches;
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids};
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,7 +290,7 @@ impl Scheduler {
                 }
             }
             Report::PlanTaken(generation) => self.plan_taken(link, generation, out),
-            Report::Switches(told) => self.switched(link, *told),
+            Report::Switches(told) => self.switched(now, link, *told, out),
             // Of an older incarnation: no effect.
             Report::Launched(_)
             | Report::Running(_)
@@ -299,18 +298,6 @@ impl Scheduler {
             | Report::SignalsTaken { .. }
             | Report::Stuck { .. } => {}
         }
-    }
-
-    /// How changes of party went on the nodes of an apinit.
-    fn switched(&mut self, link: LinkId, told: Switches) {
-        let nids = self.links.get(&link).into_iter().flat_map(|l| &l.hello.nids);
-        let Some(lowest) = nids.min().copied() else { return };
-        let teams = &self.teams;
-        let apinits = |key: Key| {
-            let team = teams.get(&key.apid).filter(|team| team.key() == key);
-            team.map_or(0, |team| team.hosts.len())
-        };
-        self.measured.take(lowest, told, apinits);
     }
 
     /// Whether this is the application's present incarnation.

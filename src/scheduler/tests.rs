@@ -4,6 +4,7 @@ mod bounds;
 mod foreign;
 mod machines;
 mod measured;
+mod memory;
 mod orders;
 mod retuned;
 mod sharing;

@@ -252,6 +252,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     if row.memory_per_pe > 0 {
         facts.push(("Memory per PE", Cell::Text(format!("{} KiB", row.memory_per_pe / 1024))));
     }
+    if row.memory > 0 {
+        facts.push(("Memory counted", Cell::Text(format!("{} KiB", row.memory.div_ceil(1024)))));
+    }
     if row.time_limit_ms > 0 {
         let limit = format!("{} s", row.time_limit_ms as f64 / 1e3);
         facts.push(("Time limit", Cell::Text(limit)));

@@ -214,6 +214,28 @@ In part: 40 starts, for 31.0 ms in all and 2.00 ms at most
     assert_eq!(shown(&three(), 200), golden);
 }
 
+/// Columns and lines of memory are there where something is known of it.
+#[test]
+fn memory_that_is_brought_in() {
+    let mut reply = three();
+    for (row, mib) in reply.applications.iter_mut().zip([1_536, 0, 300, 90, 8_192]) {
+        row.memory = mib << 20;
+    }
+    if let Some(all) = &mut reply.all {
+        (all.bringing, all.brought_bytes) = (all.gap, 3 << 30);
+    }
+    let page = shown(&reply, 95);
+    for line in [
+        "Apid User  PEs NIDs Turn      For    Had    Due Run Part Memory Command",
+        "   5 alice   8 0-3  leads    0.4s  33.4%  33.3% 12s 31ms   1.5G ./program-5 --with many words",
+        "   6 alice   8 4-7  promoted 1.4s  66.0%  50.0% 12s    -      - ./program-6 --with many words",
+        "In part: 40 starts, for 31.0 ms in all and 2.00 ms at most",
+        "Memory brought in: 3G in 40 starts, in 0.21 ms (p99 1.30 ms)",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line:?} is not in\n{page}");
+    }
+}
+
 #[test]
 fn nodes_and_what_they_can_do() {
     let mut reply = three();

@@ -62,6 +62,7 @@ fn application(row: &pb::ApplicationRow) -> Value {
         "partial_ns": turn.partial_ns,
         "partials": turn.partials,
         "partial_longest_ns": turn.partial_longest_ns,
+        "memory": row.memory,
         "peak_memory": turn.peak_memory,
     })
 }
@@ -97,5 +98,7 @@ fn figures(of: &pb::TurnsFigures) -> Value {
         "freeze": spread(&of.freeze),
         "gap": spread(&of.gap),
         "skew": spread(&of.skew),
+        "bringing": spread(&of.bringing),
+        "brought_bytes": of.brought_bytes,
     })
 }

@@ -7,6 +7,7 @@ use crate::commands::table::short;
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use crate::rpc::pb::turn::Kind;
+use crate::variables::units;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         let waiting = usize::try_from(reply.waiting).unwrap_or(usize::MAX);
         text += &format!("; {} without a place", count(waiting, "posting"));
     }
-    let slice = crate::variables::units::format_duration(Duration::from_nanos(reply.time_slice_ns));
+    let slice = units::format_duration(Duration::from_nanos(reply.time_slice_ns));
     text += &format!("; {}", reply.order);
     if reply.order == "round-robin" {
         text += &format!(", slices of {slice}");
@@ -139,7 +140,7 @@ fn applications(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         };
         Span::new(turn(row), role)
     });
-    let columns = vec![
+    let mut columns = vec![
         Column::new(">Apid", 9, column(&|row| apid(row).to_string())),
         Column::new("<User", 3, column(&user)),
         Column::new(">PEs", 2, column(&|row| row.shape.unwrap_or_default().width.to_string())),
@@ -150,8 +151,15 @@ fn applications(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         Column::new(">Due", 7, some(&|turn| percent(turn.due))),
         Column::new(">Run", 5, some(&|turn| short(turn.attained_ns))),
         Column::new(">Part", 1, some(&|turn| long(turn.partial_ns))),
-        Column::new("<Command", 6, column(&|row| row.command.clone())),
     ];
+    if rows.iter().any(|row| row.memory > 0) {
+        let memory = |row: &pb::ApplicationRow| match row.memory {
+            0 => "-".into(),
+            bytes => units::about(bytes),
+        };
+        columns.push(Column::new(">Memory", 2, column(&memory)));
+    }
+    columns.push(Column::new("<Command", 6, column(&|row| row.command.clone())));
     table(columns, width)
 }
 
@@ -216,7 +224,23 @@ fn switches(reply: &pb::TurnsReply, apinits_max: usize, width: usize) -> Vec<Lin
     );
     lines.extend(table(columns, width));
     lines.extend(in_part(reply, width));
+    lines.extend(brought(&all, width));
     lines
+}
+
+/// Memory that was out when a gang was to run.
+fn brought(all: &pb::TurnsFigures, width: usize) -> Vec<Line> {
+    let Some(bringing) = all.bringing.filter(|spread| spread.count > 0) else {
+        return Vec::new();
+    };
+    let text = format!(
+        "Memory brought in: {} in {}, in {} ms (p99 {} ms)",
+        units::about(all.brought_bytes),
+        count(usize::try_from(bringing.count).unwrap_or(usize::MAX), "start"),
+        ms(bringing.median_ns),
+        ms(bringing.p99_ns)
+    );
+    sentence(&text, Role::Plain, width)
 }
 
 /// Gangs that ran on some of their nodes and not on others.

@@ -2,7 +2,7 @@
 //!
 //! The JSON array format: a process for each node; in it a thread for each gang that runs there at the
 //! same time as another, mostly one, and one for the changes, in which the freezing of the outgoing and
-//! the gap until the incoming run stand one in the other. Times are microseconds of psched's monotonic
+//! the gap until the incoming run, or until their memory has been brought in, stand one in the other. Times are microseconds of psched's monotonic
 //! clock.
 
 use crate::rpc::pb;
@@ -178,12 +178,14 @@ fn changes(nid: u32, switches: &[&pb::TurnsSwitch]) -> Vec<Value> {
                     "not_yet_frozen": switch.not_yet_frozen,
                     "stopped": switch.stopped,
                     "started": switch.started,
+                    "brought_bytes": switch.brought_bytes,
                 },
             }));
         };
         // The longer first: the other stands in it.
         if !switch.started.is_empty() {
-            event("gap", switch.gap_ns.max(switch.freeze_ns));
+            let name = if switch.brought_bytes > 0 { "bringing in" } else { "gap" };
+            event(name, switch.gap_ns.max(switch.freeze_ns));
         }
         if !switch.stopped.is_empty() {
             event("freeze", switch.freeze_ns);

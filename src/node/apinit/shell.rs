@@ -277,7 +277,7 @@ impl Shell {
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
                 _ = self.children.recv() => self.reap(),
-                () = wait::tick(&mut peaks) => self.tell_peaks(),
+                () = wait::tick(&mut peaks) => self.tell_peaks(false),
                 event = self.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -305,13 +305,22 @@ impl Shell {
             Event::LinkUp(link, welcome) => {
                 self.link = Some(link);
                 tracing::info!(store = welcome.store_id, epoch = welcome.epoch, "linked to psched");
-                Happening::Linked(welcome)
+                self.own.push_back(Happening::Linked(welcome));
+                self.tell_peaks(true);
+                return;
             }
             Event::LinkDown => {
                 self.link = None;
                 Happening::Unlinked
             }
-            Event::Commanded(seq, command) => Happening::Command(seq, command),
+            Event::Commanded(seq, command) => {
+                let adopted = matches!(command, Command::Adopt);
+                self.own.push_back(Happening::Command(seq, command));
+                if adopted {
+                    self.tell_peaks(true);
+                }
+                return;
+            }
             Event::FrontOpened { conn, peer, sender, listening } => {
                 let own = nix::unistd::geteuid().as_raw();
                 let process = Process { pid: peer.pid, started: peer.started };

@@ -186,11 +186,16 @@ impl AppGroups {
         self.freezers().is_ok_and(|all| all.iter().any(Freezer::set))
     }
 
-    /// The most memory in bytes that the group of each node has had so far, where it is measured.
-    pub fn memory_peaks(&self) -> impl Iterator<Item = (Nid, u64)> {
+    /// The memory in bytes that the group of each node has now, where it is measured: that of its
+    /// processes and what they share, in swap or not. What the page cache keeps of files is not counted,
+    /// as memory.peak would: it grows until nothing is free, and goes when somebody needs the room.
+    pub fn memory_had(&self) -> impl Iterator<Item = (Nid, u64)> {
         self.nids.iter().filter_map(|nid| {
-            let text = fs::read_to_string(self.of_nid(*nid).join("memory.peak")).ok()?;
-            Some((*nid, text.trim().parse().ok()?))
+            let group = self.of_nid(*nid);
+            let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
+            // Absent where the kernel has no swap.
+            let swap = fs::read_to_string(group.join("memory.swap.current")).unwrap_or_default();
+            Some((*nid, had(&stat, swap.trim().parse().unwrap_or(0))?))
         })
     }
 
@@ -260,6 +265,16 @@ impl AppGroups {
     }
 }
 
+/// Bytes by a memory.stat, and by what is in swap; some of that may still be in memory too.
+fn had(stat: &str, swap: u64) -> Option<u64> {
+    let of = |name: &str| {
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok();
+        stat.lines().find_map(value)
+    };
+    let all = of("anon")?.checked_add(of("shmem")?)?.checked_add(swap)?;
+    Some(all.saturating_sub(of("swapcached").unwrap_or(0)))
+}
+
 /// User and system time in the text of cpu.stat.
 fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
     let value = |name: &str| {
@@ -272,6 +287,15 @@ fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_read() {
+        let stat = "anon 700\nfile 5000\nshmem 40\nfile_mapped 900\nswapcached 8\n";
+        assert_eq!(had(stat, 0), Some(732));
+        assert_eq!(had(stat, 300), Some(1_032));
+        assert_eq!(had("anon 700\nshmem 40\n", 300), Some(1_040));
+        assert_eq!(had("anon 700\nfile 5000\n", 300), None);
+    }
 
     #[test]
     fn cpu_time_is_read() {

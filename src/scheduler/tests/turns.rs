@@ -4,21 +4,21 @@ use super::*;
 use crate::apteam::talk::turns::SlicePlan;
 use crate::variables::Order;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// Milliseconds after the beginning.
-fn ms(ms: u64) -> Now {
+pub(super) fn ms(ms: u64) -> Now {
     Now { mono_ns: ms * MS, wall_ns: ms * MS + 7 }
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.turns.max_resident = 3;
     settings
 }
 
 /// Nodes of two processors, each list of them on a link of its own.
-fn cluster(links: &[&[u32]]) -> Scheduler {
+pub(super) fn cluster(links: &[&[u32]]) -> Scheduler {
     let mut s = Scheduler::new(machine(links.concat().len() as u32, 2), settings());
     for (number, nids) in (1..).zip(links) {
         link(&mut s, number, nids, &[]);
@@ -26,7 +26,7 @@ fn cluster(links: &[&[u32]]) -> Scheduler {
     s
 }
 
-fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
+pub(super) fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
     let ago = |ns: u64| ns as i64 / MS as i64 - (now.mono_ns / MS) as i64;
     let said = |plan: &SlicePlan| {
         let slice = |slice: &crate::apteam::talk::turns::PlannedSlice| {
@@ -55,7 +55,7 @@ fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
 }
 
 /// Posts an application of this width, launches it, and gives what nodes are told when it runs.
-fn runs(s: &mut Scheduler, now: Now, number: u8, width: u32) -> Vec<String> {
+pub(super) fn runs(s: &mut Scheduler, now: Now, number: u8, width: u32) -> Vec<String> {
     s.apply(now, posted(number, width));
     let key = s.team(Apid(u64::from(number))).expect("posted").key();
     assert_eq!(key.incarnation.0, 1, "{number} was not placed");
@@ -87,7 +87,7 @@ fn taken(s: &mut Scheduler, now: Now, links: &[u64]) -> Vec<String> {
     told.collect()
 }
 
-fn ends(s: &mut Scheduler, now: Now, number: u64, nids: &[u32]) -> Vec<String> {
+pub(super) fn ends(s: &mut Scheduler, now: Now, number: u64, nids: &[u32]) -> Vec<String> {
     let nids = nids.iter().map(|nid| Nid(*nid)).collect();
     let end = HostEnd { key: key(number, 1), nids, launched: true, ..HostEnd::default() };
     let report = Box::new(Report::Ended(Box::new(end)));

@@ -62,15 +62,16 @@ impl Shell {
         Some(ran.saturating_add(since))
     }
 
-    /// Tells how much memory applications have had, where that has grown.
-    pub(super) fn tell_peaks(&mut self) {
+    /// Tells how much memory applications have had at most, where that has grown; `all`: of each of them,
+    /// for a psched that has not heard it.
+    pub(super) fn tell_peaks(&mut self, all: bool) {
         let mut peaks = Vec::new();
         for (key, app) in self.apps.iter_mut().filter(|(_, app)| app.meter.is_some()) {
-            for (nid, peak) in app.groups.iter().flat_map(|groups| groups.memory_peaks()) {
-                let before = app.peaks.entry(nid).or_default();
-                if peak > *before {
-                    *before = peak;
-                    peaks.push((*key, nid, peak));
+            for (nid, had) in app.groups.iter().flat_map(|groups| groups.memory_had()) {
+                let peak = app.peaks.entry(nid).or_default();
+                if had > *peak || all {
+                    *peak = had.max(*peak);
+                    peaks.push((*key, nid, *peak));
                 }
             }
         }

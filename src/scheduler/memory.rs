@@ -1,0 +1,185 @@
+//! Memory: with how much an application counts once that is measured, and what bringing it in costs.
+//!
+//! # Problem
+//! Few people say how much memory their programs need (`aprun -m`). An application of which nothing is
+//! known counts with an equal part of its nodes, which is too much for most and far too little for some:
+//! then nodes swap. And where those on a node do not all fit in its memory, each turn begins with
+//! bringing memory in, which slices must be long enough for.
+//!
+//! # Approach
+//! Nodes tell how much memory an application has had on each of them at most. One without `-m` counts
+//! with more than its share as soon as it has more, and with less only once it has run for [`SETTLED`]:
+//!
+//! ```text
+//!   share of the node   has had      counts with, at first   after a minute of its own
+//!                 4G         1G                         4G                          1G
+//!                 4G         6G                         6G                          6G
+//! ```
+//!
+//! What it counts with decides who may sit beside it, and with whom it may be in a party. So postings
+//! that wait are tried again when it becomes less, and a component is planned anew where a node is
+//! crowded, or was. Who has said `-m` counts with that, which its nodes hold it to. Who shares no
+//! processor with anybody keeps its share, for its nodes are given to others by processors only.
+//!
+//! A node also tells how long it took to bring a gang's memory in before it ran. The longest such time of
+//! its latest two starts on each apinit is what a start of it costs ([`crate::gang::rotation`]).
+//!
+//! Nothing of this is on record: after a restart of psched its nodes tell it again.
+
+use super::ends::nanos;
+use super::{Effect, LinkId, Now, Scheduler};
+use crate::apteam::record::Apteam;
+use crate::apteam::talk::turns::Switches;
+use crate::apteam::{Apid, Key};
+use crate::gang::rotation::LENGTHENED_MAX;
+use crate::machine::Nid;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The time that an application has run before less than its share is believed: a program grows at first,
+/// while it reads its input, and whoever was put beside it meanwhile would have to make room again.
+pub(super) const SETTLED: Duration = Duration::from_secs(60);
+/// Between two looks whether it has, at least.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Bytes in steps of a 64th or less, upwards: a program that grows slowly is no new plan at each page.
+fn coarse(bytes: u64) -> u64 {
+    let step = 1 << bytes.checked_ilog2().unwrap_or(0).saturating_sub(6);
+    bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX)
+}
+
+/// What a start costs, in powers of two of a millisecond, upwards. One step less than `before` is as
+/// before: a time between two of them is no new plan at each start.
+fn cost(ns: u64, before: Duration) -> Duration {
+    if ns == 0 {
+        return Duration::ZERO;
+    }
+    let ms = ns.div_ceil(1_000_000).next_power_of_two();
+    let cost = Duration::from_millis(ms).min(LENGTHENED_MAX);
+    if cost == before / 2 { before } else { cost }
+}
+
+impl Scheduler {
+    /// How changes of party went on the nodes of an apinit, and what memory is there.
+    pub(super) fn switched(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        mut told: Switches,
+        out: &mut Vec<Effect>,
+    ) {
+        let nids = self.links.get(&link).map_or(&[][..], |l| &l.hello.nids);
+        let Some(lowest) = nids.iter().min().copied() else { return };
+        let team = |key: &Key| self.teams.get(&key.apid).filter(|team| team.key() == *key);
+        let on = |key: &Key, nid: &Nid| {
+            nids.contains(nid)
+                && team(key).is_some_and(|team| team.places.nids().any(|n| n == *nid))
+        };
+        told.peaks.retain(|(key, nid, _)| on(key, nid));
+        let started: BTreeSet<Apid> =
+            told.switches.iter().flat_map(|s| &s.started).map(|key| key.apid).collect();
+        let measured: BTreeSet<Apid> = told.peaks.iter().map(|(key, ..)| key.apid).collect();
+        // The first word of somebody's memory: it is looked at again when it has settled.
+        let new = |apid: &&Apid| self.measured.peaks(**apid).next().is_none();
+        let new: Vec<Apid> = measured.iter().filter(new).copied().collect();
+        let apinits = |key: Key| team(&key).map_or(0, |team| team.hosts.len());
+        self.measured.take(lowest, told, apinits);
+        for apid in started {
+            let ns = self.measured.bringing(apid);
+            self.schedule.set_cost(apid, |before| cost(ns, before));
+        }
+        for apid in new {
+            self.settling.insert((now.mono_ns, apid));
+        }
+        let mut frees = self.settle(now);
+        for apid in measured {
+            frees |= self.count_memory(now, apid);
+        }
+        if frees {
+            self.place_waiting(now, out);
+        }
+    }
+
+    /// Counts those anew that have run for long enough by now.
+    pub(super) fn memory_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.settle(now) {
+            self.place_waiting(now, out);
+        }
+    }
+
+    /// The same; whether that makes room.
+    fn settle(&mut self, now: Now) -> bool {
+        let mut frees = false;
+        while let Some((_, apid)) =
+            self.settling.first().copied().filter(|(at, _)| *at <= now.mono_ns)
+        {
+            self.settling.pop_first();
+            let left = SETTLED.saturating_sub(self.attained(apid, now.mono_ns));
+            if left.is_zero() {
+                frees |= self.count_memory(now, apid);
+            } else if self.teams.contains_key(&apid) {
+                let again = now.mono_ns.saturating_add(nanos(left.max(LOOK)));
+                self.settling.insert((again, apid));
+            }
+        }
+        frees
+    }
+
+    /// Counts an application with what is known of its memory. Whether that makes room.
+    pub(super) fn count_memory(&mut self, now: Now, apid: Apid) -> bool {
+        let by_peak = |team: &&Apteam| team.posting.memory_per_pe.is_none() && team.shares;
+        if self.teams.get(&apid).filter(by_peak).is_none() {
+            return false;
+        }
+        let settled = self.attained(apid, now.mono_ns) >= SETTLED;
+        let peaks: Vec<(Nid, u64)> = self.measured.peaks(apid).collect();
+        let mut frees = false;
+        for (nid, peak) in peaks {
+            let least = if settled { 0 } else { self.occupancy.share(apid, nid) };
+            let bytes = coarse(peak).max(least);
+            let Some(counted) = self.occupancy.set_memory(apid, nid, bytes) else { continue };
+            frees |= counted.now < counted.before;
+            self.schedule.set_memory(apid, counted.at, counted.now);
+        }
+        frees
+    }
+
+    /// With how many bytes an application counts on each of its nodes whose memory is known.
+    pub fn memory(&self, apid: Apid) -> impl Iterator<Item = (Nid, u64)> {
+        let line = self.occupancy.line();
+        let held = self.occupancy.held(apid).iter().filter(|held| line[held.at].memory > 0);
+        held.map(|held| (line[held.at].nid, held.memory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_in_steps() {
+        assert_eq!([0, 1, 127, 128, 129].map(coarse), [0, 1, 127, 128, 130]);
+        assert_eq!([1 << 30, (1 << 30) + 1].map(coarse), [1 << 30, (1 << 30) + (1 << 24)]);
+        assert_eq!(coarse(u64::MAX), u64::MAX);
+        for shift in 0..64 {
+            let bytes = 0xfedc_ba98_7654_3210u64 >> shift;
+            let counted = coarse(bytes);
+            assert!(counted >= bytes && counted - bytes <= bytes / 64, "{bytes}");
+            assert_eq!(coarse(counted), counted);
+        }
+    }
+
+    #[test]
+    fn a_cost_changes_when_it_is_another() {
+        let ms = Duration::from_millis;
+        assert_eq!(cost(0, ms(8)), Duration::ZERO);
+        assert_eq!(cost(1, Duration::ZERO), ms(1));
+        assert_eq!(cost(5_000_000, Duration::ZERO), ms(8));
+        // Around a step: the larger one stays.
+        assert_eq!(cost(8_000_001, ms(8)), ms(16));
+        assert_eq!(cost(7_999_999, ms(16)), ms(16));
+        assert_eq!(cost(4_000_001, ms(16)), ms(16));
+        assert_eq!(cost(4_000_000, ms(16)), ms(4));
+        assert_eq!(cost(u64::MAX, ms(16)), LENGTHENED_MAX);
+    }
+}

@@ -1,0 +1,238 @@
+//! Measured memory: what it lets in and keeps out, who has to take turns by it, and for how long.
+
+use super::turns::{MS, cluster, ends, ms, runs, settings, turns_of};
+use super::*;
+use crate::apteam::talk::turns::{Switch, Switches};
+
+const MIB: u64 = 1 << 20;
+/// Of one processor of a node of two processors and a GiB, of which three may be resident.
+const SHARE: u64 = (1 << 30) / 2 / 3;
+
+/// An apinit tells so many MiB at most of these applications on these nodes.
+fn peaks(s: &mut Scheduler, now: Now, link: u64, peaks: &[(Key, u32, u64)]) -> Vec<Effect> {
+    let peaks = peaks.iter().map(|(key, nid, mib)| (*key, Nid(*nid), mib * MIB)).collect();
+    let told = Switches { peaks, ..Switches::default() };
+    let report = Box::new(Report::Switches(Box::new(told)));
+    s.apply(now, Event::Report { link: LinkId(link), report })
+}
+
+/// An apinit has let this one run, having brought in so many bytes for so long.
+fn started(
+    s: &mut Scheduler,
+    now: Now,
+    link: u64,
+    apid: u64,
+    brought: u64,
+    took_ms: u64,
+) -> Vec<String> {
+    let started = vec![key(apid, 1)];
+    let gap_ns = took_ms * MS;
+    let switch = Switch { generation: 1, started, gap_ns, brought, ..Switch::default() };
+    let told = Switches { switches: vec![switch], ..Switches::default() };
+    let report = Box::new(Report::Switches(Box::new(told)));
+    let effects = s.apply(now, Event::Report { link: LinkId(link), report });
+    turns_of(&effects, now)
+}
+
+fn memory(s: &Scheduler, apid: u64) -> Vec<(u32, u64)> {
+    s.memory(Apid(apid)).map(|(nid, bytes)| (nid.0, bytes)).collect()
+}
+
+/// A posting with so many MiB for each PE.
+fn with_memory(number: u8, width: u32, mib: u64) -> Event {
+    let Event::Posted { reply, owner, front, secret, .. } = posted(number, width) else {
+        unreachable!("a posting");
+    };
+    let memory_per_pe = Some(mib * MIB);
+    let posting = Box::new(Posting { memory_per_pe, ..posting(number, width) });
+    Event::Posted { reply, posting, owner, front, secret }
+}
+
+/// Lets time pass, with every tick that is asked for, until something leaves psched.
+fn pass(s: &mut Scheduler, until_ms: u64) -> Option<(u64, Vec<Effect>)> {
+    while let Some(at_ns) = s.deadline().filter(|at_ns| *at_ns <= until_ms * MS) {
+        let effects = s.apply(Now { mono_ns: at_ns, wall_ns: at_ns + 7 }, Event::Tick);
+        if !effects.is_empty() {
+            return Some((at_ns / MS, effects));
+        }
+        assert!(s.deadline().is_none_or(|next| next > at_ns), "it is asked for again and again");
+    }
+    None
+}
+
+#[test]
+fn who_has_more_than_its_share_counts_with_it_at_once() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    assert_eq!(memory(&s, 1), [(0, 2 * SHARE), (1, 2 * SHARE)]);
+    // Of no node of this apinit, of another incarnation, of nobody.
+    peaks(&mut s, ms(1), 1, &[(key(1, 1), 1, 900), (key(1, 2), 0, 900), (key(7, 1), 0, 900)]);
+    assert_eq!(memory(&s, 1), [(0, 2 * SHARE), (1, 2 * SHARE)]);
+    assert_eq!(s.measured().peaks(Apid(1)).count(), 0);
+    peaks(&mut s, ms(2), 1, &[(key(1, 1), 0, 900)]);
+    assert_eq!(memory(&s, 1), [(0, 904 * MIB), (1, 2 * SHARE)]);
+    // Less is no news.
+    peaks(&mut s, ms(3), 1, &[(key(1, 1), 0, 800)]);
+    assert_eq!(memory(&s, 1), [(0, 904 * MIB), (1, 2 * SHARE)]);
+    // On one of the two nodes there is room.
+    let effects = s.apply(ms(4), posted(2, 2));
+    assert!(brief(&effects).contains(&"-> 2 place 2.1".into()), "{:?}", brief(&effects));
+    s.apply(ms(5), posted(3, 4));
+    let why = s.why(Apid(3)).expect("it waits").to_string();
+    assert!(why.contains("of memory") && why.contains("1 of alice"), "{why}");
+    // More than there is.
+    peaks(&mut s, ms(6), 1, &[(key(1, 1), 0, 2_000)]);
+    assert_eq!(memory(&s, 1)[0], (0, 1_024 * MIB));
+    // It ends, and the third is placed.
+    let end = HostEnd { key: key(1, 1), nids: vec![Nid(0), Nid(1)], ..HostEnd::default() };
+    let freed = report(&mut s, 1, Report::Ended(Box::new(end)));
+    assert!(freed.contains(&"-> 1 place 3.1".into()), "{freed:?}");
+}
+
+#[test]
+fn who_has_less_counts_with_it_after_a_minute_of_its_own() {
+    let mut s = cluster(&[&[0]]);
+    runs(&mut s, ms(0), 1, 2);
+    peaks(&mut s, ms(5_000), 1, &[(key(1, 1), 0, 10)]);
+    s.apply(ms(6_000), with_memory(2, 1, 900));
+    assert_eq!(s.team(Apid(2)).map(|t| t.state), Some(State::Posted));
+    // No more is asked for until then.
+    assert_eq!(s.deadline(), Some(60_000 * MS));
+    assert_eq!(memory(&s, 1), [(0, 2 * SHARE)]);
+    let (at_ms, effects) = pass(&mut s, 100_000).expect("it is placed");
+    assert_eq!(at_ms, 60_000);
+    assert!(brief(&effects).contains(&"-> 1 place 2.1".into()), "{:?}", brief(&effects));
+    assert_eq!(memory(&s, 1), [(0, 10 * MIB)]);
+    // From now on it counts with what it has, at once.
+    peaks(&mut s, ms(70_000), 1, &[(key(1, 1), 0, 20)]);
+    assert_eq!(memory(&s, 1), [(0, 20 * MIB)]);
+    // Another machine: the same is known of it.
+    let mut bigger = machine(1, 2);
+    bigger.nodes.extend(machine(2, 3).nodes.into_iter().skip(1));
+    s.apply(ms(71_000), Event::Machine(Box::new(bigger)));
+    assert_eq!(memory(&s, 1), [(0, 20 * MIB)]);
+}
+
+#[test]
+fn time_in_which_it_was_frozen_is_not_its_own() {
+    let mut s = cluster(&[&[0]]);
+    runs(&mut s, ms(0), 1, 2);
+    runs(&mut s, ms(0), 2, 2);
+    peaks(&mut s, ms(5_000), 1, &[(key(1, 1), 0, 10), (key(2, 1), 0, 10)]);
+    pass(&mut s, 118_900);
+    assert_eq!([memory(&s, 1), memory(&s, 2)], [[(0, 2 * SHARE)], [(0, 2 * SHARE)]]);
+    pass(&mut s, 122_000);
+    assert_eq!([memory(&s, 1), memory(&s, 2)], [[(0, 10 * MIB)], [(0, 10 * MIB)]]);
+    assert_eq!(s.deadline(), None);
+}
+
+#[test]
+fn who_has_said_how_much_counts_with_that() {
+    let mut s = cluster(&[&[0]]);
+    s.apply(ms(0), with_memory(1, 2, 100));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    for mib in [10, 900] {
+        peaks(&mut s, ms(70_000), 1, &[(key(1, 1), 0, mib)]);
+        pass(&mut s, 80_000);
+        assert_eq!(memory(&s, 1), [(0, 200 * MIB)]);
+    }
+}
+
+#[test]
+fn who_shares_with_nobody_keeps_its_share() {
+    let mut s = ready(1, 2);
+    s.apply(at(0), posted(1, 1));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    peaks(&mut s, at(1), 1, &[(key(1, 1), 0, 900)]);
+    assert_eq!(memory(&s, 1), [(0, 512 * MIB)]);
+    let effects = s.apply(at(2), posted(2, 1));
+    assert!(brief(&effects).contains(&"-> 1 place 2.1".into()), "{:?}", brief(&effects));
+}
+
+#[test]
+fn those_who_do_not_fit_together_take_turns() {
+    let mut s = cluster(&[&[0]]);
+    for number in [1, 2] {
+        assert!(runs(&mut s, ms(0), number, 1).is_empty());
+    }
+    let fit = peaks(&mut s, ms(100), 1, &[(key(1, 1), 0, 600), (key(2, 1), 0, 400)]);
+    assert!(turns_of(&fit, ms(100)).is_empty());
+    let full = peaks(&mut s, ms(200), 1, &[(key(2, 1), 0, 500)]);
+    assert_eq!(turns_of(&full, ms(200)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    assert_eq!(ends(&mut s, ms(300), 2, &[0]), ["1: agreed at +1 since -99: 1.1 1s"]);
+    // Who competes with both of them has its turns with both, until they do not fit any more.
+    runs(&mut s, ms(400), 3, 1);
+    s.apply(ms(500), with_memory(4, 2, 5));
+    let report = Box::new(Report::Running(key(4, 1)));
+    let told = s.apply(ms(500), Event::Report { link: LinkId(1), report });
+    assert_eq!(turns_of(&told, ms(500)), ["1: agreed at +1: 4.1 1s | 1.1 + 3.1 1s"]);
+    let full = peaks(&mut s, ms(600), 1, &[(key(3, 1), 0, 500)]);
+    assert_eq!(turns_of(&full, ms(600)), ["1: agreed at +1 since -99: 4.1 1s | 1.1 1s | 3.1 1s"]);
+}
+
+#[test]
+fn who_is_found_to_fit_takes_no_turns_any_more() {
+    let mut settings = settings();
+    settings.turns.memory_overcommit = 2_000;
+    let mut s = Scheduler::new(machine(1, 2), settings);
+    link(&mut s, 1, &[0], &[]);
+    s.apply(ms(0), with_memory(1, 1, 900));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    assert_eq!(runs(&mut s, ms(0), 2, 1), ["1: agreed at +1: 2.1 1s | 1.1 1s"]);
+    peaks(&mut s, ms(1_000), 1, &[(key(2, 1), 0, 50)]);
+    let (at_ms, effects) = pass(&mut s, 130_000).expect("they are planned anew");
+    assert!((118_000..122_000).contains(&at_ms), "{at_ms}");
+    let now = Now { mono_ns: at_ms * MS, wall_ns: 0 };
+    let told = turns_of(&effects, now);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().all(|plan| !plan.contains('|')), "{told:?}");
+    assert_eq!(s.turn(Apid(1), (at_ms + 100) * MS), Turn::Always);
+}
+
+#[test]
+fn a_slice_is_long_enough_for_what_is_brought_in() {
+    let mut s = cluster(&[&[0, 1]]);
+    runs(&mut s, ms(0), 1, 4);
+    assert_eq!(runs(&mut s, ms(499), 2, 4), ["1: agreed at +1: 2.1 1s | 1.1 1s"]);
+    // 500 ms of it are 5 % of ten seconds. The slice that is on stays as it is.
+    let told = started(&mut s, ms(999), 1, 2, MIB, 500);
+    assert_eq!(told, ["1: agreed at +1 since -499: 2.1 1s | 1.1 10.24s"]);
+    let plan = "2.1 10.24s | 1.1 10.24s";
+    let (at_ms, effects) = pass(&mut s, 20_000).expect("it is renewed");
+    let now = Now { mono_ns: at_ms * MS, wall_ns: 0 };
+    let told = turns_of(&effects, now);
+    assert!(told.len() == 1 && told[0].ends_with(plan), "{told:?}");
+    // About as long is no other cost.
+    assert!(started(&mut s, ms(12_000), 1, 2, MIB, 300).is_empty());
+    // Once nothing was brought in, and once more: it ends.
+    assert!(started(&mut s, ms(13_000), 1, 2, 0, 0).is_empty());
+    let told = started(&mut s, ms(14_000), 1, 2, 0, 0);
+    assert!(told.len() == 1 && told[0].ends_with("| 1.1 1s"), "{told:?}");
+}
+
+#[test]
+fn a_gang_costs_what_it_costs_on_the_slowest_of_its_apinits() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    for (link, brought, took_ms, most) in [
+        (1, MIB, 100, 100),
+        (2, MIB, 30, 100),
+        (1, MIB, 20, 100),
+        (1, 0, 0, 30),
+        (1, 0, 9, 30),
+        (2, 0, 0, 30),
+        (2, MIB, 5, 5),
+        (2, 0, 0, 5),
+        (2, 0, 0, 0),
+    ] {
+        started(&mut s, ms(1), link, 1, brought, took_ms);
+        assert_eq!(s.measured().bringing(Apid(1)), most * MS, "apinit {link} told of {took_ms} ms");
+    }
+    // Of another incarnation, and of nobody.
+    for of in [key(1, 2), key(7, 1)] {
+        let switch = Switch { started: vec![of], gap_ns: MS, brought: 1, ..Switch::default() };
+        let told = Switches { switches: vec![switch], ..Switches::default() };
+        report(&mut s, 1, Report::Switches(Box::new(told)));
+        assert_eq!(s.measured().bringing(of.apid), 0);
+    }
+}
