@@ -70,6 +70,10 @@ struct Planned {
     asked: BTreeSet<LinkId>,
     /// Those of them that have not answered, and until when they may.
     missing: Option<(BTreeSet<LinkId>, u64)>,
+    /// By which order it was made.
+    order: Order,
+    /// Who is to lead at once by it.
+    early: BTreeSet<Apid>,
 }
 
 impl Planned {
@@ -276,13 +280,14 @@ impl Schedule {
         due.into_iter().chain(self.retry_ns).min()
     }
 
-    /// The plan of a component from then on, and when it begins.
+    /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
     fn next_plan(
-        &mut self,
+        &self,
         members: &[Apid],
         former: &BTreeSet<u64>,
         rules: &Rules,
         from_ns: u64,
+        early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
         let here: BTreeSet<Apid> = members.iter().copied().collect();
         // Who runs by then, and whose slice has most left.
@@ -292,8 +297,10 @@ impl Schedule {
         for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
             let Some((slice, began_ns, left)) = planned.at(from_ns) else { continue };
             runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
-            // What begins again only because the next plan is late is not gone on with.
+            // What begins again only because the next plan is late is not gone on with; nor what was
+            // until a level's bound, where there are slices now.
             let leads = planned.plan.slices.len() > 1
+                && planned.order == rules.order
                 && left >= SLICE_MIN
                 && planned.over_ns().is_none_or(|over_ns| from_ns < over_ns)
                 && slice.party.first().is_some_and(|leader| here.contains(leader));
@@ -301,9 +308,7 @@ impl Schedule {
                 on = Some((left, began_ns, slice));
             }
         }
-        let early = |apid: &Apid| self.early.contains(apid) && !runs.contains(apid);
-        let early: Vec<Apid> = members.iter().copied().filter(early).collect();
-        self.early.retain(|apid| !here.contains(apid));
+        let early: Vec<Apid> = early.iter().copied().filter(|apid| !runs.contains(apid)).collect();
         let on = on.filter(|_| early.is_empty() && rules.order == Order::RoundRobin);
         let Some((_, began_ns, slice)) = on else {
             let plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &early);
@@ -529,6 +534,8 @@ impl Scheduler {
                 self.schedule.concern(*apid);
             }
         }
+        let early = planned.early.iter().filter(|apid| self.schedule.plan_of.contains_key(apid));
+        self.schedule.early.extend(early);
         for link in planned.asked.iter().filter(|link| self.links.contains_key(link)) {
             out.push(Effect::Command { link: *link, command: Command::WithdrawPlan(generation) });
         }
@@ -606,9 +613,11 @@ impl Scheduler {
         for apid in &members {
             schedule.account_alone(*apid, from_ns, &rules);
         }
+        let early: BTreeSet<Apid> =
+            members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            false => schedule.next_plan(&members, &former, &rules, from_ns),
+            false => schedule.next_plan(&members, &former, &rules, from_ns, &early),
         };
         schedule.generation += 1;
         let generation = schedule.generation;
@@ -619,7 +628,17 @@ impl Scheduler {
         let agreed = missing.is_none();
         schedule.asked_of.extend(members.iter().map(|apid| (*apid, generation)));
         let accounted_ns = from_ns;
-        let planned = Planned { members, plan, begins_ns, from_ns, accounted_ns, asked, missing };
+        let planned = Planned {
+            members,
+            plan,
+            begins_ns,
+            from_ns,
+            accounted_ns,
+            asked,
+            missing,
+            order: rules.order,
+            early,
+        };
         let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
         let commands: Vec<Effect> = planned
             .asked

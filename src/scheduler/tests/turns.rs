@@ -215,6 +215,10 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     let deadline = s.deadline().expect("it is renewed");
     let effects = s.apply(Now { mono_ns: deadline, wall_ns: 0 }, Event::Tick);
     assert_eq!(turns_of(&effects, ms(0)).len(), 1);
+    // By slices again: nobody goes on until he would have left his level.
+    let now = Now { mono_ns: deadline + SECOND, wall_ns: 0 };
+    let effects = s.apply(now, Event::Settings(super::turns::settings()));
+    assert_eq!(turns_of(&effects, now)[0].matches(" 1s").count(), 2, "{effects:?}");
 }
 
 #[test]
@@ -234,6 +238,32 @@ fn who_is_told_something_leads_at_once() {
     // It is on already: its slice goes on.
     let effects = s.apply(ms(299), kill(1, 10));
     assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -99: 1.1 1s | 2.1 1s"]);
+}
+
+/// The plan by which it was to lead is withdrawn, for a node is silent: the next one says it too.
+#[test]
+fn who_is_told_something_leads_by_the_second_plan_as_well() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(99), 2, 4);
+    taken(&mut s, ms(100), &[1, 2]);
+    s.apply(
+        ms(199),
+        Event::Kill {
+            reply: ReplyId(9),
+            apids: vec![Apid(1)],
+            signal: 10,
+            uid: 0,
+            administrator: true,
+        },
+    );
+    taken(&mut s, ms(200), &[1]);
+    let effects = s.apply(ms(214), Event::Tick);
+    let plan = ": 1.1 1s | 2.1 1s";
+    let told = turns_of(&effects, ms(214));
+    let [first, second, again, ..] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&first[..], &second[..]), ("1: withdraw", "2: withdraw"));
+    assert!(again.ends_with(plan), "{told:?}");
 }
 
 #[test]
