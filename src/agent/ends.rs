@@ -114,7 +114,8 @@ impl Agent {
         let mut end = std::mem::take(end);
         end.output_lost = app.output_lost;
         if let Some((ran, _)) = app.ran {
-            end.run = end.run.min(Duration::from_nanos(ran));
+            let ran = end.run.min(Duration::from_nanos(ran));
+            (end.run, end.frozen) = (ran, end.run - ran);
         }
         app.end = End::Empty { end, reported_ns: 0, acknowledged: false };
         self.goes(key, out);

@@ -332,8 +332,10 @@ pub struct HostEnd {
     pub leftovers: u32,
     /// Some of the PEs' output was thrown away: aprun, or the host of PE 0, could not be reached.
     pub output_lost: bool,
-    /// Time from go to empty.
+    /// Time from go to empty, without the time in which it was frozen.
     pub run: Duration,
+    /// The time from go to empty in which it was frozen.
+    pub frozen: Duration,
     /// Those of the nodes where its apshepherd, or all of it, was lost before it could tell how it
     /// ended: what PEs wrote last there may be missing.
     pub lost: Vec<Nid>,
@@ -372,6 +374,7 @@ impl HostEnd {
         self.leftovers += other.leftovers;
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
+        self.frozen = self.frozen.max(other.frozen);
         self
     }
 

@@ -74,9 +74,9 @@ impl Scheduler {
         };
         team.state = State::Ended;
         // What its nodes measured, where psched heard of the end late: it or apinit was away.
-        let run = nanos(end.run);
+        let lasted = nanos(end.run.saturating_add(end.frozen));
         team.ended_at_ns = match team.running_at_ns {
-            began if began > 0 && run > 0 => began.saturating_add(run).min(now.wall_ns),
+            began if began > 0 && lasted > 0 => began.saturating_add(lasted).min(now.wall_ns),
             _ => now.wall_ns,
         };
         team.end = Some(end.clone());

@@ -574,11 +574,13 @@ fn the_time_run_is_what_the_nodes_measured() {
     s.apply(at(1), posted(1, 2));
     report(&mut s, 1, Report::Running(key(1, 1)));
     let Report::Ended(end) = ended(key(1, 1), &[0], None) else { panic!("an end") };
-    let end = Box::new(HostEnd { run: Duration::from_secs(3), ..*end });
+    let (run, frozen) = (Duration::from_secs(3), Duration::from_secs(2));
+    let end = Box::new(HostEnd { run, frozen, ..*end });
     let late = Event::Report { link: LinkId(1), report: Box::new(Report::Ended(end)) };
     let effects = s.apply(at(90), late);
     let Effect::Save { team, .. } = &effects[0] else { panic!("{effects:?}") };
-    assert_eq!(team.ended_at_ns - team.running_at_ns, 3 * SECOND);
+    // It ended then, and not when it would have if it had never been frozen.
+    assert_eq!(team.ended_at_ns - team.running_at_ns, 5 * SECOND);
 }
 
 /// One host's part has ended badly, and its apinit has lost sight of the others.

@@ -199,6 +199,8 @@ impl Shepherd {
             leftovers: self.leftovers,
             output_lost: false,
             run,
+            // It does not know.
+            frozen: Duration::ZERO,
             lost: Vec::new(),
         }
     }

@@ -192,6 +192,7 @@ fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
         output_lost: wire.output_lost,
         lost: wire.lost,
         run_ms: 0,
+        frozen_ms: 0,
     };
     Ok(Ended { status, end: end.try_into()?, told: false })
 }

@@ -264,6 +264,8 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     }
     if row.state == "ended" {
         facts.push(("Ended", moment(row.ended_at_ns, zone)));
+        let until_ns = row.launched_at_ns.saturating_add(row.run_ns);
+        facts.push(("Ran", seconds(row.launched_at_ns, until_ns)));
         facts.push(("Status", Cell::Number(row.status.into())));
     }
     facts.push(("Cause", Cell::text(decision(row))));
@@ -330,7 +332,7 @@ pub fn history(reply: &pb::ListReply, zone: &TimeZone) -> Report {
             if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
             moment(row.ended_at_ns, zone),
             seconds(row.posted_at_ns, row.launched_at_ns),
-            seconds(row.launched_at_ns, row.ended_at_ns),
+            seconds(row.launched_at_ns, row.launched_at_ns.saturating_add(row.run_ns)),
             Cell::Number(row.status.into()),
             Cell::text(row.command.clone()),
             Cell::text(decision(row)),
@@ -407,7 +409,9 @@ mod tests {
         let mut ended = row(5, "alice", 2, "ended", "./bad");
         ended.places = vec![place(2, &[0, 1], 2)];
         ended.launched_at_ns = NOW - MINUTE;
-        ended.ended_at_ns = NOW - MINUTE + 1_500_000_000;
+        ended.ended_at_ns = NOW - MINUTE + 3_500_000_000;
+        // And was frozen for two seconds.
+        ended.run_ns = 1_500_000_000;
         ended.status = 139;
         let kind = pb::cause::Kind::PeSignal.into();
         let cause = pb::Cause { kind, rank: 1, nid: 2, signal: 11, ..Default::default() };
@@ -575,7 +579,7 @@ Time                    Event  Detail
         assert_eq!(events(&reply_events, &TimeZone::UTC).text(), golden);
         let golden = "\
 Apid User  PEs Nodes Ended                    Waited    Ran Status Command Cause
-   5 alice   2     1 2026-11-20 11:59:01.500 60.000s 1.500s    139 ./bad   PE 1 on NID 2 died: Segmentation fault (signal 11)
+   5 alice   2     1 2026-11-20 11:59:03.500 60.000s 1.500s    139 ./bad   PE 1 on NID 2 died: Segmentation fault (signal 11)
 
 psched: the store is nearly full
 ";

@@ -318,6 +318,7 @@ impl From<HostEnd> for pb::HostEnd {
             leftovers: end.leftovers.min(COUNT_MAX),
             output_lost: end.output_lost,
             run_ms: ms(end.run),
+            frozen_ms: ms(end.frozen),
             lost: bare(end.lost),
         }
     }
@@ -336,6 +337,7 @@ impl TryFrom<pb::HostEnd> for HostEnd {
             leftovers: Field("HostEnd", "leftovers").between(end.leftovers, 0, COUNT_MAX)?,
             output_lost: end.output_lost,
             run: Duration::from_millis(end.run_ms),
+            frozen: Duration::from_millis(end.frozen_ms),
             lost: Field("HostEnd", "lost").nids(end.lost)?,
         })
     }

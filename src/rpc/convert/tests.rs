@@ -152,9 +152,23 @@ fn end_count() -> impl Strategy<Value = EndCount> {
 fn host_end() -> impl Strategy<Value = HostEnd> {
     let start = (key(), nids(), any::<bool>(), option::of(decisive()));
     let lost = (any::<bool>(), nids());
-    (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, lost, millis()).prop_map(
-        |((key, nids, launched, first), ends, usage, leftovers, (output_lost, lost), run)| {
-            HostEnd { key, nids, launched, first, ends, usage, leftovers, output_lost, run, lost }
+    let times = (millis(), millis());
+    (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, lost, times).prop_map(
+        |((key, nids, launched, first), ends, usage, leftovers, (output_lost, lost), times)| {
+            let (run, frozen) = times;
+            HostEnd {
+                run,
+                frozen,
+                key,
+                nids,
+                launched,
+                first,
+                ends,
+                usage,
+                leftovers,
+                output_lost,
+                lost,
+            }
         },
     )
 }
