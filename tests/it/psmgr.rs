@@ -110,7 +110,13 @@ fn variables_are_set_at_once_and_kept() {
             ["weight.user.anna", "3", "1 (default)"],
         ]
     );
-    assert_eq!(json(&hand, "log -n 1")["changes"].as_array().map(Vec::len), Some(1));
+    let newest = json(&hand, "log -n 1");
+    assert_eq!(newest["changes"].as_array().map(Vec::len), Some(1));
+    // Who and when, too.
+    let newest = &newest["changes"][0];
+    assert_eq!(newest["user"], hand.apstat("-a")["applications"][0]["user"], "{newest}");
+    let year = run(Command::new("date").arg("+%Y-")).expect(0).out();
+    assert!(newest["time"].as_str().expect("text").starts_with(year.trim()), "{newest}");
     run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     runs.wait(BOUND).expect(137);
     waits.wait(BOUND).expect(0);

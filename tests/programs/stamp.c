@@ -9,7 +9,7 @@
  *   spin      nothing but that
  *   fork      children that stamp for a moment, one after the other
  *   vfork     the same by vfork
- *   core      children that dump core
+ *   core      children that dump core, which is removed; a round only where it was written
  *   stop      stops itself (SIGSTOP); a child lets it go on
  *   trace     a child that is traced, and stopped at each system call
  *   threads   threads that come and go
@@ -232,6 +232,14 @@ int main(int argc, char **argv)
         if (child < 0)
             usleep(1000);
         stamp(20000);
+        if (!strcmp(mode, "core")) {
+            char name[32];
+            snprintf(name, sizeof name, "core.%d", (int)child);
+            unlink(name);
+            unlink("core");
+            if (child < 0 || !WCOREDUMP(status))
+                continue;
+        }
         round_done();
     }
 }

@@ -3,25 +3,21 @@
 use super::rig::*;
 use crate::apinit::rig::*;
 use crate::stuck::Freezer;
-use psched::apteam::talk::turns::PlannedSlice;
+use psched::apteam::talk::turns::{PlannedSlice, Switch};
 use std::time::Duration;
 
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Two gangs of this kind, this many changes.
-async fn two(test: &str, script: &str, count: usize) {
+/// Two gangs of this kind, a thousand changes; these, unless the test is skipped.
+async fn two(test: &str, script: &str) -> Option<Vec<Switch>> {
+    const COUNT: usize = 1_000;
     let test = &format!("turns::exclusive::{test}");
-    let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let program = stamper("turns")?;
+    let (instance, apinit, mut link) = open(test).await?;
     let one = Gang::launch(&instance, &mut link, &program, "1.1", script).await;
     let other = Gang::launch(&instance, &mut link, &program, "2.1", script).await;
     planned(&mut link, plan(7, SLICE, &[one.key, other.key])).await;
-    let told = switches(&mut link, 7, count).await;
+    let told = switches(&mut link, 7, COUNT).await;
     let gaps = quantiles(told.iter().map(|s| s.gap_ns));
     let late = quantiles(told.iter().map(|s| s.began_ns.saturating_sub(s.due_ns)));
     let not_yet = told.iter().filter(|s| s.not_yet_frozen > 0).count();
@@ -36,45 +32,52 @@ async fn two(test: &str, script: &str, count: usize) {
     );
     exclusive(&[&one, &other]);
     for gang in [&one, &other] {
-        assert!(gang.runs().len() > count / 4, "{} had no turns", gang.key);
+        assert!(gang.runs().len() > COUNT / 4, "{} had no turns", gang.key);
     }
     kill(&mut link, vec![one, other]).await;
     apinit.end().await;
+    Some(told)
 }
 
 #[tokio::test]
 async fn while_they_spin() {
-    two("while_they_spin", "exec STAMP spin", 1_000).await;
+    two("while_they_spin", "exec STAMP spin").await;
 }
 
 #[tokio::test]
 async fn while_they_fork() {
-    two("while_they_fork", "exec STAMP fork", 200).await;
+    two("while_they_fork", "exec STAMP fork").await;
 }
 
 #[tokio::test]
 async fn while_they_vfork() {
-    two("while_they_vfork", "exec STAMP vfork", 200).await;
+    two("while_they_vfork", "exec STAMP vfork").await;
 }
 
 #[tokio::test]
 async fn while_they_dump_core() {
-    two("while_they_dump_core", "exec STAMP core", 200).await;
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    let limit = getrlimit(Resource::RLIMIT_CORE).expect("a limit").1;
+    if limit != RLIM_INFINITY {
+        let test = "turns::exclusive::while_they_dump_core";
+        return crate::support::skip(test, "the hard limit on core files lets none be written");
+    }
+    two("while_they_dump_core", "exec STAMP core").await;
 }
 
 #[tokio::test]
 async fn while_they_stop_themselves() {
-    two("while_they_stop_themselves", "exec STAMP stop", 200).await;
+    two("while_they_stop_themselves", "exec STAMP stop").await;
 }
 
 #[tokio::test]
 async fn while_they_trace() {
-    two("while_they_trace", "exec STAMP trace", 200).await;
+    two("while_they_trace", "exec STAMP trace").await;
 }
 
 #[tokio::test]
 async fn while_they_make_threads() {
-    two("while_they_make_threads", "exec STAMP threads", 200).await;
+    two("while_they_make_threads", "exec STAMP threads").await;
 }
 
 /// The program's exit code where the kernel has no ring for it.
@@ -96,7 +99,7 @@ async fn while_the_kernel_reads_for_them() {
     if soon.is_ok_and(|status| status.expect("a child").code() == Some(NO_RING)) {
         return crate::support::skip(&format!("turns::exclusive::{test}"), "no io_uring here");
     }
-    two(test, "exec STAMP uring", 200).await;
+    two(test, "exec STAMP uring").await;
 }
 
 /// Who writes to a frozen file system sits in the kernel, and does not enter the freezer.
@@ -115,9 +118,12 @@ async fn while_they_wait_for_a_file_system() {
             std::thread::sleep(Duration::from_millis(40));
         }
     });
-    two(test, &script, 200).await;
+    let told = two(test, &script).await;
     over.store(true, std::sync::atomic::Ordering::Relaxed);
     freezes.await.expect("it ends");
+    // They did wait there, and nobody waited for them.
+    let waited = |s: &Switch| s.not_yet_frozen > 0;
+    assert!(told.is_none_or(|told| told.iter().filter(|s| waited(s)).count() > 20));
 }
 
 /// Traced from outside, by somebody who is in no group of theirs.
@@ -128,12 +134,7 @@ async fn while_they_are_traced() {
         return crate::support::skip(test, "strace is not installed");
     }
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP fork").await;
     let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP fork").await;
     planned(&mut link, plan(7, SLICE, &[one.key, other.key])).await;
@@ -143,15 +144,18 @@ async fn while_they_are_traced() {
         let procs = instance.groups().expect("groups").join(format!("{}/0/cgroup.procs", gang.key));
         let pids = std::fs::read_to_string(procs).expect("it is there");
         let mut strace = tokio::process::Command::new("strace");
-        strace.args(["-f", "-qq", "-o", "/dev/null"]);
+        let calls = instance.folder.path().join(format!("calls-{}", gang.key));
+        strace.args(["-f", "-qq", "-o"]).arg(&calls);
         // (Its children come and go.)
         strace.args(pids.lines().take(1).flat_map(|pid| ["-p", pid]));
         strace.kill_on_drop(true);
-        tracers.push(strace.spawn().expect("it starts"));
+        tracers.push((strace.spawn().expect("it starts"), calls));
     }
-    switches(&mut link, 7, 200).await;
-    for tracer in &mut tracers {
+    switches(&mut link, 7, 1_000).await;
+    for (tracer, calls) in &mut tracers {
         assert!(tracer.try_wait().expect("a child").is_none(), "nobody is traced");
+        let seen = std::fs::read_to_string(calls).unwrap_or_default();
+        assert!(seen.lines().count() > 100, "no calls are seen: {seen}");
     }
     exclusive(&[&one, &other]);
     drop(tracers);
@@ -164,12 +168,7 @@ async fn while_they_are_traced() {
 async fn while_others_come_and_go() {
     let test = "turns::exclusive::while_others_come_and_go";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP fork").await;
     let nobody = PlannedSlice { length: SLICE, party: vec![] };
     let mut half = plan(7, SLICE, &[one.key]);

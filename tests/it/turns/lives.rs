@@ -49,12 +49,7 @@ fn in_their_slices(plan: &SlicePlan, gangs: [&Gang; 2], since: u64) {
 async fn an_apinit_that_was_stopped_comes_back_in_the_right_slice() {
     let test = "turns::lives::an_apinit_that_was_stopped_comes_back_in_the_right_slice";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
     let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
     let plan = plan(7, SLICE, &[one.key, other.key]);
@@ -86,7 +81,7 @@ async fn an_apinit_that_was_killed_goes_on_with_its_plans() {
     let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
     let mut apinit = Apinit::start_with(&instance, "0", &read, None);
     let mut link = instance.link().await;
-    if !freezes(test, &link) {
+    if !freezes(test, link.hello.stops) {
         drop(write);
         return apinit.exit().await;
     }
@@ -119,12 +114,7 @@ fn for_ever(gangs: [&Gang; 2]) -> SlicePlan {
 async fn kill_reaches_a_frozen_gang_at_once() {
     let test = "turns::lives::kill_reaches_a_frozen_gang_at_once";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
     let mut other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP fork").await;
     planned(&mut link, for_ever([&one, &other])).await;
@@ -141,12 +131,7 @@ async fn kill_reaches_a_frozen_gang_at_once() {
 async fn a_grace_begins_with_the_next_turn() {
     let test = "turns::lives::a_grace_begins_with_the_next_turn";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
     let script = "trap 'echo heard; exit 0' TERM; while :; do sleep 0.01; done";
     let mut other = Gang::launch(&instance, &mut link, &program, "2.1", script).await;
@@ -175,12 +160,7 @@ async fn a_grace_begins_with_the_next_turn() {
 async fn a_time_limit_counts_time_run() {
     let test = "turns::lives::a_time_limit_counts_time_run";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let limit = Duration::from_millis(1_000);
     let place = instance.place("1.1", &[&[0]], 2);
     let place = PlaceCommand { shares: true, time_limit: Some(limit), ..place };
@@ -206,12 +186,7 @@ async fn a_time_limit_counts_time_run() {
 async fn what_is_left_has_its_moment_in_its_own_turns() {
     let test = "turns::lives::what_is_left_has_its_moment_in_its_own_turns";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
     // Its child sleeps through most of what it has, and has most of the rest still to do.
     let script = "trap '' HUP; (sleep 0.3; echo written) & exit 0";
@@ -235,7 +210,7 @@ async fn a_frozen_gang_dies_with_its_instance() {
     let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
     let mut apinit = Apinit::start_with(&instance, "0", &read, None);
     let mut link = instance.link().await;
-    if !freezes(test, &link) {
+    if !freezes(test, link.hello.stops) {
         drop(write);
         return apinit.exit().await;
     }
@@ -285,16 +260,35 @@ fn wakes_and_time(pid: nix::unistd::Pid) -> (u64, Duration) {
     all
 }
 
+/// Field 41 of /proc/PID/stat, counted from the one behind the name.
+const POLICY: usize = 38;
+
+#[tokio::test]
+async fn the_thread_that_changes_gangs_comes_first_or_it_is_said_why_not() {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let link = instance.link().await;
+    let own = std::path::PathBuf::from(format!("/proc/{}", apinit.pid()));
+    let text = |path: std::path::PathBuf| std::fs::read_to_string(path).expect("it runs");
+    let threads = std::fs::read_dir(own.join("task")).expect("it runs").flatten();
+    let mut threads = threads.filter(|t| text(t.path().join("comm")) == "apinit-switch\n");
+    let stat = text(threads.next().expect("the thread").path().join("stat"));
+    let policy = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(POLICY));
+    let fifo = policy.and_then(|p| p.parse().ok()) == Some(nix::libc::SCHED_FIFO);
+    let status = text(own.join("status"));
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let locked = locked.is_some_and(|kib| !kib.trim().starts_with("0 "));
+    let said = |words: &str| link.hello.notes.iter().any(|note| note.contains(words));
+    assert_eq!(fifo, !said("SCHED_FIFO"), "{stat} {:?}", link.hello.notes);
+    assert_eq!(locked, !said("memory can't be locked"), "{status} {:?}", link.hello.notes);
+    apinit.end().await;
+}
+
 #[tokio::test]
 async fn what_turns_cost_on_a_node() {
     let test = "turns::lives::what_turns_cost_on_a_node";
     let Some(program) = stamper("turns") else { return };
-    let mut instance = Instance::new().await;
-    let apinit = Apinit::start(&instance, "0");
-    let mut link = instance.link().await;
-    if !freezes(test, &link) {
-        return apinit.end().await;
-    }
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
     let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
     planned(&mut link, plan(7, Duration::from_millis(100), &[one.key])).await;
     let second = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use psched::apteam::Key;
 use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::talk::node::{Command, PlaceCommand, Report};
 use psched::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Gang {
     pub async fn launch(
         instance: &Instance,
         link: &mut Link,
-        program: &std::path::Path,
+        program: &Path,
         name: &str,
         script: &str,
     ) -> Gang {
@@ -54,7 +54,7 @@ impl Gang {
     pub async fn launch_placed(
         instance: &Instance,
         link: &mut Link,
-        program: &std::path::Path,
+        program: &Path,
         place: PlaceCommand,
         script: &str,
     ) -> Gang {
@@ -69,23 +69,9 @@ impl Gang {
         Gang { key, front, table }
     }
 
-    fn words(&self) -> Vec<u64> {
-        let bytes = std::fs::read(&self.table).unwrap_or_default();
-        let (head, rest) = bytes.split_at(bytes.len().min(HEAD));
-        let count = head.get(..8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight")));
-        let used = rest.len().min(count as usize * 16);
-        [head, &rest[..used]]
-            .concat()
-            .chunks_exact(8)
-            .map(|b| u64::from_ne_bytes(b.try_into().expect("eight")))
-            .collect()
-    }
-
     /// What its processes have run.
     pub fn runs(&self) -> Vec<Run> {
-        let words = self.words();
-        let runs = words.get(2..).unwrap_or_default().chunks_exact(2).map(|w| (w[0], w[1]));
-        runs.filter(|(first, last)| *first > 0 && last >= first).collect()
+        runs_of(&self.table)
     }
 
     /// When it was last seen to run.
@@ -95,8 +81,28 @@ impl Gang {
 
     /// How often it has done what it is about.
     pub fn rounds(&self) -> u64 {
-        self.words().get(1).copied().unwrap_or(0)
+        words_of(&self.table).get(1).copied().unwrap_or(0)
     }
+}
+
+/// What is in a table of stamps: how many runs, how many rounds, and the runs.
+fn words_of(table: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(table).unwrap_or_default();
+    let (head, rest) = bytes.split_at(bytes.len().min(HEAD));
+    let count = head.get(..8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight")));
+    let used = rest.len().min(count as usize * 16);
+    [head, &rest[..used]]
+        .concat()
+        .chunks_exact(8)
+        .map(|b| u64::from_ne_bytes(b.try_into().expect("eight")))
+        .collect()
+}
+
+/// What the processes that share this table have run.
+pub fn runs_of(table: &Path) -> Vec<Run> {
+    let words = words_of(table);
+    let runs = words.get(2..).unwrap_or_default().chunks_exact(2).map(|w| (w[0], w[1]));
+    runs.filter(|(first, last)| *first > 0 && last >= first).collect()
 }
 
 /// All the time in which somebody of a gang ran, as disjoint stretches.
@@ -210,12 +216,24 @@ pub async fn kill(link: &mut Link, gangs: Vec<Gang>) {
 }
 
 /// Where there is no freezer exclusivity is not promised.
-pub fn freezes(test: &str, link: &Link) -> bool {
-    let freezes = link.hello.stops == StopMeans::Freezer;
+pub fn freezes(test: &str, stops: StopMeans) -> bool {
+    let freezes = stops == StopMeans::Freezer;
     if !freezes {
         crate::support::skip(test, "no cgroup v2, whose freezer this is about");
     }
     freezes
+}
+
+/// A played psched and a real apinit of node 0, whose gangs can be frozen; `None`: the test is skipped.
+pub async fn open(test: &str) -> Option<(Instance, Apinit, Link)> {
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let link = instance.link().await;
+    if freezes(test, link.hello.stops) {
+        return Some((instance, apinit, link));
+    }
+    apinit.end().await;
+    None
 }
 
 /// The middle one, and the one that 99 of 100 do not exceed, in microseconds.
