@@ -2,6 +2,7 @@
 //! from which it takes up after its death. As `node::apinit::shell` does it.
 
 use super::host::ProcId;
+use super::memory::Coming;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
@@ -37,7 +38,7 @@ pub struct Directory {
     groups: bool,
     shepherd: Option<Pid>,
     /// Last: with it, it counts as made.
-    place: Option<Box<PlaceCommand>>,
+    pub place: Option<Box<PlaceCommand>>,
     front: Option<Pid>,
     gone: bool,
     going: Option<u64>,
@@ -73,6 +74,10 @@ pub struct Apinit {
     pub turns_timer: u64,
     /// Changes that are still to be told.
     pub switches: Switches,
+    /// The most memory that it knows of.
+    pub peaks: BTreeMap<(Key, Nid), u64>,
+    /// Whose memory comes.
+    pub coming: BTreeMap<Key, Coming>,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
 }
@@ -133,6 +138,8 @@ impl World {
             switcher: Switcher::default(),
             turns_timer: 0,
             switches: Switches::default(),
+            peaks: BTreeMap::new(),
+            coming: BTreeMap::new(),
             dies_after: None,
         }));
         let plans = at.plans.clone();
@@ -153,6 +160,7 @@ impl World {
         self.tell_switcher(slot, TurnEvent::Begin);
         self.apinit_settles(slot);
         self.after(0, Ev::ApinitDial(slot, life));
+        self.measure(slot);
     }
 
     /// An application that had only begun to be made, or was being removed.
@@ -619,6 +627,8 @@ impl World {
                 proc.link = Some((wire, true));
                 proc.back_off = 20 * MS;
                 self.apinit_happens(slot, Happening::Linked(welcome));
+                self.tell_peaks(slot, true);
+                self.apinit_settles(slot);
             }
             Msg::Command(seq, command) => {
                 self.apinit_happens(slot, Happening::Command(seq, *command));

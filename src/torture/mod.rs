@@ -44,6 +44,7 @@ pub mod checks;
 pub mod faults;
 mod front;
 mod host;
+mod memory;
 mod orders;
 mod others;
 mod play;
@@ -128,6 +129,12 @@ pub struct Counts {
     pub let_run: u64,
     /// Of these, those of which it was known by when they had to be: where nothing went wrong.
     pub let_run_in_time: u64,
+    /// Starts for which memory had to be brought in.
+    pub brought: u64,
+    /// Peaks of memory that nodes told.
+    pub peaks: u64,
+    /// Looks at nodes on which not all gangs fit.
+    pub crowded: u64,
     /// Faults of each class, and what users did as suddenly.
     pub faults: BTreeMap<&'static str, u64>,
     /// Deaths between two actions of one batch.
@@ -158,6 +165,9 @@ impl Counts {
         self.postings += other.postings;
         self.let_run += other.let_run;
         self.let_run_in_time += other.let_run_in_time;
+        self.brought += other.brought;
+        self.peaks += other.peaks;
+        self.crowded += other.crowded;
         self.killed_between += other.killed_between;
         self.kept_at_death += other.kept_at_death;
         self.lost_at_death += other.lost_at_death;

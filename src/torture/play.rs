@@ -20,6 +20,7 @@
 //! ```
 
 use super::host::Host;
+use super::memory::Memory;
 use super::program::{PePlan, Plan, Step};
 use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
@@ -71,6 +72,7 @@ impl Play {
     pub fn new(hosts: &[&[u32]], lines: usize) -> Result<Play, String> {
         let options = Options { postings: 0, faults: Some(BTreeSet::new()), ..Options::new(1) };
         let mut world = World::new(options, lines);
+        world.memory = Memory::none();
         let mut chance = fastrand::Rng::with_seed(1);
         world.machine = Machine::default();
         world.hosts = vec![Host::new("login".into(), &mut chance)];

@@ -6,7 +6,7 @@ use super::world::{Ev, World};
 use super::{MS, US};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
-use crate::apteam::talk::node::{NodeSpec, Welcome};
+use crate::apteam::talk::node::{NodeSpec, Report, Welcome};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event as Told, Looked as Found, Placement};
@@ -459,7 +459,12 @@ impl World {
             }
             _ => return,
         };
+        let switches = matches!(&event, Event::Report { report, .. }
+            if matches!(**report, Report::Switches(_)));
         self.psched_event(event);
+        if switches {
+            self.check_memory();
+        }
     }
 
     /// A front end asks something. Looks and kills are calls of their own: they do not keep the

@@ -4,6 +4,7 @@
 //! until it is thawed. That it is frozen is known at once too, or after [`World::stops_take`].
 
 use super::host::{Proc, ProcId};
+use super::memory::COST_MAX;
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
 use super::{SECOND, US};
@@ -62,7 +63,7 @@ impl World {
     }
 
     /// The group does nothing any more.
-    fn freeze(&mut self, slot: usize, key: Key) {
+    pub fn freeze(&mut self, slot: usize, key: Key) {
         if self.frozen.contains_key(&(slot, key)) {
             return;
         }
@@ -80,7 +81,13 @@ impl World {
         let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
         let slices = gangs + self.checks.changes() - changes + 1;
         let round_robin = rules.order == Order::RoundRobin;
-        round_robin.then(|| slices * rules.time_slice.as_nanos() as u64 + SECOND)
+        let slice = rules.time_slice.as_nanos() as u64;
+        let all = match self.memory.out {
+            0 => slices * slice,
+            // One turn may be over before its memory is in; in the next it does not wait for that.
+            _ => 2 * slices * (slice + COST_MAX).max(COST_MAX * 1_000 / rules.switch_share),
+        };
+        round_robin.then_some(all + SECOND)
     }
 
     /// The agent tells the switcher.
@@ -88,10 +95,13 @@ impl World {
         if let Event::Comes { gang, frozen, .. } = &mut event {
             *frozen = self.is_frozen(slot, gang.key);
         }
+        if let (Event::Goes(key), Some(proc)) = (&event, &mut self.slots[slot].proc) {
+            proc.coming.remove(key);
+        }
         self.switcher_hears(slot, event);
     }
 
-    fn switcher_hears(&mut self, slot: usize, event: Event) {
+    pub fn switcher_hears(&mut self, slot: usize, event: Event) {
         let (host, life) = (self.slots[slot].host, self.slots[slot].life);
         let mut todo = VecDeque::from([event]);
         while let Some(event) = todo.pop_front() {
@@ -101,24 +111,30 @@ impl World {
                 self.note(|| format!("switcher {slot} does {}", super::trace::cut(&action)));
                 match action {
                     Action::Stop(keys) => {
-                        keys.iter().for_each(|key| self.freeze(slot, *key));
+                        let outcomes = keys.into_iter().map(|key| self.stops(slot, key)).collect();
                         match self.stops_take {
-                            0 => todo.push_back(stopped(keys)),
-                            late => self.after(late, Ev::TurnsStopped { slot, life, keys }),
+                            0 => todo.push_back(Event::Stopped(outcomes)),
+                            late => self.after(late, Ev::TurnsStopped { slot, life, outcomes }),
                         }
                     }
                     Action::Start(keys) => {
                         if !keys.is_empty() {
                             self.counts.let_run += 1;
                         }
-                        keys.iter().for_each(|key| self.thaw(slot, *key));
-                        let started = keys.into_iter().map(|key| (key, Start::Runs)).collect();
-                        todo.push_back(Event::Started(started));
+                        let start = |key| match self.memory_comes(slot, key) {
+                            true => (key, Start::MemoryComes),
+                            false => {
+                                self.thaw(slot, key);
+                                (key, Start::Runs)
+                            }
+                        };
+                        todo.push_back(Event::Started(keys.into_iter().map(start).collect()));
                     }
+                    // (Nothing of it may have come.)
+                    Action::Hasten(key) => todo.extend(self.runs_without_more(slot, key, 0)),
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
-                    // (Memory is never out here.)
-                    Action::Ran(..) | Action::Hasten(_) => {}
+                    Action::Ran(..) => {}
                     Action::Switched(switch) => {
                         let Some(proc) = &mut self.slots[slot].proc else { return };
                         let told = &mut proc.switches;
@@ -181,12 +197,12 @@ impl World {
     }
 
     /// It is known that these are frozen.
-    pub fn turns_stopped(&mut self, slot: usize, life: u64, keys: Vec<Key>) {
+    pub fn turns_stopped(&mut self, slot: usize, life: u64, outcomes: Vec<(Key, Outcome)>) {
         if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
-            return self.at(pause, Ev::TurnsStopped { slot, life, keys });
+            return self.at(pause, Ev::TurnsStopped { slot, life, outcomes });
         }
         if self.slots[slot].life == life && self.slots[slot].proc.is_some() {
-            self.switcher_hears(slot, stopped(keys));
+            self.switcher_hears(slot, Event::Stopped(outcomes));
             self.apinit_settles(slot);
         }
     }
@@ -222,8 +238,4 @@ impl World {
         let since_ns = (!self.is_frozen(slot, key)).then_some(at);
         Some(Ran { ns, since_ns }.by(self.mono(self.slots[slot].host)))
     }
-}
-
-fn stopped(keys: Vec<Key>) -> Event {
-    Event::Stopped(keys.into_iter().map(|key| (key, Outcome::Stopped)).collect())
 }

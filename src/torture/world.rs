@@ -5,6 +5,7 @@ use super::checks::Checks;
 use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
+use super::memory::Memory;
 use super::psched::Psched;
 use super::shepherd::Shep;
 use super::store::Disk;
@@ -13,6 +14,7 @@ use super::turns::Frozen;
 use super::wire::{Msg, Pid, Who, Wire, WireId};
 use super::{Counts, MS, Options, SECOND};
 use crate::agent::Conn;
+use crate::agent::switcher::Outcome;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::machine::{Flavors, Machine, Nid, Node};
@@ -48,9 +50,17 @@ pub enum Ev {
     TurnsStopped {
         slot: usize,
         life: u64,
-        keys: Vec<Key>,
+        outcomes: Vec<(Key, Outcome)>,
     },
     TurnsTold(usize, u64),
+    /// It is looked how much memory applications have; some has come.
+    Memory(usize, u64),
+    Brought {
+        slot: usize,
+        life: u64,
+        key: Key,
+        number: u64,
+    },
     ApinitFrontDied(usize, u64, Conn),
     ApinitGroups {
         slot: usize,
@@ -136,6 +146,7 @@ pub struct World {
     pub frozen: BTreeMap<(usize, Key), Frozen>,
     /// How long it takes until a frozen group is known to be.
     pub stops_take: u64,
+    pub memory: Memory,
     pub fronts: BTreeMap<Pid, Aprun>,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
@@ -161,6 +172,7 @@ impl World {
         let mut fork = || Rng::with_seed(seeds.u64(..));
         let (mut shape, work, net, mut faults) = (fork(), fork(), fork(), fork());
         let mut turns = fork();
+        let mut memory = Memory::choose(fork());
         let mut machine = Machine::default();
         let mut hosts = vec![Host::new("login".into(), &mut shape)];
         let mut slots = Vec::new();
@@ -214,6 +226,7 @@ impl World {
                     0 => Order::LeastAttainedService,
                     _ => Order::RoundRobin,
                 },
+                switch_share: memory.switch_share(),
                 ..Turns::default()
             },
             ..Settings::default()
@@ -245,6 +258,7 @@ impl World {
             groups: BTreeMap::new(),
             frozen: BTreeMap::new(),
             stops_take,
+            memory,
             fronts: BTreeMap::new(),
             wires: BTreeMap::new(),
             next_wire: 0,
@@ -328,7 +342,9 @@ impl World {
             Ev::ApinitTimer(slot, life, timer) => self.apinit_timer(slot, life, timer),
             Ev::ApinitDial(slot, life) => self.apinit_dial(slot, life),
             Ev::Turns(slot, life, number) => self.turns_tick(slot, life, number),
-            Ev::TurnsStopped { slot, life, keys } => self.turns_stopped(slot, life, keys),
+            Ev::TurnsStopped { slot, life, outcomes } => self.turns_stopped(slot, life, outcomes),
+            Ev::Memory(slot, life) => self.look_at_memory(slot, life),
+            Ev::Brought { slot, life, key, number } => self.memory_came(slot, life, key, number),
             Ev::TurnsTold(slot, life) => self.turns_told(slot, life),
             Ev::ApinitFrontDied(slot, life, conn) => self.apinit_front_died(slot, life, conn),
             Ev::ApinitGroups { slot, life, key, begun } => {

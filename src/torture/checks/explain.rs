@@ -1,16 +1,17 @@
 //! Promise 6: what psched says stands in the way really does, and would fit if it did not.
 //!
 //! The look is a stupid one: every window is tried, on a table made anew of processors on which one more
-//! may sit. It reads psched's sentences as a user would.
+//! may sit, and of memory that is left. It reads psched's sentences as a user would.
 
 use crate::apteam::Apid;
 use crate::apteam::posting::{Explanation, Shape};
+use crate::apteam::record::Apteam;
 use crate::machine::{Nid, parse_nids};
 use crate::scheduler::{Effect, Looked, NodeView, Refusal, Scheduler};
 use crate::torture::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Processors of each node on which one more may sit.
+/// Processors of each node on which one more may sit, and for which there is memory.
 type Free = BTreeMap<Nid, u32>;
 
 /// Whether a shape fits on some window of these nodes.
@@ -76,7 +77,14 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
         let count = |v: &NodeView| {
             (0..v.node.processors).filter(|p| has_room(v.node.nid, p)).count() as u32
         };
-        s.nodes().map(|v| (v.node.nid, count(&v))).collect::<Free>()
+        let memory = |v: &NodeView| {
+            let of = |t: &Apteam| s.memory(t.apid).find(|(nid, _)| *nid == v.node.nid);
+            let others = holding().filter(|t| !without.contains(&t.apid)).filter_map(of);
+            let left = v.node.memory.saturating_sub(others.map(|(_, bytes)| bytes).sum());
+            let share = v.node.memory / u64::from(v.node.processors) / u64::from(most);
+            (left / share) as u32
+        };
+        s.nodes().map(|v| (v.node.nid, count(&v).min(memory(&v)))).collect::<Free>()
     };
     let mut open = room(&BTreeSet::new());
     open.retain(|nid, _| !closed.contains(nid));

@@ -25,7 +25,10 @@ impl World {
         let Some(psched) = &self.psched else { return };
         // Which nodes have given a place back already is asked again after a restart.
         let taking = psched.scheduler.teams().any(|t| t.state == State::TakingBack);
-        if taking || psched.is_busy() {
+        // And how much memory applications have, which is on no record.
+        let measured = psched.scheduler.measured();
+        let known = psched.scheduler.teams().any(|t| measured.peaks(t.apid).next().is_some());
+        if taking || known || psched.is_busy() {
             return;
         }
         let mut old = psched.scheduler.clone();

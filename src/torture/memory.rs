@@ -1,0 +1,220 @@
+//! Memory of gangs: how much they have, and that it may be out when their turn comes.
+//!
+//! In half of the seeds nodes measure it: each gang has more and more on each of its nodes, now and then
+//! more than its part. In some of those that share processors a gang's memory is out at some of its
+//! starts, comes for a while, and until then it stands.
+
+use super::wire::Who;
+use super::world::{Ev, World};
+use super::{MS, SECOND};
+use crate::agent::Happening;
+use crate::agent::switcher::{Event, News, Outcome};
+use crate::apteam::Key;
+use crate::apteam::record::State;
+use crate::apteam::talk::turns::Switches;
+use crate::machine::Nid;
+use crate::scheduler::Scheduler;
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often it is looked.
+const LOOK: u64 = 2 * SECOND;
+/// On a node, in bytes, at most: less than it has.
+const HAS_MAX: u64 = 1_000 << 20;
+/// It comes for so long at most.
+const COMES_MAX: u64 = 64 * MS;
+/// With what else may be in a change of party, a start costs no more than this.
+pub const COST_MAX: u64 = 256 * MS;
+
+/// What a seed does with memory.
+#[derive(Debug)]
+pub struct Memory {
+    chance: Rng,
+    measured: bool,
+    /// It is out at one in so many starts; 0: never.
+    pub out: u32,
+}
+
+impl Memory {
+    /// Whatever comes of this chance.
+    pub fn choose(mut chance: Rng) -> Memory {
+        let measured = chance.bool();
+        let out = if chance.bool() { 0 } else { chance.u32(1..=6) };
+        Memory { chance, measured, out }
+    }
+
+    /// Nothing is known of memory, and it is never out.
+    pub fn none() -> Memory {
+        Memory { chance: Rng::with_seed(0), measured: false, out: 0 }
+    }
+
+    /// The share of a slice that bringing it in may take, in thousandths.
+    pub fn switch_share(&mut self) -> u64 {
+        [50, 300, 1_000][self.chance.usize(0..3)]
+    }
+}
+
+/// Memory that comes to an apinit's node.
+#[derive(Debug)]
+pub struct Coming {
+    /// Which of all.
+    number: u64,
+    bytes: u64,
+}
+
+impl World {
+    /// An apinit begins to look.
+    pub fn measure(&mut self, slot: usize) {
+        if self.memory.measured {
+            self.after(LOOK, Ev::Memory(slot, self.slots[slot].life));
+        }
+    }
+
+    /// It looks how much its applications have.
+    pub fn look_at_memory(&mut self, slot: usize, life: u64) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::Memory(slot, life));
+        }
+        if self.slots[slot].life != life || self.slots[slot].proc.is_none() {
+            return;
+        }
+        self.tell_peaks(slot, false);
+        self.apinit_settles(slot);
+        self.after(LOOK, Ev::Memory(slot, life));
+    }
+
+    /// What has grown is told; `all`: everything.
+    pub fn tell_peaks(&mut self, slot: usize, all: bool) {
+        if !self.memory.measured {
+            return;
+        }
+        let at = &self.slots[slot];
+        let here = |key: &Key| {
+            let place = at.apps.get(key).and_then(|directory| directory.place.as_ref())?;
+            let nids = place.places.nids().filter(|nid| at.nids.contains(nid));
+            Some(nids.map(|nid| (*key, nid)).collect::<Vec<_>>())
+        };
+        let had: Vec<(Key, Nid)> = at.apps.keys().filter_map(here).flatten().collect();
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        proc.peaks.retain(|on, _| had.contains(on));
+        let mut peaks = Vec::new();
+        for (key, nid) in had {
+            if proc.switcher.ran(key).is_none() {
+                continue;
+            }
+            let chance = &mut self.memory.chance;
+            let has = if chance.u32(0..4) == 0 { chance.u64(0..HAS_MAX) } else { 0 };
+            let peak = proc.peaks.entry((key, nid)).or_default();
+            if has > *peak || all {
+                *peak = has.max(*peak);
+                peaks.push((key, nid, *peak));
+            }
+        }
+        if !peaks.is_empty() {
+            self.counts.peaks += peaks.len() as u64;
+            let told = Switches { peaks, ..Switches::default() };
+            proc.own.push_back(Happening::Turns(News::Switches(Box::new(told))));
+        }
+    }
+
+    /// Whether the memory of this gang is out: then it comes.
+    pub fn memory_comes(&mut self, slot: usize, key: Key) -> bool {
+        let out = self.memory.out;
+        if out == 0 || !self.is_frozen(slot, key) || self.memory.chance.u32(0..out) > 0 {
+            return false;
+        }
+        let (late, bytes) =
+            (self.memory.chance.u64(MS..COMES_MAX), self.memory.chance.u64(1..HAS_MAX));
+        let (number, life) = (self.number(), self.slots[slot].life);
+        let Some(proc) = &mut self.slots[slot].proc else { return false };
+        proc.coming.insert(key, Coming { number, bytes });
+        self.counts.brought += 1;
+        self.after(late, Ev::Brought { slot, life, key, number });
+        true
+    }
+
+    /// It has come.
+    pub fn memory_came(&mut self, slot: usize, life: u64, key: Key, number: u64) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::Brought { slot, life, key, number });
+        }
+        if self.slots[slot].life != life {
+            return;
+        }
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        if proc.coming.get(&key).is_none_or(|coming| coming.number != number) {
+            return;
+        }
+        if let Some(event) = self.runs_without_more(slot, key, u64::MAX) {
+            self.switcher_hears(slot, event);
+            self.apinit_settles(slot);
+        }
+    }
+
+    /// Its memory is not waited for any longer, of which so much may have come.
+    pub fn runs_without_more(&mut self, slot: usize, key: Key, most: u64) -> Option<Event> {
+        let coming = self.slots[slot].proc.as_mut()?.coming.remove(&key)?;
+        self.thaw(slot, key);
+        Some(Event::Brought(key, coming.bytes.min(most)))
+    }
+
+    /// What becomes of a stop.
+    pub fn stops(&mut self, slot: usize, key: Key) -> (Key, Outcome) {
+        let coming = self.slots[slot].proc.as_mut().and_then(|proc| proc.coming.remove(&key));
+        let outcome = match coming {
+            // It stands already.
+            Some(coming) => Outcome::NotIn(coming.bytes / 2),
+            None => Outcome::Stopped,
+        };
+        self.freeze(slot, key);
+        (key, outcome)
+    }
+
+    /// Those on a node that do not fit in its memory together are in one plan, and in no slice together:
+    /// where nothing disturbs, and nothing is just being changed.
+    pub fn check_memory(&mut self) {
+        let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
+        let Some(psched) = self.psched.as_ref().filter(|_| undisturbed) else { return };
+        self.counts.crowded += crowded(&psched.scheduler).len() as u64;
+        if let Some(text) = too_much(&psched.scheduler) {
+            self.checks.broken(text);
+        }
+    }
+}
+
+/// The nodes on which not all gangs fit, with what each of them has there.
+fn crowded(s: &Scheduler) -> Vec<(Nid, BTreeMap<crate::apteam::Apid, u64>)> {
+    let running = || s.teams().filter(|team| team.state == State::Running);
+    let on = |nid: Nid| {
+        let its = running().flat_map(|team| s.memory(team.apid).map(|m| (team.apid, m)));
+        its.filter(|(_, (at, _))| *at == nid).map(|(apid, (_, bytes))| (apid, bytes)).collect()
+    };
+    let all = s.machine().nodes.values().map(|node| (node, on(node.nid)));
+    all.filter(|(node, on): &(_, BTreeMap<_, u64>)| on.values().sum::<u64>() > node.memory)
+        .map(|(node, on)| (node.nid, on))
+        .collect()
+}
+
+/// What is wrong with who runs together.
+fn too_much(s: &Scheduler) -> Option<String> {
+    if s.plans().any(|plan| !plan.agreed) {
+        return None;
+    }
+    for (nid, on) in crowded(s) {
+        let all: BTreeSet<_> = on.keys().collect();
+        let Some(plan) = s.plans().find(|plan| plan.members.iter().any(|a| all.contains(a))) else {
+            return Some(format!("{all:?} do not fit on NID {nid}, and have no plan"));
+        };
+        if !all.iter().all(|apid| plan.members.contains(apid)) {
+            return Some(format!("{all:?} do not fit on NID {nid}, and have plans of their own"));
+        }
+        let memory = s.machine().nodes.get(&nid)?.memory;
+        for slice in plan.slices {
+            let party: Vec<u64> = slice.party.iter().filter_map(|a| on.get(a)).copied().collect();
+            if party.len() > 1 && party.iter().sum::<u64>() > memory {
+                return Some(format!("{:?} run at once, and do not fit on NID {nid}", slice.party));
+            }
+        }
+    }
+    None
+}
