@@ -305,6 +305,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_brought_in_has_figures_of_its_own() {
+        let mut measured = Measured::default();
+        let outgoing = Switch { started: vec![], ..switch(1, 50) };
+        let comes = Switch { stopped: vec![], gap_ns: 80 * MS, brought: 3 << 20, ..switch(1, 50) };
+        measured.take(Nid(0), told(vec![outgoing, comes, switch(2, 50)]), |_| 1);
+        let mut twice = Figures::default();
+        for (_, figures) in measured.apinits().chain(measured.apinits()) {
+            twice.merge(figures);
+        }
+        // No gap and no skew of it: the change that it belongs to has them.
+        let counts = [&twice.freeze, &twice.gap, &twice.skew, &twice.bringing];
+        assert_eq!(counts.map(Histogram::count), [4, 2, 4, 2]);
+        assert!(close(twice.bringing.quantile(500), 80 * MS));
+        assert_eq!((twice.switches, twice.brought), (6, 6 << 20));
+    }
+
+    #[test]
     fn a_gang_runs_in_part_between_its_first_and_its_last_start() {
         let mut measured = Measured::default();
         let on = |key: Key| if key.apid == Apid(2) { 3 } else { 1 };

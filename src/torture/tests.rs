@@ -41,6 +41,8 @@ fn nothing_goes_wrong_where_nothing_goes_wrong() {
     let counts = seeds(1..40, of, (1, 100));
     // Nobody is frozen for longer than turns take.
     assert!(counts.let_run_in_time > 100, "{counts:?}");
+    // Some do not fit on a node together, and some have to wait for their memory.
+    assert!(counts.crowded > 1_000 && counts.brought > 1_000, "{counts:?}");
 }
 
 /// Each seed chooses its faults: `psched torture` tries more of them.
