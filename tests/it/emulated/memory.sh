@@ -1,7 +1,7 @@
 # Two gangs on both nodes, which together have more memory than the host, take turns through swap.
 . /prelude.sh
 STATE=/run/state
-CONFIG='variables: { application.time_slice: 2s, application.memory_overcommit: 4, kill_grace: 1s }'
+CONFIG='variables: { application.time_slice: 1s, application.switch_share: 25%, application.memory_overcommit: 4, kill_grace: 1s }'
 mkswap /dev/vda >/dev/null && swapon /dev/vda && ok "there is swap"
 ln -s /bin/*-pages /bin/pages
 daemons
@@ -39,6 +39,7 @@ look() {
 while kill -0 $one 2>/dev/null && kill -0 $two 2>/dev/null; do
     look >>/tmp/looks 2>/dev/null
     psview >/tmp/view
+    cat /tmp/view >>/tmp/views
     sleep 0.25
 done
 wait $one
@@ -58,6 +59,11 @@ for apid in 1 2; do
         ok "$apid could be taken from while it stood" || no "$apid" "was kept while it stood"
 done
 grep -E 'pswp(in|out)' /proc/vmstat
+has "what came in is told" /tmp/views "Memory brought in: "
+# The slices in tenths of a second, as they were told: some are long enough for what had to come.
+slices=$(sed -n 's/^[> ] *[0-9]*  *\([0-9]*\)\.\([0-9]\)s .*/\1\2/p' /tmp/views | sort -n | uniq -c)
+echo "$slices"
+[ "$(echo "$slices" | tail -n 1 | sed 's/.* //')" -gt 10 ] && ok "slices are longer for it" || no "slices" "$slices"
 cat /tmp/view
 grep -v '^$' /run/apinit.log | tail -20
 echo @@end
