@@ -239,7 +239,12 @@ pub fn row(name: &str) -> Result<&'static Definition, VariableError> {
 /// The known name that is a typing error or two away.
 fn nearest(name: &str) -> Option<&'static str> {
     let far = 1 + name.len() / 5;
-    let near = TABLE.iter().map(|row| (distance(name, row.name), row.name)).min()?;
+    let away = |row: &'static Definition| {
+        // Also where the domain was left out.
+        let short = row.name.strip_prefix("application.").unwrap_or(row.name);
+        (distance(name, row.name).min(distance(name, short)), row.name)
+    };
+    let near = TABLE.iter().map(away).min()?;
     (near.0 <= far).then_some(near.1)
 }
 

@@ -79,6 +79,11 @@ fn what_cannot_be_set_is_said() {
         ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
         ("pased_over_mx", "1", "there is no variable pased_over_mx; did you mean passed_over_max?"),
         (
+            "time_slice",
+            "1s",
+            "there is no variable time_slice; did you mean application.time_slice?",
+        ),
+        (
             "colour",
             "red",
             "there is no variable colour; there are answer_time, apkill_grace, \

@@ -288,7 +288,8 @@ fn plans_to_come() {
     for line in [
         "Plan 1.17: 4 applications take turns on NIDs 0-7, in force in 20ms",
         ">   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.3s",
-        "Plan 1.18: 1 applications take turns on NIDs 0-5, being agreed",
+        "9 nodes: 3 applications in turns, 1 alone, 1 held; round-robin, slices of 1s, 4",
+        "Plan 1.18: 7 alone on NIDs 0-5, being agreed",
         "Plan 1.19: 12 on NIDs 0-3 held, in no slice",
         "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with m..",
     ] {

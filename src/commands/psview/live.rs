@@ -212,6 +212,9 @@ impl Screen {
         let mut help = format!("q quits  n {other}");
         if self.above > 0 || below > 0 {
             help += &format!("  arrows scroll ({} above, {below} below)", self.above);
+            if help.len() > area.width.into() {
+                help = format!("q n arrows: {} above, {below} below", self.above);
+            }
         }
         text.lines.push(Shown::from(help).dim());
         frame.render_widget(Paragraph::new(text), area);
@@ -305,6 +308,9 @@ mod tests {
         assert!(press(&mut screen, KeyCode::Char('q')));
         assert!(!press(&mut screen, KeyCode::Char('c')));
         assert!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        // What is above and below is said also where there is little room.
+        let rows = shown(&mut screen, 36, 3);
+        assert!(rows[2].starts_with("q n arrows: 0 above, "), "{rows:?}");
         // As small as it gets.
         shown(&mut screen, 1, 1);
     }

@@ -90,11 +90,11 @@ pub fn component(
         );
         return sentence(&text, Role::Title, width);
     };
-    let mut title = format!(
-        "Plan {}: {} applications take turns on {nodes} {names}",
-        name(plan.generation),
-        plan.members.len()
-    );
+    let who = match &plan.members[..] {
+        [apid] => format!("{apid} alone"),
+        members => format!("{} applications take turns", members.len()),
+    };
+    let mut title = format!("Plan {}: {who} on {nodes} {names}", name(plan.generation));
     match plan.from_ns.checked_sub(now_ns) {
         _ if !plan.agreed => title += ", being agreed",
         Some(until) if until > 0 => title += &format!(", in force in {}", short(until)),

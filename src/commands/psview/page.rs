@@ -49,15 +49,17 @@ fn count(number: usize, of: &str) -> String {
 
 fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let kinds = || reply.applications.iter().filter_map(|a| a.turn.as_ref()).map(pb::Turn::kind);
-    let alone = kinds().filter(|kind| *kind == Kind::Always).count();
-    let turns = kinds().count() - alone;
+    let [alone, held] =
+        [Kind::Always, Kind::Held].map(|of| kinds().filter(|kind| *kind == of).count());
+    let turns = kinds().count() - alone - held;
     let mut text = format!("{}: ", count(reply.nodes.len(), "node"));
-    text += &match (turns, alone) {
-        (0, 0) => "nothing runs".into(),
-        (0, alone) => format!("{} alone", count(alone, "application")),
-        (turns, 0) => format!("{} in turns", count(turns, "application")),
-        (turns, alone) => format!("{} in turns, {alone} alone", count(turns, "application")),
+    let some = [(turns, "in turns"), (alone, "alone"), (held, "held")];
+    let mut some = some.into_iter().filter(|(number, _)| *number > 0);
+    text += &match some.next() {
+        None => "nothing runs".into(),
+        Some((number, how)) => format!("{} {how}", count(number, "application")),
     };
+    text.extend(some.map(|(number, how)| format!(", {number} {how}")));
     if reply.waiting > 0 {
         let waiting = usize::try_from(reply.waiting).unwrap_or(usize::MAX);
         text += &format!("; {} without a place", count(waiting, "posting"));
