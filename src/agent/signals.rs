@@ -61,7 +61,11 @@ impl Agent {
             }
         }
         if app.sent && app.running() {
+            let from_front = app.head() && signal.number <= PSCHED_SIGNALS;
             out.push(Action::SendShepherd(key, ToShepherd::Signal(signal)));
+            if from_front {
+                self.to_hear(key, false, out);
+            }
         } else if signal.number > 0 {
             // Nobody is left here who would want it.
             self.own_signals_taken(key, signal.number, out);

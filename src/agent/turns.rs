@@ -189,6 +189,15 @@ impl Agent {
             doom.backstop_ns = doom.kill_at_ns.saturating_add(ns(super::BACKSTOP));
         }
         out.push(Action::Turns(Event::Watch(key)));
+        self.to_hear(key, true, out);
+    }
+
+    /// (Head.) It is told something, and may be frozen: psched gives it its turn early.
+    pub(super) fn to_hear(&self, key: Key, ends: bool, out: &mut Out) {
+        let shares = |app: &&App| app.head() && app.place.shares && app.going_ns.is_some();
+        if self.apps.get(&key).filter(shares).is_some() {
+            self.report(Report::ToHear { key, ends }, out);
+        }
     }
 
     /// It runs, and hears.

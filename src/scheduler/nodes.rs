@@ -247,7 +247,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
         }
-        self.turn_early(apid);
+        self.turn_early(apid, true);
         for link in others {
             let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
@@ -289,12 +289,14 @@ impl Scheduler {
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }
+            Report::ToHear { key, ends } if self.current(key) => self.turn_early(key.apid, ends),
             Report::PlanTaken(generation) => self.plan_taken(link, generation, out),
             Report::Switches(told) => self.switched(now, link, *told, out),
             // Of an older incarnation: no effect.
             Report::Launched(_)
             | Report::Running(_)
             | Report::TakenBack(_)
+            | Report::ToHear { .. }
             | Report::SignalsTaken { .. }
             | Report::Stuck { .. } => {}
         }
@@ -359,7 +361,7 @@ impl Scheduler {
             };
             out.push(Effect::Command { link, command });
         }
-        self.turn_early(apid);
+        self.turn_early(apid, true);
     }
 
     /// The links that stand now of those of an application's nodes that have not told its end.
@@ -440,7 +442,7 @@ impl Scheduler {
             let cause = first.cause.clone();
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
             let kill_after = self.kill_after(&cause);
-            self.turn_early(apid);
+            self.turn_early(apid, true);
             for link in self.links_left(apid) {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });

@@ -128,6 +128,8 @@ pub(super) struct Schedule {
     changed: BTreeSet<Apid>,
     /// Who is to lead at once.
     early: BTreeSet<Apid>,
+    /// Who has done so, and until when it does not again.
+    hurried: BTreeMap<Apid, u64>,
     /// Apinits that did not answer in time.
     silent: BTreeSet<LinkId>,
     /// Nodes that went, and until when they are waited for.
@@ -163,6 +165,7 @@ impl Schedule {
             joined: BTreeMap::new(),
             changed: BTreeSet::new(),
             early: BTreeSet::new(),
+            hurried: BTreeMap::new(),
             silent: BTreeSet::new(),
             away: BTreeMap::new(),
             retry_ns: None,
@@ -319,8 +322,10 @@ impl Schedule {
         let first: Vec<Apid> = leader.into_iter().chain(others).collect();
         let mut plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &first);
         if let Some(first) = plan.slices.first_mut().filter(|f| f.length != slice.length) {
-            // Once: slices have another length now, and a repetition would go on with this one.
-            first.length = slice.length;
+            // Once: slices have another length now, and a repetition would go on with this one. No longer
+            // than one of these from now on: an hour that was not meant is soon over.
+            let gone = Duration::from_nanos(from_ns.saturating_sub(began_ns));
+            first.length = slice.length.min(gone.saturating_add(first.length));
             plan.repeats = false;
         }
         (plan, began_ns)
@@ -405,6 +410,7 @@ impl Scheduler {
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
             schedule.early.remove(&apid);
+            schedule.hurried.remove(&apid);
             schedule.changed.remove(&apid);
             let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];
             schedule.retire(of.into_iter().flatten());
@@ -412,7 +418,13 @@ impl Scheduler {
     }
 
     /// It has been told something that it can do only while it runs: it leads next, at once.
-    pub(super) fn turn_early(&mut self, apid: Apid) {
+    ///
+    /// Once in a round, or whoever tells his own something again and again would have the time of the
+    /// others; but always where that ends it.
+    pub(super) fn turn_early(&mut self, apid: Apid, ends: bool) {
+        if ends {
+            self.schedule.hurried.remove(&apid);
+        }
         if self.schedule.plan_of.contains_key(&apid) {
             self.schedule.early.insert(apid);
             self.schedule.concern(apid);
@@ -534,8 +546,12 @@ impl Scheduler {
                 self.schedule.concern(*apid);
             }
         }
-        let early = planned.early.iter().filter(|apid| self.schedule.plan_of.contains_key(apid));
-        self.schedule.early.extend(early);
+        for apid in &planned.early {
+            self.schedule.hurried.remove(apid);
+            if self.schedule.plan_of.contains_key(apid) {
+                self.schedule.early.insert(*apid);
+            }
+        }
         for link in planned.asked.iter().filter(|link| self.links.contains_key(link)) {
             out.push(Effect::Command { link: *link, command: Command::WithdrawPlan(generation) });
         }
@@ -613,12 +629,20 @@ impl Scheduler {
         for apid in &members {
             schedule.account_alone(*apid, from_ns, &rules);
         }
-        let early: BTreeSet<Apid> =
+        let mut early: BTreeSet<Apid> =
             members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
+        schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
+        early.retain(|apid| !schedule.hurried.contains_key(apid));
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
             false => schedule.next_plan(&members, &former, &rules, from_ns, &early),
         };
+        if begins_ns < from_ns {
+            // They are on.
+            early.clear();
+        }
+        let round_ns = from_ns.saturating_add(nanos(plan.length()));
+        schedule.hurried.extend(early.iter().map(|apid| (*apid, round_ns)));
         schedule.generation += 1;
         let generation = schedule.generation;
         let missing = (asked.len() > 1).then(|| {

@@ -97,7 +97,7 @@ fn key_of(report: &Report) -> Option<Key> {
         Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => Some(*key),
         Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => Some(*key),
         Report::Ended(end) => Some(end.key),
-        Report::PlanTaken(_) | Report::Switches(_) => None,
+        Report::ToHear { .. } | Report::PlanTaken(_) | Report::Switches(_) => None,
     }
 }
 

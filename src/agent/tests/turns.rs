@@ -211,6 +211,21 @@ fn what_it_has_run_is_in_its_end() {
     assert!(actions.contains(&reported(end, &[0])), "{actions:?}");
 }
 
+/// psched has not heard of it otherwise.
+#[test]
+fn a_signal_of_its_front_end_asks_for_an_early_turn() {
+    let mut agent = two();
+    let signal = Happening::AttachMessage(Conn(1), ToApinit::Signal(numbered(1, 2)));
+    let key = key(1, 1);
+    assert_eq!(
+        act(&mut agent, 10 * S, signal),
+        [
+            Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 2))),
+            Action::Report(Report::ToHear { key, ends: false })
+        ]
+    );
+}
+
 #[test]
 fn a_grace_begins_with_the_next_turn() {
     let cause = Cause::Kill { uid: 0, signal: 15 };
@@ -223,7 +238,8 @@ fn a_grace_begins_with_the_next_turn() {
     };
     let watch = Action::Turns(Event::Watch(key));
     let mut agent = two();
-    assert_eq!(act(&mut agent, 10 * S, end(GRACE)), [watch]);
+    let early = Action::Report(Report::ToHear { key, ends: true });
+    assert_eq!(act(&mut agent, 10 * S, end(GRACE)), [watch, early]);
     let turn = Happening::Turns(News::HasTurn(key));
     assert_eq!(act(&mut agent, 14 * S, turn.clone()), [tell(GRACE)]);
     assert_eq!(act(&mut agent, 14 * S, turn), []);

@@ -229,6 +229,9 @@ pub enum Report {
     /// Nothing of it is left here. Repeated until acknowledged; each apinit speaks for its own
     /// nodes.
     Ended(Box<HostEnd>),
+    /// It has been told something that psched does not know of, a signal of its front end's say, which
+    /// it can hear only when it runs (from the head only); `ends`: to end. Not repeated.
+    ToHear { key: Key, ends: bool },
     /// The plan of this generation has come.
     PlanTaken(u64),
     /// How changes of party went, and what else is measured. Not repeated.

@@ -399,6 +399,9 @@ impl From<Report> for pb::NodeReport {
                 Wire::SignalsTaken(pb::SignalsReport { key: Some(key.into()), number })
             }
             Report::Ended(end) => Wire::Ended((*end).into()),
+            Report::ToHear { key, ends } => {
+                Wire::ToHear(pb::ToHearReport { key: Some(key.into()), ends })
+            }
             Report::PlanTaken(generation) => Wire::PlanTaken(generation),
             Report::Switches(switches) => Wire::Switches((*switches).into()),
         };
@@ -424,6 +427,10 @@ impl TryFrom<pb::NodeReport> for Report {
                 number: taken.number,
             },
             Wire::Ended(end) => Report::Ended(Box::new(end.try_into()?)),
+            Wire::ToHear(told) => Report::ToHear {
+                key: Field("ToHearReport", "key").need(told.key)?,
+                ends: told.ends,
+            },
             Wire::PlanTaken(generation) => Report::PlanTaken(generation),
             Wire::Switches(switches) => Report::Switches(Box::new(switches.try_into()?)),
         })

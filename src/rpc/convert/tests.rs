@@ -474,6 +474,7 @@ fn report() -> impl Strategy<Value = Report> {
             processes
         }),
         host_end().prop_map(|end| Report::Ended(Box::new(end))),
+        (key(), any::<bool>()).prop_map(|(key, ends)| Report::ToHear { key, ends }),
         any::<u64>().prop_map(Report::PlanTaken),
         switches().prop_map(|told| Report::Switches(Box::new(told))),
     ]

@@ -201,7 +201,7 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     settings.turns.time_slice = Duration::from_millis(100);
     settings.turns.weights.insert("alice".into(), 2);
     let effects = s.apply(ms(299), Event::Settings(settings.clone()));
-    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -199: 2.1 1s | 1.1 200ms"]);
+    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -199: 2.1 400ms | 1.1 200ms"]);
     // The same settings again change nothing.
     assert!(s.apply(ms(300), Event::Settings(settings)).is_empty());
     // By time had: the one that has had less, at once; there is nothing more to say than until the
@@ -238,6 +238,21 @@ fn who_is_told_something_leads_at_once() {
     // It is on already: its slice goes on.
     let effects = s.apply(ms(299), kill(1, 10));
     assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -99: 1.1 1s | 2.1 1s"]);
+    // Then the other is on, and is not stopped by that again; but by what ends it. Its node says the
+    // same of what its front end has sent.
+    let hears = |ends| Event::Report {
+        link: LinkId(1),
+        report: Box::new(Report::ToHear { key: key(1, 1), ends }),
+    };
+    for event in [kill(1, 10), hears(false)] {
+        let effects = s.apply(ms(1_299), event);
+        assert_eq!(turns_of(&effects, ms(1_299)), ["1: agreed at +1 since -99: 2.1 1s | 1.1 1s"]);
+    }
+    let effects = s.apply(ms(1_399), hears(true));
+    assert_eq!(turns_of(&effects, ms(1_399)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    // After a round anything is heard early again.
+    let effects = s.apply(ms(4_499), hears(false));
+    assert_eq!(turns_of(&effects, ms(4_499)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
 }
 
 /// The plan by which it was to lead is withdrawn, for a node is silent: the next one says it too.

@@ -5,7 +5,7 @@ use crate::support::hand::Hand;
 use crate::support::*;
 use psched::apteam::talk::turns::StopMeans;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Two nodes of one processor; `variables` besides.
 fn config(variables: &str) -> String {
@@ -204,13 +204,26 @@ fn a_signal_is_heard_at_once() {
     does(&hand, "apkill", &format!("-9 {second}"));
     other.wait(BOUND).expect(137);
 
-    let other = hand.start_script("-q -n 2 -N 1", "while :; do :; done");
+    let mut other = hand.start_script("-q -n 2 -N 1", "while :; do :; done");
     let third = hand.wait_for("running", 2)[1];
     eventually(BOUND, "the newcomer leads", || turn(&hand, third) == "leads");
     does(&hand, "apkill", &first.to_string());
     hears.wait(BOUND).expect(143);
     assert!(made("heard"));
-    does(&hand, "apkill", &format!("-9 {third}"));
+    // ^C at its aprun while it is frozen; KILL to its aprun.
+    for (signal, status) in [(2, 130), (9, 137)] {
+        let newcomer = hand.start_script("-q -n 2 -N 1", "while :; do :; done");
+        let apid = hand.wait_for("running", 2)[1];
+        eventually(BOUND, "the newcomer leads", || turn(&hand, apid) == "leads");
+        let before = std::mem::replace(&mut other, newcomer);
+        let begun = Instant::now();
+        before.signal(signal);
+        before.wait(BOUND).expect(status);
+        assert_eq!(hand.wait_for("running", 1), [apid]);
+        assert!(begun.elapsed() < BOUND / 3, "{:?}", begun.elapsed());
+    }
+    let last = hand.wait_for("running", 1)[0];
+    does(&hand, "apkill", &format!("-9 {last}"));
     other.wait(BOUND).expect(137);
     hand.end();
 }
