@@ -2,6 +2,7 @@
 
 use super::rig::{self, MS, Run, now_ns, overlaps, runs_of, stamper};
 use crate::support::hand::Hand;
+use crate::support::users::{ANNA, BERT, Bins, User};
 use crate::support::*;
 use psched::apteam::talk::turns::StopMeans;
 use std::path::{Path, PathBuf};
@@ -259,6 +260,48 @@ fn a_gang_that_is_held_stands_until_it_is_released() {
     does(&hand, "psmgr", &format!("release {apid}"));
     gangs.take_turns(now_ns() + 100 * MS, Duration::from_millis(50));
     gangs.end(&hand);
+    hand.end();
+}
+
+#[test]
+fn two_users_take_turns_by_their_weights() {
+    if !is_root() {
+        let test = "turns::whole::two_users_take_turns_by_their_weights";
+        return skip(test, "only root can be two users");
+    }
+    let hand = start("  application.time_slice: 50ms\n");
+    hand.open_to_all();
+    let bins = Bins::new();
+    let of = |user: User, name: &str, line: &[&str]| {
+        let mut command = user.command(bins.path(name), line);
+        command.env("PSCHED_SOCKET", hand.socket());
+        command
+    };
+    let line = ["-q", "-n", "2", "-N", "1", "sh", "-c", "while :; do :; done"];
+    let (mut both, mut apids) = (Vec::new(), Vec::new());
+    for user in [ANNA, BERT] {
+        both.push(Running::start(&mut of(user, "aprun", &line)));
+        apids = hand.wait_for("running", both.len());
+    }
+    does(&hand, "psmgr", &format!("set weight.user.{}=3", ANNA.uid));
+    eventually(BOUND, "her slices are longer", || {
+        let mut slices = slices(&hand);
+        slices.sort_unstable();
+        slices == [50, 150]
+    });
+    let all = seen(&hand);
+    let due = [0, 1].map(|at| all["applications"][at]["due"].as_f64().expect("a share"));
+    assert_eq!(due, [0.75, 0.25], "{all}");
+    // Neither has a say in the other's turns.
+    let hers = apids[0].to_string();
+    for signal in ["-USR1", "-9"] {
+        run(&mut of(BERT, "apkill", &[signal, &hers])).expect(1).says("only its owner");
+    }
+    run(&mut of(BERT, "psmgr", &["hold", &hers])).expect(1).says("is no administrator");
+    does(&hand, "apkill", &format!("-9 {} {}", apids[0], apids[1]));
+    for aprun in both {
+        aprun.wait(BOUND).expect(137);
+    }
     hand.end();
 }
 
