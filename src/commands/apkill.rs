@@ -4,12 +4,12 @@
 //! end (TERM) and, five minutes later, made to (KILL). clap knows no options that are signals, so a
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
+use super::question::{asked, parsed, write_out};
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,45 +43,31 @@ struct Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse_from(with_signal_named(std::env::args_os())) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
-        }
-    };
-    if cli.list {
-        let _ = io::stdout().write_all(signal_list().as_bytes());
-        return ExitCode::SUCCESS;
-    }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&[error.to_string()]),
-    };
-    match runtime.block_on(kill(cli.apids, cli.signal.unwrap_or(0))) {
-        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
-        Ok(problems) => fail(&problems),
-        Err(text) => fail(&[text]),
+    match parsed(Cli::try_parse_from(with_signal_named(std::env::args_os())), 1) {
+        Ok(cli) => asked("apkill", async move {
+            match cli.list {
+                true => write_out(&signal_list()).map_err(|text| vec![text]),
+                false => kill(cli.apids, cli.signal.unwrap_or(0)).await,
+            }
+        }),
+        Err(status) => status,
     }
 }
 
-fn fail(lines: &[String]) -> ExitCode {
-    for line in lines {
-        let _ = writeln!(io::stderr(), "apkill: {line}");
-    }
-    ExitCode::FAILURE
-}
-
-async fn kill(apids: Vec<u64>, signal: i32) -> Result<Vec<String>, String> {
-    let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+/// # Errors
+/// What stood in the way, for each of them.
+async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
+    let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
     let mut client = PschedClient::new(channel);
     let call = client.kill(pb::KillRequest { apids, signal });
     match tokio::time::timeout(ANSWER_BOUND, call).await {
         Ok(Ok(reply)) => {
-            Ok(reply.into_inner().problems.into_iter().filter(|p| !p.is_empty()).collect())
+            let mut problems = reply.into_inner().problems;
+            problems.retain(|problem| !problem.is_empty());
+            if problems.is_empty() { Ok(()) } else { Err(problems) }
         }
-        Ok(Err(status)) => Err(status_text(status)),
-        Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
+        Ok(Err(status)) => Err(vec![status_text(status)]),
+        Err(_) => Err(vec![format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())]),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod aprun;
 pub mod apstat;
 pub mod psmgr;
 pub mod psview;
+mod question;
 pub mod start;
 pub mod table;
 pub mod torture;

@@ -6,6 +6,7 @@
 
 mod views;
 
+use super::question::{asked, parsed, write_out};
 use super::table::{self, Report};
 use crate::apteam::Apid;
 use crate::rpc::connect::{connect, socket_path, status_text};
@@ -77,33 +78,17 @@ impl Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
-        }
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error.to_string()),
-    };
-    match runtime.block_on(show(&cli)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => fail(&text),
+    match parsed(Cli::try_parse(), 1) {
+        Ok(cli) => asked("apstat", async { show(&cli).await.map_err(|text| vec![text]) }),
+        Err(status) => status,
     }
-}
-
-fn fail(text: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "apstat: {text}");
-    ExitCode::FAILURE
 }
 
 async fn show(cli: &Cli) -> Result<(), String> {
     if !cli.watch {
         let mut client = client().await?;
         let report = report(cli, &mut client).await?;
-        return written(io::stdout().write_all(text_of(cli, &report).as_bytes()));
+        return write_out(&text_of(cli, &report));
     }
     tokio::select! {
         end = watch(cli) => end,
@@ -119,14 +104,6 @@ async fn client() -> Result<PschedClient<Channel>, String> {
 
 fn text_of(cli: &Cli, report: &Report) -> String {
     if cli.json { report.json() } else { report.text() }
-}
-
-/// A reader that has gone away (`apstat | head`) is no failure.
-fn written(result: io::Result<()>) -> Result<(), String> {
-    match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
-        _ => Ok(()),
-    }
 }
 
 async fn watch(cli: &Cli) -> Result<(), String> {
@@ -158,7 +135,7 @@ async fn watch(cli: &Cli) -> Result<(), String> {
         };
         match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            result => written(result)?,
+            result => result.map_err(|e| format!("can't write: {e}"))?,
         }
         tokio::time::sleep(REFRESH).await;
     }

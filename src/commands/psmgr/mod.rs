@@ -9,12 +9,12 @@ mod log;
 mod nodes;
 mod variables;
 
+use super::question::{asked, parsed, write_out};
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -65,45 +65,22 @@ enum Command {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    let parsed = Cli::try_parse().and_then(|cli| match &cli.command {
+    let line = Cli::try_parse().and_then(|cli| match &cli.command {
         Command::Set(set) => set.check().map_err(wrong).map(|()| cli),
         _ => Ok(cli),
     });
-    let cli = match parsed {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&[error.to_string()]),
-    };
-    match runtime.block_on(manage(cli.command)) {
-        Ok(text) => written(io::stdout().write_all(text.as_bytes())),
-        Err(problems) => fail(&problems),
+    match parsed(line, 2) {
+        Ok(cli) => asked("psmgr", async {
+            let text = manage(cli.command).await?;
+            write_out(&text).map_err(|text| vec![text])
+        }),
+        Err(status) => status,
     }
 }
 
 /// What clap can't see is wrong with a command line.
 fn wrong(text: String) -> clap::Error {
     Cli::command().error(ErrorKind::ValueValidation, text)
-}
-
-fn fail(lines: &[String]) -> ExitCode {
-    for line in lines {
-        let _ = writeln!(io::stderr(), "psmgr: {line}");
-    }
-    ExitCode::FAILURE
-}
-
-/// A reader that has gone away (`psmgr log | head`) is no failure.
-fn written(result: io::Result<()>) -> ExitCode {
-    match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(&[format!("can't write: {e}")]),
-        _ => ExitCode::SUCCESS,
-    }
 }
 
 /// Does it, and gives what is to be printed; or what stood in the way.

@@ -14,6 +14,7 @@ mod trace;
 #[cfg(test)]
 mod golden;
 
+use super::question::{asked, parsed, write_out};
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -59,29 +60,10 @@ struct Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
-        }
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error.to_string()),
-    };
-    let end = runtime.block_on(show(&cli));
-    // What waits for a key must not keep it.
-    runtime.shutdown_background();
-    match end {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => fail(&text),
+    match parsed(Cli::try_parse(), 1) {
+        Ok(cli) => asked("psview", async { show(&cli).await.map_err(|text| vec![text]) }),
+        Err(status) => status,
     }
-}
-
-fn fail(text: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "psview: {text}");
-    ExitCode::FAILURE
 }
 
 async fn show(cli: &Cli) -> Result<(), String> {
@@ -100,11 +82,7 @@ async fn show(cli: &Cli) -> Result<(), String> {
         true => serde_json::to_string_pretty(&json::json(&reply)).unwrap_or_default() + "\n",
         false => lines::text(&page::page(&reply, what, width())),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader that has gone away (`psview | head`) is no failure.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
-        _ => Ok(()),
-    }
+    write_out(&text)
 }
 
 /// That of the terminal on standard output.

@@ -1,0 +1,50 @@
+//! How a command that asks psched something begins and ends: apstat, psview, psmgr, apkill.
+//!
+//! Its line is parsed, the question runs on a runtime of its own, what it has to say is written, and the
+//! status tells how that went.
+
+use std::future::Future;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// The command line; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
+/// help was wanted.
+pub fn parsed<T>(line: Result<T, clap::Error>, wrong: u8) -> Result<T, ExitCode> {
+    line.map_err(|error| {
+        let _ = error.print();
+        ExitCode::from(if error.use_stderr() { wrong } else { 0 })
+    })
+}
+
+/// Runs it to its end: 0, or 1 once each problem has a line on stderr.
+pub fn asked(name: &str, question: impl Future<Output = Result<(), Vec<String>>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(name, &[error.to_string()]),
+    };
+    let end = runtime.block_on(question);
+    // What waits for a key must not keep it.
+    runtime.shutdown_background();
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problems) => failed(name, &problems),
+    }
+}
+
+fn failed(name: &str, problems: &[String]) -> ExitCode {
+    for line in problems {
+        let _ = writeln!(io::stderr(), "{name}: {line}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Writes it to stdout.
+///
+/// # Errors
+/// That of write, in words; a reader that has gone away (`apstat | head`) is none.
+pub fn write_out(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
+        _ => Ok(()),
+    }
+}
