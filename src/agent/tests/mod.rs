@@ -98,6 +98,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         request_id: [key.apid.0 as u8; 16],
         command: "a.out".into(),
         shares: false,
+        exclusive: false,
     }
 }
 

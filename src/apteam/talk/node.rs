@@ -152,6 +152,8 @@ pub struct PlaceCommand {
     pub command: String,
     /// Others may sit on its processors: they take turns.
     pub shares: bool,
+    /// Its nodes are its own, whichever of their processors its PEs have: for a psched that adopts it.
+    pub exclusive: bool,
 }
 
 /// A node that does not obey the psched that it is linked to.

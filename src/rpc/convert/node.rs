@@ -233,6 +233,7 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             request_id: Bytes::copy_from_slice(&place.request_id),
             command: place.command,
             shares: place.shares,
+            exclusive: place.exclusive,
         }
     }
 }
@@ -267,6 +268,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             request_id: of("request_id").secret(place.request_id)?,
             command: of("command").text(place.command)?,
             shares: place.shares,
+            exclusive: place.exclusive,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {

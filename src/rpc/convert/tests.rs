@@ -399,10 +399,11 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
     let posting = (any::<[u8; 16]>(), text());
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
-    let rest = (most, isolation, posting, millis(), any::<bool>());
+    let rest = (most, isolation, posting, millis(), any::<[bool; 2]>());
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
-            let ((memory, pids, bounds), isolation, (request_id, command), front, shares) = rest;
+            let ((memory, pids, bounds), isolation, (request_id, command), front, seat) = rest;
+            let [shares, exclusive] = seat;
             PlaceCommand {
                 key,
                 owner,
@@ -422,6 +423,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 request_id,
                 command,
                 shares,
+                exclusive,
             }
         },
     )

@@ -36,8 +36,8 @@ pub(super) struct Plan {
 
 /// How it sits on its processors.
 fn claim(place: &PlaceCommand) -> Claim {
-    // What it had besides its PEs' processors only the other psched knows.
-    Claim { shares: place.shares, memory_per_pe: place.memory_per_pe, exclusive: false }
+    let PlaceCommand { shares, memory_per_pe, exclusive, .. } = *place;
+    Claim { shares, memory_per_pe, exclusive }
 }
 
 impl Scheduler {
@@ -282,7 +282,7 @@ impl Scheduler {
                     cpu_limit: place.cpu_limit,
                     time_limit: place.time_limit,
                     immediate: false,
-                    exclusive: false,
+                    exclusive: place.exclusive,
                     executable: Default::default(),
                 },
             },

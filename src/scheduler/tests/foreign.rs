@@ -28,6 +28,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         request_id: [99; 16],
         command: "b.out".into(),
         shares: false,
+        exclusive: false,
     };
     ForeignApplication { place, phase, run: Duration::from_secs(1) }
 }
@@ -140,6 +141,23 @@ fn adopted_with_what_runs_there() {
         report(&mut s, 1, ended(key(12, 1), &[0, 1], None)),
         ["save 12.1 ended", "log 12 ended", "now: tell 12 ended 0", "-> 1 acknowledge 12.1"]
     );
+}
+
+#[test]
+fn one_that_had_its_nodes_to_itself_keeps_them() {
+    let mut s = Scheduler::new(machine(1, 2), Settings::default());
+    let mut own = stranger(12, &[0], Phase::Running);
+    own.place.exclusive = true;
+    call(&mut s, 1, &[0], vec![own]);
+    order(&mut s, Manage::Adopt, &[0]);
+    inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
+    assert!(s.team(Apid(12)).expect("on record").posting.exclusive);
+    // Its only PE leaves a processor free, and nobody is to have that.
+    s.apply(at(7), posted(1, 1));
+    let why = s.why(Apid(13)).expect("it waits").to_string();
+    assert!(why.contains("application 12"), "{why}");
+    report(&mut s, 1, ended(key(12, 1), &[0], None));
+    assert_eq!(s.team(Apid(13)).expect("on record").state, State::Placed);
 }
 
 #[test]

@@ -246,6 +246,7 @@ impl Instance {
             request_id: [1; 16],
             command: name.into(),
             shares: false,
+            exclusive: false,
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Gangs take turns: the real apinit with real PEs, psched being played; in [`whole`] it is real too.
+//! Gangs take turns: the real apinit with real PEs, psched being played; in [`whole`] and [`alone`] it is
+//! real too.
 
+mod alone;
 mod exclusive;
 mod lives;
 mod rig;
