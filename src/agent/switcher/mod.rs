@@ -530,7 +530,7 @@ impl Switcher {
                 _ => {}
             }
         }
-        self.record(now, planned, &turns, outgoing, &thaw);
+        self.record(now, planned, &turns, outgoing, &thaw, &chosen);
         if !stop.is_empty() {
             out.push(Action::Stop(stop));
         }
@@ -549,12 +549,16 @@ impl Switcher {
         turns: &BTreeMap<Key, Turn>,
         outgoing: Vec<Key>,
         incoming: &[Key],
+        chosen: &BTreeSet<Key>,
     ) {
         if outgoing.is_empty() && incoming.is_empty() {
             return;
         }
         let change = self.change.get_or_insert_with(|| {
-            let concerned = incoming.iter().chain(&outgoing);
+            // Whoever waits for an outgoing one's processors is why that has to go.
+            let waits = |key: &&Key| self.seats.get(key).is_some_and(|seat| !seat.occupies());
+            let waiting = chosen.iter().filter(waits);
+            let concerned = incoming.iter().chain(&outgoing).chain(waiting);
             let plans = concerned.filter_map(|key| turns.get(key)?.plan());
             let (generation, due_ns) = plans.max().filter(|_| planned).unwrap_or((0, now));
             let switch = Switch { generation, due_ns, began_ns: now, ..Switch::default() };

@@ -114,6 +114,19 @@ fn turns_go_by_the_clock() {
     assert_eq!(switcher.ran(key(2)).map(|ran| ran.ns), Some(9_980 * MS - 7));
 }
 
+/// The one that runs is held in the middle of its slice: its rival's plan comes first, and with that the
+/// change.
+#[test]
+fn a_change_is_of_the_plan_that_made_it() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 10, &[(900, &[1]), (900, &[2])])));
+    let rival = SlicePlan { from_ns: 600 * MS, ..plan(8, 590, &[(900, &[2])]) };
+    let change = done(&mut switcher, 602 * MS, Event::Plan(rival));
+    let Some(Action::Switched(switch)) = change.last() else { panic!("{change:?}") };
+    assert_eq!((&switch.stopped[..], &switch.started[..]), (&[key(1)][..], &[key(2)][..]));
+    assert_eq!((switch.generation, switch.due_ns), (8, 600 * MS));
+}
+
 #[test]
 fn who_can_not_be_stopped_keeps_its_processors() {
     let mut switcher = two();
