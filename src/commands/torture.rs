@@ -137,7 +137,7 @@ pub fn run(arguments: &TortureArgs) -> ExitCode {
         counts.killed_between, counts.kept_at_death, counts.lost_at_death, counts.refused_by_disk
     );
     println!(
-        "checked     after every event: processors, contiguity, records, statuses, output, barriers, bounds"
+        "checked     after every event: processors, contiguity, records, statuses, output, barriers, bounds, gangs in part"
     );
     println!(
         "            {} explanations against the machine, {} restarts; at the end of each seed that nothing is lost or left, and rest",

@@ -2,31 +2,28 @@
 //!
 //! # Problem
 //! Whether turns cost little is a question about thousands of changes on each of many nodes; and how
-//! long a gang ran in part is known to none of them: each saw only its own start of it.
+//! long a gang ran in part is known to none of them: each saw only its own part of it.
 //!
 //! # Approach
 //! For each apinit counts and [`Histogram`]s, of all the latest changes one ring. For each application
-//! that is on several apinits: its starts that have one generation and were due at one time are one
-//! start of the gang, and between the first and the last of them it ran in part. A start is kept until
-//! all of its apinits have told theirs; what comes after [`STARTS_MAX`] later ones is not counted.
+//! that is on several apinits it is put together how long it ran on some and not on others ([`parts`]).
 //!
 //! Nothing of this is on record: it is about this start of psched.
 
 mod histogram;
+mod parts;
 
 pub use histogram::Histogram;
+pub use parts::Partial;
 
 use crate::apteam::talk::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use parts::Parts;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Changes that are kept one by one: some seconds of a thousand apinits, an hour of a few.
 const LATEST_MAX: usize = 16_384;
-/// Starts of one application that are kept because not all of its apinits have told theirs: they do
-/// each second, in which there are a hundred at the shortest slices.
-const STARTS_MAX: usize = 128;
 
 /// The changes of one apinit, or of several.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -83,17 +80,6 @@ impl Figures {
     }
 }
 
-/// How a gang that is on several apinits ran on some of them and not on others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Partial {
-    /// In all.
-    pub total: Duration,
-    /// In how many of its starts.
-    pub times: u64,
-    /// At most.
-    pub longest: Duration,
-}
-
 /// A change, and where: the apinit by the lowest of its NIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latest {
@@ -103,21 +89,9 @@ pub struct Latest {
     pub switch: Switch,
 }
 
-/// A start of a gang by a plan, of which not all of its apinits have told theirs.
-#[derive(Clone, Copy, Debug)]
-struct Start {
-    generation: u64,
-    due_ns: u64,
-    first_ns: u64,
-    last_ns: u64,
-    /// Apinits that have not told theirs.
-    left: usize,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Application {
-    partial: Partial,
-    starts: VecDeque<Start>,
+    parts: Parts,
     /// How long it took at its latest two starts on each apinit to bring its memory in, in nanoseconds.
     bringing: BTreeMap<Nid, [u64; 2]>,
     /// Bytes, by node.
@@ -134,10 +108,21 @@ pub struct Measured {
 
 impl Measured {
     /// What an apinit tells. `apinits` is on how many of them an application is: 0 if it is not known,
-    /// or not in this incarnation.
-    pub(super) fn take(&mut self, apinit: Nid, told: Switches, apinits: impl Fn(Key) -> usize) {
+    /// or not in this incarnation. `touch`: whether an apinit is in touch with psched.
+    pub(super) fn take(
+        &mut self,
+        apinit: Nid,
+        told: Switches,
+        apinits: impl Fn(Key) -> usize,
+        touch: impl Fn(Nid) -> bool,
+    ) {
         let figures = self.apinits.entry(apinit).or_default();
         figures.left_out = figures.left_out.saturating_add(told.left_out);
+        if let Some(first) = told.switches.first().filter(|_| told.left_out > 0) {
+            let applications = self.applications.values_mut();
+            applications.for_each(|of| of.parts.left_out(apinit, first.began_ns));
+        }
+        let mut changed = BTreeSet::new();
         for switch in told.switches {
             figures.take(&switch);
             for key in switch.started.iter().filter(|key| apinits(**key) > 0) {
@@ -145,18 +130,22 @@ impl Measured {
                 let bringing = application.bringing.entry(apinit).or_default();
                 *bringing = [bringing[1], if switch.brought > 0 { switch.gap_ns } else { 0 }];
             }
-            if switch.generation > 0 {
-                for key in &switch.started {
-                    let apinits = apinits(*key);
-                    if apinits > 1 {
-                        self.applications.entry(key.apid).or_default().started(&switch, apinits);
-                    }
-                }
+            let stopped = switch.stopped.iter().map(|key| (key, switch.freeze_ns, false));
+            let started = switch.started.iter().map(|key| (key, switch.gap_ns, true));
+            for (key, after_ns, runs) in stopped.chain(started).filter(|(k, ..)| apinits(**k) > 1) {
+                let parts = &mut self.applications.entry(key.apid).or_default().parts;
+                parts.changed(apinit, switch.began_ns.saturating_add(after_ns), runs);
+                changed.insert(*key);
             }
             if self.latest.len() >= LATEST_MAX {
                 self.latest.pop_front();
             }
             self.latest.push_back(Latest { apinit, switch });
+        }
+        for key in changed {
+            if let Some(application) = self.applications.get_mut(&key.apid) {
+                application.parts.count(apinits(key), &touch);
+            }
         }
         for (key, nid, bytes) in told.peaks {
             if apinits(key) > 0 {
@@ -197,7 +186,7 @@ impl Measured {
 
     /// How an application that runs has run in part.
     pub fn partial(&self, apid: Apid) -> Partial {
-        self.applications.get(&apid).map(|a| a.partial).unwrap_or_default()
+        self.applications.get(&apid).map(|a| a.parts.partial).unwrap_or_default()
     }
 
     /// The most memory in bytes that an application that runs has had on each node so far; nothing
@@ -205,38 +194,6 @@ impl Measured {
     pub fn peaks(&self, apid: Apid) -> impl Iterator<Item = (Nid, u64)> {
         let peaks = self.applications.get(&apid).into_iter().flat_map(|a| &a.peaks);
         peaks.map(|(nid, bytes)| (*nid, *bytes))
-    }
-}
-
-impl Application {
-    /// One of its apinits has let it run.
-    fn started(&mut self, switch: &Switch, apinits: usize) {
-        let (generation, due_ns) = (switch.generation, switch.due_ns);
-        let at_ns = switch.began_ns.saturating_add(switch.gap_ns);
-        let same = |start: &Start| start.generation == generation && start.due_ns == due_ns;
-        let Some(number) = self.starts.iter().position(same) else {
-            if self.starts.len() >= STARTS_MAX {
-                self.starts.pop_front();
-            }
-            let (first_ns, last_ns, left) = (at_ns, at_ns, apinits - 1);
-            self.starts.push_back(Start { generation, due_ns, first_ns, last_ns, left });
-            return;
-        };
-        let start = &mut self.starts[number];
-        let before = start.last_ns - start.first_ns;
-        start.first_ns = start.first_ns.min(at_ns);
-        start.last_ns = start.last_ns.max(at_ns);
-        let part = start.last_ns - start.first_ns;
-        start.left = start.left.saturating_sub(1);
-        if start.left == 0 {
-            self.starts.remove(number);
-        }
-        let partial = &mut self.partial;
-        partial.total = partial.total.saturating_add(Duration::from_nanos(part - before));
-        partial.longest = partial.longest.max(Duration::from_nanos(part));
-        if before == 0 && part > 0 {
-            partial.times = partial.times.saturating_add(1);
-        }
     }
 }
 
@@ -283,8 +240,8 @@ mod tests {
         // Of no plan: no skew. Nobody goes, or nobody comes: no gap.
         switches.push(Switch { generation: 0, due_ns: 0, stopped: vec![], ..switch(100, 0) });
         switches.push(Switch { started: vec![], ..switch(101, 50) });
-        measured.take(Nid(4), Switches { left_out: 3, ..told(switches) }, |_| 1);
-        measured.take(Nid(0), told(vec![switch(1, 800)]), |_| 1);
+        measured.take(Nid(4), Switches { left_out: 3, ..told(switches) }, |_| 1, |_| true);
+        measured.take(Nid(0), told(vec![switch(1, 800)]), |_| 1, |_| true);
         let all: Vec<(Nid, &Figures)> = measured.apinits().collect();
         assert_eq!(all.iter().map(|(nid, _)| nid.0).collect::<Vec<_>>(), [0, 4]);
         let figures = all[1].1;
@@ -309,7 +266,7 @@ mod tests {
         let mut measured = Measured::default();
         let outgoing = Switch { started: vec![], ..switch(1, 50) };
         let comes = Switch { stopped: vec![], gap_ns: 80 * MS, brought: 3 << 20, ..switch(1, 50) };
-        measured.take(Nid(0), told(vec![outgoing, comes, switch(2, 50)]), |_| 1);
+        measured.take(Nid(0), told(vec![outgoing, comes, switch(2, 50)]), |_| 1, |_| true);
         let mut twice = Figures::default();
         for (_, figures) in measured.apinits().chain(measured.apinits()) {
             twice.merge(figures);
@@ -322,30 +279,36 @@ mod tests {
     }
 
     #[test]
-    fn a_gang_runs_in_part_between_its_first_and_its_last_start() {
+    fn a_gang_runs_in_part_where_not_all_let_it_run() {
         let mut measured = Measured::default();
         let on = |key: Key| if key.apid == Apid(2) { 3 } else { 1 };
         let took = |measured: &Measured| {
             let Partial { total, times, longest } = measured.partial(Apid(2));
             (total.as_micros(), times, longest.as_micros())
         };
-        measured.take(Nid(0), told(vec![switch(10, 500), switch(30, 0)]), on);
+        // At 20 the other one's turn comes, on all of them at once.
+        let back = || Switch {
+            freeze_ns: 0,
+            stopped: vec![key(2)],
+            started: vec![key(1)],
+            ..switch(20, 0)
+        };
+        let of = |late_us| told(vec![switch(10, late_us), back()]);
+        measured.take(Nid(0), of(500), on, |_| true);
+        measured.take(Nid(1), of(100), on, |_| true);
         assert_eq!(took(&measured), (0, 0, 0));
-        // The middle one is told last, and adds nothing.
-        measured.take(Nid(1), told(vec![switch(10, 100)]), on);
+        measured.take(Nid(2), of(300), on, |_| true);
         assert_eq!(took(&measured), (400, 1, 400));
-        measured.take(Nid(2), told(vec![switch(10, 300), switch(30, 0)]), on);
-        assert_eq!(took(&measured), (400, 1, 400));
-        // All three of the first start are known; of the second one is missing.
-        assert_eq!(measured.applications[&Apid(2)].starts.len(), 1);
-        measured.take(Nid(1), told(vec![switch(30, 1_000)]), on);
-        assert_eq!(took(&measured), (1_400, 2, 1_000));
-        assert!(measured.applications[&Apid(2)].starts.is_empty());
-        // Of another plan, and of none: not the same start.
-        let other = Switch { generation: 5, ..switch(50, 0) };
-        let none = Switch { generation: 0, ..switch(50, 700) };
-        measured.take(Nid(0), told(vec![switch(50, 900), other, none]), on);
-        assert_eq!(took(&measured), (1_400, 2, 1_000));
+        // One misses a turn of nine milliseconds and seven tenths.
+        for nid in [0, 1, 2] {
+            let all = vec![switch(30, 0), Switch { due_ns: 40 * MS, began_ns: 40 * MS, ..back() }];
+            let missed = told(if nid == 1 { vec![] } else { all });
+            measured.take(Nid(nid), missed, on, |_| true);
+        }
+        for nid in [0, 1, 2] {
+            measured.take(Nid(nid), told(vec![switch(50, 0)]), on, |_| true);
+        }
+        assert_eq!(took(&measured), (10_100, 2, 9_700));
         measured.forget(Apid(2));
         assert_eq!(took(&measured), (0, 0, 0));
     }
@@ -355,12 +318,11 @@ mod tests {
         let mut measured = Measured::default();
         for round in 0..70 {
             let switches = (0..256).map(|n| switch(round * 256 + n, 1)).collect();
-            measured.take(Nid(0), told(switches), |_| 2);
+            measured.take(Nid(0), told(switches), |_| 2, |_| true);
         }
         assert_eq!(measured.latest().len(), LATEST_MAX);
         let last = measured.latest().last().map_or(0, |latest| latest.switch.due_ns);
         assert_eq!(last, (70 * 256 - 1) * MS);
-        assert_eq!(measured.applications[&Apid(2)].starts.len(), STARTS_MAX);
     }
 
     #[test]
@@ -371,9 +333,9 @@ mod tests {
             peaks: vec![(key(1), Nid(nid), bytes), (key(9), Nid(nid), bytes)],
             ..Switches::default()
         };
-        measured.take(Nid(0), peaks(0, 500), on);
-        measured.take(Nid(0), peaks(0, 400), on);
-        measured.take(Nid(2), peaks(2, 70), on);
+        measured.take(Nid(0), peaks(0, 500), on, |_| true);
+        measured.take(Nid(0), peaks(0, 400), on, |_| true);
+        measured.take(Nid(2), peaks(2, 70), on, |_| true);
         assert_eq!(measured.peaks(Apid(1)).collect::<Vec<_>>(), [(Nid(0), 500), (Nid(2), 70)]);
         assert_eq!(measured.peaks(Apid(9)).count(), 0);
     }

@@ -83,7 +83,7 @@ impl Scheduler {
         let new = |apid: &&Apid| self.measured.peaks(**apid).next().is_none();
         let new: Vec<Apid> = measured.iter().filter(new).copied().collect();
         let apinits = |key: Key| team(&key).map_or(0, |team| team.hosts.len());
-        self.measured.take(lowest, told, apinits);
+        self.measured.take(lowest, told, apinits, |nid| self.offered.contains_key(&nid));
         for apid in started {
             let ns = self.measured.bringing(apid);
             self.schedule.set_cost(apid, |before| cost(ns, before));

@@ -490,6 +490,9 @@ impl Scheduler {
             }
             let nids: Vec<Nid> = team.places.nids().collect();
             s.teams.insert(apid, team);
+            if state.holds_processors() {
+                s.turns_inherited(apid, state == State::Running);
+            }
             if state == State::Running {
                 s.turns_changed(now, apid);
                 s.turns_away(now, &nids);

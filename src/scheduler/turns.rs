@@ -19,14 +19,15 @@
 //!
 //! A component with a plan that is being agreed is not planned again before that is decided, so that
 //! arrivals without end hold up nothing. Nodes that are away are waited for, a little; after that a plan
-//! is made without them. Who comes back is told the plans of what it holds.
+//! is made without them. Who comes back is told the plans of what it holds. A gang that comes meanwhile is
+//! told to wait, where it is on several apinits: it would run on some of them only.
 //!
 //! A gang alone in its component needs no plan: nodes let run what nobody keeps from it. Under round
 //! robin a new plan goes on with the slice that is on, and whoever has come leads after that; by least
 //! attained service a decision is taken at once.
 //!
 //! Nothing of this is on record: after a restart nodes go on by the plans that they have until they are
-//! told others, whose generations are higher.
+//! told others, whose generations are higher. So a gang of a former start is told even that it is alone.
 
 mod view;
 
@@ -124,6 +125,9 @@ pub(super) struct Schedule {
     alone: BTreeMap<Apid, u64>,
     /// When each began to take turns, and what it had had by then.
     joined: BTreeMap<Apid, (u64, Duration)>,
+    /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
+    /// whether they ran then.
+    inherited: BTreeMap<Apid, bool>,
     /// Whose component is to be planned anew.
     changed: BTreeSet<Apid>,
     /// Who is to lead at once.
@@ -163,6 +167,7 @@ impl Schedule {
             asked_of: BTreeMap::new(),
             alone: BTreeMap::new(),
             joined: BTreeMap::new(),
+            inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
@@ -411,6 +416,7 @@ impl Scheduler {
             schedule.joined.remove(&apid);
             schedule.early.remove(&apid);
             schedule.hurried.remove(&apid);
+            schedule.inherited.remove(&apid);
             schedule.changed.remove(&apid);
             let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];
             schedule.retire(of.into_iter().flatten());
@@ -450,6 +456,11 @@ impl Scheduler {
             self.schedule.rotation.set_weight(team.apid, weight);
         }
         self.schedule.changed.extend(self.schedule.plan_of.keys());
+    }
+
+    /// It is of a former start of psched.
+    pub(super) fn turns_inherited(&mut self, apid: Apid, runs: bool) {
+        self.schedule.inherited.insert(apid, runs);
     }
 
     /// These nodes are not heard any more.
@@ -499,6 +510,7 @@ impl Scheduler {
             // Who has gone meanwhile is in no plan any more; its end has the others planned anew.
             if schedule.asked_of.remove(apid).is_some() {
                 schedule.alone.remove(apid);
+                schedule.inherited.remove(apid);
                 former.extend(schedule.plan_of.insert(*apid, generation));
             }
         }
@@ -526,7 +538,7 @@ impl Scheduler {
             self.schedule.due.first().copied().filter(|(at, _)| *at <= now.mono_ns)
         {
             if self.schedule.asking.contains(&generation) {
-                self.withdraw(generation, out);
+                self.withdraw(now, generation, out);
                 continue;
             }
             // Its nodes begin again with it until they have the next.
@@ -538,7 +550,7 @@ impl Scheduler {
     }
 
     /// Not all have answered in time: those are silent, and the others are asked again.
-    fn withdraw(&mut self, generation: u64, out: &mut Vec<Effect>) {
+    fn withdraw(&mut self, now: Now, generation: u64, out: &mut Vec<Effect>) {
         self.schedule.asking.remove(&generation);
         let Some(planned) = self.schedule.remove(generation) else { return };
         for apid in &planned.members {
@@ -555,6 +567,9 @@ impl Scheduler {
         for link in planned.asked.iter().filter(|link| self.links.contains_key(link)) {
             out.push(Effect::Command { link: *link, command: Command::WithdrawPlan(generation) });
         }
+        for apid in &planned.members {
+            self.let_wait(now, *apid, out);
+        }
         self.schedule.silent.extend(planned.missing.into_iter().flat_map(|(missing, _)| missing));
     }
 
@@ -568,7 +583,7 @@ impl Scheduler {
         };
         let gone: Vec<u64> = self.schedule.asking.iter().filter(gone).copied().collect();
         for generation in gone {
-            self.withdraw(generation, out);
+            self.withdraw(now, generation, out);
         }
         self.schedule.away.retain(|_, until| *until > now.mono_ns);
         self.schedule.retry_ns = None;
@@ -598,12 +613,49 @@ impl Scheduler {
                     let sooner = self.schedule.retry_ns.map_or(until, |at| at.min(until));
                     self.schedule.retry_ns = Some(sooner);
                 }
+                for apid in &members {
+                    self.let_wait(now, *apid, out);
+                }
                 waits.extend(members);
             } else {
                 self.plan_component(now, members, out);
             }
         }
         self.schedule.changed = waits;
+    }
+
+    /// One that has come, and whose component can't be planned now, would run where its processors are
+    /// free and wait where they are not: on several apinits it waits on all of them.
+    fn let_wait(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let schedule = &mut self.schedule;
+        let known = schedule.plan_of.contains_key(&apid)
+            || schedule.asked_of.contains_key(&apid)
+            || schedule.alone.contains_key(&apid)
+            || schedule.inherited.get(&apid) == Some(&true);
+        let spread = self.teams.get(&apid).is_some_and(|team| team.hosts.len() > 1);
+        if known || !spread {
+            return;
+        }
+        schedule.generation += 1;
+        let generation = schedule.generation;
+        schedule.plan_of.insert(apid, generation);
+        let asked = self.links_of_all(&[apid]);
+        let planned = Planned {
+            members: vec![apid],
+            plan: Plan { slices: Vec::new(), repeats: true },
+            begins_ns: now.mono_ns,
+            from_ns: now.mono_ns,
+            accounted_ns: now.mono_ns,
+            asked,
+            missing: None,
+            order: self.settings.turns.order,
+            early: BTreeSet::new(),
+        };
+        for link in &planned.asked {
+            let plan = Box::new(part(self, generation, &planned, *link, true));
+            out.push(Effect::Command { link: *link, command: Command::Plan(plan) });
+        }
+        self.schedule.insert(generation, planned);
     }
 
     /// A new plan for a component, and on its way to its nodes.
@@ -614,7 +666,8 @@ impl Scheduler {
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
         let former: BTreeSet<u64> =
             members.iter().filter_map(|apid| schedule.plan_of.get(apid).copied()).collect();
-        if members.len() == 1 && former.is_empty() && !held {
+        let inherited = schedule.inherited.contains_key(&members[0]);
+        if members.len() == 1 && former.is_empty() && !held && !inherited {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
             schedule.early.remove(&members[0]);
             return;

@@ -257,6 +257,7 @@ impl World {
             return;
         }
         self.note(|| format!("apinit {slot} dies"));
+        self.disturbed(slot);
         self.checks.apinit_away(&self.slots[slot].nids, u64::MAX);
         self.close_ends(|who| match who {
             Who::ApinitLink(s)
@@ -610,6 +611,7 @@ impl World {
     }
 
     fn link_down(&mut self, slot: usize) {
+        self.disturbed(slot);
         let life = self.slots[slot].life;
         let Some(proc) = &mut self.slots[slot].proc else { return };
         proc.link = None;
@@ -626,6 +628,7 @@ impl World {
             Msg::Welcome(welcome) => {
                 proc.link = Some((wire, true));
                 proc.back_off = 20 * MS;
+                self.welcomed(slot, welcome.mono_ns);
                 self.apinit_happens(slot, Happening::Linked(welcome));
                 self.tell_peaks(slot, true);
                 self.apinit_settles(slot);

@@ -214,6 +214,8 @@ impl World {
             Fault::Slow => {
                 self.counts.add("delay");
                 self.slow_until = self.now + self.faults.u64(SECOND..20 * SECOND);
+                // What was sent last takes up to three seconds more.
+                self.disturbed_until(self.slow_until + 4 * SECOND);
             }
             Fault::Break => self.break_some(),
             Fault::Cut => self.cut_some(),
@@ -305,6 +307,8 @@ impl World {
                     self.disk.full = true;
                     let wait = self.faults.u64(MS..15 * SECOND);
                     self.after(wait, Ev::Fault(Fault::DiskRoom));
+                    // What waits for its record is said when the disk is tried again.
+                    self.disturbed_until(self.now + wait + 2 * SECOND);
                 }
             }
             Fault::DiskRoom => {}
@@ -319,6 +323,7 @@ impl World {
             Fault::Stop => {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
+                self.disturbed_until(until);
                 let sheps: Vec<Pid> = self.sheps.keys().copied().collect();
                 let shepherd = self.faults.choice(&sheps).copied();
                 let stopped = match self.faults.usize(0..=self.slots.len()) {
@@ -451,16 +456,20 @@ impl World {
         self.checks.cut(a, b, until);
     }
 
+    /// Whose link to psched this is.
+    pub fn apinit_of(&self, link: LinkId) -> Option<usize> {
+        self.wires.values().find_map(|w| match (w.ends[1], w.ends[0]) {
+            (Who::PschedLink(of), Who::ApinitLink(slot)) if of == link => Some(slot),
+            _ => None,
+        })
+    }
+
     /// A report may be kept, to come again.
     pub fn report_again(&mut self, link: LinkId, report: &Report) {
         if !self.mix.stale {
             return;
         }
-        let slot = self.wires.values().find_map(|w| match (w.ends[1], w.ends[0]) {
-            (Who::PschedLink(of), Who::ApinitLink(slot)) if of == link => Some(slot),
-            _ => None,
-        });
-        if let Some(slot) = slot {
+        if let Some(slot) = self.apinit_of(link) {
             if self.mix.old.len() >= 60 {
                 let at = self.faults.usize(0..60);
                 self.mix.old.swap_remove(at);

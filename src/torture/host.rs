@@ -111,12 +111,14 @@ impl World {
     pub fn kill_proc(&mut self, id: ProcId) {
         let Some(proc) = self.procs.get_mut(&id).filter(|p| !p.dying) else { return };
         proc.dying = true;
+        let key = proc.key;
         // In the middle of something that the kernel finishes first.
         let late = match self.work.u32(0..400) {
             0 => self.work.u64(SECOND..3 * SECOND),
             _ => self.work.u64(20 * US..2 * MS),
         };
         self.after(late, Ev::Dies(id, PeEnd::Signal(9)));
+        self.part_changes(key);
     }
 
     /// A process has ended.
@@ -127,6 +129,7 @@ impl World {
             members.remove(&id);
         }
         self.checks.process_ended(id);
+        self.part_changes(proc.key);
         self.note(|| format!("process {} of {} ends: {end:?}", id.0, proc.key));
         if self.sheps.contains_key(&proc.shepherd) {
             match proc.rank {
@@ -188,6 +191,7 @@ impl World {
                 self.frozen.retain(|(of, _), _| *of != slot);
             }
         }
+        self.look_at_parts();
         if host == 0 {
             self.psched_gone();
             self.checks.login_went();

@@ -135,6 +135,10 @@ pub struct Counts {
     pub peaks: u64,
     /// Looks at nodes on which not all gangs fit.
     pub crowded: u64,
+    /// Times that a gang ran in part while nothing was in the way of all its parts.
+    pub partial: u64,
+    /// The longest of these, in nanoseconds.
+    pub partial_longest: u64,
     /// Faults of each class, and what users did as suddenly.
     pub faults: BTreeMap<&'static str, u64>,
     /// Deaths between two actions of one batch.
@@ -168,6 +172,8 @@ impl Counts {
         self.brought += other.brought;
         self.peaks += other.peaks;
         self.crowded += other.crowded;
+        self.partial += other.partial;
+        self.partial_longest = self.partial_longest.max(other.partial_longest);
         self.killed_between += other.killed_between;
         self.kept_at_death += other.kept_at_death;
         self.lost_at_death += other.lost_at_death;

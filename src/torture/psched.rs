@@ -130,6 +130,7 @@ impl World {
         self.checks.psched_died();
         self.checks.psched_away(u64::MAX);
         self.note(|| format!("psched {} dies", psched.pid));
+        self.all_disturbed();
         let own = |who: Who| matches!(who, Who::PschedLink(_) | Who::PschedFront(_));
         self.close_ends(own);
     }
@@ -447,7 +448,10 @@ impl World {
         let Some(psched) = &mut self.psched else { return };
         let event = match msg {
             Msg::Hello(hello) if psched.fresh.remove(&link) => Event::LinkOpened { link, hello },
-            Msg::Inventory(items) => Event::Inventory { link, items },
+            Msg::Inventory(items) => {
+                self.apinit_of(link).into_iter().for_each(|slot| self.calmed(slot));
+                Event::Inventory { link, items }
+            }
             Msg::Report(report) => {
                 self.report_again(link, &report);
                 Event::Report { link, report }

@@ -354,7 +354,7 @@ impl World {
 
     fn go(&mut self, pid: Pid) {
         let Some(shep) = self.sheps.get(&pid) else { return };
-        let slot = shep.slot;
+        let (slot, key) = (shep.slot, shep.key);
         let host = self.slots[slot].host;
         let own: Vec<ProcId> = shep.pes.values().map(|pe| pe.proc).collect();
         for id in own {
@@ -364,6 +364,7 @@ impl World {
             self.occupies(id);
             self.after(US, Ev::Step(id));
         }
+        self.part_changes(key);
     }
 
     /// Sends a signal to every process of a shepherd's that hears it; how many there are.
@@ -384,8 +385,10 @@ impl World {
                 continue;
             }
             proc.dying = true;
+            let key = proc.key;
             let late = self.work.u64(20 * US..3 * MS);
             self.after(late, Ev::Dies(id, PeEnd::Signal(signal)));
+            self.part_changes(key);
         }
         found
     }

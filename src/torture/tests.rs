@@ -43,6 +43,8 @@ fn nothing_goes_wrong_where_nothing_goes_wrong() {
     assert!(counts.let_run_in_time > 100, "{counts:?}");
     // Some do not fit on a node together, and some have to wait for their memory.
     assert!(counts.crowded > 1_000 && counts.brought > 1_000, "{counts:?}");
+    // And nobody runs in part for longer than a plan takes to be agreed.
+    assert!(counts.partial > 100, "{counts:?}");
 }
 
 /// Each seed chooses its faults: `psched torture` tries more of them.

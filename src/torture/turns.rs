@@ -70,6 +70,7 @@ impl World {
         self.begun(slot, key).into_iter().for_each(|id| self.checks.leaves(id));
         let frozen = Frozen { since: self.now, changes: self.checks.changes(), held: Vec::new() };
         self.frozen.insert((slot, key), frozen);
+        self.part_changes(key);
     }
 
     /// How long one that was frozen then may wait at most, where nothing disturbs: a slice for each that
@@ -178,6 +179,7 @@ impl World {
         for id in held {
             self.after(US, Ev::Step(id));
         }
+        self.part_changes(key);
         if let Some(bound) = self.turns_take(changes) {
             self.counts.let_run_in_time += 1;
             self.checks.thawed(self.now, key, since, bound);

@@ -183,8 +183,16 @@ impl World {
         }
     }
 
+    /// What goes from psched to an apinit on this wire may be lost.
+    fn wire_disturbs(&mut self, id: WireId) {
+        if let Some(Who::ApinitLink(slot)) = self.wires.get(&id).map(|wire| wire.ends[0]) {
+            self.disturbed(slot);
+        }
+    }
+
     /// The network loses what is under way, and both sides hear of it, each in its time.
     pub fn break_wire(&mut self, id: WireId) {
+        self.wire_disturbs(id);
         let Some(wire) = self.wires.get_mut(&id) else { return };
         for side in 0..2 {
             // What has just been sent may still have come through.
@@ -203,6 +211,7 @@ impl World {
 
     /// One direction swallows everything. Each side hangs up when it has heard nothing for too long.
     pub fn cut_wire(&mut self, id: WireId, to: usize) {
+        self.wire_disturbs(id);
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.lost[to] = true;
         wire.to[to].clear();

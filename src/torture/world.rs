@@ -1,7 +1,7 @@
 //! The cluster: hosts, processes, wires, a disk, and the one queue of what happens next.
 
 use super::apinit::Slot;
-use super::checks::Checks;
+use super::checks::{Checks, Parts};
 use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
@@ -161,6 +161,7 @@ pub struct World {
     /// No more faults, no more postings: everything is to come to rest.
     pub ending: bool,
     pub checks: Checks,
+    pub parts: Parts,
     pub counts: Counts,
     pub trace: Trace,
 }
@@ -239,6 +240,7 @@ impl World {
         }
         World {
             checks: Checks::default(),
+            parts: Parts::default(),
             settings,
             now: 0,
             seq: 0,

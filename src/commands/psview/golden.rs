@@ -159,7 +159,7 @@ Changes of party: median and p99 in ms until frozen, until the next ran, off the
   plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
-In part: 40 starts, for 31.0 ms in all and 2.00 ms at most
+In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(shown(&three(), 80), golden);
     let golden = r#"9 nodes: 4 applications in turns, 1 alone;
@@ -185,7 +185,7 @@ Changes of party: median and p99 in ms until
   frozen, until the next ran, off the plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2
-In part: 40 starts, for 31.0 ms in all and 2.00 ms
+In part: 40 times, for 31.0 ms in all and 2.00 ms
   at most
 "#;
     assert_eq!(shown(&three(), 50), golden);
@@ -209,7 +209,7 @@ Apid User  PEs NIDs Turn      For    Had    Due Run Part Command
 Changes of party: median and p99 in ms until frozen, until the next ran, off the plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
-In part: 40 starts, for 31.0 ms in all and 2.00 ms at most
+In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(shown(&three(), 200), golden);
 }
@@ -229,7 +229,7 @@ fn memory_that_is_brought_in() {
         "Apid User  PEs NIDs Turn      For    Had    Due Run Part Memory Command",
         "   5 alice   8 0-3  leads    0.4s  33.4%  33.3% 12s 31ms   1.5G ./program-5 --with many words",
         "   6 alice   8 4-7  promoted 1.4s  66.0%  50.0% 12s    -      - ./program-6 --with many words",
-        "In part: 40 starts, for 31.0 ms in all and 2.00 ms at most",
+        "In part: 40 times, for 31.0 ms in all and 2.00 ms at most",
         "Memory brought in: 3G in 40 starts, in 0.21 ms (p99 1.30 ms)",
     ] {
         assert!(page.lines().any(|l| l == line), "{line:?} is not in\n{page}");
@@ -264,7 +264,7 @@ NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 0       1000      -    -    -    -    -    -    0      0
 1-2      240      -    -    -    -    -    -    0      0
-In part: 40 starts, for 31.0 ms in all and 2.00 ms at most
+In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(text(&page(&reply, Page::Nodes, 80)), golden);
     reply.nodes[2].stops.clear();

@@ -256,7 +256,7 @@ fn in_part(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let longest = turns().map(|turn| turn.partial_longest_ns).max().unwrap_or(0);
     let text = format!(
         "In part: {}, for {} ms in all and {} ms at most",
-        count(usize::try_from(times).unwrap_or(usize::MAX), "start"),
+        count(usize::try_from(times).unwrap_or(usize::MAX), "time"),
         ms(total),
         ms(longest)
     );

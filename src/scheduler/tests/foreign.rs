@@ -134,7 +134,7 @@ fn adopted_with_what_runs_there() {
         ["warn", "change NIDs 0-1", "-> 1 adopt"]
     );
     let effects = inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
-    assert_eq!(brief(&effects), ["boot boot-1", "managed 7 1 0"]);
+    assert_eq!(brief(&effects), ["boot boot-1", "managed 7 1 0", "-> 1 plan"]);
     answered(&effects, "NIDs 0-1: obeyed from now on; application 12 of bob on record here");
     answered(&order(&mut s, Manage::Adopt, &[0, 1]), "NIDs 0-1: this psched is obeyed already");
     assert_eq!(

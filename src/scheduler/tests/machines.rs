@@ -91,7 +91,10 @@ fn a_restart_without_the_node_keeps_what_runs_there() {
     let (mut s, effects) =
         Scheduler::restore(machine, alone(), records, boots, BTreeMap::new(), 1, at(2));
     assert_eq!(effects, []);
-    assert_eq!(brief(&link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)])), ["boot boot-1"]);
+    assert_eq!(
+        brief(&link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)])),
+        ["boot boot-1", "-> 2 plan"]
+    );
     assert_eq!(
         report(&mut s, 2, ended(key(1, 1), &[0, 1], None)),
         ["save 1.1 ended", "log 1 ended", "now: tell 1 ended 0", "-> 2 acknowledge 1.1"]

@@ -25,22 +25,30 @@ fn starts_on_two_apinits_make_one() {
         })))
     };
     for (number, nid, began_ns) in [(1, 0, 1_000_005), (2, 2, 2_000_005)] {
-        for of in [key(1, 1), key(1, 2), key(7, 1)] {
+        for of in [key(1, 2), key(7, 1), key(1, 1)] {
             let report = switches(began_ns, of, nid);
             s.apply(at(3), Event::Report { link: LinkId(number), report });
         }
+    }
+    // Both stop it at the same time.
+    for number in [1, 2] {
+        let stopped = vec![key(1, 1)];
+        let switch = Switch { generation: 1, began_ns: 3_000_005, stopped, ..Switch::default() };
+        let told = Switches { switches: vec![switch], ..Switches::default() };
+        let report = Box::new(Report::Switches(Box::new(told)));
+        s.apply(at(3), Event::Report { link: LinkId(number), report });
     }
     let apinits: Vec<(u32, u64, u64)> = s
         .measured()
         .apinits()
         .map(|(nid, figures)| (nid.0, figures.switches, figures.left_out))
         .collect();
-    assert_eq!(apinits, [(0, 3, 3), (2, 3, 3)]);
+    assert_eq!(apinits, [(0, 4, 3), (2, 4, 3)]);
     let partial = s.measured().partial(Apid(1));
     assert_eq!((partial.total.as_micros(), partial.times), (1_000, 1));
     let peaks: Vec<_> = s.measured().peaks(Apid(1)).collect();
     assert_eq!(peaks, [(Nid(0), 1 << 20), (Nid(2), 1 << 20)]);
-    assert_eq!(s.measured().latest().len(), 6);
+    assert_eq!(s.measured().latest().len(), 8);
     // It ends, and the nodes are taken out.
     for (number, nids) in [(1, [0, 1]), (2, [2, 3])] {
         let nids = nids.map(Nid).to_vec();

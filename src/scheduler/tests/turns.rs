@@ -73,9 +73,10 @@ fn generation(s: &Scheduler) -> u64 {
     s.plans().map(|plan| plan.generation).max().expect("a plan")
 }
 
-/// These links have the newest plan.
+/// These links have the newest plan of those that are to be agreed.
 fn taken(s: &mut Scheduler, now: Now, links: &[u64]) -> Vec<String> {
-    let generation = generation(s);
+    let asked = s.plans().filter(|plan| !plan.agreed).map(|plan| plan.generation).max();
+    let generation = asked.unwrap_or_else(|| generation(s));
     let report = |link: &u64| Event::Report {
         link: LinkId(*link),
         report: Box::new(Report::PlanTaken(generation)),
@@ -138,13 +139,40 @@ fn a_plan_of_several_nodes_counts_when_all_have_it() {
     assert_eq!(runs(&mut s, ms(100), 2, 4), [format!("1: {asked}"), format!("2: {asked}")]);
     assert_eq!(s.turn(Apid(2), 130 * MS), Turn::Waits { until_ns: u64::MAX });
     assert!(taken(&mut s, ms(102), &[1]).is_empty());
-    // What changes meanwhile waits until it is agreed.
-    assert!(runs(&mut s, ms(103), 3, 4).is_empty());
+    // What changes meanwhile waits until it is agreed. Who comes might run on some of its apinits and
+    // not on others: it is told to wait on all of them.
+    assert_eq!(runs(&mut s, ms(103), 3, 4), ["1: agreed at +0: ", "2: agreed at +0: "]);
+    assert_eq!(s.turn(Apid(3), 103 * MS), Turn::Waits { until_ns: u64::MAX });
     let again = "asked at +20 since +16: 2.1 1s | 3.1 1s | 1.1 1s";
     assert_eq!(
         taken(&mut s, ms(104), &[2]),
         ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]
     );
+}
+
+/// Nobody is left with whom it would share anything, and it had a plan of the start before.
+#[test]
+fn after_a_restart_one_alone_is_told_so() {
+    let mut s = cluster(&[&[0, 1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(0), 2, 4);
+    let teams: Vec<Apteam> = s.teams().filter(|team| team.apid == Apid(1)).cloned().collect();
+    let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
+    let (mut s, _) = Scheduler::restore(
+        machine(2, 2),
+        settings(),
+        teams,
+        boots,
+        Default::default(),
+        3,
+        ms(1_000),
+    );
+    s.started(4);
+    s.apply(ms(1_000), Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
+    let items = vec![(key(1, 1), Phase::Running)];
+    let effects = s.apply(ms(1_000), Event::Inventory { link: LinkId(1), items });
+    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s"]);
+    assert_eq!(s.turn(Apid(1), 1_100 * MS), Turn::Always);
 }
 
 #[test]
@@ -156,8 +184,11 @@ fn who_is_silent_is_not_waited_for() {
     assert_eq!(s.deadline(), Some(115 * MS));
     let effects = s.apply(ms(115), Event::Tick);
     let plan = "agreed at +1: 2.1 1s | 1.1 1s";
-    let told = ["1: withdraw", "2: withdraw", &format!("1: {plan}"), &format!("2: {plan}")];
-    assert_eq!(turns_of(&effects, ms(115)), told);
+    let told = turns_of(&effects, ms(115));
+    assert_eq!(told[..2], ["1: withdraw", "2: withdraw"]);
+    // Who has come runs on no part of its nodes meanwhile.
+    assert_eq!(told[2..4], ["1: agreed at +0: ", "2: agreed at +0: "]);
+    assert_eq!(told[4..], [format!("1: {plan}"), format!("2: {plan}")]);
     // With the next plan it is not asked, unless it has been heard.
     assert_eq!(runs(&mut s, ms(200), 3, 4).len(), 2);
     assert_eq!(s.plans().filter(|plan| !plan.agreed).count(), 0);

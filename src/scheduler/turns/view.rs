@@ -140,7 +140,11 @@ impl Scheduler {
     /// Whether an application runs at this time of psched's monotonic clock, and until when.
     pub fn turn(&self, apid: Apid, now_ns: u64) -> Turn {
         match self.teams.get(&apid).map(|team| team.state) {
-            Some(State::Running) => self.schedule.turn(apid, now_ns),
+            Some(State::Running) => match self.schedule.turn(apid, now_ns) {
+                // Its component is about to be planned.
+                Turn::Held if !self.is_held(apid) => Turn::Waits { until_ns: u64::MAX },
+                turn => turn,
+            },
             _ => Turn::None,
         }
     }

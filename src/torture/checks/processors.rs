@@ -1,4 +1,5 @@
-//! Promises 1 and 3 (and of 2 that nobody is frozen for longer than turns take), and "nothing runs that no record names": who runs where.
+//! Promises 1 and 3 (and of 2 that nobody is frozen for longer than turns take), and "nothing runs that
+//! no record names": who runs where. That no gang runs in part is looked at in `parts.rs`.
 
 use super::Checks;
 use crate::apteam::Key;

@@ -24,6 +24,7 @@ impl World {
         }
         self.after(self.options.time_ns / 40 + 1, Ev::Probe);
         self.checks.check_kept(&self.disk);
+        self.look_at_parts();
         self.check_restart();
         let waiting = self
             .psched

@@ -1,0 +1,231 @@
+//! How long a gang that is on several apinits ran on some of them and not on others.
+//!
+//! # Problem
+//! None of them knows: each tells when it let its part run and when it stopped it. One may start late,
+//! miss a turn altogether or run on through another's; one may be dead or out of reach and tell nothing,
+//! or less than all. And nobody tells what was so before the first change.
+//!
+//! # Approach
+//! Of each apinit the changes that it told are kept in order of time. Between two of them it is known what
+//! was so: it ran if the earlier one let it run and the later one stopped it (before the first told one:
+//! by that alone). Two alike in a row say that one between them was not told, and then it is not known.
+//! The time up to which all have told a later change is counted, once; of one that is in touch with psched
+//! and has told nothing for [`LATE`] after another's change, what it told last is taken as still so.
+//!
+//! ```text
+//!   apinit 0   |#####|     |#####|     |#####        # it ran
+//!   apinit 2    |#####|                 |####
+//!   in part    !     !     !!!!!!!     !              the second turn was missed there
+//! ```
+
+use crate::machine::Nid;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Changes that are kept of each apinit: they tell each second, in which there are a hundred at the
+/// shortest slices.
+const CHANGES_MAX: usize = 256;
+/// Apinits tell each second what has changed there.
+const LATE: u64 = 5_000_000_000;
+
+/// How a gang that is on several apinits ran on some of them and not on others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Partial {
+    /// In all.
+    pub total: Duration,
+    /// How many times.
+    pub times: u64,
+    /// At most.
+    pub longest: Duration,
+}
+
+/// What its apinits have told of one gang, and what comes of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    pub partial: Partial,
+    /// By the lowest NID of each: when it was let run (true) or stopped.
+    changes: BTreeMap<Nid, VecDeque<(u64, bool)>>,
+    /// The time before is counted.
+    counted_ns: u64,
+    /// It ran in part up to there, for so long.
+    on: Duration,
+}
+
+impl Parts {
+    /// On this apinit it was let run then, or stopped.
+    pub fn changed(&mut self, apinit: Nid, at_ns: u64, runs: bool) {
+        let changes = self.changes.entry(apinit).or_default();
+        let after = changes.iter().rev().take_while(|(at, _)| *at > at_ns).count();
+        changes.insert(changes.len() - after, (at_ns, runs));
+    }
+
+    /// Changes of this apinit before that time were not told: up to there nothing is known of it.
+    pub fn left_out(&mut self, apinit: Nid, before_ns: u64) {
+        if self.changes.remove(&apinit).is_some() {
+            self.counted_ns = self.counted_ns.max(before_ns);
+            self.on = Duration::ZERO;
+        }
+    }
+
+    /// Counts what is known by now. It is on so many `apinits`; of those which are not in `touch` nothing
+    /// is taken for granted.
+    pub fn count(&mut self, apinits: usize, touch: impl Fn(Nid) -> bool) {
+        let last = |changes: &VecDeque<(u64, bool)>| changes.back().map_or(0, |(at, _)| *at);
+        let newest = self.changes.values().map(last).max().unwrap_or(0);
+        let known = |(nid, changes): (&Nid, &VecDeque<_>)| match touch(*nid) {
+            true => last(changes).max(newest.saturating_sub(LATE)),
+            false => last(changes),
+        };
+        if self.changes.len() == apinits {
+            let until_ns = self.changes.iter().map(known).min().unwrap_or(0);
+            let bounds = self.changes.values().flatten().map(|(at, _)| *at);
+            let bounds: BTreeSet<u64> =
+                bounds.chain([until_ns]).filter(|at| *at <= until_ns).collect();
+            for to in bounds.into_iter().filter(|at| *at > self.counted_ns).collect::<Vec<_>>() {
+                self.stretch(to);
+                self.counted_ns = to;
+            }
+        }
+        for changes in self.changes.values_mut() {
+            let over = changes.len().saturating_sub(CHANGES_MAX);
+            if let Some((at, _)) = changes.drain(..over).next_back() {
+                self.counted_ns = self.counted_ns.max(at);
+                self.on = Duration::ZERO;
+            }
+            // The last one before is needed to tell what was so after it.
+            while changes.get(1).is_some_and(|(at, _)| *at <= self.counted_ns) {
+                changes.pop_front();
+            }
+        }
+    }
+
+    /// From what is counted to there nothing changed.
+    fn stretch(&mut self, to_ns: u64) {
+        let from_ns = self.counted_ns;
+        let runs = |changes: &VecDeque<(u64, bool)>| {
+            let before = changes.iter().rev().find(|(at, _)| *at <= from_ns).map(|(_, runs)| *runs);
+            let after = changes.iter().find(|(at, _)| *at > from_ns).map(|(_, runs)| !*runs);
+            match (before, after) {
+                (Some(before), Some(after)) => (before == after).then_some(before),
+                (before, after) => before.or(after),
+            }
+        };
+        let all: Option<Vec<bool>> = self.changes.values().map(runs).collect();
+        let in_part = all.is_some_and(|all| all.contains(&true) && all.contains(&false));
+        // Before the first change that anybody told there was nothing.
+        if !in_part || from_ns == 0 {
+            self.on = Duration::ZERO;
+            return;
+        }
+        let time = Duration::from_nanos(to_ns - from_ns);
+        self.partial.times += u64::from(self.on.is_zero());
+        self.on = self.on.saturating_add(time);
+        self.partial.total = self.partial.total.saturating_add(time);
+        self.partial.longest = self.partial.longest.max(self.on);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// What apinits 0 and 1 have told, in milliseconds: let run, stopped, and so on.
+    fn told(parts: &mut Parts, apinit: u32, first: bool, at: &[u64]) {
+        for (number, at) in at.iter().enumerate() {
+            parts.changed(Nid(apinit), at * MS, first == (number % 2 == 0));
+        }
+    }
+
+    fn took(parts: &Parts) -> (u128, u64, u128) {
+        let Partial { total, times, longest } = parts.partial;
+        (total.as_millis(), times, longest.as_millis())
+    }
+
+    #[test]
+    fn late_starts_and_late_stops() {
+        let mut parts = Parts::default();
+        told(&mut parts, 0, true, &[100, 200, 300, 400]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (0, 0, 0));
+        told(&mut parts, 1, true, &[102, 203, 300]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (5, 2, 3));
+        // It is said once.
+        parts.count(2, |_| true);
+        told(&mut parts, 1, false, &[400]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (5, 2, 3));
+    }
+
+    #[test]
+    fn a_turn_that_is_missed() {
+        let mut parts = Parts::default();
+        told(&mut parts, 0, true, &[100, 200, 300, 400, 500, 600]);
+        told(&mut parts, 1, true, &[100, 200, 500, 600]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (100, 1, 100));
+    }
+
+    /// Apinit 1 is stopped for a while, and what it had let run runs on.
+    #[test]
+    fn a_stop_that_is_missed() {
+        let mut parts = Parts::default();
+        told(&mut parts, 0, true, &[100, 200, 300, 400, 500, 600]);
+        told(&mut parts, 1, true, &[100, 420, 500, 600]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (120, 2, 100));
+    }
+
+    #[test]
+    fn one_that_ran_before_is_not_taken_for_one_that_missed_it() {
+        // It came, went on at once on 1, and was frozen on 0 until a plan let it run there.
+        let mut parts = Parts::default();
+        told(&mut parts, 0, true, &[100, 200, 300]);
+        told(&mut parts, 1, false, &[200, 300]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (0, 0, 0));
+    }
+
+    #[test]
+    fn of_one_that_is_silent_it_is_taken_that_nothing_changed() {
+        let of = |touch| {
+            let mut parts = Parts::default();
+            told(&mut parts, 1, true, &[100, 200]);
+            told(&mut parts, 0, true, &[100, 200, 300, 400, 5_000, 5_350]);
+            parts.count(2, |nid| nid == Nid(0) || touch);
+            took(&parts)
+        };
+        assert_eq!((of(true), of(false)), ((50, 1, 50), (0, 0, 0)));
+    }
+
+    #[test]
+    fn what_was_not_told_is_not_counted() {
+        let mut parts = Parts::default();
+        // Between 100 and 500 something is missing on 1.
+        told(&mut parts, 0, true, &[90, 200, 300, 400, 500, 600]);
+        told(&mut parts, 1, true, &[100]);
+        told(&mut parts, 1, true, &[500, 600]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (10, 1, 10));
+        told(&mut parts, 0, true, &[700, 800, 900]);
+        parts.left_out(Nid(1), 790 * MS);
+        parts.count(2, |_| true);
+        told(&mut parts, 1, false, &[800, 901, 1_000]);
+        told(&mut parts, 0, false, &[1_000]);
+        parts.count(2, |_| true);
+        assert_eq!(took(&parts), (11, 2, 10));
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut parts = Parts::default();
+        told(&mut parts, 1, true, &[1]);
+        for at in 0..2_000 {
+            parts.changed(Nid(0), at * MS, at % 2 == 0);
+            parts.count(3, |_| true);
+        }
+        assert_eq!(parts.changes[&Nid(0)].len(), CHANGES_MAX);
+    }
+}

@@ -1,0 +1,135 @@
+//! Promise 1 once more: no gang runs in part for longer than one plan's lead time.
+//!
+//! # Problem
+//! A gang on several apinits runs in part while it is let run on some of them and frozen on others: its
+//! PEs that run wait for those that do not. Some of that can't be helped (messages take their time, and a
+//! node that is dead or out of reach takes part in no change), but where nothing is in the way it must be
+//! over within a lead.
+//!
+//! # Approach
+//! Looked at are gangs that have processes on all of their apinits, all of which have begun and none is
+//! being ended: what is on its way in or out is whole nowhere. Counted is the time in part in which all of
+//! its apinits and psched were *calm*: they run, they have been in touch for long enough to plan anew, and
+//! each knows psched's clock. Seeds in which memory has to be brought in are left out.
+
+use crate::apteam::Key;
+use crate::torture::world::World;
+use crate::torture::{MS, SECOND};
+use std::collections::BTreeMap;
+
+/// What two messages take, and what two clocks may differ by.
+const SLACK: u64 = 5 * MS;
+/// A clock that was learned from a message which was on its way for longer is not known.
+const CLOCK_KNOWN: u64 = 2 * MS;
+/// After so long the gangs of a node that is back have been planned anew: the others of their component
+/// may have been waited for, and then the plan was agreed.
+const PLANNED_ANEW: u64 = 3 * SECOND;
+
+/// Which gangs run in part, and what stands in nobody's way.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// Since when each of them does.
+    in_part: BTreeMap<Key, u64>,
+    /// Since when an apinit is calm; none: it is not.
+    calm: BTreeMap<usize, u64>,
+    /// Since when everything else is.
+    all_calm: u64,
+    /// Whether it knows psched's clock.
+    clock_known: BTreeMap<usize, bool>,
+}
+
+impl World {
+    /// An apinit is dead or out of reach.
+    pub fn disturbed(&mut self, slot: usize) {
+        self.parts.calm.remove(&slot);
+    }
+
+    /// psched is dead, and so no apinit is in touch with it.
+    pub fn all_disturbed(&mut self) {
+        self.parts.calm.clear();
+    }
+
+    /// Something disturbs all until then.
+    pub fn disturbed_until(&mut self, until: u64) {
+        self.parts.all_calm = self.parts.all_calm.max(until);
+    }
+
+    /// An apinit hears a welcome that psched said at this time of its clock.
+    pub fn welcomed(&mut self, slot: usize, said_ns: u64) {
+        let known = self.mono(0).saturating_sub(said_ns) <= CLOCK_KNOWN;
+        self.parts.clock_known.insert(slot, known);
+    }
+
+    /// psched hears what is on an apinit. The plans that are there may be old ones, of which others have
+    /// newer, or by a wrong clock, until its gangs are planned anew.
+    pub fn calmed(&mut self, slot: usize) {
+        if !self.mix.clocks && self.parts.clock_known.get(&slot) == Some(&true) {
+            self.parts.calm.insert(slot, self.now + PLANNED_ANEW);
+        }
+    }
+
+    /// Something of a gang has been frozen or let run, has begun or ended.
+    pub fn part_changes(&mut self, key: Key) {
+        if self.runs_in_part(key) {
+            self.parts.in_part.entry(key).or_insert(self.now);
+        } else {
+            self.judge_part(key);
+            self.parts.in_part.remove(&key);
+        }
+    }
+
+    /// The same of all that did so when it was last looked.
+    pub fn look_at_parts(&mut self) {
+        let keys: Vec<Key> = self.parts.in_part.keys().copied().collect();
+        for key in keys {
+            self.judge_part(key);
+            self.part_changes(key);
+        }
+    }
+
+    /// The apinits that have part of it, by its groups.
+    fn apinits_of(&self, key: Key) -> Vec<usize> {
+        let with = |slot: &usize| self.groups.contains_key(&(*slot, key));
+        (0..self.slots.len()).filter(with).collect()
+    }
+
+    fn runs_in_part(&self, key: Key) -> bool {
+        let Some(team) = self.disk.teams.get(&key.apid).filter(|team| team.key() == key) else {
+            return false;
+        };
+        let slots = self.apinits_of(key);
+        if slots.len() < 2 || slots.len() != team.hosts.len() {
+            return false;
+        }
+        let goes = |slot: &usize| {
+            let members = self.groups.get(&(*slot, key)).into_iter().flatten();
+            let mut procs = members.filter_map(|id| self.procs.get(id)).peekable();
+            procs.peek().is_some() && procs.all(|proc| proc.runs && !proc.dying)
+        };
+        let frozen = slots.iter().filter(|slot| self.is_frozen(**slot, key)).count();
+        (1..slots.len()).contains(&frozen) && slots.iter().all(goes)
+    }
+
+    /// How long it has done so by now.
+    fn judge_part(&mut self, key: Key) {
+        let Some(since) = self.parts.in_part.get(&key).copied() else { return };
+        // What waits for its memory on one node runs on others: that is no fault of its plan.
+        if self.memory.out > 0 {
+            return;
+        }
+        let calm = |slot: usize| self.parts.calm.get(&slot).copied();
+        let calm: Option<Vec<u64>> = self.apinits_of(key).into_iter().map(calm).collect();
+        let Some(calm) = calm else { return };
+        let calm = calm.into_iter().max().unwrap_or(0).max(self.parts.all_calm);
+        let part = self.now.saturating_sub(since.max(calm));
+        self.counts.partial += u64::from(part > 0);
+        self.counts.partial_longest = self.counts.partial_longest.max(part);
+        let lead = self.settings.turns.plan_lead.as_nanos() as u64;
+        let bound = lead + self.stops_take + SLACK;
+        if part > bound {
+            let (part, bound) = (part / MS, bound / MS);
+            let text = format!("{key} ran in part for {part} ms, and {bound} ms is the most");
+            self.checks.broken(text);
+        }
+    }
+}
