@@ -49,32 +49,26 @@ impl Gangs {
         self.runs(number, nid).iter().map(|run| run.1).max().unwrap_or(0)
     }
 
-    /// Whose turns there were on a node since then, and for how long each was seen to run.
-    fn turns(&self, nid: usize, since: u64) -> Vec<(usize, Duration)> {
+    /// When turns began on a node since then: of one and the other, alternately.
+    fn turns(&self, nid: usize, since: u64) -> Vec<u64> {
         let of = |number| self.runs(number, nid).into_iter().map(move |run| (run, number));
         let mut runs: Vec<(Run, usize)> = (0..2).flat_map(of).collect();
         runs.retain(|((first, _), _)| *first >= since);
         runs.sort_unstable();
-        let turns = runs.chunk_by(|a, b| a.1 == b.1);
-        let mut turns: Vec<_> = turns
-            .map(|turn| {
-                let (first, last) = (turn[0].0.0, turn.iter().map(|(run, _)| run.1).max());
-                (turn[0].1, Duration::from_nanos(last.unwrap_or(first) - first))
-            })
-            .collect();
-        // It may go on.
-        turns.pop();
-        turns
+        runs.chunk_by(|a, b| a.1 == b.1).map(|turn| turn[0].0.0).collect()
     }
 
     /// Waits for so many turns on each node since then, which are of about this length.
     #[track_caller]
     fn take_turns(&self, since: u64, length: Duration) {
-        const TURNS: usize = 9;
+        const TURNS: usize = 12;
         for nid in 0..2 {
             eventually(BOUND, "they take turns", || self.turns(nid, since).len() >= TURNS);
             let turns = self.turns(nid, since);
-            let mut lengths: Vec<Duration> = turns.iter().map(|turn| turn.1).collect();
+            // From one turn of a gang to its next: for how long each is seen says more of who else wants
+            // the processor.
+            let rounds = turns.windows(3).map(|of| Duration::from_nanos(of[2] - of[0]));
+            let mut lengths: Vec<Duration> = rounds.map(|round| round / 2).collect();
             lengths.sort_unstable();
             let middle = lengths[lengths.len() / 2];
             let (least, most) = (length.mul_f64(0.45), length.mul_f64(1.75));
