@@ -284,7 +284,11 @@ fn plans_to_come() {
     reply.plans[0].from_ns = reply.now_ns + 20 * MS;
     reply.plans.push(pb::TurnsPlan { agreed: false, ..plan(18, 7_000, &[(1_000, &[7])]) });
     reply.plans.push(pb::TurnsPlan { members: vec![12], ..plan(19, 7_000, &[]) });
+    reply.plans.push(plan(20, 7_000, &[(1_000, &[9])]));
     let page = shown(&reply, 80);
+    // One alone needs no table of parties.
+    let after = page.lines().skip_while(|line| *line != "Plan 1.20: 9 alone on NID 8").nth(1);
+    assert_eq!(after, Some("> on now, * leads, + promoted"), "{page}");
     for line in [
         "Plan 1.17: 4 applications take turns on NIDs 0-7, in force in 20ms",
         ">   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.3s",

@@ -101,7 +101,8 @@ pub fn component(
         _ => {}
     }
     let mut lines = sentence(&title, Role::Title, width);
-    if !plan.agreed {
+    // One alone, with whom others took turns before, is never stopped.
+    if !plan.agreed || plan.slices.len() == 1 && plan.members.len() == 1 {
         return lines;
     }
     let all: Vec<u32> = all.into_iter().collect();
