@@ -20,6 +20,7 @@ free -m
 # Each has 700 MB; the host has about 1,200 to give. The second has a limit.
 aprun -q -n 4 -N 2 pages 175 5 >/tmp/one 2>/tmp/err1 &
 one=$!
+eventually 60 "the first runs" sh -c 'apstat -a | grep -q running'
 aprun -q -n 4 -N 2 -m 200M pages 175 5 >/tmp/two 2>/tmp/err2 &
 two=$!
 
@@ -59,11 +60,14 @@ for apid in 1 2; do
         ok "$apid could be taken from while it stood" || no "$apid" "was kept while it stood"
 done
 grep -E 'pswp(in|out)' /proc/vmstat
-has "what came in is told" /tmp/views "Memory brought in: "
-# The slices in tenths of a second, as they were told: some are long enough for what had to come.
-slices=$(sed -n 's/^[> ] *[0-9]*  *\([0-9]*\)\.\([0-9]\)s .*/\1\2/p' /tmp/views | sort -n | uniq -c)
-echo "$slices"
-[ "$(echo "$slices" | tail -n 1 | sed 's/.* //')" -gt 10 ] && ok "slices are longer for it" || no "slices" "$slices"
+# (Of so many pages. Where the machine is very slow the first ends before the second has all its memory.)
+if [ "$(sed -n 's/^pswpin //p' /proc/vmstat)" -gt 20000 ]; then
+    has "what came in is told" /tmp/views "Memory brought in: "
+    # The slices in tenths of a second, as they were told: some are long enough for what had to come.
+    slices=$(sed -n 's/^[> ] *[0-9]*  *\([0-9]*\)\.\([0-9]\)s .*/\1\2/p' /tmp/views | sort -n | uniq -c)
+    echo "$slices"
+    [ "$(echo "$slices" | tail -n 1 | sed 's/.* //')" -gt 10 ] && ok "slices are longer for it" || no "slices" "$slices"
+fi
 cat /tmp/view
 grep -v '^$' /run/apinit.log | tail -20
 echo @@end
