@@ -1,8 +1,9 @@
-//! Processes that do not die: who they are and where the kernel holds them.
+//! Processes that do not die, or do not stop: who they are and where the kernel holds them.
 //!
 //! A process in uninterruptible sleep (state D: a file system that hangs, a device that does not
 //! answer) takes its KILL when that sleep ends and not before. Nobody can do more about it than say
-//! which it is, so that somebody can see to the file system.
+//! which it is, so that somebody can see to the file system. One of a gang that was frozen enters the
+//! freezer when that sleep ends; until then it runs no instruction of its program either.
 
 use crate::machine::Nid;
 use std::fs;
@@ -16,12 +17,25 @@ fn name_and_state(stat: &str) -> Option<(&str, char)> {
 
 /// The process in words; `None`: it is gone, or ended and only to be waited for.
 pub fn describe(pid: i32, rank: Option<u32>, nid: Nid) -> Option<String> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+    let (stat, place) = stat_and_place(&pid.to_string())?;
     let (name, state) = name_and_state(&stat)?;
-    // Empty, `0`, or not to be read: not known.
-    let place = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
     words(pid, name, state, rank, nid, &place)
+}
+
+/// The text of /proc/PID/stat, and where in the kernel it waits.
+fn stat_and_place(process: &str) -> Option<(String, String)> {
+    let stat = fs::read(format!("/proc/{process}/stat")).ok()?;
+    let place = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
+    Some((String::from_utf8_lossy(&stat).into_owned(), place))
+}
+
+/// A place in the kernel, in words.
+fn at(place: &str) -> String {
+    match place.trim() {
+        // Not known, or not to be read.
+        "" | "0" => String::new(),
+        place => format!(", in {place}"),
+    }
 }
 
 /// One that may be an application's in words: nothing more can be learned of it for now.
@@ -34,6 +48,54 @@ pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
         "pid {pid} '{name}' may be its own on NID {nid}, and can't be looked at: it waits in the \
          kernel (state {state}) with its memory locked; until that wait ends the processors stay held"
     ))
+}
+
+/// What is seen of a thread that may be waiting in the kernel, at one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// It in words, as of a look at which it did wait.
+    pub words: Option<String>,
+    /// Changes when it runs an instruction of its program (or so it may be assumed).
+    done: Vec<String>,
+}
+
+impl Wait {
+    /// A look at all threads of a process, by their numbers.
+    pub fn look(pid: i32, nid: Nid) -> impl Iterator<Item = (i32, Wait)> {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let threads = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        threads.filter_map(move |thread| Some((thread, Wait::look_at(pid, thread, nid)?)))
+    }
+
+    /// `None`: it stands, or is gone. (Being told to stop wakes one that waits for an instant.)
+    fn look_at(pid: i32, thread: i32, nid: Nid) -> Option<Wait> {
+        // A thread's own are there too.
+        let (stat, place) = stat_and_place(&format!("{pid}/task/{thread}"))?;
+        let (name, state) = name_and_state(&stat)?;
+        let words = match state {
+            'D' => Some(format!(
+                "pid {pid} '{}' waits in the kernel (D) on NID {nid}{}: while that lasts it can't be \
+                 frozen, and runs no instruction",
+                printable(name),
+                at(&place)
+            )),
+            'R' => None,
+            _ => return None,
+        };
+        // Page faults, user time; calls that read and write, where that may be seen.
+        let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let fields = fields.enumerate().filter(|(at, _)| [7, 9, 11].contains(at));
+        let io = format!("/proc/{pid}/task/{thread}/io");
+        let io = fs::read_to_string(io).unwrap_or_default();
+        let done = fields.map(|(_, word)| word.to_owned()).chain([io]).collect();
+        Some(Wait { words, done })
+    }
+
+    /// With what was seen before, if it has been in the same wait since.
+    pub fn same(mut self, before: &Wait) -> Option<Wait> {
+        self.words = self.words.or_else(|| before.words.clone());
+        (self.done == before.done && self.words.is_some()).then_some(self)
+    }
 }
 
 /// A program gives itself its name, and terminals obey what they are sent.
@@ -51,8 +113,7 @@ fn words(
 ) -> Option<String> {
     let name = printable(name);
     let of = rank.map(|rank| format!(" of PE {rank}")).unwrap_or_default();
-    let place = place.trim();
-    let place = if ["", "0"].contains(&place) { String::new() } else { format!(", in {place}") };
+    let place = at(place);
     match state {
         'Z' | 'X' => None,
         'D' => Some(format!(
@@ -90,6 +151,15 @@ mod tests {
         );
         assert!(said('R', None, "").expect("said").contains("does not die on NID 2 (state R)"));
         assert_eq!(said('Z', None, ""), None);
+        assert_eq!((at("fuse_wait\n"), at("0")), (", in fuse_wait".into(), String::new()));
+        let look = |words: Option<&str>, done: &str| Wait {
+            words: words.map(str::to_owned),
+            done: vec![done.to_owned()],
+        };
+        assert_eq!(look(None, "7").same(&look(Some("a"), "7")), Some(look(Some("a"), "7")));
+        assert_eq!(look(Some("b"), "7").same(&look(None, "7")), Some(look(Some("b"), "7")));
+        assert_eq!(look(Some("b"), "8").same(&look(Some("a"), "7")), None);
+        assert_eq!(look(None, "7").same(&look(None, "7")), None);
         let own = std::process::id() as i32;
         assert!(describe(own, None, Nid(0)).is_some_and(|text| text.contains(&own.to_string())));
     }

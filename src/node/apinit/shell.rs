@@ -373,7 +373,12 @@ impl Shell {
             Event::GroupsStuck(key, processes, named) => {
                 Happening::GroupsStuck { key, processes, named }
             }
-            Event::Turns(news) => Happening::Turns(news),
+            Event::Turns(news) => {
+                if let News::Switches(told) = &news {
+                    self.name_unfrozen(told);
+                }
+                Happening::Turns(news)
+            }
             Event::SwitchingDead => {
                 tracing::error!(
                     "the thread that changes gangs has ended; apinit is to be started again"

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -51,6 +51,8 @@ pub fn key(text: &str) -> Key {
 pub struct Link {
     pub hello: Hello,
     pub inventory: Vec<(Key, Phase)>,
+    /// The hello's, or those that came after.
+    pub notes: watch::Receiver<Vec<String>>,
     pub commands: mpsc::Sender<Result<pb::ToNode, Status>>,
     pub reports: mpsc::UnboundedReceiver<Report>,
     pub seq: u64,
@@ -129,7 +131,9 @@ impl Nodes for PlayedNodes {
             let welcome = Some(pb::to_node::Message::Welcome(welcome.into()));
             let _ = commands.send(Ok(pb::ToNode { seq: 0, message: welcome })).await;
             let (sender, reports) = mpsc::unbounded_channel();
-            let mut link = Some(Link { hello, inventory: vec![], commands, reports, seq: 0 });
+            let (noted, notes) = watch::channel(hello.notes.clone());
+            let mut link =
+                Some(Link { hello, inventory: vec![], notes, commands, reports, seq: 0 });
             while let Ok(Some(said)) = stream.message().await {
                 match said.message {
                     Some(Message::Inventory(inventory)) => {
@@ -141,6 +145,7 @@ impl Nodes for PlayedNodes {
                         let report = report.try_into().expect("a good report");
                         let _ = sender.send(report);
                     }
+                    Some(Message::Notes(notes)) => drop(noted.send(notes.notes)),
                     _ => {}
                 }
             }

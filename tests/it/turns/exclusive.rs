@@ -126,6 +126,32 @@ async fn while_they_wait_for_a_file_system() {
     assert!(told.is_none_or(|told| told.iter().filter(|s| waited(s)).count() > 20));
 }
 
+#[tokio::test]
+async fn who_waits_for_a_file_system_is_named() {
+    let test = "turns::exclusive::who_waits_for_a_file_system_is_named";
+    let Some(mut disk) = Freezer::new(test) else { return };
+    let Some(program) = stamper("turns") else { return };
+    let Some((instance, apinit, mut link)) = open(test).await else { return };
+    let script = format!("exec STAMP write {}/$ALPS_APP_PE", disk.path().display());
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", &script).await;
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
+    planned(&mut link, plan(7, SLICE, &[one.key, other.key])).await;
+    let mut notes = link.notes.clone();
+    let named = |notes: &Vec<String>| {
+        let its = |note: &&String| note.contains("application 1.1: pid ");
+        notes
+            .iter()
+            .find(its)
+            .is_some_and(|note| note.contains(" waits in the kernel (D) on NID 0"))
+    };
+    disk.freeze();
+    bounded("its name", notes.wait_for(named)).await.expect("the link stands");
+    disk.thaw();
+    bounded("the end of that", notes.wait_for(|notes| !named(notes))).await.expect("as before");
+    kill(&mut link, vec![one, other]).await;
+    apinit.end().await;
+}
+
 /// Traced from outside, by somebody who is in no group of theirs.
 #[tokio::test]
 async fn while_they_are_traced() {

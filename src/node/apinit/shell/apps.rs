@@ -12,7 +12,7 @@ use crate::node::apinit::shepherds::{self, Making, Shepherd};
 use crate::node::apinit::switching::Meter;
 use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
 use crate::node::groups::{AppGroups, Limits};
-use crate::node::stuck;
+use crate::node::stuck::{self, Wait};
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
 use anyhow::Context;
@@ -43,6 +43,10 @@ pub(super) struct App {
     pub(super) killed: bool,
     /// What psched is told of it beside its node.
     pub(super) note: Option<String>,
+    /// The same of processes that do not stop.
+    pub(super) unfrozen: Option<String>,
+    /// Its threads at the last look for those, by number.
+    pub(super) waits: BTreeMap<i32, Wait>,
     /// What it runs, once it has come.
     pub(super) meter: Option<Arc<Meter>>,
     /// Of its memory, as it was told last.
@@ -157,6 +161,8 @@ impl Shell {
                 killed: false,
                 span,
                 note,
+                unfrozen: None,
+                waits: BTreeMap::new(),
                 meter: None,
                 peaks: BTreeMap::new(),
                 directory: directory.clone(),
@@ -215,6 +221,8 @@ impl Shell {
             silent: false,
             killed: false,
             note: None,
+            unfrozen: None,
+            waits: BTreeMap::new(),
             meter: None,
             peaks: BTreeMap::new(),
             span,
@@ -339,8 +347,10 @@ impl Shell {
         self.peers.retain(|(of, _), _| *of != key);
         let Some(app) = self.apps.remove(&key) else { return };
         app.span.in_scope(|| tracing::info!("forgotten"));
-        if app.note.is_some() {
-            self.hello.send_modify(|hello| hello.notes.retain(|n| Some(n) != app.note.as_ref()));
+        let notes = [&app.note, &app.unfrozen];
+        if notes.iter().any(|note| note.is_some()) {
+            let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
+            self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));
         }
         // At once, so that a restart does not take it up.
         app.directory.drop_place();

@@ -6,7 +6,9 @@ use crate::agent::switcher::{Event, News};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::Switches;
 use crate::node::apinit::switching::Means;
+use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often it is looked how much memory applications have had.
@@ -60,6 +62,47 @@ impl Shell {
         let frozen = app.groups.as_ref().is_some_and(|groups| groups.any_frozen());
         let since = if frozen { 0 } else { monotonic_ns().saturating_sub(at) };
         Some(ran.saturating_add(since))
+    }
+
+    /// Names the processes that keep gangs from being frozen: somebody may see to the file system that they
+    /// wait for. Those that are in the same wait as when changes were told before; others come and go.
+    pub(super) fn name_unfrozen(&mut self, told: &Switches) {
+        let mut late: BTreeMap<Key, bool> = BTreeMap::new();
+        for switch in &told.switches {
+            for key in &switch.stopped {
+                *late.entry(*key).or_default() |= switch.not_yet_frozen > 0;
+            }
+        }
+        for (key, late) in late {
+            let Some(app) = self.apps.get_mut(&key).filter(|app| late || !app.waits.is_empty())
+            else {
+                continue;
+            };
+            let left = app.groups.iter().flat_map(|groups| groups.left());
+            let left = left.flat_map(|(nid, pid)| Wait::look(pid, nid));
+            let before = std::mem::take(&mut app.waits);
+            let mut named = Vec::new();
+            for (thread, wait) in left {
+                let same = before.get(&thread).and_then(|before| wait.clone().same(before));
+                named.extend(same.as_ref().and_then(|wait| wait.words.clone()));
+                app.waits.insert(thread, same.unwrap_or(wait));
+            }
+            let unfrozen = named.first().map(|first| match named.len() - 1 {
+                0 => format!("application {key}: {first}"),
+                more => format!("application {key}: {first} (and {more} more)"),
+            });
+            if unfrozen == app.unfrozen {
+                continue;
+            }
+            if let Some(text) = &unfrozen {
+                app.span.in_scope(|| tracing::warn!("{text}"));
+            }
+            let before = std::mem::replace(&mut app.unfrozen, unfrozen.clone());
+            self.hello.send_modify(|hello| {
+                hello.notes.retain(|note| Some(note) != before.as_ref());
+                hello.notes.extend(unfrozen);
+            });
+        }
     }
 
     /// Tells how much memory applications have had at most, where that has grown; `all`: of each of them,
