@@ -136,7 +136,7 @@ impl Scheduler {
                         };
                     }
                     self.save(apid, false, out);
-                    self.turn_early(apid, true);
+                    self.turn_to_end(apid);
                     for link in links {
                         let cause = cause.clone();
                         let command = Command::Terminate { key, cause, kill_after };
@@ -158,7 +158,7 @@ impl Scheduler {
                     team.signals.push(signal);
                     self.save(apid, false, out);
                     self.say_signals(apid, &[signal], out);
-                    self.turn_early(apid, false);
+                    self.turn_early(now, apid);
                 }
                 out.push(Effect::Log { apid, name: "signal", detail });
             }

@@ -247,7 +247,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
         }
-        self.turn_early(apid, true);
+        self.turn_to_end(apid);
         for link in others {
             let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
@@ -289,7 +289,8 @@ impl Scheduler {
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }
-            Report::ToHear { key, ends } if self.current(key) => self.turn_early(key.apid, ends),
+            Report::ToHear { key, ends: true } if self.current(key) => self.turn_to_end(key.apid),
+            Report::ToHear { key, .. } if self.current(key) => self.turn_early(now, key.apid),
             Report::PlanTaken(generation) => self.plan_taken(link, generation, out),
             Report::Switches(told) => self.switched(now, link, *told, out),
             // Of an older incarnation: no effect.
@@ -361,7 +362,7 @@ impl Scheduler {
             };
             out.push(Effect::Command { link, command });
         }
-        self.turn_early(apid, true);
+        self.turn_to_end(apid);
     }
 
     /// The links that stand now of those of an application's nodes that have not told its end.
@@ -442,7 +443,7 @@ impl Scheduler {
             let cause = first.cause.clone();
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
             let kill_after = self.kill_after(&cause);
-            self.turn_early(apid, true);
+            self.turn_to_end(apid);
             for link in self.links_left(apid) {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });

@@ -258,7 +258,7 @@ impl Scheduler {
         team.front = None;
         match team.state {
             // Its nodes watch a launched application's front end themselves.
-            State::Running => self.turn_early(apid, true),
+            State::Running => self.turn_to_end(apid),
             State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
             State::Launching => {

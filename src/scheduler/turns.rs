@@ -423,14 +423,24 @@ impl Scheduler {
         }
     }
 
-    /// It has been told something that it can do only while it runs: it leads next, at once.
-    ///
-    /// Once in a round, or whoever tells his own something again and again would have the time of the
-    /// others; but always where that ends it.
-    pub(super) fn turn_early(&mut self, apid: Apid, ends: bool) {
-        if ends {
-            self.schedule.hurried.remove(&apid);
+    /// It has been told something that it can hear only while it runs: if it is frozen it leads next, at
+    /// once. But once in a round, or whoever tells his own something again and again would have the time of
+    /// the others.
+    pub(super) fn turn_early(&mut self, now: Now, apid: Apid) {
+        let until_ns = self.schedule.hurried.get(&apid);
+        let again = until_ns.is_some_and(|until_ns| *until_ns > now.mono_ns);
+        if !again && matches!(self.schedule.turn(apid, now.mono_ns), Turn::Waits { .. }) {
+            self.lead_next(apid);
         }
+    }
+
+    /// The same where that ends it, which is not done again and again.
+    pub(super) fn turn_to_end(&mut self, apid: Apid) {
+        self.schedule.hurried.remove(&apid);
+        self.lead_next(apid);
+    }
+
+    fn lead_next(&mut self, apid: Apid) {
         if self.schedule.plan_of.contains_key(&apid) {
             self.schedule.early.insert(apid);
             self.schedule.concern(apid);
@@ -685,7 +695,6 @@ impl Scheduler {
         let mut early: BTreeSet<Apid> =
             members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
-        early.retain(|apid| !schedule.hurried.contains_key(apid));
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
             false => schedule.next_plan(&members, &former, &rules, from_ns, &early),

@@ -55,7 +55,7 @@ impl Schedule {
         self.plans.get(self.plan_of.get(&apid)?)
     }
 
-    fn turn(&self, apid: Apid, now_ns: u64) -> Turn {
+    pub(super) fn turn(&self, apid: Apid, now_ns: u64) -> Turn {
         let Some(planned) = self.planned(apid) else {
             return match self.alone.contains_key(&apid) {
                 true => Turn::Always,
