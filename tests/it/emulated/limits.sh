@@ -65,8 +65,9 @@ is "an escaped process ends by itself" "$?" 0
 used=$(sed -n 's/.*utime ~\([0-9]*\)s, stime ~\([0-9]*\)s.*/\1 \2/p' /tmp/err)
 [ $((${used% *} + ${used#* })) -ge 2 ] && ok "its processor time is accounted" || no "time" "$used"
 
-# cgroup.kill: a shepherd that is gone takes everything with it, also what escaped.
-aprun -n 1 sh -c 'setsid sh -c "sleep 1234 &"; setsid sleep 1235' >/tmp/out 2>/tmp/err &
+# cgroup.kill: a shepherd that is gone takes everything with it, also what escaped. (The PE stays: a
+# setsid that leads its group forks, and then the PE would have ended well.)
+aprun -n 1 sh -c 'setsid sh -c "sleep 1234 &"; setsid sleep 1235 & wait' >/tmp/out 2>/tmp/err &
 aprun_pid=$!
 eventually 20 "it runs" sh -c 'pidof sleep | grep -q " "' && ok "it has escaped"
 kill -9 $(pidof apshepherd)
