@@ -71,7 +71,11 @@ impl Agent {
         }
         let grace = app.place.kill_grace;
         if app.head() {
+            let new = app.doom.is_none();
             self.end_all(now, key, decisive.cause, grace, Some(0), out);
+            if new {
+                self.backstop_waits(key);
+            }
         } else if let Some(conn) = app.open_front() {
             out.push(Action::SendFront(conn, FromApinit::Decisive(decisive)));
         }

@@ -200,6 +200,14 @@ impl Agent {
         }
     }
 
+    /// Its shepherd ends it by itself, and waits with the KILL until it runs: so does apinit with its own.
+    pub(super) fn backstop_waits(&mut self, key: Key) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.place.shares) else { return };
+        if let Some(doom) = &mut app.doom {
+            doom.backstop_ns = doom.backstop_ns.saturating_add(ns(TURN_WAIT));
+        }
+    }
+
     /// It runs, and hears.
     fn has_turn(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };

@@ -1,7 +1,7 @@
 //! How PEs start, end and are ended: the part of the shepherd that the status depends on.
 
 use super::pmi::Progress;
-use super::{Action, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd, Stage, after};
+use super::{Action, FROZEN_MAX, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd, Stage, after};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end};
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
@@ -9,6 +9,17 @@ use std::time::Duration;
 
 /// errno when nothing better is known.
 pub(super) const EINVAL: i32 = 22;
+
+/// The time from TERM to KILL, of PEs that may be frozen in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grace {
+    /// They are waited for no longer.
+    until: u64,
+    /// It is asked whether they are frozen.
+    asked: bool,
+    /// They were.
+    frozen: bool,
+}
 
 impl Shepherd {
     pub(super) fn stopped(&mut self, rank: u32) {
@@ -96,6 +107,8 @@ impl Shepherd {
         self.first = Decisive::earlier(self.first.take(), Some(decisive));
         if ends {
             self.end(now_ns, cause, self.kill_grace);
+            let until = after(now_ns, FROZEN_MAX);
+            self.grace = self.kill_at.map(|_| Grace { until, asked: false, frozen: false });
         }
     }
 
@@ -132,6 +145,30 @@ impl Shepherd {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
+    /// The time of the KILL has come.
+    pub(super) fn kill_unless_frozen(&mut self, now_ns: u64) {
+        match &mut self.grace {
+            Some(grace) if now_ns < grace.until => {
+                grace.asked = true;
+                self.actions.push(Action::LookFrozen);
+            }
+            _ => self.kill_everything(now_ns),
+        }
+    }
+
+    /// Whoever was frozen when its grace was over has one when it runs.
+    fn grace_looked(&mut self, now_ns: u64, mut grace: Grace, frozen: bool) {
+        match (frozen, grace.frozen) {
+            (true, _) => {
+                (grace.asked, grace.frozen) = (false, true);
+                self.grace = Some(grace);
+                self.kill_by(after(now_ns, LINGER_STEP));
+            }
+            (false, true) => self.kill_by(after(now_ns, self.kill_grace)),
+            (false, false) => self.kill_everything(now_ns),
+        }
+    }
+
     /// When the last PE has ended and others are left, they are given a moment to go by themselves.
     pub(super) fn wait_for_leavings(&mut self, now_ns: u64) {
         let left = self.stage == Stage::Going && self.alive == 0 && self.empty_at.is_none();
@@ -149,6 +186,9 @@ impl Shepherd {
     }
 
     pub(super) fn look_frozen(&mut self, now_ns: u64, frozen: bool) {
+        if let Some(grace) = self.grace.take_if(|grace| grace.asked) {
+            return self.grace_looked(now_ns, grace, frozen);
+        }
         let Some(thawed) = &mut self.thawed else { return };
         if !frozen {
             *thawed += LINGER_STEP;

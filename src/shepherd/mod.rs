@@ -18,7 +18,8 @@
 //!
 //! **Ends.** The first bad end decides the status ([`crate::apteam::ending`]). One that ends the
 //! application (anything but a plain exit) is told upwards, and the other PEs get TERM at once and
-//! KILL after `kill_grace`; what they then die of is a consequence. When all PEs have ended and
+//! KILL after `kill_grace`, in which they run: gangs that take turns may be frozen; what they then die
+//! of is a consequence. When all PEs have ended and
 //! something that they started has not, it gets TERM after [`LINGER`], then KILL as well.
 //!
 //! **Lost connections.** apinit may go and come back at any time. On each connection both sides say
@@ -53,7 +54,7 @@ use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
-use ends::EINVAL;
+use ends::{EINVAL, Grace};
 use input::Stdin;
 use limits::MemoryLimit;
 use output::{OutputLog, Source};
@@ -71,6 +72,8 @@ pub const ABSENT: Duration = Duration::from_secs(120);
 pub const LINGER: Duration = Duration::from_millis(100);
 /// How often it is looked whether they are frozen: that time is not theirs.
 pub const LINGER_STEP: Duration = Duration::from_millis(10);
+/// How long PEs that are to end, and are frozen when their grace is over, are waited for.
+pub const FROZEN_MAX: Duration = Duration::from_secs(30);
 /// From one KILL of everything to the next, as long as something is left; later ones are rarer.
 pub const KILL_AGAIN: Duration = Duration::from_millis(100);
 /// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
@@ -164,6 +167,8 @@ pub struct Shepherd {
     leaving: bool,
 
     kill_at: Option<u64>,
+    /// (Of an end that was decided here.) Before its KILL it is looked whether they are frozen.
+    grace: Option<Grace>,
     linger_until: Option<u64>,
     absent_until: Option<u64>,
     leave_at: Option<u64>,
@@ -208,6 +213,7 @@ impl Shepherd {
             ended: false,
             leaving: false,
             kill_at: None,
+            grace: None,
             linger_until: None,
             absent_until: Some(after(now_ns, ABSENT)),
             leave_at: None,
@@ -318,7 +324,7 @@ impl Shepherd {
             }
         }
         if due(&mut self.kill_at) {
-            self.kill_everything(now_ns);
+            self.kill_unless_frozen(now_ns);
         }
         if due(&mut self.stuck.name_at) {
             self.name_left(now_ns);
@@ -362,7 +368,11 @@ impl Shepherd {
             }
             // Said twice, or too late: apinit has lost track over a lost connection.
             ToShepherd::Launch(_) | ToShepherd::Go => {}
-            ToShepherd::Terminate { cause, kill_after } => self.end(now_ns, cause, kill_after),
+            ToShepherd::Terminate { cause, kill_after } => {
+                // apinit says it when they run.
+                self.grace = None;
+                self.end(now_ns, cause, kill_after);
+            }
             ToShepherd::Signal(signal) => self.signal(signal),
             ToShepherd::Stdin(piece) => self.stdin(piece),
             ToShepherd::StdinEnd(length) => self.stdin_end(length),

@@ -43,6 +43,7 @@ pub(super) struct Stuck {
 
 impl Shepherd {
     pub(super) fn kill_everything(&mut self, now_ns: u64) {
+        self.grace = None;
         self.actions.push(Action::KillEverything);
         let since = *self.stuck.since.get_or_insert(now_ns);
         // As long again as it has been done in vain, within bounds.

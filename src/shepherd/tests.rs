@@ -201,6 +201,35 @@ fn a_death_ends_the_others_by_term_then_kill() {
 }
 
 #[test]
+fn one_that_is_frozen_has_its_grace_when_it_runs() {
+    let dies = || {
+        let mut shepherd = going(launch(2));
+        shepherd.apply(SECOND, ended(0, PeEnd::Signal(9)));
+        assert_eq!(shepherd.apply(6 * SECOND, Happening::Tick)[0], Action::LookFrozen);
+        shepherd
+    };
+    let mut runs = dies();
+    assert_eq!(runs.apply(6 * SECOND, Happening::Frozen(false))[0], Action::KillEverything);
+
+    let mut frozen = dies();
+    let mut at = 6 * SECOND;
+    for _ in 0..3 {
+        let again = frozen.apply(at, Happening::Frozen(true));
+        assert_eq!(again, [Action::SetTimer(Some(at + 10 * MS))]);
+        at += 10 * MS;
+        assert_eq!(frozen.apply(at, Happening::Tick)[0], Action::LookFrozen);
+    }
+    let has_its_turn = frozen.apply(at, Happening::Frozen(false));
+    assert_eq!(has_its_turn, [Action::SetTimer(Some(at + 5 * SECOND))]);
+    assert_eq!(frozen.apply(at + 5 * SECOND, Happening::Tick)[0], Action::KillEverything);
+
+    // But not for ever.
+    let mut for_ever = dies();
+    for_ever.apply(6 * SECOND, Happening::Frozen(true));
+    assert_eq!(for_ever.apply(31 * SECOND, Happening::Tick)[0], Action::KillEverything);
+}
+
+#[test]
 fn kill_has_its_own_signal() {
     let mut shepherd = going(launch(1));
     let kill = |signal, seconds| {

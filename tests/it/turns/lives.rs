@@ -156,6 +156,42 @@ async fn a_grace_begins_with_the_next_turn() {
     apinit.end().await;
 }
 
+/// A PE of a frozen gang is killed from outside: the others hear of it in their next turn, which comes
+/// when their grace would have been over.
+#[tokio::test]
+async fn the_others_have_their_grace_when_a_frozen_pe_is_killed() {
+    let test = "turns::lives::the_others_have_their_grace_when_a_frozen_pe_is_killed";
+    let Some(program) = stamper("turns") else { return };
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let mut link = instance.link().await;
+    if !freezes(test, link.hello.stops) {
+        return apinit.end().await;
+    }
+    let one = Gang::launch(&instance, &mut link, &program, "1.1", "exec STAMP spin").await;
+    let script = "echo $$ >pid.$ALPS_APP_PE; trap 'echo heard; exit 0' TERM; \
+                  while :; do sleep 0.01; done";
+    let mut other = Gang::launch(&instance, &mut link, &program, "2.1", script).await;
+    planned(&mut link, plan(7, Duration::from_millis(200), &[one.key, other.key])).await;
+    // By then it has set its trap.
+    switches(&mut link, 7, 5).await;
+    let last = SlicePlan { generation: 8, ..for_ever([&one, &other]) };
+    let begun = last.begins_ns + 100 * MS;
+    planned(&mut link, last).await;
+    until("the last plan to be on", || one.last() > begun).await;
+    let pid = std::fs::read_to_string(instance.folder.path().join("pid.0")).expect("written");
+    crate::support::kill(pid.trim().parse().expect("a pid"), 9);
+    // (The placement has two seconds.)
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    planned(&mut link, plan(9, Duration::from_secs(3_600), &[other.key, one.key])).await;
+    let end = ended(&mut link, &mut other).await;
+    assert_eq!(other.front.output.matches("heard").count(), 1, "{}", other.front.output);
+    let first = end.first.map(|first| first.cause);
+    assert!(matches!(first, Some(Cause::PeSignal { rank: 0, signal: 9, .. })), "{first:?}");
+    kill(&mut link, vec![one]).await;
+    apinit.end().await;
+}
+
 #[tokio::test]
 async fn a_time_limit_counts_time_run() {
     let test = "turns::lives::a_time_limit_counts_time_run";
