@@ -29,16 +29,16 @@ pub fn party(competition: &Competition, order: impl IntoIterator<Item = Apid>) -
             continue;
         }
         let fits = competition.crowded(apid).all(|(node, bytes)| {
-            let used = used.get(&node).copied().unwrap_or(0);
-            used == 0 || used.saturating_add(bytes) <= competition.memory(node)
+            let room = |used: &u64| used.saturating_add(bytes) <= competition.memory(node);
+            used.get(&node).is_none_or(room)
         });
         if !fits {
             continue;
         }
         for (node, bytes) in competition.crowded(apid) {
-            // (What needs nothing there still sits there.)
+            // (Who needs nothing there still sits there.)
             let used = used.entry(node).or_default();
-            *used = used.saturating_add(bytes.max(1));
+            *used = used.saturating_add(bytes);
         }
         barred.insert(apid);
         barred.extend(competition.competitors(apid));
