@@ -26,6 +26,8 @@ pub struct Frozen {
     held: Vec<ProcId>,
 }
 
+/// For how long one that comes while a node of its component is away waits for that on all of its nodes.
+const AWAIT: u64 = 2 * SECOND;
 /// Between two tellings of how changes went.
 const TELL: u64 = super::SECOND;
 
@@ -88,7 +90,7 @@ impl World {
             // One turn may be over before its memory is in; in the next it does not wait for that.
             _ => 2 * slices * (slice + COST_MAX).max(COST_MAX * 1_000 / rules.switch_share),
         };
-        round_robin.then_some(all + SECOND)
+        round_robin.then_some(all + SECOND + AWAIT)
     }
 
     /// The agent tells the switcher.
