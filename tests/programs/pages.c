@@ -1,10 +1,10 @@
-/* pages MEGABYTES SECONDS: has so much memory and goes through all of it again and again, for so many
- * seconds of its own processor time and at least three times. Each page has two words of its own that
- * change each time; one that is not as it was left ends it with status 3. At the end it says how often. */
+/* pages MEGABYTES FILE: has so much memory and goes through all of it again and again, until there is that
+ * file, and at least three times. Each page has two words of its own that change each time; one that is not
+ * as it was left ends it with status 3. At the end it says how often. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, WORDS = PAGE / sizeof(uint64_t) };
 
@@ -15,12 +15,11 @@ static uint64_t word(size_t page, uint64_t round) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     size_t pages = strtoul(argv[1], 0, 10) * (1024 * 1024 / PAGE);
-    clock_t until = strtol(argv[2], 0, 10) * CLOCKS_PER_SEC;
     uint64_t *memory = aligned_alloc(PAGE, pages * PAGE), round;
     if (!memory) return 2;
     for (size_t page = 0; page < pages; page++)
         memory[page * WORDS] = memory[page * WORDS + WORDS - 1] = word(page, 0);
-    for (round = 0; round < 3 || clock() < until; round++)
+    for (round = 0; round < 3 || access(argv[2], F_OK); round++)
         for (size_t page = 0; page < pages; page++) {
             uint64_t *first = memory + page * WORDS, *last = first + WORDS - 1;
             if (*first != word(page, round) || *last != word(page, round)) {
