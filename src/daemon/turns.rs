@@ -13,7 +13,7 @@ use std::time::Duration;
 /// only leaders are told.
 const PARTIES_MAX: usize = 500_000;
 
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

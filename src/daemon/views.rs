@@ -20,7 +20,7 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
 /// One that has.
 pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
     let end = team.end.clone().unwrap_or_default();
-    let run_ns = match u64::try_from(end.run.as_nanos()).unwrap_or(u64::MAX) {
+    let run_ns = match super::turns::nanos(end.run) {
         // Nobody could say: it was lost with its nodes, say.
         0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
         run_ns => run_ns,

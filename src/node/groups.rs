@@ -20,14 +20,15 @@
 //! and a marker in the environment stand in ([`super::apinit`]). Finding and killing take no
 //! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`
 //! ([`Limits`]) where the kernel has the controller in v2 and apinit's own group was delegated to it
-//! with that controller. By the memory controller a gang's memory is kept while it runs ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
+//! with that controller. By the memory controller a gang's memory is kept while it runs
+//! ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
 
 mod application;
 mod controllers;
 mod freezer;
 mod memory;
 
-pub use application::{AppGroups, Limits};
+pub use application::{AppGroups, Limits, processes_in};
 pub use freezer::Freezer;
 pub use memory::Memory;
 

@@ -2,8 +2,8 @@
 //!
 //! The JSON array format: a process for each node; in it a thread for each gang that runs there at the
 //! same time as another, mostly one, and one for the changes, in which the freezing of the outgoing and
-//! the gap until the incoming run, or until their memory has been brought in, stand one in the other. Times are microseconds of psched's monotonic
-//! clock.
+//! the gap until the incoming run, or until their memory has been brought in, stand one in the other.
+//! Times are microseconds of psched's monotonic clock.
 
 use crate::rpc::pb;
 use serde_json::{Value, json};

@@ -231,19 +231,11 @@ impl AppGroups {
 
     /// The processes that are alive there, with the node of each.
     pub fn left(&self) -> Vec<(Nid, i32)> {
-        fn collect(directory: &Path, nid: Nid, all: &mut Vec<(Nid, i32)>) {
-            let own = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-            all.extend(own.lines().filter_map(|pid| Some((nid, pid.parse().ok()?))));
-            let below = fs::read_dir(directory).into_iter().flatten().flatten();
-            for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-                collect(&entry.path(), nid, all);
-            }
-        }
-        let mut all = Vec::new();
-        for nid in &self.nids {
-            collect(&self.of_nid(*nid), *nid, &mut all);
-        }
-        all
+        let of = |nid: &Nid| {
+            let nid = *nid;
+            processes_in(&self.of_nid(nid)).into_iter().map(move |pid| (nid, pid))
+        };
+        self.nids.iter().flat_map(of).collect()
     }
 
     /// Removes them; says whether they are gone. They are not while a process is in one.
@@ -263,6 +255,17 @@ impl AppGroups {
         }
         gone
     }
+}
+
+/// The processes that are alive in this group and in those below it; none where it has gone.
+pub fn processes_in(group: &Path) -> Vec<i32> {
+    let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let mut all: Vec<i32> = own.lines().filter_map(|pid| pid.parse().ok()).collect();
+    let below = fs::read_dir(group).into_iter().flatten().flatten();
+    for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        all.extend(processes_in(&entry.path()));
+    }
+    all
 }
 
 /// Bytes by a memory.stat, and by what is in swap; some of that may still be in memory too.

@@ -150,6 +150,21 @@ fn a_plan_of_several_nodes_counts_when_all_have_it() {
     );
 }
 
+/// psched goes on from these records a second after the beginning, and its one apinit has them all running;
+/// what is told by then.
+fn restored(teams: Vec<Apteam>) -> (Scheduler, Vec<Effect>) {
+    let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
+    let items = teams.iter().map(|team| (team.key(), Phase::Running)).collect();
+    let now = ms(1_000);
+    let (mut s, _) =
+        Scheduler::restore(machine(2, 2), settings(), teams, boots, Default::default(), 3, now);
+    s.started(4);
+    assert_eq!(s.plans().count(), 0);
+    s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
+    let effects = s.apply(now, Event::Inventory { link: LinkId(1), items });
+    (s, effects)
+}
+
 /// Nobody is left with whom it would share anything, and it had a plan of the start before.
 #[test]
 fn after_a_restart_one_alone_is_told_so() {
@@ -157,20 +172,7 @@ fn after_a_restart_one_alone_is_told_so() {
     runs(&mut s, ms(0), 1, 4);
     runs(&mut s, ms(0), 2, 4);
     let teams: Vec<Apteam> = s.teams().filter(|team| team.apid == Apid(1)).cloned().collect();
-    let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
-    let (mut s, _) = Scheduler::restore(
-        machine(2, 2),
-        settings(),
-        teams,
-        boots,
-        Default::default(),
-        3,
-        ms(1_000),
-    );
-    s.started(4);
-    s.apply(ms(1_000), Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
-    let items = vec![(key(1, 1), Phase::Running)];
-    let effects = s.apply(ms(1_000), Event::Inventory { link: LinkId(1), items });
+    let (s, effects) = restored(teams);
     assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s"]);
     assert_eq!(s.turn(Apid(1), 1_100 * MS), Turn::Always);
 }
@@ -318,21 +320,7 @@ fn after_a_restart_plans_are_numbered_above_the_former_ones() {
     runs(&mut s, ms(0), 2, 4);
     assert_eq!(generation(&s), (3 << 32) + 1);
     let teams: Vec<Apteam> = s.teams().cloned().collect();
-    let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
-    let (mut s, _) = Scheduler::restore(
-        machine(2, 2),
-        settings(),
-        teams,
-        boots,
-        Default::default(),
-        3,
-        ms(1_000),
-    );
-    s.started(4);
-    assert_eq!(s.plans().count(), 0);
-    s.apply(ms(1_000), Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
-    let items = vec![(key(1, 1), Phase::Running), (key(2, 1), Phase::Running)];
-    let effects = s.apply(ms(1_000), Event::Inventory { link: LinkId(1), items });
+    let (s, effects) = restored(teams);
     assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
     assert_eq!(generation(&s), (4 << 32) + 1);
 }

@@ -19,7 +19,7 @@
 
 use super::{Order, Shared, lock, ring};
 use crate::apteam::Key;
-use crate::node::groups::Memory;
+use crate::node::groups::{Memory, processes_in};
 use crate::os::host::monotonic_ns;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -124,23 +124,12 @@ fn run(jobs: &Receiver<Job>, shared: &Shared) {
     // Signals are the one task's.
     let _ = nix::sys::signal::SigSet::all().thread_block();
     while let Ok(Job { key, groups, progress }) = jobs.recv() {
-        groups.iter().for_each(|group| bring_group(group, &progress));
+        for pid in groups.iter().flat_map(|group| processes_in(group)) {
+            bring_process(Pid::from_raw(pid), &progress);
+        }
         if !progress.over.load(Ordering::Relaxed) {
             lock(&shared.inbox).push_back(Order::Brought(key, progress));
             ring(&shared.order);
-        }
-    }
-}
-
-/// All processes in a group and in those below it.
-fn bring_group(group: &Path, progress: &Progress) {
-    let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for pid in inside.lines().filter_map(|line| line.parse().ok()) {
-        bring_process(Pid::from_raw(pid), progress);
-    }
-    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            bring_group(&entry.path(), progress);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The thread itself.
 
 use super::bring::{Bringer, Progress};
-use super::means::stop_all;
+use super::means::{Means, stop_all};
 use super::{Gang, Order, Shared, note, ring};
 use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
@@ -99,6 +99,18 @@ impl Gang {
             memory.keep();
         }
         self.means.start();
+    }
+
+    /// Its means say so: what became of the stop.
+    fn stopped(&mut self, outcome: Outcome) -> Outcome {
+        let coming = self.coming.take();
+        if outcome == Outcome::Failed {
+            return outcome;
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.release();
+        }
+        coming.map_or(outcome, |coming| Outcome::NotIn(coming.bytes()))
     }
 }
 
@@ -233,25 +245,15 @@ impl Thread {
 
     fn stop(&mut self, keys: Vec<Key>) -> Vec<(Key, Outcome)> {
         let wanted = self.gangs.iter_mut().filter(|(key, _)| keys.contains(key));
-        let (found, gangs): (Vec<Key>, Vec<&mut Gang>) =
-            wanted.map(|(key, gang)| (*key, gang)).unzip();
-        let mut means = Vec::with_capacity(gangs.len());
-        let mut memories = Vec::with_capacity(gangs.len());
-        for Gang { means: its, memory, coming, .. } in gangs {
-            means.push(its);
-            memories.push((memory, coming.take().map(|coming| coming.bytes())));
-        }
+        let (found, means): (Vec<Key>, Vec<&mut Means>) =
+            wanted.map(|(key, gang)| (*key, &mut gang.means)).unzip();
         let outcomes = stop_all(means.into_iter(), self.freeze_wait);
-        let stopped = outcomes.into_iter().zip(memories).map(|(outcome, (memory, coming))| {
-            if let Some(memory) = memory.as_mut().filter(|_| outcome != Outcome::Failed) {
-                memory.release();
+        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(outcomes).collect();
+        for (key, outcome) in &mut all {
+            if let Some(gang) = self.gangs.get_mut(key) {
+                *outcome = gang.stopped(*outcome);
             }
-            match coming {
-                Some(bytes) if outcome != Outcome::Failed => Outcome::NotIn(bytes),
-                _ => outcome,
-            }
-        });
-        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(stopped).collect();
+        }
         let lost = keys.into_iter().filter(|key| !self.gangs.contains_key(key));
         all.extend(lost.map(|key| (key, Outcome::Failed)).collect::<Vec<_>>());
         all
