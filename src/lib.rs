@@ -22,6 +22,7 @@
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
 //! | [`commands`] | aprun, apstat, apkill, psmgr, psview and `psched start` | |
+//! | [`simulate`] | recorded workloads, replayed in virtual time | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
@@ -42,5 +43,6 @@ pub mod placement;
 pub mod rpc;
 pub mod scheduler;
 pub mod shepherd;
+pub mod simulate;
 pub mod torture;
 pub mod variables;

@@ -1,4 +1,5 @@
-//! The commands: aprun, apstat, apkill, psmgr, psview, `psched start` and `psched torture`.
+//! The commands: aprun, apstat, apkill, psmgr, psview, `psched start`, `psched simulate` and `psched
+//! torture`.
 
 pub mod apkill;
 pub mod aprun;
@@ -6,6 +7,7 @@ pub mod apstat;
 pub mod psmgr;
 pub mod psview;
 mod question;
+pub mod simulate;
 pub mod start;
 pub mod table;
 pub mod torture;

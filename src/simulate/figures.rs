@@ -1,0 +1,90 @@
+//! What users felt, in numbers.
+//!
+//! A job's *wait* is the time in which it did not run between its submission and its end, its
+//! *response* all of that time, and its *bounded slowdown* how many times longer than alone it took:
+//! response / run, where a run of less than 10 s counts as 10 s, and never less than 1.
+
+use super::Outcome;
+
+/// Runs shorter than this count as this in a slowdown, in seconds.
+const SLOWDOWN_BOUND: u64 = 10;
+
+impl Outcome {
+    /// In seconds.
+    pub fn response(&self) -> u64 {
+        self.end.saturating_sub(self.job.submit)
+    }
+
+    /// In seconds.
+    pub fn wait(&self) -> u64 {
+        self.response().saturating_sub(self.job.run)
+    }
+
+    /// At least 1.
+    pub fn bounded_slowdown(&self) -> f64 {
+        (self.response() as f64 / self.job.run.max(SLOWDOWN_BOUND) as f64).max(1.0)
+    }
+}
+
+/// How values are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// Of all.
+    pub mean: f64,
+    /// The one in the middle.
+    pub median: f64,
+    /// 95 of 100 are no more.
+    pub p95: f64,
+    /// 99 of 100 are no more.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// That of these; all zero of none.
+    pub fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |percent: usize| {
+            let at = (values.len() * percent / 100).min(values.len().saturating_sub(1));
+            values.get(at).copied().unwrap_or_default()
+        };
+        Spread {
+            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            median: at(50),
+            p95: at(95),
+            p99: at(99),
+            max: values.last().copied().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Job;
+    use super::*;
+
+    #[test]
+    fn a_job_is_told_in_three_numbers() {
+        let outcome = |submit, run, start, end| Outcome {
+            job: Job { line: 1, number: 1, submit, width: 1, run, estimate: run },
+            start,
+            end,
+        };
+        let told = |o: Outcome| (o.wait(), o.response(), o.bounded_slowdown());
+        assert_eq!(told(outcome(10, 100, 60, 160)), (50, 150, 1.5));
+        // A second's run after ten seconds is no slowdown of eleven.
+        assert_eq!(told(outcome(0, 1, 10, 11)), (10, 11, 1.1));
+        assert_eq!(told(outcome(0, 1, 0, 1)), (0, 1, 1.0));
+    }
+
+    #[test]
+    fn values_are_spread() {
+        let spread = Spread::of((0..200).rev().map(f64::from));
+        let expected = Spread { mean: 99.5, median: 100.0, p95: 190.0, p99: 198.0, max: 199.0 };
+        assert_eq!(spread, expected);
+        assert_eq!(Spread::of(std::iter::empty()), Spread::default());
+        assert_eq!(Spread::of([3.0].into_iter()).p99, 3.0);
+    }
+}

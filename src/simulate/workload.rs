@@ -1,0 +1,134 @@
+//! Which jobs of a log count, and as what.
+//!
+//! Logs have jobs that never ran, that ran longer than they were allowed to, that were wider than the
+//! machine, or of which nobody knows how long they were expected to run. The rules are those by
+//! which results on these logs are usually compared; every policy gets the same jobs.
+//!
+//! | the record says | the job |
+//! | --- | --- |
+//! | processors requested, or only those allocated | is as wide as the former, or the latter |
+//! | wider than the machine (by either), no width, no run time, submitted before the log began | is left out |
+//! | no estimate | is left out, or has its run time ([`NoEstimate`]) |
+//! | it ran longer than estimated | ran as long as estimated, or was estimated as it ran ([`Overrun`]) |
+
+use super::swf::Record;
+
+/// A job of the workload. Times in seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// On which line of the log, from 1: numbers are not always one job's.
+    pub line: u64,
+    /// Its number in the log.
+    pub number: i64,
+    /// When it is submitted.
+    pub submit: u64,
+    /// Processors, at least one.
+    pub width: u32,
+    /// How long it runs where nothing stops it, at least one second.
+    pub run: u64,
+    /// How long its user says that it runs; not less than that.
+    pub estimate: u64,
+}
+
+/// What is done with a job without an estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum NoEstimate {
+    /// It is left out.
+    #[default]
+    Drop,
+    /// Its run time is its estimate.
+    Runtime,
+}
+
+/// What is done with a job that ran longer than its estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Overrun {
+    /// It was ended then.
+    #[default]
+    Kill,
+    /// Its run time was its estimate (for machines that shared their processors).
+    Extend,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Of the machine.
+    pub processors: u32,
+    /// See there.
+    pub no_estimate: NoEstimate,
+    /// See there.
+    pub overrun: Overrun,
+}
+
+impl Rules {
+    /// The job of this record; `None`: it is left out.
+    pub fn job(&self, record: &Record) -> Option<Job> {
+        let known = |processors: i64| u32::try_from(processors).ok().filter(|p| *p > 0);
+        let width = |processors: i64| match processors {
+            ..=0 => Some(None),
+            _ => known(processors).filter(|p| *p <= self.processors).map(Some),
+        };
+        let (requested, allocated) = (width(record.requested)?, width(record.allocated)?);
+        let width = requested.or(allocated)?;
+        let submit = u64::try_from(record.submit).ok()?;
+        let mut run = u64::try_from(record.run).ok().filter(|run| *run > 0)?;
+        let mut estimate = match u64::try_from(record.estimate).ok().filter(|time| *time > 0) {
+            Some(estimate) => estimate,
+            None if self.no_estimate == NoEstimate::Drop => return None,
+            None => run,
+        };
+        if run > estimate {
+            match self.overrun {
+                Overrun::Kill => run = estimate,
+                Overrun::Extend => estimate = run,
+            }
+        }
+        Some(Job { line: record.line, number: record.job, submit, width, run, estimate })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: Record = Record {
+        line: 1,
+        job: 7,
+        submit: 3,
+        run: 100,
+        allocated: 8,
+        requested: 4,
+        estimate: 60,
+        memory: -1,
+        user: 1,
+    };
+
+    fn rules() -> Rules {
+        Rules { processors: 16, no_estimate: NoEstimate::Drop, overrun: Overrun::Kill }
+    }
+
+    #[test]
+    fn the_rules_are_those_of_the_table() {
+        let job = rules().job(&RECORD).expect("it counts");
+        assert_eq!(job, Job { line: 1, number: 7, submit: 3, width: 4, run: 60, estimate: 60 });
+        let extended = Rules { overrun: Overrun::Extend, ..rules() }.job(&RECORD);
+        assert_eq!(extended.map(|job| (job.run, job.estimate)), Some((100, 100)));
+        let allocated = rules().job(&Record { requested: -1, ..RECORD });
+        assert_eq!(allocated.map(|job| job.width), Some(8));
+        for left_out in [
+            Record { requested: 17, ..RECORD },
+            // Also where it is narrow enough as requested.
+            Record { allocated: 17, ..RECORD },
+            Record { requested: 0, allocated: -1, ..RECORD },
+            Record { run: 0, ..RECORD },
+            Record { submit: -1, ..RECORD },
+            Record { estimate: -1, ..RECORD },
+        ] {
+            assert_eq!(rules().job(&left_out), None, "{left_out:?}");
+        }
+        let runtime = Rules { no_estimate: NoEstimate::Runtime, ..rules() };
+        let job = runtime.job(&Record { estimate: -1, ..RECORD });
+        assert_eq!(job.map(|job| (job.run, job.estimate)), Some((100, 100)));
+    }
+}
