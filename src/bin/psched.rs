@@ -1,4 +1,4 @@
-//! psched: the placement scheduler's daemon, `psched start` and `psched torture`.
+//! psched: the placement scheduler's daemon, `psched start`, `psched simulate` and `psched torture`.
 
 use clap::{Args, Parser, Subcommand};
 use psched::commands::{simulate, start, torture};

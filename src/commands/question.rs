@@ -25,6 +25,11 @@ pub fn asked(name: &str, question: impl Future<Output = Result<(), Vec<String>>>
     let end = runtime.block_on(question);
     // What waits for a key must not keep it.
     runtime.shutdown_background();
+    ended(name, end)
+}
+
+/// The status of what has come to its end: 0, or 1 once each problem has a line on stderr.
+pub fn ended(name: &str, end: Result<(), Vec<String>>) -> ExitCode {
     match end {
         Ok(()) => ExitCode::SUCCESS,
         Err(problems) => failed(name, &problems),

@@ -6,11 +6,12 @@
 //!
 //! At an instant all ends count, then all submissions; then there is one pass over those that wait.
 
-use super::Outcome;
 use super::workload::Job;
+use super::{Capacity, Outcome, Watch};
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
 
 /// In which order jobs that wait are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,8 @@ pub enum Policy {
 }
 
 /// A machine, with who runs and who waits.
-struct Batch<F> {
+struct Batch<'w, W> {
+    processors: u32,
     free: u32,
     queue: VecDeque<Job>,
     /// By end, then in order of start.
@@ -32,11 +34,14 @@ struct Batch<F> {
     /// Processors that come free at each estimated end, and of how many jobs.
     estimated: BTreeMap<u64, (u32, u32)>,
     starts: u64,
-    done: F,
+    watch: &'w mut W,
+    capacity: Capacity,
+    /// Until when capacity is counted.
+    counted: Option<u64>,
 }
 
-/// Replays these jobs, in their order of submission, on so many processors; each is told when it is
-/// started, at once with its end.
+/// Replays these jobs, in their order of submission, on so many processors. A job is told of when it
+/// is started, at once with its end. Nothing costs anything, and no processor is where it is of no use.
 ///
 /// # Errors
 /// Those of the jobs.
@@ -44,35 +49,51 @@ pub fn replay<E>(
     processors: u32,
     policy: Policy,
     jobs: impl Iterator<Item = Result<Job, E>>,
-    done: impl FnMut(Outcome),
-) -> Result<(), E> {
+    watch: &mut impl Watch,
+) -> Result<Capacity, E> {
     let mut batch = Batch {
+        processors,
         free: processors,
         queue: VecDeque::new(),
         ends: BinaryHeap::new(),
         running: BTreeMap::new(),
         estimated: BTreeMap::new(),
         starts: 0,
-        done,
+        watch,
+        capacity: Capacity::default(),
+        counted: None,
     };
-    let mut jobs = jobs.peekable();
+    let mut next = jobs.fuse();
+    let mut job = next.next().transpose()?;
     loop {
-        let next = match jobs.peek() {
-            Some(Ok(job)) => Some(job.submit),
-            Some(Err(_)) => return jobs.next().map_or(Ok(()), |job| job.map(drop)),
-            None => None,
-        };
         let end = batch.ends.peek().map(|Reverse((end, _))| *end);
-        let Some(now) = next.into_iter().chain(end).min() else { return Ok(()) };
+        let submit = job.as_ref().map(|job| job.submit);
+        let Some(now) = submit.into_iter().chain(end).min() else { return Ok(batch.capacity) };
+        batch.count(now);
         batch.end(now);
-        while let Some(Ok(job)) = jobs.next_if(|job| job.as_ref().is_ok_and(|j| j.submit <= now)) {
-            batch.queue.push_back(job);
+        while let Some(come) = job.take_if(|job| job.submit <= now) {
+            batch.queue.push_back(come);
+            job = next.next().transpose()?;
         }
         batch.pass(now, policy);
+        let held = processors - batch.free;
+        batch.watch.at(Duration::from_secs(now), held, batch.queue.len());
     }
 }
 
-impl<F: FnMut(Outcome)> Batch<F> {
+impl<W: Watch> Batch<'_, W> {
+    /// What the machine did until then.
+    fn count(&mut self, now: u64) {
+        let since = self.counted.replace(now).unwrap_or(now);
+        let for_secs = now.saturating_sub(since) as f64;
+        self.capacity.useful += f64::from(self.processors - self.free) * for_secs;
+        let idle = match self.queue.is_empty() {
+            true => &mut self.capacity.idle,
+            false => &mut self.capacity.kept,
+        };
+        *idle += f64::from(self.free) * for_secs;
+    }
+
     /// All ends until then.
     fn end(&mut self, now: u64) {
         while let Some(Reverse((_, number))) = self.ends.peek().filter(|Reverse(e)| e.0 <= now) {
@@ -99,7 +120,8 @@ impl<F: FnMut(Outcome)> Batch<F> {
         self.running.insert(self.starts, (job.width, estimated));
         let (widths, jobs) = self.estimated.entry(estimated).or_default();
         (*widths, *jobs) = (*widths + job.width, *jobs + 1);
-        (self.done)(Outcome { job, start: now, end });
+        let (start, end) = (Duration::from_secs(now), Duration::from_secs(end));
+        self.watch.done(Outcome { job, start, end, turns: None });
     }
 
     fn pass(&mut self, now: u64, policy: Policy) {

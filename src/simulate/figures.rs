@@ -5,24 +5,26 @@
 //! response / run, where a run of less than 10 s counts as 10 s, and never less than 1.
 
 use super::Outcome;
+use std::time::Duration;
 
 /// Runs shorter than this count as this in a slowdown, in seconds.
 const SLOWDOWN_BOUND: u64 = 10;
 
 impl Outcome {
-    /// In seconds.
-    pub fn response(&self) -> u64 {
-        self.end.saturating_sub(self.job.submit)
+    /// From its submission to its end.
+    pub fn response(&self) -> Duration {
+        self.end.saturating_sub(Duration::from_secs(self.job.submit))
     }
 
-    /// In seconds.
-    pub fn wait(&self) -> u64 {
-        self.response().saturating_sub(self.job.run)
+    /// All of that in which it did not get on.
+    pub fn wait(&self) -> Duration {
+        self.response().saturating_sub(Duration::from_secs(self.job.run))
     }
 
     /// At least 1.
     pub fn bounded_slowdown(&self) -> f64 {
-        (self.response() as f64 / self.job.run.max(SLOWDOWN_BOUND) as f64).max(1.0)
+        let alone = self.job.run.max(SLOWDOWN_BOUND) as f64;
+        (self.response().as_secs_f64() / alone).max(1.0)
     }
 }
 
@@ -68,11 +70,12 @@ mod tests {
     #[test]
     fn a_job_is_told_in_three_numbers() {
         let outcome = |submit, run, start, end| Outcome {
-            job: Job { line: 1, number: 1, submit, width: 1, run, estimate: run },
-            start,
-            end,
+            job: Job { submit, run, ..Job::default() },
+            start: Duration::from_secs(start),
+            end: Duration::from_secs(end),
+            turns: None,
         };
-        let told = |o: Outcome| (o.wait(), o.response(), o.bounded_slowdown());
+        let told = |o: Outcome| (o.wait().as_secs(), o.response().as_secs(), o.bounded_slowdown());
         assert_eq!(told(outcome(10, 100, 60, 160)), (50, 150, 1.5));
         // A second's run after ten seconds is no slowdown of eleven.
         assert_eq!(told(outcome(0, 1, 10, 11)), (10, 11, 1.1));

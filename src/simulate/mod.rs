@@ -14,21 +14,31 @@
 //! backfilling ([`baseline`]). What became of each job is an [`Outcome`].
 //!
 //! ```
+//! # use psched::simulate::{Outcome, Watch};
+//! # use std::time::Duration;
 //! use psched::simulate::baseline::{Policy, replay};
 //! use psched::simulate::workload::Job;
 //!
-//! let job = |number, width, run| Job { line: 1, number, submit: 0, width, run, estimate: run };
+//! #[derive(Default)]
+//! struct Starts(Vec<(i64, u64)>);
+//! impl Watch for Starts {
+//!     fn done(&mut self, o: Outcome) {
+//!         self.0.push((o.job.number, o.start.as_secs()));
+//!     }
+//!     fn at(&mut self, _: Duration, _: u32, _: usize) {}
+//! }
+//!
+//! let job = |number, width, run| Job { number, width, run, estimate: run, ..Job::default() };
 //! let jobs = [job(1, 3, 100), job(2, 4, 50), job(3, 1, 100)];
-//! let outcomes = |policy| {
-//!     let mut starts = Vec::new();
-//!     replay(4, policy, jobs.iter().cloned().map(Ok::<_, ()>), |o| starts.push((o.job.number, o.start)))
-//!         .unwrap();
-//!     starts.sort_unstable();
-//!     starts
+//! let starts = |policy| {
+//!     let mut starts = Starts::default();
+//!     replay(4, policy, jobs.iter().cloned().map(Ok::<_, ()>), &mut starts).unwrap();
+//!     starts.0.sort_unstable();
+//!     starts.0
 //! };
 //! // The third need not wait for the second, which needs the whole machine: it is over in time.
-//! assert_eq!(outcomes(Policy::Fcfs), [(1, 0), (2, 100), (3, 150)]);
-//! assert_eq!(outcomes(Policy::Easy), [(1, 0), (2, 100), (3, 0)]);
+//! assert_eq!(starts(Policy::Fcfs), [(1, 0), (2, 100), (3, 150)]);
+//! assert_eq!(starts(Policy::Easy), [(1, 0), (2, 100), (3, 0)]);
 //! ```
 
 pub mod baseline;
@@ -36,15 +46,91 @@ pub mod figures;
 pub mod swf;
 pub mod workload;
 
+use crate::machine::Machine;
+use crate::variables::Variables;
+use std::time::Duration;
 use workload::Job;
 
-/// What became of a job. Times in seconds of the log.
+/// What a policy of gangs is tried on.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its nodes.
+    pub machine: Machine,
+    /// As psched reads them.
+    pub variables: Variables,
+    /// For how long a gang holds its processors without getting on, each time that it is started.
+    pub start_cost: Duration,
+    /// The same, more, each time that it is moved, or brought in after it was rolled out.
+    pub move_cost: Duration,
+    /// Which moves and roll-outs there are.
+    pub moves: Moves,
+}
+
+/// Which moves and roll-outs are simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Moves {
+    /// All that the scheduler can plan
+    All,
+    /// Those that the daemon's nodes can do today
+    #[default]
+    Daemon,
+}
+
+/// Who looks on while a workload is replayed.
+pub trait Watch {
+    /// This became of a job. Told once of each, at its end or before it.
+    fn done(&mut self, outcome: Outcome);
+
+    /// After all that happens at `now`, so many processors are held and so many jobs do not run, though
+    /// they are there. `now` never goes back.
+    fn at(&mut self, now: Duration, held: u32, waiting: usize);
+}
+
+/// What became of a job. Times since the log's zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Of the workload.
     pub job: Job,
     /// When it first ran.
-    pub start: u64,
+    pub start: Duration,
     /// When it was done.
-    pub end: u64,
+    pub end: Duration,
+    /// How it took turns, under a policy under which it may.
+    pub turns: Option<Turns>,
+}
+
+/// How a gang took turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// How often it was started, the first time too.
+    pub starts: u32,
+    /// How often its processors became others, or it was brought in again.
+    pub moves: u32,
+    /// The longest stretch without running between its submission and its end.
+    pub longest_stopped: Duration,
+}
+
+/// Where the machine's capacity went, in processor seconds, from the first submission to the last end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Capacity {
+    /// Jobs got on.
+    pub useful: f64,
+    /// Held by gangs that were being started.
+    pub starts: f64,
+    /// Held by gangs that were being moved or brought in.
+    pub moves: f64,
+    /// Idle while somebody waited who would have fitted by count, but for where the idle ones were.
+    pub fragmented: f64,
+    /// Idle otherwise while somebody waited: too few for anyone, or kept for who came before.
+    pub kept: f64,
+    /// Idle while nobody waited.
+    pub idle: f64,
+}
+
+impl Capacity {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        let Capacity { useful, starts, moves, fragmented, kept, idle } = self;
+        useful + starts + moves + fragmented + kept + idle
+    }
 }

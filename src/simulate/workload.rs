@@ -14,7 +14,7 @@
 use super::swf::Record;
 
 /// A job of the workload. Times in seconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
     /// On which line of the log, from 1: numbers are not always one job's.
     pub line: u64,
@@ -28,6 +28,10 @@ pub struct Job {
     pub run: u64,
     /// How long its user says that it runs; not less than that.
     pub estimate: u64,
+    /// Bytes for each processor, where the log says how many were asked for.
+    pub memory_per_processor: Option<u64>,
+    /// Whose it is, as a number of the log, where it says so.
+    pub user: Option<u32>,
 }
 
 /// What is done with a job without an estimate.
@@ -84,8 +88,22 @@ impl Rules {
                 Overrun::Extend => estimate = run,
             }
         }
-        Some(Job { line: record.line, number: record.job, submit, width, run, estimate })
+        Some(Job {
+            line: record.line,
+            number: record.job,
+            submit,
+            width,
+            run,
+            estimate,
+            memory_per_processor: memory(record.memory),
+            user: u32::try_from(record.user).ok(),
+        })
     }
+}
+
+/// Bytes, of what a record has in KB.
+fn memory(kilobytes: i64) -> Option<u64> {
+    u64::try_from(kilobytes).ok().filter(|kilobytes| *kilobytes > 0)?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -111,7 +129,19 @@ mod tests {
     #[test]
     fn the_rules_are_those_of_the_table() {
         let job = rules().job(&RECORD).expect("it counts");
-        assert_eq!(job, Job { line: 1, number: 7, submit: 3, width: 4, run: 60, estimate: 60 });
+        let expected = Job {
+            line: 1,
+            number: 7,
+            submit: 3,
+            width: 4,
+            run: 60,
+            estimate: 60,
+            memory_per_processor: None,
+            user: Some(1),
+        };
+        assert_eq!(job, expected);
+        let with_memory = rules().job(&Record { memory: 512, user: -1, ..RECORD }).expect("job");
+        assert_eq!((with_memory.memory_per_processor, with_memory.user), (Some(524_288), None));
         let extended = Rules { overrun: Overrun::Extend, ..rules() }.job(&RECORD);
         assert_eq!(extended.map(|job| (job.run, job.estimate)), Some((100, 100)));
         let allocated = rules().job(&Record { requested: -1, ..RECORD });

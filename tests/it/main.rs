@@ -33,6 +33,7 @@ mod records;
 mod recovery;
 mod reload;
 mod shepherd;
+mod simulate;
 mod start;
 mod stopped;
 mod stopping;

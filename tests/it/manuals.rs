@@ -70,6 +70,11 @@ fn psched_8() {
     check("psched.8", &[&["psched"], &["psched", "start"], &["psched", "torture"]]);
 }
 
+#[test]
+fn psched_simulate_8() {
+    check("psched-simulate.8", &[&["psched", "simulate"]]);
+}
+
 /// What `psched torture` knows by name it names where the name is wrong.
 #[test]
 fn psched_8_has_every_fault_and_scenario() {

@@ -1,19 +1,22 @@
 //! `psched simulate`: a recorded workload, replayed.
 
-use crate::simulate::Outcome;
+use crate::commands::question::{ended, write_out};
 use crate::simulate::baseline::{Policy, replay};
 use crate::simulate::figures::Spread;
 use crate::simulate::swf::{Log, SwfError};
 use crate::simulate::workload::{NoEstimate, Overrun, Rules};
+use crate::simulate::{Outcome, Watch};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Replay a recorded workload.
 #[derive(Args, Debug)]
@@ -26,16 +29,28 @@ pub struct SimulateArgs {
     #[arg(value_name = "LOG.swf[.gz]")]
     log: PathBuf,
     /// Who runs when
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Named::Easy)]
+    #[arg(long, value_name = "fcfs|easy", value_enum, hide_possible_values = true, default_value_t = Named::Easy)]
     policy: Named,
     /// Processors of the machine [default: the log's MaxProcs]
     #[arg(long, value_name = "N")]
     procs: Option<NonZeroU32>,
     /// What is done with a job that ran longer than its estimate
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_name = "kill|extend",
+        value_enum,
+        hide_possible_values = true,
+        default_value_t
+    )]
     overrun: Overrun,
     /// What is done with a job without an estimate
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_name = "drop|runtime",
+        value_enum,
+        hide_possible_values = true,
+        default_value_t
+    )]
     no_estimate: NoEstimate,
     /// Write what became of each job to this file, a line each with tabs
     #[arg(long, value_name = "FILE")]
@@ -53,15 +68,9 @@ enum Named {
     Easy,
 }
 
-/// Runs it.
+/// Runs it. The status: 0, or 1 once it is said why not.
 pub fn run(args: &SimulateArgs) -> ExitCode {
-    match simulate(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("psched simulate: {error:#}");
-            ExitCode::from(1)
-        }
-    }
+    ended("psched simulate", simulate(args).map_err(|error| vec![format!("{error:#}")]))
 }
 
 fn open(path: &Path) -> anyhow::Result<Log<Box<dyn BufRead>>> {
@@ -73,6 +82,20 @@ fn open(path: &Path) -> anyhow::Result<Log<Box<dyn BufRead>>> {
         false => Box::new(file),
     };
     Log::new(from).with_context(named)
+}
+
+/// What became of all jobs.
+#[derive(Default)]
+struct Results {
+    outcomes: Vec<Outcome>,
+}
+
+impl Watch for Results {
+    fn done(&mut self, outcome: Outcome) {
+        self.outcomes.push(outcome);
+    }
+
+    fn at(&mut self, _: Duration, _: u32, _: usize) {}
 }
 
 fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
@@ -91,8 +114,9 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
         Ok(record) => rules.job(&record).map(Ok),
         Err(error) => Some(Err(error)),
     });
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    replay(processors, policy, jobs, |outcome| outcomes.push(outcome)).with_context(named)?;
+    let mut results = Results::default();
+    replay(processors, policy, jobs, &mut results).with_context(named)?;
+    let mut outcomes = results.outcomes;
     outcomes.sort_unstable_by_key(|outcome| outcome.job.line);
     if let Some(out) = &args.out {
         write(out, &outcomes).with_context(|| out.display().to_string())?;
@@ -103,33 +127,39 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
 fn write(path: &Path, outcomes: &[Outcome]) -> std::io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     writeln!(out, "job\tsubmit\twidth\trun\test\tstart\tend")?;
-    for Outcome { job, start, end } in outcomes {
+    for Outcome { job, start, end, .. } in outcomes {
         let (number, submit, width, run) = (job.number, job.submit, job.width, job.run);
-        let estimate = job.estimate;
+        let (estimate, start, end) = (job.estimate, seconds(*start), seconds(*end));
         writeln!(out, "{number}\t{submit}\t{width}\t{run}\t{estimate}\t{start}\t{end}")?;
     }
     out.flush()
 }
 
+/// A time as a column has it: seconds, with a fraction only where there is one.
+fn seconds(time: Duration) -> String {
+    match time.subsec_nanos() {
+        0 => time.as_secs().to_string(),
+        _ => format!("{:.3}", time.as_secs_f64()),
+    }
+}
+
 fn tell(outcomes: &[Outcome], as_json: bool) -> anyhow::Result<()> {
     let all: [(&str, Spread); 3] = [
-        ("wait", Spread::of(outcomes.iter().map(|o| o.wait() as f64))),
-        ("response", Spread::of(outcomes.iter().map(|o| o.response() as f64))),
+        ("wait", Spread::of(outcomes.iter().map(|o| o.wait().as_secs_f64()))),
+        ("response", Spread::of(outcomes.iter().map(|o| o.response().as_secs_f64()))),
         ("bounded_slowdown", Spread::of(outcomes.iter().map(Outcome::bounded_slowdown))),
     ];
-    let mut out = std::io::stdout().lock();
     if as_json {
         let mut told = json!({ "jobs": outcomes.len() });
         for (name, Spread { mean, median, p95, p99, max }) in all {
             told[name] =
                 json!({ "mean": mean, "median": median, "p95": p95, "p99": p99, "max": max });
         }
-        writeln!(out, "{told:#}")?;
-        return Ok(());
+        return write_out(&format!("{told:#}\n")).map_err(anyhow::Error::msg);
     }
-    writeln!(out, "{} jobs", outcomes.len())?;
+    let mut out = format!("{} jobs\n", outcomes.len());
     for (name, Spread { mean, median, p95, p99, max }) in all {
-        writeln!(out, "{name:17}{mean:12.2}{median:12.2}{p95:12.2}{p99:12.2}{max:12.2}")?;
+        let _ = writeln!(out, "{name:17}{mean:12.2}{median:12.2}{p95:12.2}{p99:12.2}{max:12.2}");
     }
-    Ok(())
+    write_out(&out).map_err(anyhow::Error::msg)
 }
