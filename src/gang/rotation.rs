@@ -307,6 +307,13 @@ impl Rotation {
         }
     }
 
+    /// A gang has had so much in all: somebody knows better than what was taken for it.
+    pub fn set_attained(&mut self, apid: Apid, time: Duration) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.attained = time;
+        }
+    }
+
     /// A slice of these has been run, or is taken as run, which began then.
     pub fn ran(&mut self, members: &[Apid], slice: &Slice, rules: &Rules, began_ns: u64) {
         self.slices += 1;

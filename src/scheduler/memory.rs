@@ -71,11 +71,12 @@ impl Scheduler {
         let nids = self.links.get(&link).map_or(&[][..], |l| &l.hello.nids);
         let Some(lowest) = nids.iter().min().copied() else { return };
         let team = |key: &Key| self.teams.get(&key.apid).filter(|team| team.key() == *key);
-        let on = |key: &Key, nid: &Nid| {
-            nids.contains(nid)
-                && team(key).is_some_and(|team| team.places.nids().any(|n| n == *nid))
+        let sits = |key: &Key, on: &[Nid]| {
+            team(key).is_some_and(|team| team.places.nids().any(|nid| on.contains(&nid)))
         };
-        told.peaks.retain(|(key, nid, _)| on(key, nid));
+        told.peaks.retain(|(key, nid, _)| nids.contains(nid) && sits(key, &[*nid]));
+        told.ran.retain(|(key, _)| sits(key, nids));
+        let ran = std::mem::take(&mut told.ran);
         let started: BTreeSet<Apid> =
             told.switches.iter().flat_map(|s| &s.started).map(|key| key.apid).collect();
         let measured: BTreeSet<Apid> = told.peaks.iter().map(|(key, ..)| key.apid).collect();
@@ -84,6 +85,9 @@ impl Scheduler {
         let new: Vec<Apid> = measured.iter().filter(new).copied().collect();
         let apinits = |key: Key| team(&key).map_or(0, |team| team.hosts.len());
         self.measured.take(lowest, told, apinits, |nid| self.offered.contains_key(&nid));
+        for (key, ran) in ran {
+            self.turns_ran(now, key.apid, ran);
+        }
         for apid in started {
             let ns = self.measured.bringing(apid);
             self.schedule.set_cost(apid, |before| cost(ns, before));

@@ -495,6 +495,7 @@ impl Scheduler {
             }
             if state == State::Running {
                 s.turns_changed(now, apid);
+                s.turns_restored(apid);
                 s.turns_away(now, &nids);
             }
             if lost {

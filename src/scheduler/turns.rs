@@ -125,6 +125,8 @@ pub(super) struct Schedule {
     alone: BTreeMap<Apid, u64>,
     /// When each began to take turns, and what it had had by then.
     joined: BTreeMap<Apid, (u64, Duration)>,
+    /// Those of them of which that is only how long ago they were launched, until a node has said it.
+    guessed: BTreeSet<Apid>,
     /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
     /// whether they ran then.
     inherited: BTreeMap<Apid, bool>,
@@ -167,6 +169,7 @@ impl Schedule {
             asked_of: BTreeMap::new(),
             alone: BTreeMap::new(),
             joined: BTreeMap::new(),
+            guessed: BTreeSet::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
             early: BTreeSet::new(),
@@ -384,6 +387,26 @@ impl Scheduler {
         self.schedule.generation = self.schedule.generation.max(epoch << 32);
     }
 
+    /// What it has had is taken from the records, which have when it was launched and not how long it was
+    /// frozen.
+    pub(super) fn turns_restored(&mut self, apid: Apid) {
+        self.schedule.guessed.insert(apid);
+    }
+
+    /// It has run so long by now, one of its nodes says. The first word counts: after it psched has seen
+    /// more than a node could tell.
+    pub(super) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
+        let schedule = &mut self.schedule;
+        if schedule.guessed.remove(&apid) {
+            schedule.rotation.set_attained(apid, ran);
+            schedule.joined.insert(apid, (now.mono_ns, ran));
+            if let Some(since) = schedule.alone.get_mut(&apid) {
+                *since = now.mono_ns.max(*since);
+            }
+            schedule.concern(apid);
+        }
+    }
+
     /// It takes turns from now on, or no more.
     pub(super) fn turns_changed(&mut self, now: Now, apid: Apid) {
         let schedule = &mut self.schedule;
@@ -414,6 +437,7 @@ impl Scheduler {
             schedule.rotation.remove(apid);
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
+            schedule.guessed.remove(&apid);
             schedule.early.remove(&apid);
             schedule.hurried.remove(&apid);
             schedule.inherited.remove(&apid);

@@ -83,6 +83,9 @@ pub struct Switches {
     /// The most memory in bytes that an application has had on a node of this apinit so far, where
     /// that is measured.
     pub peaks: Vec<(Key, Nid, u64)>,
+    /// How long gangs have run by now, without the time that they were frozen: for a psched that has just
+    /// come, whose records have only when they were launched.
+    pub ran: Vec<(Key, Duration)>,
 }
 
 /// Changes in one report, at most.

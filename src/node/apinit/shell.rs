@@ -277,7 +277,7 @@ impl Shell {
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
                 _ = self.children.recv() => self.reap(),
-                () = wait::tick(&mut peaks) => self.tell_peaks(false),
+                () = wait::tick(&mut peaks) => self.tell_had(false),
                 event = self.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -306,7 +306,7 @@ impl Shell {
                 self.link = Some(link);
                 tracing::info!(store = welcome.store_id, epoch = welcome.epoch, "linked to psched");
                 self.own.push_back(Happening::Linked(welcome));
-                self.tell_peaks(true);
+                self.tell_had(true);
                 return;
             }
             Event::LinkDown => {
@@ -317,7 +317,7 @@ impl Shell {
                 let adopted = matches!(command, Command::Adopt);
                 self.own.push_back(Happening::Command(seq, command));
                 if adopted {
-                    self.tell_peaks(true);
+                    self.tell_had(true);
                 }
                 return;
             }

@@ -127,10 +127,23 @@ impl TryFrom<pb::MemoryPeak> for (Key, Nid, u64) {
     }
 }
 
+impl From<(Key, Duration)> for pb::GangRan {
+    fn from((key, ran): (Key, Duration)) -> Self {
+        Self { key: Some(key.into()), run_ns: nanos(ran) }
+    }
+}
+
+impl TryFrom<pb::GangRan> for (Key, Duration) {
+    type Error = Malformed;
+    fn try_from(ran: pb::GangRan) -> Result<Self, Malformed> {
+        Ok((Field("GangRan", "key").need(ran.key)?, Duration::from_nanos(ran.run_ns)))
+    }
+}
+
 impl From<Switches> for pb::Switches {
     fn from(told: Switches) -> Self {
-        let Switches { switches, left_out, peaks } = told;
-        Self { switches: all(switches), left_out, peaks: all(peaks) }
+        let Switches { switches, left_out, peaks, ran } = told;
+        Self { switches: all(switches), left_out, peaks: all(peaks), ran: all(ran) }
     }
 }
 
@@ -142,6 +155,7 @@ impl TryFrom<pb::Switches> for Switches {
             switches: of("switches").list(told.switches, SWITCHES_MAX)?,
             left_out: told.left_out,
             peaks: of("peaks").list(told.peaks, LIST_MAX)?,
+            ran: of("ran").list(told.ran, LIST_MAX)?,
         })
     }
 }

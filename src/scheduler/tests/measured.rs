@@ -22,6 +22,7 @@ fn starts_on_two_apinits_make_one() {
             switches: vec![switch],
             left_out: 1,
             peaks,
+            ..Switches::default()
         })))
     };
     for (number, nid, began_ns) in [(1, 0, 1_000_005), (2, 2, 2_000_005)] {

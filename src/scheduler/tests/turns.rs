@@ -1,7 +1,7 @@
 //! Plans and how they are agreed, by examples. `1.1 + 2.1 1s` is a slice of a second that 1.1 leads.
 
 use super::*;
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::talk::turns::{SlicePlan, Switches};
 use crate::variables::Order;
 
 pub(super) const MS: u64 = 1_000_000;
@@ -163,6 +163,28 @@ fn restored(teams: Vec<Apteam>) -> (Scheduler, Vec<Effect>) {
     s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
     let effects = s.apply(now, Event::Inventory { link: LinkId(1), items });
     (s, effects)
+}
+
+/// The records have when it was launched, and its nodes how long it was frozen.
+#[test]
+fn after_a_restart_nodes_say_how_long_each_has_run() {
+    let mut s = cluster(&[&[0, 1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(0), 2, 4);
+    let (mut s, _) = restored(s.teams().cloned().collect());
+    assert_eq!(s.attained(Apid(1), 1_000 * MS), Duration::from_secs(1));
+    let told = |ran: &[(Key, u64)]| {
+        let ran = ran.iter().map(|(key, ms)| (*key, Duration::from_millis(*ms))).collect();
+        let report = Box::new(Report::Switches(Box::new(Switches { ran, ..Switches::default() })));
+        Event::Report { link: LinkId(1), report }
+    };
+    // (The last of an older incarnation, and one that is not there.)
+    s.apply(ms(1_000), told(&[(key(1, 1), 400), (key(2, 1), 600), (key(2, 0), 9), (key(7, 1), 9)]));
+    let had = |s: &Scheduler, apid| s.attained(Apid(apid), 1_000 * MS).as_millis();
+    assert_eq!((had(&s, 1), had(&s, 2)), (400, 600));
+    // Once only: another of its apinits may say a little more or less.
+    s.apply(ms(1_000), told(&[(key(1, 1), 300)]));
+    assert_eq!(had(&s, 1), 400);
 }
 
 /// Nobody is left with whom it would share anything, and it had a plan of the start before.

@@ -149,6 +149,13 @@ fn the_pace_is_changed_while_they_run_and_psched_need_not_be_there() {
     hand.start_psched();
     eventually(BOUND, "a new plan", || slices(&hand) == [50, 50]);
     gangs.take_turns(now_ns(), fast);
+    // Each has had about half of the time, also of that before: its nodes have said so.
+    let all = seen(&hand);
+    for (number, row) in all["applications"].as_array().expect("a list").iter().enumerate() {
+        let began = gangs.runs(number, 0).first().expect("it has run").0;
+        let (had, there) = (row["attained_ns"].as_u64().expect("a time"), now_ns() - began);
+        assert!(had < there / 4 * 3, "{had} ns of {there}: {row}");
+    }
     kill(hand.psched_pid(), 19);
     gangs.take_turns(now_ns() + 100 * MS, fast);
     kill(hand.psched_pid(), 18);

@@ -105,11 +105,16 @@ impl Shell {
         }
     }
 
-    /// Tells how much memory applications have had at most, where that has grown; `all`: of each of them,
-    /// for a psched that has not heard it.
-    pub(super) fn tell_peaks(&mut self, all: bool) {
-        let mut peaks = Vec::new();
-        for (key, app) in self.apps.iter_mut().filter(|(_, app)| app.meter.is_some()) {
+    /// Tells how much memory applications have had at most, where that has grown. With `all`, for a psched
+    /// that has just come, that of each of them, and how long it has run.
+    pub(super) fn tell_had(&mut self, all: bool) {
+        let (mut peaks, mut ran) = (Vec::new(), Vec::new());
+        let now = monotonic_ns();
+        for (key, app) in &mut self.apps {
+            let Some(meter) = &app.meter else { continue };
+            if all {
+                ran.push((*key, Duration::from_nanos(meter.read().by(now))));
+            }
             for (nid, had) in app.groups.iter().flat_map(|groups| groups.memory_had()) {
                 let peak = app.peaks.entry(nid).or_default();
                 if had > *peak || all {
@@ -118,8 +123,8 @@ impl Shell {
                 }
             }
         }
-        if !peaks.is_empty() {
-            let told = Switches { peaks, ..Switches::default() };
+        if !peaks.is_empty() || !ran.is_empty() {
+            let told = Switches { peaks, ran, ..Switches::default() };
             self.own.push_back(Happening::Turns(News::Switches(Box::new(told))));
         }
     }
