@@ -68,6 +68,7 @@
 mod explain;
 #[cfg(test)]
 mod golden;
+pub mod migration;
 #[cfg(test)]
 mod oracle;
 mod over;
@@ -383,15 +384,22 @@ fn list(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> PlacementLis
     let places = nodes.map(|at| {
         let pes = u64::from(occupancy.room(at, &need.terms).pes).min(rest) as u32;
         rest -= u64::from(pes);
-        let wanted = pes as usize * need.terms.depth as usize;
-        let mut processors: Vec<u32> = Vec::with_capacity(wanted);
-        for level in 0..=need.terms.level {
-            let here = (0..).zip(occupancy.residents(at)).filter(|(_, r)| u32::from(**r) == level);
-            let more = wanted - processors.len();
-            processors.extend(here.map(|(processor, _)| processor).take(more));
-        }
-        processors.sort_unstable();
+        let count = pes as usize * need.terms.depth as usize;
+        let processors = processors(occupancy, at, need.terms.level, count);
         Place { nid: occupancy.line()[at].nid, processors, pes }
     });
     PlacementList(places.collect())
+}
+
+/// So many processors of a node that have no more residents than the level says: those with the
+/// fewest, of these the lowest.
+fn processors(occupancy: &Occupancy, at: usize, level: u32, count: usize) -> Vec<u32> {
+    let mut processors: Vec<u32> = Vec::with_capacity(count);
+    for level in 0..=level {
+        let here = (0..).zip(occupancy.residents(at)).filter(|(_, r)| u32::from(**r) == level);
+        let more = count - processors.len();
+        processors.extend(here.map(|(processor, _)| processor).take(more));
+    }
+    processors.sort_unstable();
+    processors
 }

@@ -14,6 +14,8 @@ pub enum Kind {
     Count,
     /// Of memory; its number is bytes.
     Size,
+    /// Yes or no; its number is the place in `FLAG`.
+    Flag,
     /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
     Isolation,
     /// One of [`Order`]; its number is the place in [`Order::ALL`].
@@ -23,6 +25,9 @@ pub enum Kind {
     /// A share such as 5%; its number is thousandths of the whole.
     Percent,
 }
+
+/// What a flag may be, as people write it.
+pub(super) const FLAG: [&str; 2] = ["yes", "no"];
 
 /// In which order gangs that compete have their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -67,7 +72,7 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Isolation | Kind::Order => "word",
+            Kind::Flag | Kind::Isolation | Kind::Order => "word",
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
         }
@@ -79,7 +84,7 @@ impl Kind {
             Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
             Kind::Count => "a whole number",
             Kind::Size => "a size such as 512K, 100M or 8G",
-            Kind::Isolation | Kind::Order => "a word",
+            Kind::Flag | Kind::Isolation | Kind::Order => "a word",
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
         }
@@ -91,6 +96,7 @@ impl Kind {
             Kind::Duration => format_duration(Duration::from_nanos(value)),
             Kind::Count => value.to_string(),
             Kind::Size => format_size(value),
+            Kind::Flag => FLAG[usize::from(value != 0)].to_owned(),
             Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
@@ -104,6 +110,7 @@ impl Kind {
             Kind::Duration => parse_duration(text).ok()?.as_nanos().try_into().ok(),
             Kind::Count => text.trim().parse().ok(),
             Kind::Size => parse_size(text).ok(),
+            Kind::Flag => FLAG.iter().position(|word| *word == text.trim())?.try_into().ok(),
             Kind::Isolation => place_of(&Isolation::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),

@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{Isolation, Kind, Order, one_of};
+use super::kind::{FLAG, Isolation, Kind, Order, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -56,6 +56,7 @@ impl Definition {
             Kind::Duration | Kind::Count | Kind::Size | Kind::Ratio | Kind::Percent => {
                 format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
             }
+            Kind::Flag => FLAG.join(", "),
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
         }
@@ -77,6 +78,9 @@ macro_rules! value_type {
     };
     (Size) => {
         u64
+    };
+    (Flag) => {
+        bool
     };
     (Isolation) => {
         Isolation
@@ -102,6 +106,9 @@ macro_rules! typed {
     };
     (Size, $value:expr) => {
         $value
+    };
+    (Flag, $value:expr) => {
+        $value == 0
     };
     (Isolation, $value:expr) => {
         one_of(&Isolation::ALL, $value).0
@@ -167,6 +174,26 @@ variables! {
         "how long a connection may leave a keepalive unanswered before it is closed";
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
+    application_load_balance_enabled = "application.load_balance.enabled": Flag, 0 => 1, default 0,
+        "whether running applications are moved where one that waits finds no window for their places";
+    application_load_balance_least_attained = "application.load_balance.least_attained": Duration, 0 => 365 * DAY, default 1_000 * SECOND,
+        "how long an application has run at least before it is moved";
+    application_load_balance_least_gain = "application.load_balance.least_gain": Ratio, 0 => 1_000_000_000, default 20_000,
+        "how many times as much moves must gain as they cost",
+        "Their gain is the time that the application that waits has run so far, or a minute where \
+         that is more, times its processors; their cost the time that each one moved loses by it, \
+         times its own.";
+    application_load_balance_move_cost = "application.load_balance.move_cost": Duration, 0 => HOUR, default 30 * SECOND,
+        "the time that an application loses by a move, whatever its memory";
+    application_load_balance_move_rate = "application.load_balance.move_rate": Size, MIB => MIB << 30, default 1_024 * MIB,
+        "bytes a second at which the memory of an application is taken to move",
+        "It counts for what goes to another node.";
+    application_load_balance_moves_max = "application.load_balance.moves_max": Count, 1 => 64, default 8,
+        "applications that are moved at most to make one window";
+    application_load_balance_quiet_time = "application.load_balance.quiet_time": Duration, 0 => 365 * DAY, default HOUR,
+        "how long an application is left where it is after a move";
+    application_load_balance_width_min = "application.load_balance.width_min": Count, 1 => 1_000_000_000, default 1,
+        "processors from which on an application that waits may have others moved";
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
         "how long a gang or posting may wait before it leads next, whatever the order",
         "For a posting that has waited so long nodes are kept, as with passed_over_max.";

@@ -76,6 +76,11 @@ fn what_cannot_be_set_is_said() {
             "0.05 is out of the range of application.memory_overcommit; \
              give a number such as 1.5, 0.1 to 100",
         ),
+        (
+            "application.load_balance.enabled",
+            "true",
+            "\"true\" is no value of application.load_balance.enabled; give a word, yes, no",
+        ),
         ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
         ("pased_over_mx", "1", "there is no variable pased_over_mx; did you mean passed_over_max?"),
         (
@@ -87,6 +92,10 @@ fn what_cannot_be_set_is_said() {
             "colour",
             "red",
             "there is no variable colour; there are answer_time, apkill_grace, \
+             application.load_balance.enabled, application.load_balance.least_attained, \
+             application.load_balance.least_gain, application.load_balance.move_cost, \
+             application.load_balance.move_rate, application.load_balance.moves_max, \
+             application.load_balance.quiet_time, application.load_balance.width_min, \
              application.longest_wait, application.max_resident, application.memory_overcommit, \
              application.order, application.switch_share, application.time_slice, \
              applications_max, \

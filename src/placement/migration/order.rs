@@ -1,0 +1,309 @@
+//! Which move comes before which.
+//!
+//! A move *waits for* another when it needs processors, or memory, that the other has where it sits.
+//! That is a graph. Whoever waits for nobody goes first; then the graph is another.
+//!
+//! ```text
+//!   NID  01234567
+//!        AABBCC..     A to 2-3, B to 4-5, C to 6-7:  A waits for B waits for C: C, B, A
+//!        AABB....     A to 2-3, B to 0-1:            a circle: A to 4-5, B to 0-1, A to 2-3
+//!        AABB         the same                       A rolls out, B to 0-1, A rolls in to 2-3
+//! ```
+//!
+//! In a circle one goes out of the way for a while: to a free place where no other is to go, or
+//! nowhere at all (rolled out) if nodes can do that; the one, and the way, that cost least. Each
+//! does so once at most. Where that does not help either, the moves are given up.
+//!
+//! On processors with one resident each, no move is in another's way by being early, so that moves
+//! are found to wait for each other only where they do. Where processors are shared, who comes
+//! first is decided by how many wait for it, and a circle may be seen where another choice would
+//! have had none.
+
+use super::scratch::Scratch;
+use super::{Mover, Refusal, Situation, Step, Target};
+use crate::apteam::Apid;
+use crate::apteam::place::PlacementList;
+use crate::machine::Nid;
+use petgraph::Direction::Incoming;
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::DiGraph;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Moves that are ordered at once: the graph has an edge for each pair of them at worst.
+const TARGETS_MAX: usize = 256;
+
+/// Where somebody is to go.
+pub(super) struct Wish {
+    pub apid: Apid,
+    pub to: PlacementList,
+    /// It is the nodes and the PEs on each that count; which processors is open.
+    pub any: bool,
+}
+
+/// An order for moves, in which at no instant a processor has more residents than it may have, nor
+/// a node more memory promised than its limit. Who goes nowhere else need not be named. Asks no gate.
+/// Of more than 256 targets those beyond are refused.
+///
+/// # Errors
+/// [`Refusal::Blocked`]: a place is not there, or not of this shape, or held by one who stays.
+/// [`Refusal::Circle`]: moves wait for each other, and nothing breaks the circle.
+pub fn order(situation: &Situation, targets: &[Target]) -> Result<Vec<Step>, Refusal> {
+    let wish = |t: &Target| Wish { apid: t.apid, to: t.to.clone(), any: false };
+    let wishes: Vec<Wish> = targets.iter().map(wish).collect();
+    run(&mut Scratch::new(*situation), &wishes)
+}
+
+/// As [`order`]; the moves are made on the scratch. Where they can't all be made some may have been.
+pub(super) fn run(scratch: &mut Scratch, wishes: &[Wish]) -> Result<Vec<Step>, Refusal> {
+    let mut all = Vec::new();
+    let mut named = BTreeSet::new();
+    for wish in wishes {
+        let blocked = || blocked(wish, 0);
+        let mover = scratch.mover(wish.apid).ok_or_else(blocked)?;
+        let shape = |list: &PlacementList| -> Vec<(u32, usize)> {
+            list.0.iter().map(|place| (place.pes, place.processors.len())).collect()
+        };
+        if shape(&mover.places) != shape(&wish.to) || !named.insert(wish.apid) {
+            return Err(blocked());
+        }
+        for (i, (from, to)) in mover.places.0.iter().zip(&wish.to.0).enumerate() {
+            // Where it is already it may stay.
+            let at = scratch.at(to.nid).ok_or_else(|| blocked_at(wish, to.nid))?;
+            if from.nid != to.nid && !scratch.takes(at) || all.len() >= TARGETS_MAX {
+                return Err(self::blocked(wish, i));
+            }
+        }
+        if mover.places != wish.to {
+            let counted = scratch.counted(wish.apid, mover);
+            all.push(Pending {
+                wish,
+                mover,
+                counted,
+                now: Some(mover.places.clone()),
+                detoured: false,
+            });
+        }
+    }
+    Run { scratch, pending: (0..).zip(all).collect(), steps: Vec::new() }.all()
+}
+
+fn blocked_at(wish: &Wish, nid: Nid) -> Refusal {
+    Refusal::Blocked { apid: wish.apid, nid }
+}
+
+fn blocked(wish: &Wish, place: usize) -> Refusal {
+    blocked_at(wish, wish.to.0.get(place).map_or(Nid(0), |place| place.nid))
+}
+
+/// One that has yet to go.
+struct Pending<'w> {
+    wish: &'w Wish,
+    mover: &'w Mover,
+    counted: Vec<u64>,
+    /// Where it is; none: rolled out.
+    now: Option<PlacementList>,
+    detoured: bool,
+}
+
+/// What is short on a node.
+struct Lack {
+    at: usize,
+    /// These processors; none: memory, or any processors.
+    processors: Option<Vec<u32>>,
+}
+
+/// A way out of a circle.
+enum Detour {
+    To(PlacementList),
+    Out,
+}
+
+struct Run<'s, 'a, 'w> {
+    scratch: &'s mut Scratch<'a>,
+    pending: BTreeMap<usize, Pending<'w>>,
+    steps: Vec<Step>,
+}
+
+impl Run<'_, '_, '_> {
+    fn all(mut self) -> Result<Vec<Step>, Refusal> {
+        while !self.pending.is_empty() {
+            let lacks: BTreeMap<usize, Vec<Lack>> =
+                self.pending.iter().map(|(i, one)| (*i, self.lacks(one))).collect();
+            let mut waits: DiGraph<usize, ()> = DiGraph::new();
+            let nodes: BTreeMap<usize, _> =
+                lacks.keys().map(|i| (*i, waits.add_node(*i))).collect();
+            for (i, lacks) in &lacks {
+                let blockers = self.blockers(*i, lacks);
+                if let (Some(lack), true) = (lacks.first(), blockers.is_empty()) {
+                    let nid = self.scratch.occupancy.line()[lack.at].nid;
+                    return Err(blocked_at(self.pending[i].wish, nid));
+                }
+                for j in blockers {
+                    waits.add_edge(nodes[i], nodes[&j], ());
+                }
+            }
+            let mut ready: Vec<usize> =
+                lacks.iter().filter(|(_, lacks)| lacks.is_empty()).map(|(i, _)| *i).collect();
+            ready.sort_by_key(|i| Reverse(waits.neighbors_directed(nodes[i], Incoming).count()));
+            if ready.is_empty() {
+                // The first component waits for nobody outside it.
+                let circle = tarjan_scc(&waits).into_iter().next().unwrap_or_default();
+                self.break_circle(circle.into_iter().map(|node| waits[node]).collect())?;
+                continue;
+            }
+            for i in ready {
+                // The one before may have taken what there was.
+                if self.lacks(&self.pending[&i]).is_empty() {
+                    self.go(i)?;
+                }
+            }
+        }
+        Ok(self.steps)
+    }
+
+    /// What is short for it to go now.
+    fn lacks(&self, one: &Pending) -> Vec<Lack> {
+        let occupancy = &self.scratch.occupancy;
+        let (apid, claim) = (one.wish.apid, one.mover.claim);
+        let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
+        let level = if claim.shares { occupancy.rules().highest_level() } else { 0 };
+        let mut lacks = Vec::new();
+        for (place, counted) in one.wish.to.0.iter().zip(&one.counted) {
+            let Some(at) = self.scratch.at(place.nid) else { continue };
+            let slot = &occupancy.line()[at];
+            let own = own.binary_search_by_key(&at, |held| held.at).ok().map(|i| &own[i]);
+            let own_memory = own.map_or(0, |held| held.memory);
+            let over = |p: u32| {
+                let residents = occupancy.residents(at).get(p as usize).copied();
+                let its = own.is_some_and(|held| held.processors.binary_search(&p).is_ok());
+                residents.is_none_or(|r| u32::from(r - if its { weight } else { 0 }) > level)
+            };
+            let count = place.processors.len();
+            let memory = slot.memory_of(claim.memory_per_pe, place.pes, count).max(*counted);
+            let promised = slot.promised.saturating_sub(own_memory);
+            let short = slot.memory > 0
+                && memory > own_memory
+                && slot.limit.saturating_sub(promised) < memory.min(slot.limit);
+            let all: Vec<u32> = (0..slot.processors).collect();
+            let wanted = if claim.exclusive { &all } else { &place.processors };
+            if short || one.wish.any && all.iter().filter(|p| !over(**p)).count() < count {
+                lacks.push(Lack { at, processors: None });
+            } else if !one.wish.any || claim.exclusive {
+                let over: Vec<u32> = wanted.iter().copied().filter(|p| over(*p)).collect();
+                if !over.is_empty() {
+                    lacks.push(Lack { at, processors: Some(over) });
+                }
+            }
+        }
+        lacks
+    }
+
+    /// Who has yet to go, and has something of what is short.
+    fn blockers(&self, i: usize, lacks: &[Lack]) -> BTreeSet<usize> {
+        let occupancy = &self.scratch.occupancy;
+        let has = |j: &usize| {
+            let held = occupancy.held(self.pending[j].wish.apid);
+            lacks.iter().any(|lack| match held.binary_search_by_key(&lack.at, |held| held.at) {
+                Ok(k) => lack.processors.as_ref().is_none_or(|short| {
+                    short.iter().any(|p| held[k].processors.binary_search(p).is_ok())
+                }),
+                Err(_) => false,
+            })
+        };
+        self.pending
+            .keys()
+            .filter(|j| **j != i && !lacks.is_empty())
+            .filter(|j| has(j))
+            .copied()
+            .collect()
+    }
+
+    /// It goes where it is to go.
+    fn go(&mut self, i: usize) -> Result<(), Refusal> {
+        let Some(one) = self.pending.remove(&i) else { return Ok(()) };
+        let apid = one.wish.apid;
+        self.scratch.lift(apid);
+        let to = match one.wish.any {
+            true => self.scratch.list_on(&one.wish.to, one.mover),
+            false => one.wish.to.clone(),
+        };
+        if !self.scratch.seat(apid, one.mover, &to) {
+            return Err(blocked(one.wish, 0));
+        }
+        let gate = self.scratch.situation.gate;
+        self.steps.push(match &one.now {
+            Some(from) => {
+                let cost = gate.cost(one.mover, from, &to);
+                Step::Move { apid, to, cost }
+            }
+            None => Step::RollIn { apid, to, cost: gate.cost_of_roll_out(one.mover) },
+        });
+        Ok(())
+    }
+
+    /// Somebody of the circle goes out of the way.
+    fn break_circle(&mut self, circle: Vec<usize>) -> Result<(), Refusal> {
+        let mut best: Option<(u128, usize, Detour)> = None;
+        for i in circle.iter().copied().collect::<BTreeSet<usize>>() {
+            for (cost, detour) in self.detours(i) {
+                if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                    best = Some((cost, i, detour));
+                }
+            }
+        }
+        let apids: BTreeSet<Apid> = circle.iter().map(|i| self.pending[i].wish.apid).collect();
+        let circle = || Refusal::Circle { apids: apids.iter().copied().collect() };
+        let (_, i, detour) = best.ok_or_else(circle)?;
+        let Some(one) = self.pending.get_mut(&i) else { return Err(circle()) };
+        let apid = one.wish.apid;
+        one.detoured = true;
+        self.scratch.lift(apid);
+        match detour {
+            Detour::Out => {
+                one.now = None;
+                self.steps.push(Step::RollOut { apid });
+            }
+            Detour::To(to) => {
+                let from = one.now.replace(to.clone());
+                let gate = self.scratch.situation.gate;
+                let cost = from.map_or(Duration::ZERO, |from| gate.cost(one.mover, &from, &to));
+                if !self.scratch.seat(apid, one.mover, &to) {
+                    return Err(circle());
+                }
+                self.steps.push(Step::Move { apid, to, cost });
+            }
+        }
+        Ok(())
+    }
+
+    /// The ways out of the way that it has, each with what it costs in all.
+    fn detours(&mut self, i: usize) -> Vec<(u128, Detour)> {
+        let one = &self.pending[&i];
+        let Some(from) = one.now.clone().filter(|_| !one.detoured) else { return Vec::new() };
+        let (apid, mover) = (one.wish.apid, one.mover);
+        let gate = self.scratch.situation.gate;
+        let work = |cost: Duration| u128::from(mover.processors()) * cost.as_nanos();
+        let mut detours = Vec::new();
+        let others: BTreeSet<usize> = self
+            .pending
+            .iter()
+            .filter(|(j, _)| **j != i)
+            .flat_map(|(_, other)| other.wish.to.nids().filter_map(|nid| self.scratch.at(nid)))
+            .collect();
+        let piece = self.scratch.piece(apid, mover);
+        self.scratch.lift(apid);
+        let free = self.scratch.best_fit(&piece, |at| !others.contains(&at), 1);
+        if let Some(start) = free.first() {
+            let to = self.scratch.list(*start, &piece.terms, piece.pes.iter().copied());
+            let both = [(&from, &to), (&to, &one.wish.to)].map(|(a, b)| gate.cost(mover, a, b));
+            detours.push((work(both[0].saturating_add(both[1])), Detour::To(to)));
+        }
+        self.scratch.seat_back(apid, mover, &from);
+        if self.scratch.situation.can_roll_out {
+            detours.push((work(gate.cost_of_roll_out(mover)), Detour::Out));
+        }
+        detours
+    }
+}

@@ -1,0 +1,116 @@
+//! The plan: what is asked for, what may be done, and what is answered.
+
+use super::search::{Limits, Search};
+use super::windows;
+use super::{Gate, Hindrance, Plan, Refusal, Situation, Waiting, Wall};
+use crate::placement::{exhaustive, list};
+
+/// The cheapest plan that the search finds, of those that the gate allows.
+///
+/// A window for the one that waits is filled from the left, as placement does it, after some others
+/// were lifted off the line; these are then put back, the widest first, each where it fits best.
+/// Which are lifted:
+///
+/// - where at most six can be, every set of them, with every window and every way to put them back:
+///   then no plan is cheaper, but for those in which moves would wait for each other (`order`);
+/// - else, and where six are too many for the work that may be done, of the windows those are tried
+///   that have the cheapest applications on them (48, by up to eight bounds of what one may cost),
+///   with what stands in them and need not stay, and two ways to put each of these back. Who
+///   is not in the window is not moved then, and among shared processors only those are changed for
+///   nothing which are lifted.
+///
+/// Each of the two looks at 400,000 nodes at most, and ends with what it has then.
+///
+/// # Errors
+/// What stood in the way. Finding that out costs a second search: [`try_plan`] leaves it out.
+pub fn plan(situation: &Situation, waiting: &Waiting) -> Result<Plan, Refusal> {
+    if let Some(plan) = fits_now(situation, waiting) {
+        return Ok(plan);
+    }
+    check(situation, waiting)?;
+    let gate = &situation.gate;
+    let limits = Limits::of(gate, waiting);
+    if let Some(plan) = Search::new(*situation, waiting, limits).run().best {
+        return Ok(plan);
+    }
+    let found = Search::new(*situation, waiting, Limits::NONE).run();
+    match found.best {
+        Some(plan) if plan.moved() > limits.moves_max => {
+            Err(Refusal::TooMany { moves: plan.moved(), moves_max: limits.moves_max })
+        }
+        Some(plan) if plan.work > limits.work_max => {
+            let gain = Gate::gain(waiting).saturating_mul(1_000) / plan.work;
+            let gain = u64::try_from(gain).unwrap_or(u64::MAX);
+            Err(Refusal::TooDear { gain, least_gain: gate.least_gain })
+        }
+        Some(plan) => Ok(plan),
+        None => {
+            Err(windows::hindered(situation, waiting).or(found.failure).unwrap_or(Refusal::NoNodes))
+        }
+    }
+}
+
+/// As [`plan`], without the reasons: cheaper where there is none.
+pub fn try_plan(situation: &Situation, waiting: &Waiting) -> Option<Plan> {
+    if let Some(plan) = fits_now(situation, waiting) {
+        return Some(plan);
+    }
+    check(situation, waiting).ok()?;
+    Search::new(*situation, waiting, Limits::of(&situation.gate, waiting)).run().best
+}
+
+/// It fits, and nobody need be moved.
+fn fits_now(situation: &Situation, waiting: &Waiting) -> Option<Plan> {
+    let (need, nodes) = exhaustive(situation.occupancy, &waiting.wanted, situation.kept)?;
+    let window = list(situation.occupancy, &need, nodes);
+    Some(Plan { window, moves: Vec::new(), steps: Vec::new(), work: 0 })
+}
+
+/// What is known without a search.
+fn check(situation: &Situation, waiting: &Waiting) -> Result<(), Refusal> {
+    let gate = &situation.gate;
+    let processors = waiting.wanted.shape.processors();
+    if !gate.enabled {
+        return Err(Refusal::Disabled);
+    }
+    if processors < gate.width_min {
+        return Err(Refusal::Narrow { processors, width_min: gate.width_min });
+    }
+    let occupancy = situation.occupancy;
+    let most = occupancy.rules().max_resident.max(1);
+    let on = |at: usize| match most {
+        1 => u64::from(occupancy.line()[at].free),
+        _ => occupancy
+            .residents(at)
+            .iter()
+            .map(|r| u64::from(most.saturating_sub((*r).into())))
+            .sum(),
+    };
+    let usable = |at: &usize| {
+        let slot = &occupancy.line()[*at];
+        slot.application && slot.open && !situation.kept.contains(&slot.nid)
+    };
+    let free = (0..occupancy.line().len()).filter(usable).map(on).sum();
+    if free < processors {
+        return Err(Refusal::TooFew { processors, free });
+    }
+    Ok(())
+}
+
+impl Situation<'_> {
+    /// What keeps an application where it is.
+    pub fn hindrance(&self, apid: crate::apteam::Apid) -> Option<Hindrance> {
+        match self.movers.get(&apid) {
+            Some(mover) => self.gate.hindrance(mover),
+            None => Some(Hindrance::Wall(Wall::Unknown)),
+        }
+    }
+}
+
+impl Plan {
+    /// How many applications go to other nodes.
+    pub fn moved(&self) -> usize {
+        let goes = |m: &&super::Move| !m.from.nids().eq(m.to.nids());
+        self.moves.iter().filter(goes).count()
+    }
+}
