@@ -22,6 +22,8 @@ mod tune;
 mod turns;
 mod views;
 
+pub use reload::configuration_of;
+
 #[cfg(test)]
 mod tests;
 

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::scheduler::tuning::Told;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 
@@ -110,7 +110,15 @@ fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
 /// Why it can't be read, or all its problems.
 pub fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
-    let text = std::fs::read_to_string(&path).map_err(|e| {
+    configuration_of(&path)
+}
+
+/// What this psched.yaml says.
+///
+/// # Errors
+/// Why it can't be read, or all its problems.
+pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
         anyhow::anyhow!(
             "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
             path.display()

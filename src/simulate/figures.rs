@@ -21,6 +21,14 @@ impl Outcome {
         self.response().saturating_sub(Duration::from_secs(self.job.run))
     }
 
+    /// The longest stretch of it without running.
+    pub fn longest_stopped(&self) -> Duration {
+        self.turns
+            .map_or(self.start.saturating_sub(Duration::from_secs(self.job.submit)), |turns| {
+                turns.longest_stopped
+            })
+    }
+
     /// At least 1.
     pub fn bounded_slowdown(&self) -> f64 {
         let alone = self.job.run.max(SLOWDOWN_BOUND) as f64;
@@ -39,6 +47,8 @@ pub struct Spread {
     pub p95: f64,
     /// 99 of 100 are no more.
     pub p99: f64,
+    /// 999 of 1000 are no more.
+    pub p999: f64,
     /// The largest.
     pub max: f64,
 }
@@ -48,16 +58,43 @@ impl Spread {
     pub fn of(values: impl Iterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_unstable_by(f64::total_cmp);
-        let at = |percent: usize| {
-            let at = (values.len() * percent / 100).min(values.len().saturating_sub(1));
+        let at = |per_mille: usize| {
+            let at = (values.len() * per_mille / 1_000).min(values.len().saturating_sub(1));
             values.get(at).copied().unwrap_or_default()
         };
         Spread {
             mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
-            median: at(50),
-            p95: at(95),
-            p99: at(99),
+            median: at(500),
+            p95: at(950),
+            p99: at(990),
+            p999: at(999),
             max: values.last().copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// What the users of some jobs felt; times in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Felt {
+    /// How many they are.
+    pub jobs: usize,
+    /// Time in which they did not get on.
+    pub wait: Spread,
+    /// Time from submission to end.
+    pub response: Spread,
+    /// At least 1.
+    pub bounded_slowdown: Spread,
+}
+
+impl Felt {
+    /// By these.
+    pub fn of<'o>(outcomes: impl Iterator<Item = &'o Outcome> + Clone) -> Felt {
+        let spread = |value: fn(&Outcome) -> f64| Spread::of(outcomes.clone().map(value));
+        Felt {
+            jobs: outcomes.clone().count(),
+            wait: spread(|o| o.wait().as_secs_f64()),
+            response: spread(|o| o.response().as_secs_f64()),
+            bounded_slowdown: spread(Outcome::bounded_slowdown),
         }
     }
 }
@@ -85,7 +122,8 @@ mod tests {
     #[test]
     fn values_are_spread() {
         let spread = Spread::of((0..200).rev().map(f64::from));
-        let expected = Spread { mean: 99.5, median: 100.0, p95: 190.0, p99: 198.0, max: 199.0 };
+        let expected =
+            Spread { mean: 99.5, median: 100.0, p95: 190.0, p99: 198.0, p999: 199.0, max: 199.0 };
         assert_eq!(spread, expected);
         assert_eq!(Spread::of(std::iter::empty()), Spread::default());
         assert_eq!(Spread::of([3.0].into_iter()).p99, 3.0);

@@ -11,7 +11,9 @@
 //! [`swf`] reads such a log job by job, [`workload`] says which of its jobs count and as what. A
 //! policy is driven through them as fast as it can decide, with a clock that is only what the next event
 //! says. Two are here to be compared with, as batch systems have them: first come first served, and EASY
-//! backfilling ([`baseline`]). What became of each job is an [`Outcome`].
+//! backfilling ([`baseline`]). What became of each job is an [`Outcome`]; [`summary`] is what is told of
+//! all, by class too ([`classes`]), [`series`] the machine over time, and [`load`] the same workload at
+//! another pace.
 //!
 //! ```
 //! # use psched::simulate::{Outcome, Watch};
@@ -42,7 +44,11 @@
 //! ```
 
 pub mod baseline;
+pub mod classes;
 pub mod figures;
+pub mod load;
+pub mod series;
+pub mod summary;
 pub mod swf;
 pub mod workload;
 

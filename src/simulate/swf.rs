@@ -41,7 +41,7 @@ pub enum SwfError {
         what: String,
     },
     /// It can't be read to its end; of a compressed one: it is not whole.
-    #[error("after line {line}: {error}")]
+    #[error("after line {line} it can't be read: {error}; is the file cut off or damaged?")]
     Read {
         /// The last that was read.
         line: u64,
@@ -81,7 +81,7 @@ pub struct Log<R> {
     processors: Option<u32>,
     nodes: Option<u32>,
     /// Read already: the first job.
-    first: Option<String>,
+    first: Option<Record>,
     last_submit: i64,
     over: bool,
 }
@@ -90,7 +90,7 @@ impl<R: BufRead> Log<R> {
     /// Reads the remarks before the first job.
     ///
     /// # Errors
-    /// Those of reading, and a line that is too long or no text.
+    /// Those of reading, and a line that is too long; a first job that is none.
     pub fn new(from: R) -> Result<Log<R>, SwfError> {
         let (processors, nodes, first, last_submit) = (None, None, None, i64::MIN);
         let mut log = Log { from, line: 0, processors, nodes, first, last_submit, over: false };
@@ -99,7 +99,7 @@ impl<R: BufRead> Log<R> {
                 Some(remark) => log.remark(remark),
                 None if text.trim().is_empty() => {}
                 None => {
-                    log.first = Some(text);
+                    log.first = Some(log.record(&text)?);
                     break;
                 }
             }
@@ -147,7 +147,7 @@ impl<R: BufRead> Log<R> {
         let mut words = text.split_ascii_whitespace();
         for (at, number) in numbers.iter_mut().enumerate() {
             let Some(word) = words.next() else {
-                return Err(self.wrong(format!("{at} numbers where a job has {FIELDS}")));
+                return Err(self.wrong(format!("{at} of the {FIELDS} numbers of a job")));
             };
             // Some logs have fractions of seconds.
             *number = match (word.parse::<i64>(), word.parse::<f64>()) {
@@ -178,17 +178,17 @@ impl<R: BufRead> Iterator for Log<R> {
     type Item = Result<Record, SwfError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
         while !self.over {
-            let text = match self.first.take() {
-                Some(first) => first,
-                None => match self.read() {
-                    Ok(Some(text)) => text,
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.over = true;
-                        return Some(Err(error));
-                    }
-                },
+            let text = match self.read() {
+                Ok(Some(text)) => text,
+                Ok(None) => break,
+                Err(error) => {
+                    self.over = true;
+                    return Some(Err(error));
+                }
             };
             if text.trim().is_empty() || text.trim_start().starts_with(';') {
                 continue;
@@ -226,7 +226,7 @@ mod tests {
             unsorted,
             "line 6: job 2 was submitted at 4, the one before it at 5: sort the log by its second field"
         );
-        assert_eq!(all("1 2 3\n").expect_err("short"), "line 1: 3 numbers where a job has 18");
+        assert_eq!(all("1 2 3\n").expect_err("short"), "line 1: 3 of the 18 numbers of a job");
         let word = line(1, 5).replace("60", "soon");
         assert_eq!(all(&word).expect_err("no number"), "line 1: field 9: \"soon\" is no number");
         let long = format!("{} 19\n", line(1, 5).trim());

@@ -1,19 +1,25 @@
 //! `psched simulate`: a recorded workload, replayed.
+//!
+//! A [`setting`] is replayed ([`replay`]) to a summary; what is told of one or several is a [`table`]
+//! or [`json`], what became of each job [`tsv`], and the machine over time a [`plot`].
 
-use crate::commands::question::{ended, write_out};
-use crate::simulate::baseline::{Policy, replay};
-use crate::simulate::figures::Spread;
-use crate::simulate::swf::{Log, SwfError};
-use crate::simulate::workload::{NoEstimate, Overrun, Rules};
-use crate::simulate::{Outcome, Watch};
+mod json;
+mod plot;
+mod progress;
+mod replay;
+mod setting;
+mod table;
+mod tsv;
+
+use super::question::{ended, write_out};
+use super::start::assignment;
+use crate::simulate::Moves;
+use crate::simulate::series::Series;
+use crate::simulate::summary::Summary;
+use crate::simulate::workload::{NoEstimate, Overrun};
 use anyhow::Context;
-use clap::{Args, ValueEnum};
-use flate2::bufread::MultiGzDecoder;
-use serde_json::json;
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::num::NonZeroU32;
+use clap::Args;
+use setting::{Policy, Setting, parse_cost, parse_load, parse_nodes, parse_procs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,50 +28,81 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     long_about = "Replays a log in the Standard Workload Format, plain or compressed by gzip, \
-    in virtual time, and tells what users would have felt."
+    in virtual time, and tells what users would have felt and where the machine's time went."
 )]
 pub struct SimulateArgs {
     /// The log
     #[arg(value_name = "LOG.swf[.gz]")]
     log: PathBuf,
+    /// A psched.yaml: its variables, and its nodes unless others are given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// This value of a variable (psched.yaml(5)); may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
     /// Who runs when
-    #[arg(long, value_name = "fcfs|easy", value_enum, hide_possible_values = true, default_value_t = Named::Easy)]
-    policy: Named,
-    /// Processors of the machine [default: the log's MaxProcs]
-    #[arg(long, value_name = "N")]
-    procs: Option<NonZeroU32>,
+    #[arg(long, value_name = "fcfs|easy", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "easy")]
+    policy: Policy,
+    /// So many nodes of one processor each [default: the log's MaxProcs]
+    #[arg(long, value_name = "N", value_parser = parse_procs, conflicts_with = "nodes")]
+    procs: Option<u32>,
+    /// N nodes of P processors each
+    #[arg(long, value_name = "NxP", value_parser = parse_nodes)]
+    nodes: Option<(u32, u32)>,
     /// What is done with a job that ran longer than its estimate
-    #[arg(
-        long,
-        value_name = "kill|extend",
-        value_enum,
-        hide_possible_values = true,
-        default_value_t
-    )]
+    #[arg(long, value_name = "kill|extend", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "kill")]
     overrun: Overrun,
     /// What is done with a job without an estimate
-    #[arg(
-        long,
-        value_name = "drop|runtime",
-        value_enum,
-        hide_possible_values = true,
-        default_value_t
-    )]
+    #[arg(long, value_name = "drop|runtime", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "drop")]
     no_estimate: NoEstimate,
+    /// For how long a gang holds its processors each time before it gets on
+    #[arg(long, value_name = "TIME", value_parser = parse_cost, default_value = "5s")]
+    start_cost: Duration,
+    /// For how long more when it is moved, or brought in again
+    #[arg(long, value_name = "TIME", value_parser = parse_cost, default_value = "30s")]
+    move_cost: Duration,
+    /// Jobs come faster or slower, so that this is the offered load
+    #[arg(long, value_name = "TARGET", value_parser = parse_load)]
+    load: Option<f64>,
+    /// Which moves and roll-outs there are: all that can be planned, or what nodes do today
+    #[arg(long, value_name = "all|daemon", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "daemon")]
+    moves: Moves,
     /// Write what became of each job to this file, a line each with tabs
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The figures as JSON
     #[arg(long)]
     json: bool,
+    /// Draw utilisation, queue and slowdown over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Replay it again with these options or variables, and tell of both; may be repeated
+    #[arg(long, value_name = "NAME=VALUE[,...]")]
+    compare: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Named {
-    /// First come first served
-    Fcfs,
-    /// EASY backfilling, by users' estimates
-    Easy,
+/// What came of one setting.
+struct Told {
+    setting: Setting,
+    /// Nodes of its machine.
+    nodes: usize,
+    /// Jobs of the log that did not count.
+    left_out: u64,
+    summary: Summary,
+    /// Where there is a plot.
+    drawn: Option<Drawn>,
+}
+
+/// What is drawn of one setting.
+struct Drawn {
+    /// The machine over time.
+    series: Series,
+    /// Of each job the day of its submission, and its slowdown.
+    slowdowns: Vec<(f64, f64)>,
 }
 
 /// Runs it. The status: 0, or 1 once it is said why not.
@@ -73,93 +110,27 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
     ended("psched simulate", simulate(args).map_err(|error| vec![format!("{error:#}")]))
 }
 
-fn open(path: &Path) -> anyhow::Result<Log<Box<dyn BufRead>>> {
-    let named = || path.display().to_string();
-    let mut file = BufReader::new(File::open(path).with_context(named)?);
-    let compressed = file.fill_buf().with_context(named)?.starts_with(&[0x1f, 0x8b]);
-    let from: Box<dyn BufRead> = match compressed {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(file))),
-        false => Box::new(file),
-    };
-    Log::new(from).with_context(named)
-}
-
-/// What became of all jobs.
-#[derive(Default)]
-struct Results {
-    outcomes: Vec<Outcome>,
-}
-
-impl Watch for Results {
-    fn done(&mut self, outcome: Outcome) {
-        self.outcomes.push(outcome);
-    }
-
-    fn at(&mut self, _: Duration, _: u32, _: usize) {}
-}
-
 fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
-    let named = || args.log.display().to_string();
-    let log = open(&args.log)?;
-    let processors = args.procs.map(NonZeroU32::get).or(log.processors());
-    let processors = processors
-        .with_context(|| format!("{}: it does not say MaxProcs: say --procs N", named()))?;
-    let (no_estimate, overrun) = (args.no_estimate, args.overrun);
-    let rules = Rules { processors, no_estimate, overrun };
-    let policy = match args.policy {
-        Named::Fcfs => Policy::Fcfs,
-        Named::Easy => Policy::Easy,
-    };
-    let jobs = log.filter_map(|record: Result<_, SwfError>| match record {
-        Ok(record) => rules.job(&record).map(Ok),
-        Err(error) => Some(Err(error)),
-    });
-    let mut results = Results::default();
-    replay(processors, policy, jobs, &mut results).with_context(named)?;
-    let mut outcomes = results.outcomes;
-    outcomes.sort_unstable_by_key(|outcome| outcome.job.line);
-    if let Some(out) = &args.out {
-        write(out, &outcomes).with_context(|| out.display().to_string())?;
-    }
-    tell(&outcomes, args.json)
-}
-
-fn write(path: &Path, outcomes: &[Outcome]) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    writeln!(out, "job\tsubmit\twidth\trun\test\tstart\tend")?;
-    for Outcome { job, start, end, .. } in outcomes {
-        let (number, submit, width, run) = (job.number, job.submit, job.width, job.run);
-        let (estimate, start, end) = (job.estimate, seconds(*start), seconds(*end));
-        writeln!(out, "{number}\t{submit}\t{width}\t{run}\t{estimate}\t{start}\t{end}")?;
-    }
-    out.flush()
-}
-
-/// A time as a column has it: seconds, with a fraction only where there is one.
-fn seconds(time: Duration) -> String {
-    match time.subsec_nanos() {
-        0 => time.as_secs().to_string(),
-        _ => format!("{:.3}", time.as_secs_f64()),
-    }
-}
-
-fn tell(outcomes: &[Outcome], as_json: bool) -> anyhow::Result<()> {
-    let all: [(&str, Spread); 3] = [
-        ("wait", Spread::of(outcomes.iter().map(|o| o.wait().as_secs_f64()))),
-        ("response", Spread::of(outcomes.iter().map(|o| o.response().as_secs_f64()))),
-        ("bounded_slowdown", Spread::of(outcomes.iter().map(Outcome::bounded_slowdown))),
-    ];
-    if as_json {
-        let mut told = json!({ "jobs": outcomes.len() });
-        for (name, Spread { mean, median, p95, p99, max }) in all {
-            told[name] =
-                json!({ "mean": mean, "median": median, "p95": p95, "p99": p99, "max": max });
+    let mut all = Vec::new();
+    for setting in Setting::all(args)? {
+        let ran = replay::replay(&args.log, &setting, args.plot.is_some())
+            .with_context(|| args.log.display().to_string())?;
+        if let (true, Some(out)) = (all.is_empty(), &args.out) {
+            tsv::write(out, &ran.outcomes, &setting.label()).with_context(|| naming(out))?;
         }
-        return write_out(&format!("{told:#}\n")).map_err(anyhow::Error::msg);
+        all.push(ran.told(&args.log, setting)?);
     }
-    let mut out = format!("{} jobs\n", outcomes.len());
-    for (name, Spread { mean, median, p95, p99, max }) in all {
-        let _ = writeln!(out, "{name:17}{mean:12.2}{median:12.2}{p95:12.2}{p99:12.2}{max:12.2}");
+    let log = args.log.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::svg(&log, &all)).with_context(|| naming(file))?;
     }
-    write_out(&out).map_err(anyhow::Error::msg)
+    let text = match args.json {
+        true => json::text(&log, &all),
+        false => table::text(&log, &all),
+    };
+    write_out(&text).map_err(anyhow::Error::msg)
+}
+
+fn naming(file: &Path) -> String {
+    format!("can't write {}", file.display())
 }

@@ -103,7 +103,7 @@ fn count<const MAX: u32>(text: &str) -> Result<u32, String> {
 }
 
 /// A variable and its value.
-fn assignment(text: &str) -> Result<(String, String), String> {
+pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
     Variables::default().set(name, value).map_err(|e| e.to_string())?;
     Ok((name.to_owned(), value.to_owned()))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Seconds after which the same comes again; all is over by then.
 const PERIOD: u64 = 1_000;
-const TIMES: u64 = 40;
+pub const TIMES: u64 = 40;
 
 /// On ten processors: submit, width, run, estimate; when first come first served starts it, and EASY.
 ///
@@ -30,8 +30,8 @@ const EPISODE: [[u64; 6]; 8] = [
 /// Width, run, estimate of what does not count: too wide, never ran, without an estimate.
 const LEFT_OUT: [[i64; 3]; 3] = [[11, 10, 10], [1, 0, 10], [1, 10, -1]];
 
-/// The log.
-pub fn log() -> String {
+/// The log: the episode so many times.
+pub fn log(times: u64) -> String {
     let mut text = String::from("; Computer: made up\n; MaxProcs: 10\n");
     let mut number = 0;
     let mut job = |submit: u64, width: i64, run: i64, estimate: i64| {
@@ -42,7 +42,7 @@ pub fn log() -> String {
             "{number} {submit} -1 {run} {allocated} -1 -1 {width} {estimate} -1 1 1 -1 -1 -1 -1 -1 -1"
         );
     };
-    for begin in (0..TIMES).map(|n| n * PERIOD) {
+    for begin in (0..times).map(|n| n * PERIOD) {
         for [width, run, estimate] in LEFT_OUT {
             job(begin, width, run, estimate);
         }
@@ -67,14 +67,20 @@ pub fn compressed(text: &[u8]) -> Vec<u8> {
 
 /// What --out has of it.
 fn expected(policy: &str) -> String {
-    let mut text = String::from("job\tsubmit\twidth\trun\test\tstart\tend\n");
+    let mut text = String::from(
+        "job\tsubmit\twidth\trun\test\tstart\tend\tstarts\tmoves\tlongest_stopped\tpolicy\n",
+    );
     for n in 0..TIMES {
         for (i, [submit, width, run, estimate, fcfs, easy]) in (0..).zip(EPISODE) {
             let begin = n * PERIOD;
             let job = n * (EPISODE.len() + LEFT_OUT.len()) as u64 + LEFT_OUT.len() as u64 + i + 1;
             let start = begin + if policy == "fcfs" { fcfs } else { easy };
             let (submit, end) = (begin + submit, start + run);
-            let _ = writeln!(text, "{job}\t{submit}\t{width}\t{run}\t{estimate}\t{start}\t{end}");
+            let _ = writeln!(
+                text,
+                "{job}\t{submit}\t{width}\t{run}\t{estimate}\t{start}\t{end}\t1\t0\t{}\t{policy}",
+                start - submit
+            );
         }
     }
     text
@@ -83,8 +89,8 @@ fn expected(policy: &str) -> String {
 #[test]
 fn a_workload_with_known_answers() {
     let folder = tempfile::tempdir().expect("made");
-    let plain = write(folder.path(), "log.swf", log().as_bytes());
-    let packed = write(folder.path(), "log.swf.gz", &compressed(log().as_bytes()));
+    let plain = write(folder.path(), "log.swf", log(TIMES).as_bytes());
+    let packed = write(folder.path(), "log.swf.gz", &compressed(log(TIMES).as_bytes()));
     let out = folder.path().join("out.tsv");
     for log in [plain, packed] {
         for policy in ["fcfs", "easy"] {

@@ -2,6 +2,8 @@
 
 mod golden;
 mod known;
+mod told;
+mod wrong;
 
 use crate::support::*;
 use std::path::Path;

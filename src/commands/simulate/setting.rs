@@ -1,0 +1,256 @@
+//! What one replay is of: the machine, who runs when, and how the log is taken.
+
+use super::SimulateArgs;
+use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
+use crate::machine::{Flavor, Machine};
+use crate::simulate::Setup;
+use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::variables::units::parse_duration;
+use anyhow::Context;
+use clap::ValueEnum;
+use std::time::Duration;
+
+/// Who runs when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// First come first served
+    Fcfs,
+    /// EASY backfilling, by users' estimates
+    Easy,
+}
+
+impl Policy {
+    /// As it is written.
+    pub fn name(self) -> String {
+        written(self)
+    }
+
+    /// Gangs take turns, start at a cost and may be moved.
+    pub fn turns(self) -> bool {
+        false
+    }
+}
+
+/// As the command line has it.
+fn written(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// What one replay is of.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub policy: Policy,
+    /// Its machine is empty where the log says it.
+    pub setup: Setup,
+    pub overrun: Overrun,
+    pub no_estimate: NoEstimate,
+    /// The offered load, where it is not the log's own.
+    pub load: Option<f64>,
+    /// How it differs from the first, as it was written.
+    differs: Vec<String>,
+}
+
+impl Setting {
+    /// That of the command line, and one for each --compare.
+    pub fn all(args: &SimulateArgs) -> anyhow::Result<Vec<Setting>> {
+        let mut settings = vec![Setting::first(args)?];
+        for pairs in &args.compare {
+            let mut setting = settings[0].clone();
+            for pair in pairs.split(',') {
+                setting.set(pair).map_err(|e| anyhow::anyhow!("--compare {pairs}: {e}"))?;
+            }
+            settings.push(setting);
+        }
+        Ok(settings)
+    }
+
+    fn first(args: &SimulateArgs) -> anyhow::Result<Setting> {
+        let config = args.config.as_deref().map(crate::daemon::configuration_of).transpose()?;
+        let (configured, mut variables) =
+            config.map(|config| (config.machine, config.variables)).unwrap_or_default();
+        for (name, value) in &args.set {
+            variables.set(name, value).context("--set")?;
+        }
+        let machine = match (args.procs, args.nodes) {
+            (Some(nodes), _) => machine(nodes, 1),
+            (_, Some((nodes, processors))) => machine(nodes, processors),
+            (None, None) => configured,
+        };
+        let (start_cost, move_cost, moves) = (args.start_cost, args.move_cost, args.moves);
+        Ok(Setting {
+            policy: args.policy,
+            setup: Setup { machine, variables, start_cost, move_cost, moves },
+            overrun: args.overrun,
+            no_estimate: args.no_estimate,
+            load: args.load,
+            differs: Vec::new(),
+        })
+    }
+
+    /// Changes what `NAME=VALUE` says: an option of this command, or a variable of psched's.
+    fn set(&mut self, pair: &str) -> Result<(), String> {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair}: {PAIR}"))?;
+        let setup = &mut self.setup;
+        match name {
+            "policy" => self.policy = one_of(name, value)?,
+            "overrun" => self.overrun = one_of(name, value)?,
+            "no-estimate" => self.no_estimate = one_of(name, value)?,
+            "moves" => setup.moves = one_of(name, value)?,
+            "load" => self.load = Some(parse_load(value)?),
+            "procs" => setup.machine = machine(parse_procs(value)?, 1),
+            "nodes" => {
+                let (nodes, processors) = parse_nodes(value)?;
+                setup.machine = machine(nodes, processors);
+            }
+            "start-cost" => setup.start_cost = parse_cost(value)?,
+            "move-cost" => setup.move_cost = parse_cost(value)?,
+            variable => setup.variables.set(variable, value).map_err(|e| e.to_string())?,
+        }
+        if !matches!(name, "policy" | "moves") {
+            self.differs.push(pair.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The same under another policy.
+    pub fn under(&self, policy: Policy) -> Setting {
+        Setting { policy, ..self.clone() }
+    }
+
+    /// In a few words: the policy, which moves there are where there are any, and what is different.
+    pub fn label(&self) -> String {
+        let moves = self.moves().map(|moves| format!("moves={moves}"));
+        let words = [self.policy.name()].into_iter().chain(moves).chain(self.differs.clone());
+        words.collect::<Vec<String>>().join(" ")
+    }
+
+    /// Which moves there are, under a policy with any.
+    pub fn moves(&self) -> Option<String> {
+        self.policy.turns().then(|| written(self.setup.moves))
+    }
+}
+
+/// How --set and --compare are written.
+const PAIR: &str = "give NAME=VALUE";
+
+/// Nodes for applications, numbered from 0.
+fn machine(nodes: u32, processors: u32) -> Machine {
+    embedded(nodes, processors).machine
+}
+
+/// A machine of so many nodes of one processor each.
+///
+/// # Errors
+/// There can't be so many.
+pub fn of_processors(processors: u32) -> Result<Machine, String> {
+    match processors as usize {
+        1..=NODES_MAX => Ok(machine(processors, 1)),
+        _ => Err(format!("{processors} is no number of nodes; say --procs or --nodes, {NODES}")),
+    }
+}
+
+/// What its applications have.
+pub fn processors(machine: &Machine) -> u32 {
+    let nodes = machine.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));
+    nodes.map(|node| node.processors).fold(0, u32::saturating_add)
+}
+
+/// How many nodes there may be.
+const NODES: &str = "from 1 to 1000000";
+
+fn one_of<T: ValueEnum>(name: &str, value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| {
+        let names: Vec<String> = T::value_variants().iter().cloned().map(written).collect();
+        format!("\"{value}\" is no {name}; give {}", names.join(" or "))
+    })
+}
+
+/// The number of --procs.
+pub fn parse_procs(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|n| (1..=NODES_MAX).contains(n));
+    number.map(|n| n as u32).ok_or_else(|| format!("give a number {NODES}"))
+}
+
+/// The two numbers of --nodes.
+pub fn parse_nodes(text: &str) -> Result<(u32, u32), String> {
+    let numbers = || {
+        let (nodes, processors) = text.split_once(['x', 'X'])?;
+        let processors = processors.parse().ok().filter(|n| (1..=PROCESSORS_MAX).contains(n))?;
+        Some((parse_procs(nodes).ok()?, processors))
+    };
+    numbers().ok_or_else(|| {
+        format!(
+            "give NODESxPROCESSORS as 64x16: nodes {NODES}, processors from 1 to {PROCESSORS_MAX}"
+        )
+    })
+}
+
+/// What --load takes.
+pub fn parse_load(text: &str) -> Result<f64, String> {
+    let load = text.parse().ok().filter(|load| (0.001..=100.0).contains(load));
+    load.ok_or_else(|| "give a number from 0.001 to 100: 0.9 keeps nine tenths busy".into())
+}
+
+/// What costs are written as.
+pub fn parse_cost(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SimulateArgs,
+    }
+
+    fn settings(words: &str) -> Result<Vec<Setting>, String> {
+        let line = ["simulate", "log.swf"].into_iter().chain(words.split_whitespace());
+        let line = Line::try_parse_from(line).map_err(|e| e.to_string())?;
+        Setting::all(&line.args).map_err(|e| format!("{e:#}"))
+    }
+
+    #[test]
+    fn a_comparison_is_the_first_with_some_changes() {
+        let words = "--nodes 4x2 --set application.time_slice=2s --compare policy=fcfs \
+                     --compare load=0.9,nodes=8x4,application.time_slice=3s,start-cost=1m";
+        let all = settings(words).expect("good");
+        let labels: Vec<String> = all.iter().map(Setting::label).collect();
+        let third = "easy load=0.9 nodes=8x4 application.time_slice=3s start-cost=1m";
+        assert_eq!(labels, ["easy", "fcfs", third]);
+        assert_eq!(
+            all.iter().map(|s| processors(&s.setup.machine)).collect::<Vec<_>>(),
+            [8, 8, 32]
+        );
+        let slice = |s: &Setting| s.setup.variables.get("application.time_slice");
+        assert_eq!(slice(&all[1]).as_deref(), Some("2s"));
+        assert_eq!(slice(&all[2]).as_deref(), Some("3s"));
+        assert_eq!((all[2].load, all[2].setup.start_cost.as_secs()), (Some(0.9), 60));
+        assert_eq!(all[1].setup.start_cost.as_secs(), 5);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_cure() {
+        for (words, said) in [
+            (
+                "--compare policy=sjf",
+                "--compare policy=sjf: \"sjf\" is no policy; give fcfs or easy",
+            ),
+            ("--compare easy", "--compare easy: easy: give NAME=VALUE"),
+            ("--compare kill_grase=5s", "did you mean kill_grace?"),
+            ("--nodes 4", "give NODESxPROCESSORS as 64x16"),
+            ("--nodes 4x5000", "processors from 1 to 4096"),
+            ("--procs 0", "from 1 to 1000000"),
+            ("--load 0", "from 0.001 to 100"),
+            ("--start-cost soon", "is not a duration"),
+            ("--procs 4 --nodes 2x2", "cannot be used with"),
+            ("--config /nowhere/psched.yaml", "can't be read"),
+        ] {
+            let error = settings(words).expect_err(words);
+            assert!(error.contains(said), "{words}: {error}");
+        }
+    }
+}
