@@ -163,3 +163,103 @@ impl<W: Watch> Batch<'_, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PROCESSORS: u32 = 6;
+
+    /// Starts as the rules have them word by word, second by second, with no state but the starts.
+    fn slow(policy: Policy, jobs: &[Job]) -> Vec<u64> {
+        let mut starts: Vec<Option<u64>> = vec![None; jobs.len()];
+        let runs = |starts: &[Option<u64>], i: usize, now| {
+            starts[i].is_some_and(|start| start <= now && now < start + jobs[i].run)
+        };
+        let free = |starts: &[Option<u64>], now| {
+            let held = (0..jobs.len()).filter(|i| runs(starts, *i, now)).map(|i| jobs[i].width);
+            PROCESSORS - held.sum::<u32>()
+        };
+        let mut now = 0;
+        while starts.contains(&None) {
+            let come = |i: &usize| jobs[*i].submit <= now;
+            let waits: Vec<usize> =
+                (0..jobs.len()).filter(come).filter(|i| starts[*i].is_none()).collect();
+            let mut waits = waits.into_iter().peekable();
+            while let Some(i) = waits.next_if(|i| jobs[*i].width <= free(&starts, now)) {
+                starts[i] = Some(now);
+            }
+            if let (Policy::Easy, Some(head)) = (policy, waits.next()) {
+                let mut ends: Vec<(u64, u32)> = (0..jobs.len())
+                    .filter(|i| runs(&starts, *i, now))
+                    .map(|i| (starts[i].unwrap_or_default() + jobs[i].estimate, jobs[i].width))
+                    .collect();
+                ends.sort_unstable();
+                let by = |end: u64| -> u32 {
+                    let over = ends.iter().filter(|(at, _)| *at <= end).map(|(_, width)| width);
+                    free(&starts, now) + over.sum::<u32>()
+                };
+                let first = ends.iter().find(|(end, _)| by(*end) >= jobs[head].width);
+                let shadow = first.expect("alone it fits").0;
+                let mut extra = by(shadow) - jobs[head].width;
+                for i in waits {
+                    let soon = now + jobs[i].estimate <= shadow;
+                    if jobs[i].width <= free(&starts, now) && (soon || jobs[i].width <= extra) {
+                        extra -= if soon { 0 } else { jobs[i].width };
+                        starts[i] = Some(now);
+                    }
+                }
+            }
+            now += 1;
+        }
+        starts.into_iter().flatten().collect()
+    }
+
+    #[derive(Default)]
+    struct Seen {
+        outcomes: Vec<Outcome>,
+        largest: u32,
+    }
+
+    impl Watch for Seen {
+        fn done(&mut self, outcome: Outcome) {
+            self.outcomes.push(outcome);
+        }
+
+        fn at(&mut self, _: Duration, held: u32, _: usize) {
+            self.largest = self.largest.max(held);
+        }
+    }
+
+    fn jobs() -> impl Strategy<Value = Vec<Job>> {
+        let job = (0u64..8, 1..=PROCESSORS, 1u64..20, 0u64..20);
+        proptest::collection::vec(job, 1..40).prop_map(|jobs| {
+            let mut submit = 0;
+            let jobs = (1..).zip(jobs).map(|(line, (after, width, run, more))| {
+                submit += after;
+                Job { line, submit, width, run, estimate: run + more, ..Job::default() }
+            });
+            jobs.collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn starts_are_those_of_the_rules(jobs in jobs(), easy: bool) {
+            let policy = if easy { Policy::Easy } else { Policy::Fcfs };
+            let mut seen = Seen::default();
+            let all = jobs.iter().cloned().map(Ok::<_, ()>);
+            let capacity = replay(PROCESSORS, policy, all, &mut seen).expect("good jobs");
+            seen.outcomes.sort_by_key(|outcome| outcome.job.line);
+            let starts: Vec<u64> = seen.outcomes.iter().map(|o| o.start.as_secs()).collect();
+            prop_assert_eq!(starts, slow(policy, &jobs));
+            prop_assert!(seen.largest <= PROCESSORS);
+            let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run).sum();
+            prop_assert_eq!(capacity.useful, work as f64);
+            let end = seen.outcomes.iter().map(|o| o.end.as_secs()).max().unwrap_or_default();
+            let all = f64::from(PROCESSORS) * (end - jobs[0].submit) as f64;
+            prop_assert_eq!(capacity.total(), all);
+        }
+    }
+}
