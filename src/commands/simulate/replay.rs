@@ -54,7 +54,10 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
     let jobs = log.filter_map(|record: Result<Record, SwfError>| {
         let job = record.map(|record| rules.job(&record)).transpose();
         left_out += u64::from(job.is_none());
-        Some(job?.map(|job: Job| scale.map_or(job.clone(), |scale| scale.job(job))))
+        Some(job?.map(|job: Job| match scale {
+            Some(scale) => scale.job(job),
+            None => job,
+        }))
     });
     let progress = Progress::new(setting.label(), read, size);
     let series = over_time.then(Series::default);
