@@ -64,7 +64,9 @@ pub fn parse_nids(text: &str) -> Result<BTreeSet<Nid>, NidListError> {
 
 /// Writes a list as [`parse_nids`] reads it, ranges where there are any.
 pub fn format_nids(nids: impl IntoIterator<Item = Nid>) -> String {
-    let sorted: BTreeSet<u32> = nids.into_iter().map(|n| n.0).collect();
+    let mut sorted: Vec<u32> = nids.into_iter().map(|n| n.0).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for nid in sorted {
         match ranges.last_mut() {

@@ -22,6 +22,7 @@
 use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key};
@@ -475,12 +476,32 @@ impl Scheduler {
 
     /// The links that stand now of an application's nodes, that of PE 0 first, each once.
     pub(super) fn links_of(&self, team: &Apteam) -> Vec<LinkId> {
-        let mut links = Vec::new();
-        for link in team.places.nids().filter_map(|n| self.offered.get(&n)) {
-            if !links.contains(link) && self.links.get(link).is_some_and(|l| l.known) {
-                links.push(*link);
+        let (mut links, mut seen, mut latest) = (Vec::new(), BTreeSet::new(), None);
+        for (_, link) in self.offering(&team.places) {
+            // Nodes of one apinit mostly follow each other.
+            if link == std::mem::replace(&mut latest, link) {
+                continue;
             }
+            let new = link.filter(|link| seen.insert(*link));
+            links.extend(new.filter(|link| self.links.get(link).is_some_and(|l| l.known)));
         }
         links
+    }
+
+    /// The nodes of a placement, each with the link that offers it now.
+    pub(super) fn offering(
+        &self,
+        places: &PlacementList,
+    ) -> impl Iterator<Item = (Nid, Option<LinkId>)> {
+        // Nodes that follow each other do so here too: only the first of them is searched for.
+        let mut following = self.offered.range(Nid(0)..Nid(0));
+        places.nids().map(move |nid| {
+            let mut offered = following.next().filter(|(at, _)| **at == nid);
+            if offered.is_none() {
+                following = self.offered.range(nid..);
+                offered = following.next().filter(|(at, _)| **at == nid);
+            }
+            (nid, offered.map(|(_, link)| *link))
+        })
     }
 }

@@ -6,13 +6,13 @@
 
 use super::ends::{Said, nanos};
 use super::postings::COUNTED;
-use super::{Effect, News, Now, Scheduler};
+use super::{Effect, LinkId, News, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::record::State;
 use crate::apteam::talk::node::{Command, PlaceCommand};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Characters of a command that nodes are told, for display.
@@ -75,7 +75,7 @@ impl Scheduler {
         &self,
         now: Now,
         apid: Apid,
-        only: Option<super::LinkId>,
+        only: Option<LinkId>,
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get(&apid) else { return };
@@ -112,25 +112,23 @@ impl Scheduler {
 
     /// The apinits of a placement, that of PE 0 first.
     pub(super) fn hosts_of(&self, places: &PlacementList) -> Vec<HostPart> {
-        let mut hosts: Vec<(Option<super::LinkId>, HostPart)> = Vec::new();
-        for nid in places.nids() {
-            let link = self.offered.get(&nid).copied();
-            match hosts.iter_mut().find(|(l, _)| *l == link) {
-                Some((_, part)) => part.nids.push(nid),
-                None => {
-                    let hello = link.and_then(|l| self.links.get(&l)).map(|l| &l.hello);
-                    let part = HostPart {
-                        nids: vec![nid],
-                        socket: hello.map(|h| h.socket.clone()).unwrap_or_default(),
-                        host_id: hello
-                            .map(|h| format!("{}/{}", h.hostname, h.boot_id))
-                            .unwrap_or_default(),
-                    };
-                    hosts.push((link, part));
-                }
-            }
+        let mut hosts: Vec<HostPart> = Vec::new();
+        let mut numbers: BTreeMap<Option<LinkId>, usize> = BTreeMap::new();
+        for (nid, link) in self.offering(places) {
+            let number = *numbers.entry(link).or_insert_with(|| {
+                let hello = link.and_then(|l| self.links.get(&l)).map(|l| &l.hello);
+                hosts.push(HostPart {
+                    nids: Vec::new(),
+                    socket: hello.map(|h| h.socket.clone()).unwrap_or_default(),
+                    host_id: hello
+                        .map(|h| format!("{}/{}", h.hostname, h.boot_id))
+                        .unwrap_or_default(),
+                });
+                hosts.len() - 1
+            });
+            hosts[number].nids.push(nid);
         }
-        hosts.into_iter().map(|(_, part)| part).collect()
+        hosts
     }
 
     /// Asks the nodes of a placed application not to launch it.
