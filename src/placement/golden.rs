@@ -17,7 +17,7 @@
 //! Who shares a processor stands one above the other.
 
 use super::*;
-use crate::machine::{Flavor, Flavors, Node};
+use crate::machine::{Flavor, Flavors, Machine, Node};
 use crate::occupancy::Claim;
 
 struct Scene {
@@ -131,7 +131,7 @@ impl Scene {
         };
         let wanted =
             Wanted { shape, memory_per_pe: option("-m").map(|m| u64::from(m) << 20), exclusive };
-        if let Err(impossible) = possible(&self.machine, self.occupancy.rules(), &wanted) {
+        if let Err(impossible) = possible(self.occupancy.line(), &wanted) {
             return format!("impossible: {}", impossible.explain());
         }
         match place(&mut self.occupancy, &wanted, &self.kept) {

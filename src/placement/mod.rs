@@ -78,8 +78,9 @@ mod window;
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Posting, Shape};
-use crate::machine::{Machine, Nid};
-use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms, empty_line};
+use crate::machine::Nid;
+use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms};
+use fixedbitset::FixedBitSet;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use window::Need;
@@ -212,6 +213,9 @@ pub fn try_place(
 ) -> Option<PlacementList> {
     let levels = 0..=wanted.highest_level(occupancy.rules());
     if !kept.is_empty() {
+        // What has no room if nothing is kept has none now.
+        let most = wanted.need(wanted.highest_level(occupancy.rules()));
+        occupancy.ready(&most.terms)?.stretches(most.width).next()?;
         return exhaustive(occupancy, wanted, kept)
             .map(|(need, nodes)| list(occupancy, &need, nodes));
     }
@@ -231,7 +235,8 @@ pub fn why_not(
     kept: &BTreeSet<Nid>,
 ) -> Option<Box<NoRoom>> {
     let need = wanted.need(wanted.highest_level(occupancy.rules()));
-    let fits = window::first(occupancy.line(), &need, room_now(occupancy, &need.terms, kept));
+    let marked = Kept::new(occupancy.line(), kept);
+    let fits = window::first(occupancy.line(), &need, room_now(occupancy, &need.terms, &marked));
     fits.is_none().then(|| why::no_room(occupancy, wanted, kept))
 }
 
@@ -242,8 +247,9 @@ fn exhaustive(
     kept: &BTreeSet<Nid>,
 ) -> Option<(Need, Range<usize>)> {
     let levels = 0..=wanted.highest_level(occupancy.rules());
+    let kept = Kept::new(occupancy.line(), kept);
     levels.map(|level| wanted.need(level)).find_map(|need| {
-        let room = room_now(occupancy, &need.terms, kept);
+        let room = room_now(occupancy, &need.terms, &kept);
         let nodes = match need.terms.level {
             0 => window::best(occupancy.line(), &need, room),
             _ => window::best_over(occupancy, &need, room),
@@ -252,23 +258,24 @@ fn exhaustive(
     })
 }
 
-/// Whether the empty machine could hold it.
+/// Whether a machine of these nodes could hold it if nobody sat there and all of them took
+/// applications.
 ///
 /// # Errors
 /// The largest of this shape that it could hold.
-pub fn possible(machine: &Machine, rules: Rules, wanted: &Wanted) -> Result<(), Impossible> {
-    let line = empty_line(machine, rules);
-    let largest = |wanted: &Wanted| {
+pub fn possible(line: &[Slot], wanted: &Wanted) -> Result<(), Impossible> {
+    let up_to = |enough: u32, wanted: &Wanted| {
         let terms = wanted.need(0).terms;
-        window::largest(&line, &terms, |at| room_if_empty(&line, at, &terms))
+        window::largest(line, &terms, enough, |at| room_if_empty(line, at, &terms))
     };
     let shape = wanted.shape;
-    let largest_width = largest(wanted);
+    let largest_width = up_to(shape.width, wanted);
     if largest_width >= shape.width {
         return Ok(());
     }
+    let largest = |wanted: &Wanted| up_to(u32::MAX, wanted);
     let at_most = wanted.with_shape(Shape { width: largest_width, ..shape }).need(0);
-    let largest_nids = window::best(&line, &at_most, |at| room_if_empty(&line, at, &at_most.terms))
+    let largest_nids = window::best(line, &at_most, |at| room_if_empty(line, at, &at_most.terms))
         .filter(|_| largest_width > 0)
         .map_or_else(Vec::new, |nodes| line[nodes].iter().map(|s| s.nid).collect());
     let nodes = line.iter().filter(|s| s.application);
@@ -337,13 +344,14 @@ fn cures(
     cures
 }
 
-/// Every node that some window for it on the empty machine contains.
-pub fn usable(machine: &Machine, rules: Rules, wanted: &Wanted) -> BTreeSet<Nid> {
-    let line = empty_line(machine, rules);
+/// Every node that some window for it contains where nobody sits on these nodes and all of them take
+/// applications.
+pub fn usable(line: &[Slot], wanted: &Wanted) -> BTreeSet<Nid> {
     let need = wanted.need(0);
-    let room = |at: usize| room_if_empty(&line, at, &need.terms);
-    let mut nids = BTreeSet::new();
-    for run in window::runs(&line, room) {
+    let room = |at: usize| room_if_empty(line, at, &need.terms);
+    // In order of NID: a set is made of them at once.
+    let mut nids: Vec<Nid> = Vec::new();
+    for run in window::runs(line, room) {
         let mut next = run.start;
         let _ = window::each(&need, room, run, |nodes, _| {
             let new = next.max(nodes.start)..nodes.end;
@@ -352,18 +360,35 @@ pub fn usable(machine: &Machine, rules: Rules, wanted: &Wanted) -> BTreeSet<Nid>
             ControlFlow::Continue(())
         });
     }
-    nids
+    nids.into_iter().collect()
+}
+
+/// Kept nodes by their place on the line: each is looked at often.
+struct Kept(FixedBitSet);
+
+impl Kept {
+    fn new(line: &[Slot], kept: &BTreeSet<Nid>) -> Kept {
+        // Mostly nothing is.
+        let mut marks = FixedBitSet::with_capacity(if kept.is_empty() { 0 } else { line.len() });
+        let mut kept = kept.iter().peekable();
+        for (at, slot) in line.iter().enumerate() {
+            while kept.next_if(|nid| **nid < slot.nid).is_some() {}
+            match kept.peek() {
+                Some(nid) => marks.set(at, **nid == slot.nid),
+                None => break,
+            }
+        }
+        Kept(marks)
+    }
 }
 
 /// What a node has room for now.
 fn room_now<'a>(
     occupancy: &'a Occupancy,
     terms: &'a Terms,
-    kept: &'a BTreeSet<Nid>,
+    kept: &'a Kept,
 ) -> impl Fn(usize) -> Room + Copy + 'a {
-    // Mostly nothing is kept: then no node is looked up.
-    let any = !kept.is_empty();
-    move |at| match any && kept.contains(&occupancy.line()[at].nid) {
+    move |at| match kept.0.contains(at) {
         true => Room::default(),
         false => occupancy.room(at, terms),
     }

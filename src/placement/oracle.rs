@@ -2,8 +2,8 @@
 //! as they are written.
 
 use super::*;
-use crate::machine::{Flavor, Flavors, Node};
-use crate::occupancy::Claim;
+use crate::machine::{Flavor, Flavors, Machine, Node};
+use crate::occupancy::{Claim, empty_line};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -290,9 +290,9 @@ proptest! {
         let shape = &wanted.shape;
         let empty = scene.rooms_if_empty();
         let all: BTreeSet<Nid> = ways(&empty, shape).into_iter().flatten().map(|(n, _)| Nid(n)).collect();
-        prop_assert_eq!(usable(machine, *rules, wanted), all);
+        prop_assert_eq!(usable(&empty_line(machine, *rules), wanted), all);
         let most = largest(&empty, shape);
-        match possible(machine, *rules, wanted) {
+        match possible(&empty_line(machine, *rules), wanted) {
             Ok(()) => prop_assert!(shape.width <= most),
             Err(impossible) => {
                 prop_assert!(shape.width > most);
@@ -348,7 +348,7 @@ proptest! {
         let shape = &wanted.shape;
         let mut occupancy = scene.occupancy.clone();
         let found = place(&mut occupancy, wanted, kept);
-        let (Ok(()), Err(no_room)) = (possible(machine, *rules, wanted), found) else {
+        let (Ok(()), Err(no_room)) = (possible(&empty_line(machine, *rules), wanted), found) else {
             return Ok(());
         };
         let highest = scene.highest();
@@ -430,9 +430,9 @@ fn zeros_and_giants_are_survived() {
         for memory_per_pe in [None, Some(0), Some(u64::MAX)] {
             let wanted =
                 Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false };
-            assert!(possible(&machine, rules, &wanted).is_err());
+            assert!(possible(&empty_line(&machine, rules), &wanted).is_err());
             assert!(place(&mut occupancy, &wanted, &none).is_err());
-            assert!(usable(&machine, rules, &wanted).is_empty());
+            assert!(usable(&empty_line(&machine, rules), &wanted).is_empty());
         }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };

@@ -14,7 +14,7 @@
 //! may have is room, so that of those on one processor not all have to end.
 
 use super::window::{self, Need};
-use super::{NoRoom, Wanted, exhaustive, room_if_empty, room_now};
+use super::{Kept, NoRoom, Wanted, exhaustive, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::machine::Nid;
 use crate::occupancy::{Held, Occupancy, Room, Slot, Terms};
@@ -40,7 +40,8 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
         largest_width_now: window::largest(
             line,
             &need.terms,
-            room_now(occupancy, &need.terms, kept),
+            u32::MAX,
+            room_now(occupancy, &need.terms, &Kept::new(line, kept)),
         ),
         max_resident: match wanted.exclusive
             || holders.iter().any(|apid| occupancy.sits_alone(*apid))

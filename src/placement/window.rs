@@ -229,18 +229,29 @@ pub(super) fn first(
 }
 
 /// The largest width that there is a window for, the rest of the shape being the same; 0: none.
-/// Every smaller width has one too.
-pub(super) fn largest(line: &[Slot], terms: &Terms, room: impl Fn(usize) -> Room + Copy) -> u32 {
+/// Every smaller width has one too. Where `enough` or more is found, it is not looked for more.
+pub(super) fn largest(
+    line: &[Slot],
+    terms: &Terms,
+    enough: u32,
+    room: impl Fn(usize) -> Room,
+) -> u32 {
     let mut largest = 0u64;
-    for run in runs(line, room) {
-        // PEs of the nodes before this one that a window ending here could have.
-        let mut before = 0u64;
-        for at in run {
-            let pes = room(at).pes;
-            largest = largest.max(before + u64::from(pes));
-            let goes_on = terms.per_node.is_none_or(|n| n == pes);
-            before = if goes_on { before + u64::from(pes) } else { 0 };
+    // PEs of the nodes before this one that a window ending here could have.
+    let mut before = 0u64;
+    for at in 0..line.len() {
+        let pes = room(at).pes;
+        if at > 0 && !adjacent(line, at - 1) {
+            before = 0;
         }
+        if pes > 0 {
+            largest = largest.max(before + u64::from(pes));
+        }
+        if largest >= u64::from(enough) {
+            break;
+        }
+        let goes_on = pes > 0 && terms.per_node.is_none_or(|n| n == pes);
+        before = if goes_on { before + u64::from(pes) } else { 0 };
     }
     u32::try_from(largest).unwrap_or(u32::MAX)
 }

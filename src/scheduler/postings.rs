@@ -14,8 +14,11 @@ use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Incarnation, Ticket};
+use crate::machine::Nid;
+use crate::occupancy::empty_line;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many at the head of the line count the starts past them. A bound on the work of one start:
@@ -137,7 +140,12 @@ impl Scheduler {
             let cure = format!("try again later, or {}", raise("postings_user_max", most));
             return no(Refusal::TooMany, obstacle, &cure);
         }
-        placement::possible(&self.configured, self.occupancy.rules(), &posting.into())
+        // What is scheduled is what is configured, where nothing is retired.
+        let configured = match self.retired.is_empty() {
+            true => Cow::Borrowed(self.occupancy.line()),
+            false => Cow::Owned(empty_line(&self.configured, self.occupancy.rules())),
+        };
+        placement::possible(&configured, &posting.into())
             .map_err(|impossible| (Refusal::Impossible, impossible.explain()))
     }
 
@@ -196,7 +204,7 @@ impl Scheduler {
                     let team = &self.teams[&apid];
                     let passed_over = team.passed_over >= self.settings.passed_over_max;
                     if passed_over || at < COUNTED && self.waits_too_long(team) {
-                        kept.extend(self.usable(&wanted));
+                        self.keep_for(&wanted, &mut kept);
                     }
                 }
             }
@@ -204,20 +212,19 @@ impl Scheduler {
     }
 
     /// Nodes kept for postings that have waited too long, and are not held.
-    pub(super) fn kept(&self) -> BTreeSet<crate::machine::Nid> {
+    pub(super) fn kept(&self) -> BTreeSet<Nid> {
         self.kept_before(None)
     }
 
     /// The same, for postings before this one in line only.
-    pub(super) fn kept_before(&self, apid: Option<Apid>) -> BTreeSet<crate::machine::Nid> {
-        self.queue
-            .iter()
-            .take(COUNTED)
-            .take_while(|a| apid.is_none_or(|before| **a < before))
-            .map(|a| &self.teams[a])
-            .filter(|t| t.held.is_none() && self.waits_too_long(t))
-            .flat_map(|t| self.usable(&Wanted::from(&t.posting)))
-            .collect()
+    pub(super) fn kept_before(&self, apid: Option<Apid>) -> BTreeSet<Nid> {
+        let before = |a: &&Apid| apid.is_none_or(|before| **a < before);
+        let line = self.queue.iter().take(COUNTED).take_while(before).map(|a| &self.teams[a]);
+        let mut kept = BTreeSet::new();
+        for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
+            self.keep_for(&Wanted::from(&team.posting), &mut kept);
+        }
+        kept
     }
 
     /// Whether nodes are kept for it while it waits: it was passed over too often, or it has waited
@@ -228,8 +235,13 @@ impl Scheduler {
             || waited >= nanos(self.settings.turns.longest_wait)
     }
 
-    fn usable(&self, wanted: &Wanted) -> BTreeSet<crate::machine::Nid> {
-        placement::usable(&self.machine, self.occupancy.rules(), wanted)
+    /// Keeps every node that it could use, besides those that are kept already.
+    fn keep_for(&self, wanted: &Wanted, kept: &mut BTreeSet<Nid>) {
+        let line = self.occupancy.line();
+        // Mostly the first who waits for so long could use all of them.
+        if kept.len() < line.len() {
+            kept.append(&mut placement::usable(line, wanted));
+        }
     }
 
     pub(super) fn looked(&mut self, now: Now, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
