@@ -25,15 +25,16 @@
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
-//! applications that he holds in `hold.rs`; who runs when in `turns.rs`; how the changes went in
-//! `measured.rs`, with how much memory applications count in `memory.rs`; what `apstat` is told in
-//! `view.rs`; for whoever drives a scheduler, the order of records and effects in [`outbox`], and the
-//! values of variables in [`tuning`].
+//! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
+//! runs when in `turns.rs`; how the changes went in `measured.rs`, with how much memory applications
+//! count in `memory.rs`; what `apstat` is told in `view.rs`; for whoever drives a scheduler, the order of
+//! records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
 mod ends;
 mod foreign;
 mod hold;
+mod linked;
 mod machines;
 mod measured;
 mod memory;
@@ -398,6 +399,8 @@ pub struct Scheduler {
     links: BTreeMap<LinkId, Link>,
     /// The link that offers a node now.
     offered: BTreeMap<Nid, LinkId>,
+    /// The links that offer the nodes of each application that has any, that of PE 0 first.
+    linked: BTreeMap<Apid, Vec<LinkId>>,
     /// The boot of a node's host when it was last seen. A change kills what ran there.
     boots: BTreeMap<Nid, String>,
     /// Nodes that have acknowledged that a placement is taken back.
@@ -440,6 +443,7 @@ impl Scheduler {
             next_apid: 1,
             links: BTreeMap::new(),
             offered: BTreeMap::new(),
+            linked: BTreeMap::new(),
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
             stuck: BTreeMap::new(),
@@ -578,6 +582,7 @@ impl Scheduler {
             }
         }
         self.turns_settle(now, &mut out);
+        debug_assert!(self.linked_rightly());
         out
     }
 

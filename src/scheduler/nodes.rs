@@ -22,7 +22,6 @@
 use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key};
@@ -66,6 +65,7 @@ impl Scheduler {
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
         }
+        self.relink_on(link);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links.insert(link, Link { hello, known: false, foreign: None });
     }
@@ -81,6 +81,7 @@ impl Scheduler {
             self.offered.remove(&nid);
             self.occupancy.set_open(nid, false);
         }
+        self.relink_on(link);
         self.managed_link_closed(link, out);
     }
 
@@ -366,17 +367,6 @@ impl Scheduler {
         self.turn_to_end(apid);
     }
 
-    /// The links that stand now of those of an application's nodes that have not told its end.
-    fn links_left(&self, apid: Apid) -> Vec<LinkId> {
-        let Some(team) = self.teams.get(&apid) else { return Vec::new() };
-        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
-        let left = |link: &LinkId| {
-            let of = |n: &Nid| self.offered.get(n) == Some(link);
-            team.places.nids().filter(of).any(|n| !ended.contains(&n))
-        };
-        self.links_of(team).into_iter().filter(left).collect()
-    }
-
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
         let Some(team) = self.teams.get(&key.apid) else { return };
@@ -472,36 +462,5 @@ impl Scheduler {
         } else {
             self.all_taken_back(now, apid, out);
         }
-    }
-
-    /// The links that stand now of an application's nodes, that of PE 0 first, each once.
-    pub(super) fn links_of(&self, team: &Apteam) -> Vec<LinkId> {
-        let (mut links, mut seen, mut latest) = (Vec::new(), BTreeSet::new(), None);
-        for (_, link) in self.offering(&team.places) {
-            // Nodes of one apinit mostly follow each other.
-            if link == std::mem::replace(&mut latest, link) {
-                continue;
-            }
-            let new = link.filter(|link| seen.insert(*link));
-            links.extend(new.filter(|link| self.links.get(link).is_some_and(|l| l.known)));
-        }
-        links
-    }
-
-    /// The nodes of a placement, each with the link that offers it now.
-    pub(super) fn offering(
-        &self,
-        places: &PlacementList,
-    ) -> impl Iterator<Item = (Nid, Option<LinkId>)> {
-        // Nodes that follow each other do so here too: only the first of them is searched for.
-        let mut following = self.offered.range(Nid(0)..Nid(0));
-        places.nids().map(move |nid| {
-            let mut offered = following.next().filter(|(at, _)| **at == nid);
-            if offered.is_none() {
-                following = self.offered.range(nid..);
-                offered = following.next().filter(|(at, _)| **at == nid);
-            }
-            (nid, offered.map(|(_, link)| *link))
-        })
     }
 }

@@ -49,6 +49,7 @@ impl Scheduler {
         let nids = crate::machine::format_nids(team.places.nids());
         let (key, front) = (team.key(), team.front);
         self.become_state(apid, State::Placed);
+        self.relink(apid);
         for waiting in passed {
             let Some(team) = self.teams.get_mut(&waiting) else { continue };
             if team.passed_over < self.settings.passed_over_max {
@@ -176,6 +177,7 @@ impl Scheduler {
         }
         team.places = PlacementList::default();
         team.hosts = Vec::new();
+        self.relink(apid);
         self.become_state(apid, State::Lapsed);
         self.save(apid, false, out);
         out.push(Effect::Log { apid, name: "lapsed", detail: "waits for its aprun".into() });

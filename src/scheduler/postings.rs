@@ -293,6 +293,7 @@ impl Scheduler {
         for link in self.links_of(&team) {
             out.push(Effect::Command { link, command: Command::Discard(team.key()) });
         }
+        self.relink(apid);
         out.push(Effect::Warn(format!("posting {apid} was refused: {why}")));
         self.place_waiting(now, out);
     }

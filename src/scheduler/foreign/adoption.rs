@@ -310,6 +310,7 @@ impl Scheduler {
         }
         out.push(Effect::SaveAdopted { team: Box::new(team.clone()) });
         self.teams.insert(apid, team);
+        self.relink(apid);
         self.turns_changed(now, apid);
     }
 

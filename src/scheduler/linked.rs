@@ -1,0 +1,87 @@
+//! Which links offer the nodes of an application: who is to be told when something of it changes.
+//!
+//! That is asked for each member of a component when its turns are planned, and changes only when an
+//! application gets its place or a link comes or goes. So it is kept, and not searched for along the nodes
+//! of a placement, of which there may be thousands.
+
+use super::{LinkId, Scheduler};
+use crate::apteam::Apid;
+use crate::apteam::place::PlacementList;
+use crate::apteam::record::Apteam;
+use crate::machine::Nid;
+use std::collections::BTreeSet;
+
+impl Scheduler {
+    /// The links that stand now of an application's nodes, that of PE 0 first, each once.
+    pub(super) fn links_of(&self, team: &Apteam) -> Vec<LinkId> {
+        let links = self.linked.get(&team.apid).into_iter().flatten().copied();
+        links.filter(|link| self.links.get(link).is_some_and(|l| l.known)).collect()
+    }
+
+    /// Those of them whose nodes have not told its end.
+    pub(super) fn links_left(&self, apid: Apid) -> Vec<LinkId> {
+        let Some(team) = self.teams.get(&apid) else { return Vec::new() };
+        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
+        let left = |link: &LinkId| {
+            let of = |n: &Nid| self.offered.get(n) == Some(link);
+            team.places.nids().filter(of).any(|n| !ended.contains(&n))
+        };
+        self.links_of(team).into_iter().filter(left).collect()
+    }
+
+    /// An application has got its place, or lost it.
+    pub(super) fn relink(&mut self, apid: Apid) {
+        let links = self.teams.get(&apid).map_or_else(Vec::new, |team| self.offering_links(team));
+        match links.is_empty() {
+            true => self.linked.remove(&apid),
+            false => self.linked.insert(apid, links),
+        };
+    }
+
+    /// A link offers nodes now, or none any more.
+    pub(super) fn relink_on(&mut self, link: LinkId) {
+        let had = |team: &&Apteam| self.linked.get(&team.apid).is_some_and(|l| l.contains(&link));
+        let has = |team: &&Apteam| self.offering(&team.places).any(|(_, l)| l == Some(link));
+        let concerned = self.teams.values().filter(|team| had(team) || has(team));
+        let concerned: Vec<Apid> = concerned.map(|team| team.apid).collect();
+        for apid in concerned {
+            self.relink(apid);
+        }
+    }
+
+    /// The links that offer an application's nodes, that of PE 0 first.
+    fn offering_links(&self, team: &Apteam) -> Vec<LinkId> {
+        let (mut links, mut seen, mut latest) = (Vec::new(), BTreeSet::new(), None);
+        for (_, link) in self.offering(&team.places) {
+            // Nodes of one apinit mostly follow each other.
+            if link != std::mem::replace(&mut latest, link) {
+                links.extend(link.filter(|link| seen.insert(*link)));
+            }
+        }
+        links
+    }
+
+    /// Whether what is kept is what would be found: a fault where it is not.
+    pub(super) fn linked_rightly(&self) -> bool {
+        let found = |team: &Apteam| (team.apid, self.offering_links(team));
+        let found = self.teams.values().map(found).filter(|(_, links)| !links.is_empty());
+        found.eq(self.linked.iter().map(|(apid, links)| (*apid, links.clone())))
+    }
+
+    /// The nodes of a placement, each with the link that offers it now.
+    pub(super) fn offering(
+        &self,
+        places: &PlacementList,
+    ) -> impl Iterator<Item = (Nid, Option<LinkId>)> {
+        // Nodes that follow each other do so here too: only the first of them is searched for.
+        let mut following = self.offered.range(Nid(0)..Nid(0));
+        places.nids().map(move |nid| {
+            let mut offered = following.next().filter(|(at, _)| **at == nid);
+            if offered.is_none() {
+                following = self.offered.range(nid..);
+                offered = following.next().filter(|(at, _)| **at == nid);
+            }
+            (nid, offered.map(|(_, link)| *link))
+        })
+    }
+}
