@@ -204,7 +204,7 @@ fn or_less(n: u32) -> &'static str {
 }
 
 /// `12 of alice, 13 of bob and 4 others`.
-fn named(apids: &[Apid], name: impl Fn(Apid) -> String) -> String {
+pub(super) fn named(apids: &[Apid], name: impl Fn(Apid) -> String) -> String {
     let shown = if apids.len() > NAMED_MAX { NAMED_MAX - 1 } else { apids.len() };
     let mut names: Vec<String> = apids[..shown].iter().map(|a| name(*a)).collect();
     if apids.len() > shown {

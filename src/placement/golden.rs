@@ -20,24 +20,24 @@ use super::*;
 use crate::machine::{Flavor, Flavors, Machine, Node};
 use crate::occupancy::Claim;
 
-struct Scene {
+pub(super) struct Scene {
     machine: Machine,
-    occupancy: Occupancy,
-    kept: BTreeSet<Nid>,
+    pub occupancy: Occupancy,
+    pub kept: BTreeSet<Nid>,
 }
 
-fn apid(letter: char) -> Apid {
+pub(super) fn apid(letter: char) -> Apid {
     Apid(u64::from(letter))
 }
 
-fn letter(apid: Apid) -> String {
+pub(super) fn letter(apid: Apid) -> String {
     char::from_u32(apid.0 as u32).expect("a letter").to_string()
 }
 
-const SHARES: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
+pub(super) const SHARES: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 
 impl Scene {
-    fn new(line: &str, rules: Rules, memory: u64) -> Scene {
+    pub fn new(line: &str, rules: Rules, memory: u64) -> Scene {
         let mut machine = Machine::default();
         let mut kept = BTreeSet::new();
         let mut closed = BTreeSet::new();
@@ -73,7 +73,7 @@ impl Scene {
     }
 
     /// More applications on the nodes.
-    fn seat(&mut self, rows: &str) {
+    pub fn seat(&mut self, rows: &str) {
         let nids: Vec<Nid> = self.machine.nodes.keys().copied().collect();
         for (nid, processors) in nids.into_iter().zip(rows.split_whitespace()) {
             for (i, c) in (0..).zip(processors.chars()).filter(|(_, c)| *c != '.') {
@@ -84,7 +84,7 @@ impl Scene {
         }
     }
 
-    fn picture(&self) -> String {
+    pub fn picture(&self) -> String {
         let mut owners: std::collections::BTreeMap<(usize, u32), Vec<Apid>> = Default::default();
         for apid in self.occupancy.applications() {
             for held in self.occupancy.held(apid) {

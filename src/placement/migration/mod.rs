@@ -9,22 +9,29 @@
 //!
 //! # Example
 //!
-//! Nodes of one processor. C wants four of them, and five are free. B is narrow and fits between its
-//! neighbours, so it goes there; A and D stay:
+//! Nodes of one processor. C wants four of them, and four are free, here and there. B is in the way,
+//! and narrow enough for the crumb at the end; A and D stay:
 //!
 //! ```text
 //!   NID  0123456789             0123456789
 //!        AAA..B.DD.    B -> 9   AAACCCCDDB
 //! ```
 //!
-//! On nodes of several processors an application keeps its shape: as many PEs on the first node, as
-//! many on the second, and so on. Its nodes stay contiguous. Other processors of its own nodes cost
-//! nothing:
+//! On nodes of several processors an application keeps its shape: as many PEs on its first node, as
+//! many on its second, and so on, on contiguous nodes. C wants two whole nodes here:
 //!
 //! ```text
-//!   NID  0    1    2            0    1    2
-//!        AA.. A... BBB.   ->    CCCC CCC. BBB.     no: A, of shape 2 + 1, would have no place
-//!        AA.. AB.. ....   ->    AACC ACC. B...     -N 2 for C: B moves, A stays
+//!   NID  0    1    2    3               0    1    2    3
+//!        AA.. BB.. .... E...   B -> 0   AABB CCCC CCCC E...
+//! ```
+//!
+//! PEs that stay on their nodes cost nothing: where processors are shared, C may get room by no more
+//! than A's going to other processors of its node. B's are taken by two, C wants four:
+//!
+//! ```text
+//!   NID  0                0
+//!        AA..    A -> 0   BBAA
+//!        BB..             CCCC
 //! ```
 //!
 //! # The parts
@@ -35,6 +42,10 @@
 //! promised. A [`Refusal`] says what stood in the way.
 
 mod gate;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod oracle;
 mod order;
 mod plan;
 mod refusal;

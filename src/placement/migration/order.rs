@@ -170,7 +170,9 @@ impl Run<'_, '_, '_> {
         let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
         let level = if claim.shares { occupancy.rules().highest_level() } else { 0 };
         let mut lacks = Vec::new();
-        for (place, counted) in one.wish.to.0.iter().zip(&one.counted) {
+        let places = one.mover.places.nids().zip(&one.wish.to.0).zip(&one.counted);
+        for ((home, place), counted) in places {
+            let stays = home == place.nid;
             let Some(at) = self.scratch.at(place.nid) else { continue };
             let slot = &occupancy.line()[at];
             let own = own.binary_search_by_key(&at, |held| held.at).ok().map(|i| &own[i]);
@@ -181,7 +183,11 @@ impl Run<'_, '_, '_> {
                 residents.is_none_or(|r| u32::from(r - if its { weight } else { 0 }) > level)
             };
             let count = place.processors.len();
-            let memory = slot.memory_of(claim.memory_per_pe, place.pes, count).max(*counted);
+            // What stays on its node counts as before.
+            let memory = match stays {
+                true => *counted,
+                false => slot.memory_of(claim.memory_per_pe, place.pes, count).max(*counted),
+            };
             let promised = slot.promised.saturating_sub(own_memory);
             let short = slot.memory > 0
                 && memory > own_memory
@@ -294,7 +300,7 @@ impl Run<'_, '_, '_> {
             .collect();
         let piece = self.scratch.piece(apid, mover);
         self.scratch.lift(apid);
-        let free = self.scratch.best_fit(&piece, |at| !others.contains(&at), 1);
+        let (free, _) = self.scratch.best_fit(&piece, |at| !others.contains(&at), 1);
         if let Some(start) = free.first() {
             let to = self.scratch.list(*start, &piece.terms, piece.pes.iter().copied());
             let both = [(&from, &to), (&to, &one.wish.to)].map(|(a, b)| gate.cost(mover, a, b));

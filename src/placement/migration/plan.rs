@@ -2,7 +2,8 @@
 
 use super::search::{Limits, Search};
 use super::windows;
-use super::{Gate, Hindrance, Plan, Refusal, Situation, Waiting, Wall};
+use super::{Gate, Hindrance, Mover, Plan, Refusal, Situation, Waiting, Wall};
+use crate::apteam::Apid;
 use crate::placement::{exhaustive, list};
 
 /// The cheapest plan that the search finds, of those that the gate allows.
@@ -90,7 +91,14 @@ fn check(situation: &Situation, waiting: &Waiting) -> Result<(), Refusal> {
         let slot = &occupancy.line()[*at];
         slot.application && slot.open && !situation.kept.contains(&slot.nid)
     };
-    let free = (0..occupancy.line().len()).filter(usable).map(on).sum();
+    // Who has nodes to itself may find smaller ones.
+    let spare = |(apid, mover): (&Apid, &Mover)| {
+        let held: usize = occupancy.held(*apid).iter().map(|held| held.processors.len()).sum();
+        (held as u64).saturating_sub(mover.processors())
+    };
+    let exclusive = situation.movers.iter().filter(|(_, mover)| mover.claim.exclusive);
+    let free = (0..occupancy.line().len()).filter(usable).map(on).sum::<u64>()
+        + exclusive.map(spare).sum::<u64>();
     if free < processors {
         return Err(Refusal::TooFew { processors, free });
     }
@@ -99,7 +107,7 @@ fn check(situation: &Situation, waiting: &Waiting) -> Result<(), Refusal> {
 
 impl Situation<'_> {
     /// What keeps an application where it is.
-    pub fn hindrance(&self, apid: crate::apteam::Apid) -> Option<Hindrance> {
+    pub fn hindrance(&self, apid: Apid) -> Option<Hindrance> {
         match self.movers.get(&apid) {
             Some(mover) => self.gate.hindrance(mover),
             None => Some(Hindrance::Wall(Wall::Unknown)),

@@ -4,6 +4,7 @@ use super::gate::{FAMILY, Hindrance};
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::machine::{Nid, format_nids};
+use crate::placement::explain::named;
 use crate::variables::raise;
 use crate::variables::units::format_thousandths;
 use std::fmt;
@@ -131,8 +132,7 @@ impl Refusal {
             }
             Refusal::Circle { apids } => {
                 obstacle = "moves would wait for each other".into();
-                let names: Vec<String> = apids.iter().map(|a| name(*a)).collect();
-                holder = names.join(", ");
+                holder = format!("{} hold each other's places", named(apids, name));
                 cure = "it may go when there is a free place for one of them for a while".into();
             }
             Refusal::Blocked { apid, nid } => {

@@ -4,9 +4,9 @@ use super::{Mover, Situation};
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
 use crate::machine::Nid;
-use crate::occupancy::{Claim, Occupancy, Room, Terms};
+use crate::occupancy::{Claim, Occupancy, Terms};
 use crate::placement::processors;
-use crate::placement::window::{self, adjacent};
+use crate::placement::window::adjacent;
 
 /// What a mover needs of its nodes, wherever they are.
 pub(super) struct Piece {
@@ -40,6 +40,12 @@ impl<'a> Scratch<'a> {
         Piece { terms: self.terms(mover), pes, counted: self.counted(apid, mover) }
     }
 
+    /// What it needs of its own nodes: memory as before.
+    pub fn at_home(&self, piece: &Piece) -> Piece {
+        let terms = Terms { memory_per_pe: Some(0), ..piece.terms };
+        Piece { terms, pes: piece.pes.clone(), counted: piece.counted.clone() }
+    }
+
     fn terms(&self, mover: &Mover) -> Terms {
         let first = mover.places.0.first();
         let depth = first.map_or(1, |p| p.processors.len() / (p.pes as usize).max(1));
@@ -71,8 +77,7 @@ impl<'a> Scratch<'a> {
 
     /// Whether anybody may come to a node.
     pub fn takes(&self, at: usize) -> bool {
-        let slot = &self.occupancy.line()[at];
-        slot.application && slot.open && !self.situation.kept.contains(&slot.nid)
+        takes(&self.situation, at)
     }
 
     /// Takes an application away.
@@ -85,9 +90,7 @@ impl<'a> Scratch<'a> {
         if self.occupancy.take(apid, to, mover.claim).is_err() {
             return false;
         }
-        for (nid, bytes) in to.nids().zip(self.counted(apid, mover)) {
-            self.count(apid, nid, bytes);
-        }
+        self.count(apid, mover, to);
         true
     }
 
@@ -100,32 +103,34 @@ impl<'a> Scratch<'a> {
     pub fn seat_back(&mut self, apid: Apid, mover: &Mover, to: &PlacementList) {
         // Only a list that does not say what the occupancy says can fail; then the next seat does.
         if self.occupancy.take_found(apid, to, mover.claim).is_ok() {
-            for (nid, bytes) in to.nids().zip(self.counted(apid, mover)) {
-                match *to == mover.places {
-                    true => drop(self.occupancy.set_memory(apid, nid, bytes)),
-                    false => self.count(apid, nid, bytes),
-                }
+            self.count(apid, mover, to);
+        }
+    }
+
+    /// What stays on its node counts with as much memory there as before; what has come to another
+    /// node with as much, or with what its claim says, whichever is more.
+    fn count(&mut self, apid: Apid, mover: &Mover, to: &PlacementList) {
+        let counted = self.counted(apid, mover);
+        for ((from, to), bytes) in mover.places.nids().zip(to.nids()).zip(counted) {
+            let held = self.occupancy.held(apid);
+            let here = self.at(to).and_then(|at| held.binary_search_by_key(&at, |h| h.at).ok());
+            if from == to || here.is_some_and(|here| held[here].memory < bytes) {
+                self.occupancy.set_memory(apid, to, bytes);
             }
         }
     }
 
-    /// It counts with as much memory as before, or as its claim says, whichever is more.
-    fn count(&mut self, apid: Apid, nid: Nid, bytes: u64) {
-        let held = self.occupancy.held(apid);
-        let at = self.at(nid);
-        let has = held.iter().find(|held| Some(held.at) == at).map_or(0, |held| held.memory);
-        if has < bytes {
-            self.occupancy.set_memory(apid, nid, bytes);
-        }
-    }
-
-    /// Whether so many PEs of a kind fit on a node, and memory that they count with at least.
-    pub fn fits(&self, at: usize, terms: &Terms, pes: u32, counted: u64) -> bool {
-        let slot = &self.occupancy.line()[at];
-        self.takes(at)
-            && self.occupancy.room(at, terms).pes >= pes
-            && (slot.memory == 0
-                || slot.limit.saturating_sub(slot.promised) >= counted.min(slot.limit))
+    /// Places on the nodes of this list, with as many PEs on each: the processors there with the
+    /// fewest residents.
+    pub fn list_on(&self, nodes: &PlacementList, mover: &Mover) -> PlacementList {
+        let terms = self.terms(mover);
+        let place = |old: &Place| {
+            let here = self.at(old.nid);
+            let processors =
+                here.map(|at| processors(&self.occupancy, at, terms.level, old.processors.len()));
+            Place { nid: old.nid, pes: old.pes, processors: processors.unwrap_or_default() }
+        };
+        PlacementList(nodes.0.iter().map(place).collect())
     }
 
     /// The places of these PEs on the nodes that begin at `start`: on each the processors with the
@@ -144,55 +149,59 @@ impl<'a> Scratch<'a> {
         PlacementList((start..).zip(pes).map(place).collect())
     }
 
-    /// Places on the nodes of this list, with as many PEs on each: the processors there with the
-    /// fewest residents.
-    pub fn list_on(&self, nodes: &PlacementList, mover: &Mover) -> PlacementList {
-        let terms = self.terms(mover);
-        let place = |old: &Place| {
-            let here = self.at(old.nid);
-            let processors =
-                here.map(|at| processors(&self.occupancy, at, terms.level, old.processors.len()));
-            Place { nid: old.nid, pes: old.pes, processors: processors.unwrap_or_default() }
-        };
-        PlacementList(nodes.0.iter().map(place).collect())
-    }
-
     /// Whether a piece fits on the nodes that begin at `start`.
     pub fn fits_all(&self, start: usize, piece: &Piece) -> bool {
-        let line = self.occupancy.line();
-        let each = piece.pes.iter().zip(&piece.counted).enumerate();
-        start + piece.pes.len() <= line.len()
-            && each.into_iter().all(|(i, (pes, counted))| {
-                (i == 0 || adjacent(line, start + i - 1))
-                    && self.fits(start + i, &piece.terms, *pes, *counted)
-            })
+        fits_all(&self.situation, &self.occupancy, start, piece)
     }
 
-    /// First nodes of places for a piece: best fit first, at most so many. That is fewest
-    /// applications on its nodes, then fewest free processors left on them, then the shortest run
-    /// of usable nodes around them, then the lowest NID.
-    pub fn best_fit(&self, piece: &Piece, may: impl Fn(usize) -> bool, most: usize) -> Vec<usize> {
-        let line = self.occupancy.line();
-        let room = |at: usize| match self.takes(at) && may(at) {
-            true => self.occupancy.room(at, &piece.terms),
-            false => Room::default(),
-        };
-        let mut found: Vec<(usize, u64, usize, usize)> = Vec::new();
-        for run in window::runs(line, room) {
-            let last = (run.end + 1).saturating_sub(piece.pes.len());
-            for start in run.start..last {
-                if !self.fits_all(start, piece) {
-                    continue;
-                }
+    /// First nodes of places for a piece, at most so many: those in the unbroken stretches with the
+    /// least room that hold them come first, then those with the lowest NIDs. And how many nodes
+    /// were looked at.
+    pub fn best_fit(
+        &mut self,
+        piece: &Piece,
+        may: impl Fn(usize) -> bool,
+        most: usize,
+    ) -> (Vec<usize>, usize) {
+        let (mut found, mut visits) = (Vec::new(), 1);
+        let width = piece.pes.iter().map(|pes| u64::from(*pes)).sum();
+        let Some(ready) = self.occupancy.ready(&piece.terms) else { return (found, visits) };
+        for stretch in ready.stretches(width) {
+            let last = (stretch.end + 1).saturating_sub(piece.pes.len());
+            for start in stretch.start..last {
+                visits += 1;
                 let nodes = start..start + piece.pes.len();
-                let holders = nodes.clone().map(|at| self.occupancy.holders_at(at).len());
-                let free = nodes.clone().map(|at| u64::from(line[at].free)).sum();
-                let holders = if piece.terms.level == 0 { 0 } else { holders.sum() };
-                found.push((holders, free, run.len(), start));
+                if fits_all(&self.situation, ready.occupancy, start, piece)
+                    && nodes.into_iter().all(&may)
+                {
+                    visits += piece.pes.len();
+                    found.push(start);
+                    if found.len() >= most {
+                        return (found, visits);
+                    }
+                }
             }
         }
-        found.sort_unstable();
-        found.truncate(most);
-        found.into_iter().map(|(.., start)| start).collect()
+        (found, visits)
     }
+}
+
+/// Whether anybody may come to a node.
+fn takes(situation: &Situation, at: usize) -> bool {
+    let slot = &situation.occupancy.line()[at];
+    slot.application && slot.open && !situation.kept.contains(&slot.nid)
+}
+
+fn fits_all(situation: &Situation, occupancy: &Occupancy, start: usize, piece: &Piece) -> bool {
+    let line = occupancy.line();
+    let mut each = (start..).zip(piece.pes.iter().zip(&piece.counted));
+    start + piece.pes.len() <= line.len()
+        && each.all(|(at, (pes, counted))| {
+            let slot = &line[at];
+            (at == start || adjacent(line, at - 1))
+                && takes(situation, at)
+                && occupancy.room(at, &piece.terms).pes >= *pes
+                && (slot.memory == 0
+                    || slot.limit.saturating_sub(slot.promised) >= (*counted).min(slot.limit))
+        })
 }

@@ -233,6 +233,10 @@ impl<'a> Search<'a> {
             true => 0,
             false => apids.iter().map(|apid| self.liftable[apid].work).sum(),
         };
+        let fewest = if self.shared { 0 } else { apids.len() };
+        if fewest > self.limits.moves_max {
+            return;
+        }
         if least > self.limits.work_max || self.visits == 0 || self.is_free() {
             return;
         }
@@ -271,14 +275,15 @@ impl<'a> Search<'a> {
         let Some(one) = lifted.get(back.len()) else { return self.leaf(lifted, back, window) };
         let own = one.mover.places.0.first().and_then(|place| self.scratch.at(place.nid));
         // On shared processors there may be room for it where it was, on others of them.
-        let stays = own.filter(|at| self.shared && self.scratch.fits_all(*at, &one.piece));
+        let at_home = |at: &usize| self.scratch.fits_all(*at, &self.scratch.at_home(&one.piece));
+        let stays = own.filter(|at| self.shared && at_home(at));
         let stays = stays.filter(|_| self.is_contiguous(one.mover));
         let mut starts: Vec<usize> = stays.into_iter().collect();
         let dear = work.saturating_add(one.liftable.work) > self.limits.work_max;
         if one.liftable.leaves && !dear && moves < self.limits.moves_max {
             let elsewhere = |at: &usize| Some(*at) != own;
-            let all = self.scratch.best_fit(&one.piece, |_| true, self.breadth);
-            self.visits = self.visits.saturating_sub(self.scratch.occupancy.line().len());
+            let (all, visits) = self.scratch.best_fit(&one.piece, |_| true, self.breadth);
+            self.visits = self.visits.saturating_sub(visits);
             starts.extend(all.into_iter().filter(elsewhere));
         }
         if starts.is_empty() && !dear {
@@ -368,9 +373,13 @@ impl<'a> Search<'a> {
     fn free_on(&mut self, window: &PlacementList) -> Option<PlacementList> {
         let first = window.0.first().and_then(|place| self.scratch.at(place.nid))?;
         let pes = || window.0.iter().map(|place| place.pes);
-        let fits = |(at, pes)| self.scratch.fits(at, &self.need.terms, pes, 0);
         // It may have fewer PEs on a node than there is room for now: any so many do.
-        if !(first..).zip(pes()).all(fits) {
+        let piece = Piece {
+            terms: self.need.terms,
+            pes: pes().collect(),
+            counted: vec![0; window.0.len()],
+        };
+        if !self.scratch.fits_all(first, &piece) {
             return None;
         }
         Some(self.scratch.list(first, &self.need.terms, pes()))
