@@ -499,15 +499,18 @@ fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
     }
 }
 
-/// The plan, and what the cheapest sequences cost: of straight moves, of any.
-fn compare(scene: &Scene) -> Result<(Option<u128>, Option<u128>, Option<u128>), TestCaseError> {
+/// What a plan costs, the cheapest sequence of straight moves, the cheapest of any.
+type Costs = [Option<u128>; 3];
+
+/// The plan against every way.
+fn compare(scene: &Scene) -> Result<Costs, TestCaseError> {
     let planned = plan(&scene.situation(), &scene.waiting);
     prop_assert_eq!(planned.clone().ok(), try_plan(&scene.situation(), &scene.waiting));
     if let Ok(plan) = &planned {
         prop_assert_eq!(make(scene, plan), Ok(()), "{:?}", plan);
     }
     let oracle = Oracle::new(scene);
-    Ok((planned.ok().map(|plan| plan.work), oracle.cheapest(true), oracle.cheapest(false)))
+    Ok([planned.ok().map(|plan| plan.work), oracle.cheapest(true), oracle.cheapest(false)])
 }
 
 fn is_no_dearer(plan: Option<u128>, than: Option<u128>) -> bool {
@@ -521,14 +524,14 @@ proptest! {
     /// than what the plan says that it costs.
     #[test]
     fn a_plan_costs_the_least_where_nobody_shares(scene in scenes(1, 6, 4)) {
-        let (plan, straight, any) = compare(&scene)?;
+        let [plan, straight, any] = compare(&scene)?;
         prop_assert!(is_no_dearer(plan, straight), "{:?} {:?} {:?}", plan, straight, any);
         prop_assert!(is_no_dearer(any, plan), "{:?} {:?} {:?}", plan, straight, any);
     }
 
     #[test]
     fn a_plan_costs_the_least_where_processors_are_shared(scene in scenes(2, 4, 3)) {
-        let (plan, straight, any) = compare(&scene)?;
+        let [plan, straight, any] = compare(&scene)?;
         prop_assert!(is_no_dearer(plan, straight), "{:?} {:?} {:?}", plan, straight, any);
         prop_assert!(is_no_dearer(any, plan), "{:?} {:?} {:?}", plan, straight, any);
     }

@@ -17,8 +17,11 @@ use std::time::Duration;
 
 /// Where no more than so many can be lifted, all sets of them are tried.
 const EXACT_MAX: usize = 6;
-/// Nodes that each part of the search looks at, give or take one look at the line.
-const VISITS_MAX: usize = 400_000;
+/// Nodes that each part of the search looks at, or seats somebody on, give or take one look at the
+/// line.
+const VISITS_MAX: usize = 150_000;
+/// What seating somebody counts as, for each of his nodes.
+const SEAT_VISITS: usize = 4;
 /// Ways to put one back that are gone into where not all are.
 const BREADTH: usize = 2;
 /// Who waits is seated under this number while others are put back.
@@ -174,8 +177,15 @@ impl<'a> Search<'a> {
 
     fn home(&mut self, apid: Apid) {
         if let Some(mover) = self.scratch.mover(apid) {
+            self.charge(mover);
             self.scratch.seat_back(apid, mover, &mover.places);
         }
+    }
+
+    /// Somebody is seated: that and taking him off again costs as much as to look at the nodes
+    /// a few times.
+    fn charge(&mut self, mover: &Mover) {
+        self.visits = self.visits.saturating_sub(SEAT_VISITS * mover.places.0.len());
     }
 
     /// The window that begins at this node.
@@ -295,6 +305,7 @@ impl<'a> Search<'a> {
             if work + more > self.limits.work_max || self.visits == 0 || self.is_free() {
                 continue;
             }
+            self.charge(one.mover);
             let pes = one.piece.pes.iter().copied();
             let to = match Some(start) == stays
                 && self.scratch.seat(one.apid, one.mover, &one.mover.places)

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::{ControlFlow, Range};
 
 /// Rounds of lifting.
-const ROUNDS_MAX: usize = 8;
+const ROUNDS_MAX: usize = 4;
 /// Windows that are tried.
 const WINDOWS_MAX: usize = 48;
 
@@ -90,6 +90,8 @@ pub(super) fn cheapest(
     let bounds: Vec<u128> =
         (1..=rounds).map(|round| works[round * works.len() / rounds - 1]).collect();
     let mut occupancy = situation.occupancy.clone();
+    let look = |occupancy: &Occupancy, at| room(occupancy, &situation, &need.terms, at);
+    let mut rooms: Vec<Room> = (0..occupancy.line().len()).map(|at| look(&occupancy, at)).collect();
     // What it costs to lift all, which round, first node, end: the dearest on top.
     let mut best: BinaryHeap<(u128, usize, usize, usize)> = BinaryHeap::new();
     for (round, most) in bounds.iter().enumerate() {
@@ -98,9 +100,12 @@ pub(super) fn cheapest(
             leave().filter(|(_, work)| work <= most && low.is_none_or(|low| *work > low))
         {
             occupancy.release(apid);
+            for held in situation.occupancy.held(apid) {
+                rooms[held.at] = look(&occupancy, held.at);
+            }
         }
         let sums = Sums::of(situation.occupancy, leave().filter(|(_, work)| work <= most));
-        let room = |at: usize| room(&occupancy, &situation, &need.terms, at);
+        let room = |at: usize| rooms[at];
         let mut before = None;
         for run in window::runs(occupancy.line(), room) {
             let _ = window::each(need, room, run, |nodes, _| {
