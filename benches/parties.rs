@@ -14,7 +14,6 @@ use psched::gang::Gang;
 use psched::gang::competition::Competition;
 use psched::gang::plan::plan;
 use psched::gang::rotation::{Rotation, Rules};
-use psched::variables::Order;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,7 +24,6 @@ const PROCESSORS: u32 = 16;
 const RESIDENTS: u8 = 4;
 const RUNS: usize = 25;
 const RULES: Rules = Rules {
-    order: Order::RoundRobin,
     time_slice: Duration::from_secs(1),
     longest_wait: Duration::from_secs(7 * 86_400),
     switch_share: 50,

@@ -453,6 +453,8 @@ impl Core {
             Effect::CloseLink { link } => {
                 self.links.remove(&link);
             }
+            // Nodes can do neither today, and the scheduler knows it (`Settings::abilities`).
+            Effect::Move { .. } | Effect::RollOut { .. } => {}
             Effect::SignalFront { apid, front } => self.fronts.signal(apid, front),
             Effect::Tell { apid, news } => self.tell(apid, news),
             Effect::Warn(text) => tracing::warn!("{text}"),

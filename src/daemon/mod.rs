@@ -306,26 +306,5 @@ fn bounds(v: &Variables, files: u64) -> listen::Bounds {
 
 fn settings(v: &Variables) -> Settings {
     let own = rustix::process::geteuid().as_raw();
-    Settings {
-        ticket_time: v.ticket_time(),
-        passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
-        kill_grace: v.kill_grace(),
-        front_kill_grace: v.front_kill_grace(),
-        bounds: v.into(),
-        host_bounds: v.into(),
-        orders_max: count(v.orders_max()),
-        watches_max: count(v.watches_max()),
-        isolation: v.isolation(),
-        apkill_grace: v.apkill_grace(),
-        pids_max: v.pids_max(),
-        postings_max: count(v.postings_max()),
-        postings_user_max: count(v.postings_user_max()),
-        turns: v.into(),
-        only_uid: (own != 0).then_some(own),
-    }
-}
-
-/// A variable that counts things in memory.
-fn count(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
+    Settings { only_uid: (own != 0).then_some(own), ..v.into() }
 }

@@ -70,7 +70,7 @@ impl Core {
         let variables = self.tuner.tuning.in_force();
         let settings = settings(&variables);
         self.identity.kill_grace = settings.kill_grace;
-        self.event(Event::Settings(settings));
+        self.event(Event::Settings(Box::new(settings)));
         let tuned = Arc::clone(&self.tuner.tuned);
         self.answer(Box::new(move || tuned(&variables)));
     }

@@ -8,15 +8,13 @@ use super::plan::plan;
 use super::rotation::{Rotation, Rules};
 use super::{Gang, plan::Plan};
 use crate::apteam::Apid;
-use crate::variables::Order;
 use std::fmt::Write;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn rules(order: Order) -> Rules {
-    Rules { order, time_slice: SECOND, longest_wait: 3_600 * SECOND, switch_share: 50 }
-}
+const RULES: Rules =
+    Rules { time_slice: SECOND, longest_wait: Duration::from_secs(3_600), switch_share: 50 };
 
 /// A machine of nodes with two processors and ten bytes each.
 struct Picture {
@@ -34,15 +32,11 @@ impl Picture {
     /// `AA..` and `BB.. 4` (memory of each processor), `CC.. x2` (weight), `DD.. 70s` (time had),
     /// `EE.. 500ms` (bringing its memory in).
     fn of(gangs: &[&str]) -> Picture {
-        Picture::by(Order::RoundRobin, gangs)
-    }
-
-    fn by(order: Order, gangs: &[&str]) -> Picture {
         let width =
             gangs.iter().map(|g| g.split(' ').next().unwrap_or("").len()).max().unwrap_or(0);
         let competition = Competition::new(width, vec![10; width.div_ceil(2)]);
         let mut picture =
-            Picture { competition, rotation: Rotation::default(), width, rules: rules(order) };
+            Picture { competition, rotation: Rotation::default(), width, rules: RULES };
         gangs.iter().for_each(|gang| picture.add(gang));
         picture
     }
@@ -241,7 +235,7 @@ fn arrivals_lead_next_and_components_part_again() {
         ",
     );
     let ran = picture.plan_of(&[Apid(1), Apid(2)]).slices[0].clone();
-    picture.rotation.ran(&[Apid(1), Apid(2)], &ran, &rules(Order::RoundRobin), 0);
+    picture.rotation.ran(&[Apid(1), Apid(2)], &ran, 0);
     picture.add("DDDD");
     drawn(
         &picture,
@@ -275,43 +269,6 @@ fn what_is_on_at_a_time() {
     assert_eq!(at(4_000), Some((0, 3_000)));
     assert_eq!(at(4_000_007_500), Some((1, 500)));
     assert_eq!(Plan::default().at(SECOND), None);
-}
-
-#[test]
-fn who_has_had_less_goes_first_and_who_runs_goes_on() {
-    // A has had more than a minute: B, which is new, runs until it has had as much; then A, which
-    // entered its level first, until it has had six.
-    drawn(
-        &Picture::by(Order::LeastAttainedService, &["AAAA 70s", "BBBB"]),
-        "
-        AB, then anew
-          BBBB 60 s
-          AAAA 290 s
-        ",
-    );
-    // At the top level whoever is there first runs to its end, but for who has waited too long.
-    drawn(
-        &Picture::by(Order::LeastAttainedService, &["AAAA 3000s", "BBBB 4000s"]),
-        "
-        AB, then anew
-          AAAA 3600 s
-          BBBB 720 s
-        ",
-    );
-    // A gang of weight 2 is charged for half of its time. (A has waited an hour by then.)
-    drawn(
-        &Picture::by(Order::LeastAttainedService, &["AAAA 3000s", "BB.. x2", "..CC"]),
-        "
-        ABC, then anew
-          BBcc 60 s
-          BBcc 60 s
-          bbCC 240 s
-          BBcc 360 s
-          bbCC 1440 s
-          BBcc 1440 s
-          AAAA 720 s
-        ",
-    );
 }
 
 #[test]
@@ -356,15 +313,6 @@ fn slices_have_room_for_memory_that_is_brought_in() {
           BBBB 3600 s
         ",
     );
-    // A has a second left in its level, and then what it takes and more; B is as it would be.
-    drawn(
-        &Picture::by(Order::LeastAttainedService, &["AAAA 59s 500ms", "BBBB 10s 500ms"]),
-        "
-        AB, then anew
-          AAAA 10 s
-          BBBB 50.5 s
-        ",
-    );
 }
 
 #[test]
@@ -372,20 +320,12 @@ fn who_runs_has_its_memory_in() {
     let mut picture = Picture::of(&["AAAA 500ms", "BBBB 40ms"]);
     let members = [Apid(1), Apid(2)];
     let ran = picture.plan_of(&members).slices[0].clone();
-    picture.rotation.ran(&members, &ran, &picture.rules, 0);
+    picture.rotation.ran(&members, &ran, 0);
     // A runs, and is to go on; at the next time round it has to be brought in.
     let plan =
         plan(&picture.competition, &picture.rotation, &members, &picture.rules, 0, &[Apid(1)]);
     assert!(plan.repeats);
     assert_eq!(plan.slices[0].length, Duration::from_secs(10));
-    let by_time = rules(Order::LeastAttainedService);
-    let next = |picture: &Picture| {
-        picture.rotation.next(&picture.competition, &[Apid(1)], &by_time, 0, &[]).length
-    };
-    assert_eq!(next(&picture), Duration::from_secs(50));
-    let ran = picture.plan_of(&members).slices[0].clone();
-    picture.rotation.ran(&members, &ran, &picture.rules, 0);
-    assert_eq!(next(&picture), Duration::from_millis(50_500));
 }
 
 #[test]

@@ -33,6 +33,7 @@
 pub mod competition;
 #[cfg(test)]
 mod golden;
+pub mod levels;
 #[cfg(test)]
 mod oracle;
 pub mod party;

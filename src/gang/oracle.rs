@@ -5,7 +5,6 @@ use super::competition::Competition;
 use super::plan::plan;
 use super::rotation::{Rotation, Rules};
 use crate::apteam::Apid;
-use crate::variables::Order;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +42,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 const RULES: Rules = Rules {
-    order: Order::RoundRobin,
     time_slice: Duration::from_secs(1),
     longest_wait: Duration::from_secs(3_600),
     switch_share: 50,
@@ -146,7 +144,7 @@ proptest! {
                 Step::Runs(apid) => {
                     let members = competition.component(Apid(apid));
                     let slice = rotation.next(&competition, &members, &RULES, 0, &[]);
-                    rotation.ran(&members, &slice, &RULES, 0);
+                    rotation.ran(&members, &slice, 0);
                     for member in members {
                         let ran = slice.party.contains(&member);
                         let rivals = placed.keys().filter(|o| rivals(&placed, member.0, **o)).count();
@@ -223,68 +221,6 @@ proptest! {
                         prop_assert!(fair || !plan.repeats, "{member} waits in {plan:?}");
                     }
                 }
-            }
-        }
-    }
-
-    /// By least attained service: less comes before more, and nobody waits for ever.
-    #[test]
-    fn by_time_had(
-        gangs in vec((btree_set(0..PROCESSORS, 1..6), 1..4u32, prop_oneof![Just(0), 0..1_000u64]), 2..8)
-    ) {
-        let rules = Rules { order: Order::LeastAttainedService, ..RULES };
-        let mut competition = Competition::new(PROCESSORS as usize, vec![]);
-        let mut rotation = Rotation::default();
-        let mut placed = Placed::new();
-        for (apid, (processors, weight, cost_ms)) in (1..).zip(&gangs) {
-            placed.insert(apid, (processors.clone(), 0));
-            let processors = processors.iter().copied().collect();
-            competition.add(Apid(apid), Gang { processors, memory: vec![] });
-            rotation.add(Apid(apid), *weight, Duration::ZERO, 0);
-            rotation.set_cost(Apid(apid), Duration::from_millis(*cost_ms));
-        }
-        const S: u64 = 1_000_000_000;
-        let weight = |apid: u64| u64::from(gangs[apid as usize - 1].1);
-        let mut had: BTreeMap<u64, u64> = placed.keys().map(|apid| (*apid, 0)).collect();
-        let level = |apid: u64, had: u64| {
-            [60, 360, 2_160].iter().filter(|bound| had >= **bound * S * weight(apid)).count()
-        };
-        let (mut last, mut first) = (had.clone(), had.clone());
-        // Each of the others may have waited as long, and runs for a fifth of that; a slice is up to
-        // twenty seconds longer for what is brought in.
-        let bound = (3_600 + 20 + 721 * gangs.len() as u64) * S;
-        for members in competition.components().into_iter().filter(|m| m.len() > 1) {
-            let (mut now, mut before) = (0, BTreeSet::new());
-            while now < 100_000 * S {
-                let slice = rotation.next(&competition, &members, &rules, now, &[]);
-                let party: BTreeSet<u64> = slice.party.iter().map(|a| a.0).collect();
-                prop_assert!(fits(&placed, &party));
-                let overdue = members.iter().any(|a| now - last[&a.0] >= 3_600 * S);
-                // What one was given that had waited too long.
-                let granted = party.iter().any(|one| now < first[one]);
-                for waits in members.iter().map(|a| a.0).filter(|a| !party.contains(a)) {
-                    let wait = now - last[&waits];
-                    prop_assert!(wait <= bound, "{waits} has waited {} s", wait / S);
-                    let mut before = party.iter().filter(|one| compete(&placed, waits, **one));
-                    let own = level(waits, had[&waits]);
-                    let stands = before.any(|one| level(*one, had[one]) <= own);
-                    prop_assert!(stands || overdue || granted, "{waits} should run");
-                }
-                rotation.ran(&members, &slice, &rules, now);
-                let length = slice.length.as_nanos() as u64;
-                let cost = |one: &u64| gangs[*one as usize - 1].2;
-                let brought = party.difference(&before).map(cost).max().unwrap_or(0);
-                prop_assert!(length >= 20 * brought * S / 1_000, "too short for what comes");
-                before.clone_from(&party);
-                for one in party {
-                    let waited = now - last[&one];
-                    if waited >= 3_600 * S {
-                        first.insert(one, now + 720 * S);
-                    }
-                    had.entry(one).and_modify(|had| *had += length);
-                    last.insert(one, now + length);
-                }
-                now += length;
             }
         }
     }

@@ -13,9 +13,9 @@
 //! come within [`SLICES_MAX`] slices for each member, the first length after which all have run is
 //! taken, and whoever renews plans does it when that is over.
 //!
-//! By least attained service nothing repeats: the plan is what will happen if nobody comes or goes,
-//! until everybody has run once, and then it is made anew. (Where nobody does that, for psched is dead,
-//! a repetition is still some time for everybody.)
+//! By least attained service ([`levels`](super::levels)) a decision says who runs, and psched takes the
+//! next one in time. What a plan says beyond that is what nodes do when psched is dead: some time for
+//! everybody ([`levelled`]).
 //!
 //! Memory has to be brought in for who comes in a slice and was not in the one before; so how long the
 //! slices of a round robin are ([`rotation`](super::rotation)) is known once all are there.
@@ -24,7 +24,6 @@
 //! use psched::apteam::Apid;
 //! use psched::gang::{Gang, competition::Competition, plan::plan};
 //! use psched::gang::rotation::{Rotation, Rules};
-//! use psched::variables::Order;
 //! use std::time::Duration;
 //!
 //! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
@@ -35,7 +34,6 @@
 //! }
 //! let members = competition.component(Apid(1));
 //! let rules = Rules {
-//!     order: Order::RoundRobin,
 //!     time_slice: Duration::from_secs(1),
 //!     longest_wait: Duration::from_secs(3_600),
 //!     switch_share: 50,
@@ -46,10 +44,9 @@
 //! ```
 
 use super::competition::Competition;
-use super::rotation::{Rotation, Rules};
+use super::rotation::{Rotation, Rules, SLICE_MIN};
 use crate::apteam::Apid;
-use crate::variables::Order;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Slices of a plan for each member of its component, at most.
@@ -133,23 +130,15 @@ pub fn plan(
         for apid in &next.party {
             runs.entry(*apid).or_default().in_slice(number);
         }
-        ahead.ran(members, &next, rules, now_ns);
+        ahead.ran(members, &next, now_ns);
         let length = u64::try_from(next.length.as_nanos()).unwrap_or(u64::MAX);
         now_ns = now_ns.saturating_add(length);
         slices.push(next);
         if all_ran == 0 && runs.values().all(|runs| runs.first.is_some()) {
             all_ran = slices.len();
         }
-        // By time had there is nothing to repeat: what comes next depends on it.
-        let whole = match rules.order {
-            Order::RoundRobin => all_ran > 0 && runs.values().all(|r| r.may_repeat(slices.len())),
-            Order::LeastAttainedService => members.len() == 1,
-        };
-        if whole {
+        if all_ran > 0 && runs.values().all(|runs| runs.may_repeat(slices.len())) {
             return lengthened(Plan { slices, repeats: true }, rotation, rules);
-        }
-        if all_ran > 0 && rules.order == Order::LeastAttainedService {
-            break;
         }
     }
     if all_ran > 0 {
@@ -158,12 +147,50 @@ pub fn plan(
     lengthened(Plan { slices, repeats: false }, rotation, rules)
 }
 
+/// How long the party of a decision runs without another decision. psched takes one, or says this one
+/// again, long before that: it is how long nodes wait for a psched that is dead.
+pub const DECIDED: Duration = Duration::from_secs(600);
+
+/// The plan of a component by a decision of who runs: these for [`DECIDED`], and, if nothing is heard
+/// until then, everybody else in turns of a slice each, as many at once as do not compete.
+pub fn levelled(
+    competition: &Competition,
+    members: &[Apid],
+    party: &BTreeSet<Apid>,
+    time_slice: Duration,
+) -> Plan {
+    let (runs, waits): (Vec<Apid>, Vec<Apid>) = members.iter().partition(|a| party.contains(a));
+    let mut slices = vec![Slice { party: runs, length: DECIDED }];
+    if waits.is_empty() {
+        return Plan { slices, repeats: true };
+    }
+    // Each in the first slice in which nobody competes with it.
+    let mut slice_of: BTreeMap<Apid, usize> = BTreeMap::new();
+    let mut taken: Vec<usize> = Vec::new();
+    for apid in waits {
+        taken.clear();
+        let crowded = competition.crowded(apid).next().is_some();
+        match crowded {
+            true => taken.extend(competition.rivals(apid).iter().filter_map(|a| slice_of.get(a))),
+            false => taken.extend(competition.competitors(apid).filter_map(|a| slice_of.get(&a))),
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        let free = taken.iter().enumerate().find(|(i, slice)| i + 1 < **slice);
+        let slice = free.map_or(taken.len() + 1, |(i, _)| i + 1);
+        slice_of.insert(apid, slice);
+        match slices.get_mut(slice) {
+            Some(slice) => slice.party.push(apid),
+            None => slices.push(Slice { party: vec![apid], length: time_slice.max(SLICE_MIN) }),
+        }
+    }
+    slices.truncate(SLICES_ALL_MAX);
+    Plan { slices, repeats: false }
+}
+
 /// A plan of a round robin with room for the memory that is to be brought in.
 fn lengthened(mut plan: Plan, rotation: &Rotation, rules: &Rules) -> Plan {
     let slices = &mut plan.slices;
-    if rules.order != Order::RoundRobin {
-        return plan;
-    }
     let ran_before = |apid: Apid, before: Option<&Slice>| match before {
         Some(before) => before.party.contains(&apid),
         None => rotation.runs(apid),

@@ -129,6 +129,22 @@ pub struct Occupancy {
     /// What each application holds.
     held: BTreeMap<Apid, Holding>,
     index: Index,
+    notable: Notable,
+    /// For each slot the first one behind it that has another number of processors, or not the next NID.
+    alike: Vec<usize>,
+    memory_known: bool,
+}
+
+/// Nodes that are not as most are, by their place on the line: who looks at the line as a whole need
+/// not look at each node for that.
+#[derive(Clone, Debug, Default)]
+pub struct Notable {
+    /// Closed, or for no applications.
+    pub shut: BTreeSet<usize>,
+    /// With a processor on which nobody else may sit.
+    pub full: BTreeSet<usize>,
+    /// With more memory promised than there is.
+    pub tight: BTreeSet<usize>,
 }
 
 impl Occupancy {
@@ -148,8 +164,33 @@ impl Occupancy {
             holders: vec![Vec::new(); slots.len()],
             held: BTreeMap::new(),
             index: Index::new(slots.len()),
+            notable: Notable { shut: (0..slots.len()).collect(), ..Notable::default() },
+            alike: alike(&slots),
+            memory_known: slots.iter().any(|slot| slot.memory > 0),
             slots,
         }
+    }
+
+    /// Nodes that are not as most are.
+    pub fn notable(&self) -> &Notable {
+        &self.notable
+    }
+
+    /// Whether the memory of any node is known: then nodes with the same processors free may differ in
+    /// what they have room for.
+    pub fn memory_known(&self) -> bool {
+        self.memory_known
+    }
+
+    /// For each node of the line the first one behind it that has another number of processors, or not
+    /// the next NID.
+    pub fn alike(&self) -> &[usize] {
+        &self.alike
+    }
+
+    /// The first processor of each node of the line, counted over all of them.
+    pub fn first(&self) -> &[usize] {
+        &self.first
     }
 
     /// The rules that it obeys.
@@ -165,6 +206,7 @@ impl Occupancy {
         self.rules = rules;
         self.slots.iter_mut().for_each(|slot| slot.obey(rules));
         self.index = Index::new(self.slots.len());
+        self.note(0..self.slots.len());
     }
 
     /// Opens a node for new applications, or closes it. What is there stays. No effect for a NID
@@ -421,7 +463,24 @@ impl Occupancy {
 
     /// Each change of slots comes through here.
     fn changed(&mut self, nodes: Range<usize>) {
+        self.note(nodes.clone());
         self.index.note(nodes);
+    }
+
+    fn note(&mut self, nodes: Range<usize>) {
+        let level = self.rules.highest_level();
+        for at in nodes {
+            let slot = self.slots[at];
+            let full = self.residents(at).iter().any(|residents| u32::from(*residents) > level);
+            let Notable { shut, full: all_full, tight } = &mut self.notable;
+            let set = |nodes: &mut BTreeSet<usize>, is: bool| match is {
+                true => nodes.insert(at),
+                false => nodes.remove(&at),
+            };
+            set(shut, !slot.open || !slot.application);
+            set(all_full, full);
+            set(tight, slot.memory > 0 && slot.promised > slot.memory);
+        }
     }
 
     /// The same for nodes here and there.
@@ -436,6 +495,17 @@ impl Occupancy {
         }
         self.changed(range);
     }
+}
+
+fn alike(slots: &[Slot]) -> Vec<usize> {
+    let mut alike: Vec<usize> = (1..=slots.len()).collect();
+    for at in (1..slots.len()).rev() {
+        let (one, next) = (&slots[at - 1], &slots[at]);
+        if one.processors == next.processors && next.nid.0 - one.nid.0 == 1 {
+            alike[at - 1] = alike[at];
+        }
+    }
+    alike
 }
 
 impl Holding {

@@ -72,6 +72,7 @@ pub mod migration;
 #[cfg(test)]
 mod oracle;
 mod over;
+pub mod packing;
 mod why;
 mod window;
 

@@ -26,11 +26,12 @@
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
-//! runs when in `turns.rs`; how the changes went in `measured.rs`, with how much memory applications
+//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; how the changes went in `measured.rs`, with how much memory applications
 //! count in `memory.rs`; what `apstat` is told in `view.rs`; for whoever drives a scheduler, the order of
 //! records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
+mod decide;
 mod ends;
 mod foreign;
 mod hold;
@@ -59,13 +60,16 @@ mod tests;
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::change::{By, Change, NodeOrder};
 use crate::apteam::ending::HostEnd;
+use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{Command, Foreign, Hello, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
+use crate::gang::levels;
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Occupancy, Rules};
-use crate::variables::{Isolation, Order, Variables};
+use crate::placement::migration::Gate;
+use crate::variables::{Isolation, Order, Top, Variables};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -119,6 +123,17 @@ pub struct Settings {
     pub turns: Turns,
     /// The only user whose programs the nodes can run: where psched has no privilege.
     pub only_uid: Option<u32>,
+    /// What nodes can do beside stopping a gang and letting it go on.
+    pub abilities: Abilities,
+}
+
+/// What nodes can do with a gang that stands: what they can't is never planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Give it other processors, here or on other nodes.
+    pub moves: bool,
+    /// Take its memory out, and bring it in again anywhere.
+    pub roll_out: bool,
 }
 
 impl Default for Settings {
@@ -139,6 +154,30 @@ impl Default for Settings {
             postings_user_max: 10_000,
             turns: Turns::default(),
             only_uid: None,
+            abilities: Abilities::default(),
+        }
+    }
+}
+
+impl From<&Variables> for Settings {
+    fn from(v: &Variables) -> Settings {
+        let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        Settings {
+            ticket_time: v.ticket_time(),
+            passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
+            kill_grace: v.kill_grace(),
+            front_kill_grace: v.front_kill_grace(),
+            bounds: v.into(),
+            host_bounds: v.into(),
+            orders_max: count(v.orders_max()),
+            watches_max: count(v.watches_max()),
+            isolation: v.isolation(),
+            apkill_grace: v.apkill_grace(),
+            pids_max: v.pids_max(),
+            postings_max: count(v.postings_max()),
+            postings_user_max: count(v.postings_user_max()),
+            turns: v.into(),
+            ..Settings::default()
         }
     }
 }
@@ -158,6 +197,16 @@ pub struct Turns {
     pub memory_overcommit: u64,
     /// The share of a slice that bringing memory in may take, in thousandths.
     pub switch_share: u64,
+    /// By what rules least attained service goes.
+    pub levels: levels::Rules,
+    /// How often it is looked again who is to run, by least attained service.
+    pub reconsider: Duration,
+    /// How long one has not run before others are moved aside for it.
+    pub compact_after: Duration,
+    /// What a start is taken to cost until it has been measured.
+    pub start_cost: Duration,
+    /// What migration may do.
+    pub migration: Gate,
     /// From the sending of a plan to its beginning.
     pub plan_lead: Duration,
     /// Weights of users by name, where they are not 1.
@@ -173,9 +222,34 @@ impl From<&Variables> for Turns {
             longest_wait: variables.application_longest_wait(),
             memory_overcommit: variables.application_memory_overcommit(),
             switch_share: variables.application_switch_share(),
+            levels: level_rules(variables),
+            reconsider: variables.application_reconsider(),
+            compact_after: variables.application_compact_after(),
+            start_cost: variables.application_start_cost(),
+            migration: Gate::from(variables),
             plan_lead: variables.plan_lead(),
             weights: variables.weights(),
         }
+    }
+}
+
+fn level_rules(v: &Variables) -> levels::Rules {
+    let ratio = u32::try_from(v.application_level_ratio()).unwrap_or(u32::MAX);
+    let bound = v.application_level_bound();
+    let bounds = std::iter::successors(Some(bound), |bound| Some(bound.saturating_mul(ratio)));
+    let count = usize::try_from(v.application_level_count()).unwrap_or(usize::MAX);
+    let level = usize::try_from(v.application_aging_level()).unwrap_or(usize::MAX);
+    levels::Rules {
+        bounds: bounds.take(count.saturating_sub(1).min(levels::LEVELS_MAX)).collect(),
+        stickiness: v.application_level_stickiness(),
+        aging_after: v.application_aging_after(),
+        aging_share: v.application_aging_share(),
+        aging_level: level,
+        aging_grant: v.application_aging_grant(),
+        aging_grant_share: v.application_aging_grant_share(),
+        longest_wait: v.application_longest_wait(),
+        top_turns: (v.application_level_top() == Top::Turns).then(|| v.application_time_slice()),
+        width_exponent: v.application_level_width_exponent(),
     }
 }
 
@@ -243,10 +317,15 @@ pub enum Event {
     Report { link: LinkId, report: Box<Report> },
     /// The store can't take a new posting: it is as if it had not come.
     StoreRefused { apid: Apid, why: String },
+    /// A gang that was moved, or brought in, is where it was to be.
+    Moved {
+        /// Which.
+        key: Key,
+    },
     /// Time has passed: see [`Scheduler::deadline`].
     Tick,
     /// Settings have been changed.
-    Settings(Settings),
+    Settings(Box<Settings>),
     /// The configuration has these nodes now.
     Machine(Box<Machine>),
 }
@@ -325,6 +404,20 @@ pub enum Effect {
     Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
     /// For an apinit.
     Command { link: LinkId, command: Command },
+    /// It stands, and is to sit there from now on: its nodes move it, or bring it in that was out.
+    Move {
+        /// Which.
+        key: Key,
+        /// Where it sat; nowhere: it was rolled out.
+        from: PlacementList,
+        /// Where it is to sit.
+        to: PlacementList,
+    },
+    /// It stands, and its memory goes out.
+    RollOut {
+        /// Which.
+        key: Key,
+    },
     /// It is taken as a node: welcome it with these NIDs.
     Welcome { link: LinkId, nids: Vec<Nid> },
     /// It is not.
@@ -412,6 +505,8 @@ pub struct Scheduler {
     tickets: BTreeSet<(u64, Apid)>,
     /// When it is looked whether the memory of an application that runs is known well enough.
     settling: BTreeSet<(u64, Apid)>,
+    /// Applications with a place where they do not run yet.
+    coming: BTreeSet<Apid>,
     /// Nodes that an administrator has closed.
     closed: BTreeMap<Nid, NodeOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
@@ -449,6 +544,7 @@ impl Scheduler {
             stuck: BTreeMap::new(),
             tickets: BTreeSet::new(),
             settling: BTreeSet::new(),
+            coming: BTreeSet::new(),
             closed: BTreeMap::new(),
             managed: Vec::new(),
             measured: Measured::default(),
@@ -491,6 +587,9 @@ impl Scheduler {
             }
             if state == State::Placed {
                 s.tickets.insert((team.ticket_until_ns, apid));
+            }
+            if matches!(state, State::Placed | State::Launching) {
+                s.coming.insert(apid);
             }
             let nids: Vec<Nid> = team.places.nids().collect();
             s.teams.insert(apid, team);
@@ -558,6 +657,7 @@ impl Scheduler {
             Event::LinkClosed { link } => self.link_closed(now, link, &mut out),
             Event::Report { link, report } => self.report(now, link, *report, &mut out),
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
+            Event::Moved { key } => self.moved(now, key, &mut out),
             Event::Tick => {
                 self.tick(now, &mut out);
                 self.memory_tick(now, &mut out);
@@ -565,9 +665,9 @@ impl Scheduler {
             }
             Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
             Event::Settings(settings) => {
-                let before = std::mem::replace(&mut self.settings, settings);
+                let before = std::mem::replace(&mut self.settings, *settings);
                 if before.turns != self.settings.turns {
-                    self.turns_ruled();
+                    self.turns_ruled(now, before.turns.order);
                 }
                 let after = self.settings.host_bounds;
                 self.occupancy.set_rules(self.settings.turns.rules());
@@ -581,6 +681,7 @@ impl Scheduler {
                 self.place_waiting(now, &mut out);
             }
         }
+        self.decide_if_due(now, &mut out);
         self.turns_settle(now, &mut out);
         debug_assert!(self.linked_rightly());
         out
@@ -626,6 +727,10 @@ impl Scheduler {
         if team.state == State::Posted {
             self.queue.remove(&apid);
         }
+        match matches!(next, State::Placed | State::Launching) {
+            true => self.coming.insert(apid),
+            false => self.coming.remove(&apid),
+        };
         team.state = next;
         match next {
             State::Posted => {

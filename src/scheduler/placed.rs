@@ -29,7 +29,12 @@ impl Scheduler {
     ) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.shares = self.settings.turns.max_resident > 1 && !team.posting.exclusive;
-        if let Err(conflict) = self.occupancy.take(apid, &places, (&*team).into()) {
+        let taken = match self.settings.abilities.roll_out {
+            // Somebody who stands there is rolled out.
+            true => self.occupancy.take_found(apid, &places, (&*team).into()),
+            false => self.occupancy.take(apid, &places, (&*team).into()),
+        };
+        if let Err(conflict) = taken {
             // Placement and occupancy disagree: a fault of ours, which must not become two gangs
             // on one processor.
             out.push(Effect::Warn(format!("application {apid} was not placed: {conflict}")));
@@ -37,8 +42,10 @@ impl Scheduler {
         }
         let hosts = self.hosts_of(&places);
         let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
+        // (By least attained service nobody is passed over: who has waited comes first some day.)
+        let counted = if self.decides() { 0 } else { COUNTED };
         let mut passed: Vec<Apid> =
-            self.queue.iter().copied().take(COUNTED).take_while(|a| *a < apid).collect();
+            self.queue.iter().copied().take(counted).take_while(|a| *a < apid).collect();
         passed.retain(|apid| !self.is_held(*apid));
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;

@@ -172,6 +172,10 @@ impl Scheduler {
 
     /// Tries to place a posting that has just come: nothing else can have become possible.
     fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        if self.decides() && !self.teams[&apid].posting.immediate {
+            self.want_decision();
+            return;
+        }
         let wanted = Wanted::from(&self.teams[&apid].posting);
         let kept = self.kept();
         if let Some(places) = placement::try_place(&mut self.occupancy, &wanted, &kept) {
@@ -181,6 +185,10 @@ impl Scheduler {
 
     /// Goes through the line once and places whoever fits.
     pub(super) fn place_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.decides() {
+            self.want_decision();
+            return;
+        }
         let mut kept = BTreeSet::new();
         // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
         // not either, and the line is often many postings of few shapes.
@@ -286,6 +294,7 @@ impl Scheduler {
         let Some(team) = self.teams.remove(&apid) else { return };
         self.stuck.remove(&apid);
         self.queue.remove(&apid);
+        self.coming.remove(&apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);

@@ -160,6 +160,8 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 News::Ended { status, .. } => format!("tell {apid} ended {status}"),
             },
             Effect::TellEnd { apid, status, .. } => format!("now: tell {apid} ended {status}"),
+            Effect::Move { key, .. } => format!("move {}", key.apid),
+            Effect::RollOut { key } => format!("roll out {}", key.apid),
             Effect::Warn(_) => "warn".into(),
         })
         .collect()

@@ -33,6 +33,7 @@ mod view;
 
 pub use view::{PlanView, Share, Turn};
 
+use super::decide::Decision;
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler, Settings};
 use crate::apteam::Apid;
@@ -41,7 +42,8 @@ use crate::apteam::talk::node::Command;
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
 use crate::gang::Gang;
 use crate::gang::competition::Competition;
-use crate::gang::plan::{Plan, Slice, plan};
+use crate::gang::levels::Levels;
+use crate::gang::plan::{Plan, Slice, levelled, plan};
 use crate::gang::rotation::{Rotation, Rules, SLICE_MIN};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Held;
@@ -89,6 +91,11 @@ impl Planned {
 
     /// When it has to be made anew.
     fn over_ns(&self) -> Option<u64> {
+        if self.order == Order::LeastAttainedService && !self.plan.repeats {
+            // Long before who runs gives way to whoever waits.
+            let first = self.plan.slices.first().map_or(0, |slice| nanos(slice.length) / 2);
+            return Some(self.begins_ns.saturating_add(first));
+        }
         let over = || self.begins_ns.saturating_add(nanos(self.plan.length()));
         (!self.plan.repeats && !self.plan.slices.is_empty()).then(over)
     }
@@ -131,7 +138,10 @@ pub(super) struct Schedule {
     /// whether they ran then.
     inherited: BTreeMap<Apid, bool>,
     /// Whose component is to be planned anew.
-    changed: BTreeSet<Apid>,
+    pub(super) changed: BTreeSet<Apid>,
+    /// By least attained service: who has had what, and who runs where by the last decision.
+    pub(super) levels: Levels,
+    pub(super) decision: Decision,
     /// Who is to lead at once.
     early: BTreeSet<Apid>,
     /// Who has done so, and until when it does not again.
@@ -172,6 +182,8 @@ impl Schedule {
             guessed: BTreeSet::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
+            levels: Levels::default(),
+            decision: Decision::default(),
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
             silent: BTreeSet::new(),
@@ -182,7 +194,7 @@ impl Schedule {
     }
 
     /// What of an application decides whom it may run with, by what it holds.
-    fn gang(&self, held: &[Held]) -> Gang {
+    pub(super) fn gang(&self, held: &[Held]) -> Gang {
         let first = |held: &Held| self.first_processor.get(held.at).copied().unwrap_or(0);
         let of = |held: &Held| {
             let first = first(held);
@@ -196,7 +208,7 @@ impl Schedule {
     }
 
     /// Everybody who shares a plan with this one is concerned too, unless he is about to have another.
-    fn concern(&mut self, apid: Apid) {
+    pub(super) fn concern(&mut self, apid: Apid) {
         self.changed.insert(apid);
         let Some(generation) = self.plan_of.get(&apid) else { return };
         let Some(planned) = self.plans.get(generation) else { return };
@@ -210,6 +222,7 @@ impl Schedule {
     pub(super) fn set_memory(&mut self, apid: Apid, at: usize, bytes: u64) {
         let node = u32::try_from(at).unwrap_or(u32::MAX);
         if self.competition.set_memory(apid, node, bytes) {
+            self.decision.wanted = true;
             self.concern(apid);
         }
     }
@@ -223,8 +236,12 @@ impl Schedule {
     }
 
     /// Puts the time that the members of a plan have had on their account.
-    fn account(&mut self, generation: u64, until_ns: u64, rules: &Rules) {
+    fn account(&mut self, generation: u64, until_ns: u64) {
         let Some(planned) = self.plans.get_mut(&generation) else { return };
+        if planned.order == Order::LeastAttainedService {
+            // Levels know it.
+            return;
+        }
         let mut at = planned.accounted_ns.max(planned.from_ns);
         planned.accounted_ns = planned.accounted_ns.max(until_ns);
         let planned = planned.clone();
@@ -247,17 +264,48 @@ impl Schedule {
             let Some((slice, _, left)) = planned.at(at) else { return };
             let length = left.min(Duration::from_nanos(until_ns - at));
             let slice = Slice { party: slice.party.clone(), length };
-            self.rotation.ran(&planned.members, &slice, rules, at);
+            self.rotation.ran(&planned.members, &slice, at);
             at = at.saturating_add(nanos(length).max(1));
         }
     }
 
     /// The same of one that nobody keeps from running.
-    fn account_alone(&mut self, apid: Apid, until_ns: u64, rules: &Rules) {
+    fn account_alone(&mut self, apid: Apid, until_ns: u64) {
         let Some(since) = self.alone.get_mut(&apid) else { return };
         let began = std::mem::replace(since, until_ns.max(*since));
+        if self.levels.contains(apid) {
+            return;
+        }
         let length = Duration::from_nanos(until_ns.saturating_sub(began));
-        self.rotation.ran(&[apid], &Slice { party: vec![apid], length }, rules, began);
+        self.rotation.ran(&[apid], &Slice { party: vec![apid], length }, began);
+    }
+
+    /// What bringing the memory of a gang in takes, as its nodes have measured it.
+    pub(super) fn cost(&self, apid: Apid) -> Duration {
+        self.rotation.cost(apid)
+    }
+
+    /// Who is to lead at once.
+    pub(super) fn early(&self) -> Vec<Apid> {
+        self.early.iter().copied().collect()
+    }
+
+    /// The weight of a gang.
+    pub(super) fn weight(&self, apid: Apid) -> u32 {
+        self.rotation.weight(apid)
+    }
+
+    /// It competes with nobody: its memory is out.
+    pub(super) fn competition_without(&mut self, apid: Apid) {
+        self.competition.remove(apid);
+    }
+
+    /// Round robin goes on with one that has had so much by another order.
+    pub(super) fn resume(&mut self, apid: Apid, had: Duration, now_ns: u64) {
+        self.rotation.set_attained(apid, had);
+        if let Some(since) = self.alone.get_mut(&apid) {
+            *since = now_ns.max(*since);
+        }
     }
 
     /// Forgets plans that are nobody's any more.
@@ -288,7 +336,7 @@ impl Schedule {
     /// When something is to be done next without an event.
     pub(super) fn deadline(&self) -> Option<u64> {
         let due = self.due.first().map(|(at, _)| *at).filter(|at| *at < u64::MAX);
-        due.into_iter().chain(self.retry_ns).min()
+        due.into_iter().chain(self.retry_ns).chain(self.decision.due_ns).min()
     }
 
     /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
@@ -296,10 +344,14 @@ impl Schedule {
         &self,
         members: &[Apid],
         former: &BTreeSet<u64>,
-        rules: &Rules,
+        (order, rules): (Order, &Rules),
         from_ns: u64,
         early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
+        if order == Order::LeastAttainedService {
+            let party = &self.decision.party;
+            return (levelled(&self.competition, members, party, rules.time_slice), from_ns);
+        }
         let here: BTreeSet<Apid> = members.iter().copied().collect();
         // Who runs by then, and whose slice has most left.
         let mut runs: Vec<Apid> =
@@ -311,7 +363,7 @@ impl Schedule {
             // What begins again only because the next plan is late is not gone on with; nor what was
             // until a level's bound, where there are slices now.
             let leads = planned.plan.slices.len() > 1
-                && planned.order == rules.order
+                && planned.order == order
                 && left >= SLICE_MIN
                 && planned.over_ns().is_none_or(|over_ns| from_ns < over_ns)
                 && slice.party.first().is_some_and(|leader| here.contains(leader));
@@ -320,7 +372,7 @@ impl Schedule {
             }
         }
         let early: Vec<Apid> = early.iter().copied().filter(|apid| !runs.contains(apid)).collect();
-        let on = on.filter(|_| early.is_empty() && rules.order == Order::RoundRobin);
+        let on = on.filter(|_| early.is_empty());
         let Some((_, began_ns, slice)) = on else {
             let plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &early);
             return (plan, from_ns);
@@ -343,7 +395,6 @@ impl Schedule {
 impl Settings {
     pub(super) fn rules(&self) -> Rules {
         Rules {
-            order: self.turns.order,
             time_slice: self.turns.time_slice,
             longest_wait: self.turns.longest_wait,
             switch_share: self.turns.switch_share,
@@ -399,6 +450,7 @@ impl Scheduler {
         let schedule = &mut self.schedule;
         if schedule.guessed.remove(&apid) {
             schedule.rotation.set_attained(apid, ran);
+            schedule.levels.set_attained(apid, ran, now.mono_ns);
             schedule.joined.insert(apid, (now.mono_ns, ran));
             if let Some(since) = schedule.alone.get_mut(&apid) {
                 *since = now.mono_ns.max(*since);
@@ -415,7 +467,10 @@ impl Scheduler {
             return;
         }
         schedule.concern(apid);
-        let takes = |team: &&Apteam| runs(team) && team.held.is_none();
+        let out = schedule.decision.is_out(apid);
+        let away = out || schedule.decision.away.contains(&apid);
+        let takes = |team: &&Apteam| runs(team) && team.held.is_none() && !away;
+        let decides = self.settings.turns.order == Order::LeastAttainedService;
         match self.teams.get(&apid).filter(takes) {
             Some(team) => {
                 let had = match team.running_at_ns {
@@ -424,6 +479,16 @@ impl Scheduler {
                 };
                 let weight = self.settings.turns.weight(&team.owner);
                 let had = Duration::from_nanos(had);
+                if decides {
+                    let waited = if had.is_zero() {
+                        now.wall_ns - team.posted_at_ns.min(now.wall_ns)
+                    } else {
+                        0
+                    };
+                    let waited = Duration::from_nanos(waited);
+                    schedule.levels.add(apid, weight, had, waited, now.mono_ns);
+                    schedule.levels.set_away(apid, false, now.mono_ns);
+                }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
                 let gang = schedule.gang(self.occupancy.held(apid));
@@ -431,10 +496,18 @@ impl Scheduler {
                     schedule.competition.add(apid, gang);
                 }
             }
-            None => schedule.competition.remove(apid),
+            None => {
+                if !out {
+                    schedule.levels.set_away(apid, true, now.mono_ns);
+                }
+                schedule.competition.remove(apid);
+            }
         }
+        schedule.decision.wanted = true;
         if !self.teams.contains_key(&apid) {
             schedule.rotation.remove(apid);
+            schedule.levels.remove(apid);
+            schedule.decision.forget(apid);
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
             schedule.guessed.remove(&apid);
@@ -476,6 +549,7 @@ impl Scheduler {
         let Schedule { first_processor, competition, .. } = Schedule::new(&self.machine);
         self.schedule.first_processor = first_processor;
         self.schedule.competition = competition;
+        self.schedule.decision.seats.clear();
         let running: Vec<Apid> =
             self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid).collect();
         for apid in running {
@@ -484,11 +558,16 @@ impl Scheduler {
     }
 
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
-    pub(super) fn turns_ruled(&mut self) {
+    pub(super) fn turns_ruled(&mut self, now: Now, before: Order) {
         for team in self.teams.values() {
             let weight = self.settings.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
+            self.schedule.levels.set_weight(team.apid, weight);
         }
+        if before != self.settings.turns.order {
+            self.order_changed(now);
+        }
+        self.schedule.decision.wanted = true;
         self.schedule.changed.extend(self.schedule.plan_of.keys());
     }
 
@@ -701,7 +780,9 @@ impl Scheduler {
         let former: BTreeSet<u64> =
             members.iter().filter_map(|apid| schedule.plan_of.get(apid).copied()).collect();
         let inherited = schedule.inherited.contains_key(&members[0]);
-        if members.len() == 1 && former.is_empty() && !held && !inherited {
+        let order = self.settings.turns.order;
+        let runs = order == Order::RoundRobin || schedule.decision.party.contains(&members[0]);
+        if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
             schedule.early.remove(&members[0]);
             return;
@@ -711,17 +792,17 @@ impl Scheduler {
         let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
         let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
         for generation in &former {
-            schedule.account(*generation, from_ns, &rules);
+            schedule.account(*generation, from_ns);
         }
         for apid in &members {
-            schedule.account_alone(*apid, from_ns, &rules);
+            schedule.account_alone(*apid, from_ns);
         }
         let mut early: BTreeSet<Apid> =
             members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            false => schedule.next_plan(&members, &former, &rules, from_ns, &early),
+            false => schedule.next_plan(&members, &former, (order, &rules), from_ns, &early),
         };
         if begins_ns < from_ns {
             // They are on.
@@ -746,7 +827,7 @@ impl Scheduler {
             accounted_ns,
             asked,
             missing,
-            order: rules.order,
+            order,
             early,
         };
         let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));

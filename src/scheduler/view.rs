@@ -189,6 +189,14 @@ impl Scheduler {
         let kept = self.kept_before(Some(team.apid));
         match placement::why_not(&self.occupancy, &(&team.posting).into(), &kept) {
             Some(no_room) => self.explain(&no_room),
+            None if self.decides() => Explanation {
+                obstacle: format!(
+                    "{} waits for its turn: those run that have had as little time",
+                    shape_text(&team.posting.shape)
+                ),
+                holder: self.who_runs(),
+                cure: "it is placed when one of them ends, or has had more".into(),
+            },
             None => Explanation {
                 obstacle: format!(
                     "{} fits now and is placed next",
@@ -196,6 +204,17 @@ impl Scheduler {
                 ),
                 ..Explanation::default()
             },
+        }
+    }
+
+    /// A few of those who run by the last decision.
+    fn who_runs(&self) -> String {
+        let party = &self.schedule.decision.party;
+        let names: Vec<String> = party.iter().take(3).map(|apid| self.name_of(*apid)).collect();
+        let more = if party.len() > names.len() { " and others" } else { "" };
+        match names.is_empty() {
+            true => String::new(),
+            false => format!("{}{more}", names.join(", ")),
         }
     }
 

@@ -46,6 +46,7 @@
 pub mod baseline;
 pub mod classes;
 pub mod figures;
+pub mod gang;
 pub mod load;
 pub mod series;
 pub mod summary;

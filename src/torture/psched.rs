@@ -331,6 +331,8 @@ impl World {
                 self.checks.told_before_its_record(apid);
                 self.psched_tells(apid, News::Ended { end, status });
             }
+            // Its nodes can do neither, so neither is planned.
+            Effect::Move { .. } | Effect::RollOut { .. } => {}
             Effect::Warn(text) => self.checks.warned(&text),
             // Nobody asks for it.
             Effect::Managed { .. } => {}

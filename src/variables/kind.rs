@@ -20,6 +20,8 @@ pub enum Kind {
     Isolation,
     /// One of [`Order`]; its number is the place in [`Order::ALL`].
     Order,
+    /// One of [`Top`]; its number is the place in [`Top::ALL`].
+    Top,
     /// A factor such as 1.5; its number is thousandths.
     Ratio,
     /// A share such as 5%; its number is thousandths of the whole.
@@ -47,6 +49,21 @@ impl Order {
     ];
 }
 
+/// What gangs of the highest level do, by least attained service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Top {
+    /// Who runs goes on until it is over.
+    #[default]
+    Queue,
+    /// Who has led for a time slice lets another of them run.
+    Turns,
+}
+
+impl Top {
+    /// All of them, with their names.
+    pub const ALL: [(Top, &str); 2] = [(Top::Queue, "queue"), (Top::Turns, "turns")];
+}
+
 /// Whether an application has IPC and a /dev/shm of its own on each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
@@ -72,7 +89,7 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Flag | Kind::Isolation | Kind::Order => "word",
+            Kind::Flag | Kind::Isolation | Kind::Order | Kind::Top => "word",
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
         }
@@ -84,7 +101,7 @@ impl Kind {
             Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
             Kind::Count => "a whole number",
             Kind::Size => "a size such as 512K, 100M or 8G",
-            Kind::Flag | Kind::Isolation | Kind::Order => "a word",
+            Kind::Flag | Kind::Isolation | Kind::Order | Kind::Top => "a word",
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
         }
@@ -99,6 +116,7 @@ impl Kind {
             Kind::Flag => FLAG[usize::from(value != 0)].to_owned(),
             Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
+            Kind::Top => one_of(&Top::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
             Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
         }
@@ -113,6 +131,7 @@ impl Kind {
             Kind::Flag => FLAG.iter().position(|word| *word == text.trim())?.try_into().ok(),
             Kind::Isolation => place_of(&Isolation::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
+            Kind::Top => place_of(&Top::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),
             // A hundredth of a percent is beyond what is kept.
             Kind::Percent => {

@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{FLAG, Isolation, Kind, Order, one_of};
+use super::kind::{FLAG, Isolation, Kind, Order, Top, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ impl Definition {
             Kind::Flag => FLAG.join(", "),
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
+            Kind::Top => Top::ALL.map(|(_, name)| name).join(", "),
         }
     }
 
@@ -88,6 +89,9 @@ macro_rules! value_type {
     (Order) => {
         Order
     };
+    (Top) => {
+        Top
+    };
     (Ratio) => {
         u64
     };
@@ -115,6 +119,9 @@ macro_rules! typed {
     };
     (Order, $value:expr) => {
         one_of(&Order::ALL, $value).0
+    };
+    (Top, $value:expr) => {
+        one_of(&Top::ALL, $value).0
     };
     (Ratio, $value:expr) => {
         $value
@@ -174,6 +181,39 @@ variables! {
         "how long a connection may leave a keepalive unanswered before it is closed";
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
+    application_aging_after = "application.aging.after": Duration, 0 => 365 * DAY, default 48 * HOUR,
+        "how long a gang that has had nothing has to wait until it is aged (least-attained-service)",
+        "An aged one counts as of the level of application.aging.level, if its own is higher.";
+    application_aging_grant = "application.aging.grant": Duration, 0 => 365 * DAY, default 10 * MINUTE,
+        "how long an aged gang counts as aged once it runs, at least";
+    application_aging_grant_share = "application.aging.grant_share": Percent, 0 => 10_000, default 200,
+        "the same as a share of the time that it has waited";
+    application_aging_level = "application.aging.level": Count, 0 => 15, default 2,
+        "the level that an aged gang counts as, the lowest being 0",
+        "An aged one of level 0 keeps short runs waiting for hours.";
+    application_aging_share = "application.aging.share": Percent, 0 => 100_000, default 250,
+        "how much longer a gang has to wait until it is aged, as a share of the time that it has had";
+    application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
+        "how long a gang or posting has not run before others are moved aside for it";
+    application_level_bound = "application.level.bound": Duration, SECOND => 365 * DAY, default MINUTE,
+        "the time had at which a gang leaves the lowest level (least-attained-service)";
+    application_level_count = "application.level.count": Count, 1 => 16, default 4,
+        "levels by the time had",
+        "Fewer than four keep short runs waiting; more make long ones wait for weeks.";
+    application_level_ratio = "application.level.ratio": Count, 2 => 1_000, default 6,
+        "how many times as long each next level is";
+    application_level_stickiness = "application.level.stickiness": Duration, 0 => 365 * DAY, default 8 * HOUR,
+        "so much earlier a gang that runs counts as having entered its level",
+        "Within a level it goes by the time of entry: who runs is stopped only for one that has \
+         waited for so much longer. With less, gangs are stopped and moved more often.";
+    application_level_top = "application.level.top": Top, 0 => Top::ALL.len() as u64 - 1, default 0,
+        "whether gangs of the highest level queue, or take turns",
+        "With turns one that has led for application.time_slice lets another of that level run, \
+         if its start is no more of that time than application.switch_share allows.";
+    application_level_width_exponent = "application.level.width_exponent": Ratio, 0 => 1_000, default 0,
+        "by how much the time of wide gangs counts for more",
+        "Time had counts times the gang's share of the machine's processors to this power: with 0 \
+         width does not count.";
     application_load_balance_enabled = "application.load_balance.enabled": Flag, 0 => 1, default 0,
         "whether running applications are moved where one that waits finds no window for their places";
     application_load_balance_least_attained = "application.load_balance.least_attained": Duration, 0 => 365 * DAY, default 1_000 * SECOND,
@@ -209,6 +249,10 @@ variables! {
         "With round-robin who has waited longest leads for one time slice; with \
          least-attained-service it goes by the time had so far, in a few levels, and within a \
          level by arrival.";
+    application_reconsider = "application.reconsider": Duration, SECOND => HOUR, default 5 * MINUTE,
+        "how often it is looked again who is to run, where somebody waits and nothing happens (least-attained-service)";
+    application_start_cost = "application.start_cost": Duration, 0 => HOUR, default 0,
+        "what a start of a gang is taken to cost until its nodes have measured it";
     application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
         "the share of a slice that bringing memory in may take before the slice is lengthened",
         "Where the memory of a gang was out when its turn came, its slices are longer by the time \

@@ -92,12 +92,18 @@ fn what_cannot_be_set_is_said() {
             "colour",
             "red",
             "there is no variable colour; there are answer_time, apkill_grace, \
+             application.aging.after, application.aging.grant, application.aging.grant_share, \
+             application.aging.level, application.aging.share, application.compact_after, \
+             application.level.bound, application.level.count, application.level.ratio, \
+             application.level.stickiness, application.level.top, \
+             application.level.width_exponent, \
              application.load_balance.enabled, application.load_balance.least_attained, \
              application.load_balance.least_gain, application.load_balance.move_cost, \
              application.load_balance.move_rate, application.load_balance.moves_max, \
              application.load_balance.quiet_time, application.load_balance.width_min, \
              application.longest_wait, application.max_resident, application.memory_overcommit, \
-             application.order, application.switch_share, application.time_slice, \
+             application.order, application.reconsider, application.start_cost, \
+             application.switch_share, application.time_slice, \
              applications_max, \
              connections_max, connections_user_max, freeze_wait, front_kill_grace, history_max, \
              isolation, \

@@ -42,14 +42,14 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
 #[test]
 fn nodes_are_told_of_their_bounds_when_these_change() {
     let mut s = ready(1, 1);
-    assert_eq!(brief(&s.apply(at(1), Event::Settings(alone()))), [""; 0]);
+    assert_eq!(brief(&s.apply(at(1), Event::Settings(Box::new(alone())))), [""; 0]);
     let host_bounds = HostBounds { applications: 3, ..HostBounds::default() };
     let settings = Settings { host_bounds, ..alone() };
     assert_eq!(
-        s.apply(at(1), Event::Settings(settings.clone())),
+        s.apply(at(1), Event::Settings(Box::new(settings.clone()))),
         [Effect::Command { link: LinkId(1), command: Command::Bounds(host_bounds) }]
     );
-    assert_eq!(s.apply(at(2), Event::Settings(settings)), []);
+    assert_eq!(s.apply(at(2), Event::Settings(Box::new(settings))), []);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn retuned(apinits: u32) {
     pass(&mut s, 3_200_000_000);
     let mut settings = sharing(2);
     settings.turns.time_slice = Duration::from_millis(500);
-    take(&mut s, 3_200_000_000, Event::Settings(settings));
+    take(&mut s, 3_200_000_000, Event::Settings(Box::new(settings)));
     pass(&mut s, 10 * SECOND);
     let had = |s: &Scheduler, seconds: u64| {
         [1, 2].map(|apid| s.attained(Apid(apid), seconds * SECOND).as_millis())

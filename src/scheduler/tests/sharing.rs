@@ -137,7 +137,7 @@ fn nobody_is_placed_over_one_who_shares_with_nobody() {
     s.apply(at(1), posted(2, 2));
     s.apply(at(1), posted(3, 1));
     assert_eq!(state(&s, 2), State::Posted);
-    s.apply(at(2), Event::Settings(sharing(4)));
+    s.apply(at(2), Event::Settings(Box::new(sharing(4))));
     assert_eq!(state(&s, 2), State::Posted);
     let effects = s.apply(at(3), posted(4, 1));
     assert!(told(&effects).is_none(), "{effects:?}");
@@ -174,7 +174,7 @@ fn memory_is_admitted_and_explained() {
     assert_eq!(post(&mut s, with(3, 1, 300 << 20)), Some(vec![Nid(0)]));
     // As often as the variable says.
     let twice = Turns { memory_overcommit: 2_000, ..sharing(4).turns };
-    s.apply(at(2), Event::Settings(Settings { turns: twice, ..sharing(4) }));
+    s.apply(at(2), Event::Settings(Box::new(Settings { turns: twice, ..sharing(4) })));
     assert_eq!(state(&s, 2), State::Placed);
 }
 

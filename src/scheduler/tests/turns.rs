@@ -255,15 +255,15 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     let mut settings = settings();
     settings.turns.time_slice = Duration::from_millis(100);
     settings.turns.weights.insert("alice".into(), 2);
-    let effects = s.apply(ms(299), Event::Settings(settings.clone()));
+    let effects = s.apply(ms(299), Event::Settings(Box::new(settings.clone())));
     assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -199: 2.1 400ms | 1.1 200ms"]);
     // The same settings again change nothing.
-    assert!(s.apply(ms(300), Event::Settings(settings)).is_empty());
+    assert!(s.apply(ms(300), Event::Settings(Box::new(settings))).is_empty());
     // By time had: the one that has had less, at once; there is nothing more to say than until the
     // first of them leaves its level.
     let mut settings = super::turns::settings();
     settings.turns.order = Order::LeastAttainedService;
-    let effects = s.apply(ms(20_000), Event::Settings(settings));
+    let effects = s.apply(ms(20_000), Event::Settings(Box::new(settings)));
     let told = turns_of(&effects, ms(20_000));
     assert_eq!(told.len(), 1);
     assert!(told[0].starts_with("1: agreed at +1: "), "{told:?}");
@@ -272,7 +272,7 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     assert_eq!(turns_of(&effects, ms(0)).len(), 1);
     // By slices again: nobody goes on until he would have left his level.
     let now = Now { mono_ns: deadline + SECOND, wall_ns: 0 };
-    let effects = s.apply(now, Event::Settings(super::turns::settings()));
+    let effects = s.apply(now, Event::Settings(Box::new(super::turns::settings())));
     assert_eq!(turns_of(&effects, now)[0].matches(" 1s").count(), 2, "{effects:?}");
 }
 

@@ -88,7 +88,10 @@ impl Schedule {
     }
 
     /// How long it has run by then.
-    fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
+    pub(in crate::scheduler) fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
+        if self.levels.contains(apid) {
+            return self.levels.attained(apid, now_ns);
+        }
         let had = self.rotation.attained(apid);
         let more = match (self.planned(apid), self.alone.get(&apid)) {
             (Some(planned), _) => planned.time_of(apid, now_ns),

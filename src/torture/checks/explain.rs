@@ -91,6 +91,11 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
     if why.obstacle.ends_with("is held") {
         return None;
     }
+    // By least attained service room is not enough.
+    let waits = why.obstacle.contains("waits for its turn");
+    if waits && s.settings().turns.order == crate::variables::Order::LeastAttainedService {
+        return None;
+    }
     let kept = why.holder.contains("kept for");
     if fits(&open, shape) && !kept {
         return Some("it fits now".into());

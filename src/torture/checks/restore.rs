@@ -12,6 +12,7 @@ use crate::machine::Nid;
 use crate::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler};
 use crate::torture::SECOND;
 use crate::torture::world::World;
+use crate::variables::Order;
 
 fn is_plan(effect: &Effect) -> bool {
     use Command::{AgreePlan, Plan, WithdrawPlan};
@@ -28,7 +29,9 @@ impl World {
         // And how much memory applications have, which is on no record.
         let measured = psched.scheduler.measured();
         let known = psched.scheduler.teams().any(|t| measured.peaks(t.apid).next().is_some());
-        if taking || known || psched.is_busy() {
+        // And what each has had, which decides by least attained service who is placed next.
+        let by_time = psched.scheduler.settings().turns.order == Order::LeastAttainedService;
+        if taking || known || by_time || psched.is_busy() {
             return;
         }
         let mut old = psched.scheduler.clone();

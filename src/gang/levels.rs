@@ -1,0 +1,423 @@
+//! Least attained service: who has had least comes first, in a few levels.
+//!
+//! # The problem
+//!
+//! A two-minute run must not wait behind a two-day run, and nobody says in advance which is which. But
+//! who has run long so far will run long: of two, the one that has had less is likelier to be over
+//! soon. Taken to the letter that makes everybody stop and start all the time, and keeps a long one
+//! waiting for as long as short ones come.
+//!
+//! # The approach
+//!
+//! *Levels* by the time had: under 60 s, 360 s, 2,160 s, the rest. A gang of a lower level comes before
+//! any of a higher one. Within a level it goes by the time of entry, and one that runs counts as having
+//! entered hours earlier (*stickiness*): a long gang that runs is stopped only for one that has had less, or
+//! that has waited for much longer. The top level is a queue, then; or its gangs take turns
+//! ([`Rules::top_turns`]): one that has run for a slice loses its lead.
+//!
+//! *Ageing* is soft: who has not run for long counts as of a middle level until it has run for a while. It is
+//! never among the lowest: a day-old long run must not keep a minute's run waiting. *Longest wait* is hard:
+//! who has waited so long comes before everybody.
+//!
+//! A gang that is started or moved has a *cost* to pay first: its memory comes in. That is time of its
+//! processors and none of its own, and while it pays nobody stops it: else it would be paid for nothing.
+//!
+//! ```text
+//!   level          0          1          2           3
+//!   time had       < 60 s     < 360 s    < 2,160 s   the rest
+//!   in order       who pays   then 0     1           2, and the aged    3
+//! ```
+//!
+//! # Where the numbers come from
+//!
+//! From a model that was run over recorded years of four machines, one change at a time; psched(7) has
+//! the table, `psched simulate` makes it anew. Fewer than four levels break the slowdown of short runs; more
+//! make long ones wait for weeks. Stickiness and the quiet time between moves decide how often gangs are
+//! moved; ageing bounds the longest wait at next to no cost.
+
+use crate::apteam::Apid;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Levels that there may be: a bound on what is gone through for each gang.
+pub const LEVELS_MAX: usize = 16;
+
+/// By what rules: the variables `application.*` of this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Time had at which a gang leaves each level but the last, ascending.
+    pub bounds: Vec<Duration>,
+    /// So much earlier a gang that runs counts as having entered its level.
+    pub stickiness: Duration,
+    /// Who has not run for so long, and a share of what it has had, in thousandths, is aged.
+    pub aging_after: Duration,
+    /// See there.
+    pub aging_share: u64,
+    /// The level that an aged one counts as, if its own is not lower.
+    pub aging_level: usize,
+    /// How long it keeps that once it runs, at least, and what share of its wait, in thousandths.
+    pub aging_grant: Duration,
+    /// See there.
+    pub aging_grant_share: u64,
+    /// Who has waited so long comes first.
+    pub longest_wait: Duration,
+    /// How long a gang of the last level leads before another of that level may have its place; none: until
+    /// it is over.
+    pub top_turns: Option<Duration>,
+    /// By how much the time of wide gangs counts for more: the exponent of width, in thousandths.
+    pub width_exponent: u64,
+}
+
+impl Rules {
+    /// How long one comes first who has waited for `longest_wait`.
+    fn grant(&self) -> Duration {
+        self.longest_wait / 5
+    }
+}
+
+/// Whose turn it is, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which gang.
+    pub apid: Apid,
+    /// Its own level.
+    pub level: usize,
+    /// It has a cost to pay, or was promised its place: it can't be stopped.
+    pub pays: bool,
+    /// Time had, without costs.
+    pub attained: Duration,
+    /// For how long it has not run; zero where it runs.
+    pub waited: Duration,
+    /// How long ago it was moved last; none: never.
+    pub moved: Option<Duration>,
+}
+
+/// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
+/// before its zero.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    weight: u32,
+    /// What a second counts for, in millionths: less for who is narrow, where width counts.
+    counts: u64,
+    /// Time had until `at`, and what it has still to pay then.
+    attained: u64,
+    owes: u64,
+    at: i64,
+    runs: bool,
+    /// Its place was given to it by a decision, and it has not run there yet.
+    arrived: bool,
+    /// It is held, or on its way.
+    away: bool,
+    level: usize,
+    entered: i64,
+    /// Since when it does not run.
+    stopped: i64,
+    /// When it began to run this time.
+    began: i64,
+    moved: Option<i64>,
+    aged: bool,
+    /// Until when it counts as aged, or comes first, once it runs.
+    aged_until: i64,
+    first_until: i64,
+}
+
+impl Had {
+    /// Brings what it has had and owes up to then.
+    fn settle(&mut self, now: i64) {
+        let time = u64::try_from(now - self.at).unwrap_or(0);
+        self.at = self.at.max(now);
+        if self.runs {
+            let pays = self.owes.min(time);
+            self.owes -= pays;
+            self.attained = self.attained.saturating_add(time - pays);
+        }
+    }
+
+    /// Time had as levels count it.
+    fn counted(&self) -> u64 {
+        let time = u128::from(self.attained) * u128::from(self.counts) / 1_000_000;
+        u64::try_from(time / u128::from(self.weight)).unwrap_or(u64::MAX)
+    }
+
+    /// How long it has to run until it has had so much, as levels count.
+    fn until(&self, bound: u64) -> u64 {
+        let time = u128::from(bound) * u128::from(self.weight) * 1_000_000;
+        let time = time.div_ceil(u128::from(self.counts.max(1)));
+        u64::try_from(time).unwrap_or(u64::MAX).saturating_sub(self.attained)
+    }
+
+    fn pays(&self) -> bool {
+        self.arrived || self.runs && self.owes > 0
+    }
+
+    fn waited(&self, now: i64) -> u64 {
+        if self.runs { 0 } else { u64::try_from(now - self.stopped).unwrap_or(0) }
+    }
+
+    fn overdue(&self, now: i64, rules: &Rules) -> bool {
+        now < self.first_until || self.waited(now) >= ns(rules.longest_wait)
+    }
+}
+
+/// What all gangs have had.
+#[derive(Clone, Debug, Default)]
+pub struct Levels {
+    had: BTreeMap<Apid, Had>,
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn at(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+/// A share in thousandths.
+fn share(of: u64, thousandths: u64) -> u64 {
+    u64::try_from(u128::from(of) * u128::from(thousandths) / 1_000).unwrap_or(u64::MAX)
+}
+
+impl Levels {
+    /// A gang that has had so much, and has waited for so long. No effect where it is there.
+    pub fn add(&mut self, apid: Apid, weight: u32, had: Duration, waited: Duration, now_ns: u64) {
+        // (One of a former start of psched has had something, and no place was promised to it just now.)
+        let arrived = had.is_zero();
+        let now = at(now_ns);
+        let since = now.saturating_sub(at(ns(waited)));
+        let had = Had {
+            weight: weight.max(1),
+            counts: 1_000_000,
+            attained: ns(had),
+            owes: 0,
+            at: now,
+            runs: false,
+            arrived,
+            away: false,
+            level: 0,
+            entered: since,
+            stopped: since,
+            began: now,
+            moved: None,
+            aged: false,
+            aged_until: 0,
+            first_until: 0,
+        };
+        self.had.entry(apid).or_insert(had);
+    }
+
+    /// So wide it is, in millionths of all processors.
+    pub fn set_width(&mut self, apid: Apid, millionths: u64, rules: &Rules) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.counts = counts(millionths, rules.width_exponent);
+        }
+    }
+
+    /// A gang has gone.
+    pub fn remove(&mut self, apid: Apid) {
+        self.had.remove(&apid);
+    }
+
+    /// Nobody is there any more.
+    pub fn clear(&mut self) {
+        self.had.clear();
+    }
+
+    /// Whether it is there.
+    pub fn contains(&self, apid: Apid) -> bool {
+        self.had.contains_key(&apid)
+    }
+
+    /// Another weight.
+    pub fn set_weight(&mut self, apid: Apid, weight: u32) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.weight = weight.max(1);
+        }
+    }
+
+    /// It is held or on its way, and has no turn; or it is back.
+    pub fn set_away(&mut self, apid: Apid, away: bool, now_ns: u64) {
+        self.stop(apid, now_ns);
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.away = away;
+        }
+    }
+
+    /// It has had so much: somebody knows better.
+    pub fn set_attained(&mut self, apid: Apid, time: Duration, now_ns: u64) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.settle(at(now_ns));
+            had.attained = ns(time);
+        }
+    }
+
+    /// How long it has run by then, without what it paid.
+    pub fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
+        let had = self.had.get(&apid).copied().map(|mut had| {
+            had.settle(at(now_ns));
+            had.attained
+        });
+        Duration::from_nanos(had.unwrap_or(0))
+    }
+
+    /// Whether it runs.
+    pub fn runs(&self, apid: Apid) -> bool {
+        self.had.get(&apid).is_some_and(|had| had.runs)
+    }
+
+    /// Its level, and for how long it has not run: who is the first to go out.
+    pub fn stands(&self, apid: Apid, now_ns: u64) -> (usize, u64) {
+        self.had.get(&apid).map_or((0, 0), |had| (had.level, had.waited(at(now_ns))))
+    }
+
+    /// It runs from now on, and pays so much first. No effect where it runs.
+    pub fn start(&mut self, apid: Apid, cost: Duration, rules: &Rules, now_ns: u64) {
+        let Some(had) = self.had.get_mut(&apid).filter(|had| !had.runs) else { return };
+        let now = at(now_ns);
+        let waited = had.waited(now);
+        if waited >= ns(rules.longest_wait) {
+            had.first_until = now.saturating_add(at(ns(rules.grant())));
+        }
+        if had.aged {
+            let grant = ns(rules.aging_grant).max(share(waited, rules.aging_grant_share));
+            had.aged_until = now.saturating_add(at(grant));
+        }
+        had.at = now;
+        had.owes = had.owes.saturating_add(ns(cost));
+        (had.runs, had.arrived, had.began) = (true, false, now);
+    }
+
+    /// It does not run from now on. No effect where it does not.
+    pub fn stop(&mut self, apid: Apid, now_ns: u64) {
+        let Some(had) = self.had.get_mut(&apid).filter(|had| had.runs) else { return };
+        had.settle(at(now_ns));
+        (had.runs, had.aged, had.stopped, had.first_until) = (false, false, at(now_ns), 0);
+    }
+
+    /// It has another place, and pays so much when it runs there: its place is kept until it does.
+    pub fn moved(&mut self, apid: Apid, cost: Duration, now_ns: u64) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.settle(at(now_ns));
+            had.owes = had.owes.saturating_add(ns(cost));
+            (had.moved, had.arrived) = (Some(at(now_ns)), true);
+        }
+    }
+
+    /// It comes first until then.
+    pub fn hurry(&mut self, apid: Apid, until_ns: u64) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            had.first_until = had.first_until.max(at(until_ns));
+        }
+    }
+
+    /// All gangs that may run, in order of turn.
+    pub fn order(&mut self, rules: &Rules, now_ns: u64) -> Vec<(Place, Turn)> {
+        let now = at(now_ns);
+        let mut order: Vec<(Place, Turn)> = Vec::with_capacity(self.had.len());
+        for (apid, had) in self.had.iter_mut().filter(|(_, had)| !had.away) {
+            had.settle(now);
+            let counted = had.counted();
+            let level = rules.bounds.iter().take_while(|bound| counted >= ns(**bound)).count();
+            if level != had.level {
+                (had.level, had.entered) = (level, now);
+            }
+            let waited = had.waited(now);
+            let aging =
+                ns(rules.aging_after).saturating_add(share(had.attained, rules.aging_share));
+            match had.runs {
+                true if had.aged && had.aged_until <= now => had.aged = false,
+                false if waited > aging => had.aged = true,
+                _ => {}
+            }
+            if had.runs
+                && level == rules.bounds.len()
+                && rules.top_turns.is_some_and(|turn| now - had.began >= at(ns(turn)))
+            {
+                // Its slice is over: it stands behind those who wait.
+                (had.entered, had.began) = (now.saturating_add(at(ns(rules.stickiness))), now);
+            }
+            let place = Place::of(had, rules, now, *apid);
+            let turn = Turn {
+                apid: *apid,
+                level,
+                pays: had.pays(),
+                attained: Duration::from_nanos(had.attained),
+                waited: Duration::from_nanos(waited),
+                moved: had.moved.map(|moved| Duration::from_nanos((now - moved).max(0) as u64)),
+            };
+            order.push((place, turn));
+        }
+        order.sort_unstable_by_key(|(place, _)| *place);
+        order
+    }
+
+    /// When somebody's place in the order changes by itself: one that runs leaves its level or has paid,
+    /// or what it was granted is over; or one has waited for too long.
+    pub fn next(&self, rules: &Rules, now_ns: u64) -> Option<u64> {
+        let now = at(now_ns);
+        let of = |had: &Had| {
+            if !had.runs {
+                let left = ns(rules.longest_wait).saturating_sub(had.waited(now));
+                // One that is overdue already leads next, whenever that is.
+                return Some(left).filter(|left| *left > 0);
+            }
+            if had.owes > 0 {
+                return Some(had.owes);
+            }
+            let grant = had.aged_until.max(had.first_until) - now;
+            let grant = u64::try_from(grant).ok().filter(|left| *left > 0);
+            let bound = rules.bounds.get(had.level).map(|bound| had.until(ns(*bound)).max(1));
+            let turn = rules.top_turns.filter(|_| bound.is_none()).map(|turn| {
+                ns(turn).saturating_sub(u64::try_from(now - had.began).unwrap_or(0)).max(1)
+            });
+            grant.into_iter().chain(bound).chain(turn).min()
+        };
+        let next = self.had.values().filter(|had| !had.away).filter_map(of).min()?;
+        Some(now_ns.saturating_add(next))
+    }
+}
+
+/// What a second of a gang of such a width counts for, in millionths.
+fn counts(millionths: u64, exponent: u64) -> u64 {
+    match exponent {
+        0 => 1_000_000,
+        _ => {
+            let width = (millionths.clamp(1, 1_000_000) as f64) / 1e6;
+            (width.powf(exponent as f64 / 1e3) * 1e6) as u64
+        }
+    }
+}
+
+/// A place in the order of turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u8, usize, i64, Apid);
+
+impl Place {
+    fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
+        let sticky = at(ns(rules.stickiness));
+        let entered = if had.runs { had.entered.saturating_sub(sticky) } else { had.entered };
+        if had.pays() {
+            return Place(0, 0, entered, apid);
+        }
+        if had.overdue(now, rules) {
+            // Who leads by that goes on; then who has waited longest.
+            return Place(1, usize::from(!had.runs), had.stopped, apid);
+        }
+        let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
+        Place(2, level, entered, apid)
+    }
+
+    /// That of one who has not run yet, and waits since then.
+    pub fn of_new(apid: Apid, waited: Duration, rules: &Rules, now_ns: u64) -> Place {
+        let since = at(now_ns).saturating_sub(at(ns(waited)));
+        if waited >= rules.longest_wait {
+            return Place(1, 1, since, apid);
+        }
+        Place(2, 0, since, apid)
+    }
+
+    /// That of one who is on its way to its place.
+    pub fn of_coming(apid: Apid) -> Place {
+        Place(0, 0, i64::MIN, apid)
+    }
+}

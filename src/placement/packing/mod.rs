@@ -1,0 +1,216 @@
+//! Packing: which gangs run next, and where each of them does.
+//!
+//! # The problem
+//!
+//! Where gangs take turns by what they have had, a turn and a place are one question. Who has had
+//! least comes first, wherever it finds room; but whoever is stopped by that would rather go on
+//! elsewhere, and a wide one finds its processors in crumbs. A gang that waits for one place while
+//! another is free wastes the machine, and one that is moved too often wastes its own time.
+//!
+//! # The approach
+//!
+//! The gangs are gone through once, in order of turn. Each takes processors that nobody before it
+//! has taken:
+//!
+//! 1. its *home*, where it sits, if that is free. Those who run there now and come later in the
+//!    order are no obstacle: they are *displaced*;
+//! 2. else, if it may be moved or sits nowhere yet, the window that displaces least: none, by best
+//!    fit; or else the fewest by what their displacement costs;
+//! 3. else, if it has waited for long, a window that is *compacted*: those who have taken it are
+//!    moved aside, if that is worth what it costs.
+//!
+//! Who is displaced comes later in the same order, and may be moved into a hole at once.
+//!
+//! ```text
+//!                 processor  0 1 2 3 4 5 6 7
+//!   run now                  A A A A B B . .        C, new and 4 wide, comes first; then A, then B
+//!   1. C displaces B         A A A A C C C C        (it costs less than A)
+//!   2. A is at home
+//!   3. B finds no hole, and is stopped
+//! ```
+//!
+//! What the numbers are worth (years of four machines) is told in psched(7) and in
+//! [`crate::gang`]; they come from outside, with each [`Candidate`].
+//!
+//! # Cost
+//!
+//! A look at home costs a bit for each processor; a search one pass over the line, and after one
+//! that found nothing no wider one is made ([`Rules::searches_max`] bounds the rest); a compaction a
+//! pass and [`WINDOWS_MAX`] trials.
+
+mod board;
+mod compact;
+mod seat;
+mod window;
+
+pub use seat::Seat;
+
+use super::Wanted;
+use crate::apteam::Apid;
+use crate::machine::Nid;
+use crate::occupancy::Occupancy;
+use board::Board;
+use std::collections::{BTreeMap, BTreeSet};
+use window::Form;
+
+/// Windows that are tried for one compaction, those first in which least is moved.
+pub const WINDOWS_MAX: usize = 32;
+
+/// How a candidate sits now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Now {
+    /// It runs.
+    Runs,
+    /// It does not, and its memory is where it sits, if it sits anywhere.
+    Stands,
+    /// It is on its way there, and will run as soon as it has come.
+    Comes,
+}
+
+/// Who wants to run.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    /// Which application.
+    pub apid: Apid,
+    /// Its shape.
+    pub wanted: Wanted,
+    /// Where it sits; none: nowhere yet, or its memory is out.
+    pub home: Option<&'a Seat>,
+    /// The PEs on each of its nodes, where it has been launched: it keeps them wherever it goes.
+    pub shape: Option<&'a [u32]>,
+    /// How it sits.
+    pub now: Now,
+    /// It may be given another place.
+    pub may_move: bool,
+    /// It may be moved aside for another's sake, and loses so much by that, in processor milliseconds.
+    pub may_be_moved: Option<u64>,
+    /// How much those may lose in sum who are moved aside for it, likewise.
+    pub may_move_others: Option<u64>,
+    /// What it costs to displace it, in millionths; more for who is wide and has had little.
+    pub displaced: u64,
+}
+
+/// What may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Memory of who stands can be rolled out: then there may be more residents than may stay.
+    pub roll_out: bool,
+    /// Gangs for whom others are moved aside.
+    pub compactions_max: usize,
+    /// Gangs that are moved aside for one.
+    pub moved_max: usize,
+    /// Searches for a window.
+    pub searches_max: usize,
+}
+
+/// What is decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packing {
+    /// Who runs, in order of turn.
+    pub party: Vec<Apid>,
+    /// Who sits elsewhere from now on, or for the first time, and where.
+    pub seats: BTreeMap<Apid, Seat>,
+}
+
+/// Goes through the candidates, which stand in order of turn. Nobody new sits on nodes that are
+/// `kept`, but those for whom they are kept, who come first.
+pub fn pack(
+    occupancy: &Occupancy,
+    order: &[Candidate<'_>],
+    kept: &BTreeSet<Nid>,
+    rules: &Rules,
+) -> Packing {
+    let mut packer = Packer {
+        board: Board::new(occupancy, order, kept, rules.roll_out),
+        order,
+        seats: vec![None; order.len()],
+        too_wide: BTreeMap::new(),
+        searches: 0,
+        compactions: 0,
+        level: occupancy.rules().highest_level(),
+        rules,
+    };
+    let mut party = Vec::new();
+    for (at, candidate) in order.iter().enumerate() {
+        if packer.turn(at) {
+            party.push(candidate.apid);
+        }
+        packer.board.passed(at);
+    }
+    let seats = packer.seats.into_iter().enumerate();
+    let seats = seats.filter_map(|(at, seat)| Some((order[at].apid, seat?))).collect();
+    Packing { party, seats }
+}
+
+struct Packer<'a> {
+    board: Board<'a>,
+    order: &'a [Candidate<'a>],
+    /// Who has been given a place by this decision.
+    seats: Vec<Option<Seat>>,
+    /// The smallest width for which no window was found, by all else that is asked.
+    too_wide: BTreeMap<(u32, Option<u32>, Option<u64>, bool), u64>,
+    searches: usize,
+    compactions: usize,
+    /// The highest level at which somebody new may sit.
+    level: u32,
+    rules: &'a Rules,
+}
+
+impl Packer<'_> {
+    /// Whether it runs.
+    fn turn(&mut self, at: usize) -> bool {
+        let candidate = &self.order[at];
+        if let Some(home) = candidate.home {
+            match self.board.at_home(at, home) {
+                board::Home::Free => {
+                    self.board.take(at, home);
+                    return candidate.now != Now::Comes;
+                }
+                // Those for whom it must go are not there yet.
+                board::Home::Coming if candidate.now == Now::Runs => {
+                    self.board.take(at, home);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        if candidate.now == Now::Comes || candidate.home.is_some() && !candidate.may_move {
+            return false;
+        }
+        let shape = candidate.wanted.shape;
+        let width = shape.processors();
+        if width > self.board.free_processors() {
+            return false;
+        }
+        let key = (
+            shape.depth,
+            shape.per_node,
+            candidate.wanted.memory_per_pe,
+            candidate.shape.is_some(),
+        );
+        if self.too_wide.get(&key).is_some_and(|least| width >= *least)
+            || self.searches >= self.rules.searches_max
+        {
+            return false;
+        }
+        self.searches += 1;
+        let form = Form::of(candidate, self.level);
+        if let Some((nodes, of)) = self.board.best(&form) {
+            let seat = self.board.seat(&form, nodes, of);
+            self.board.take(at, &seat);
+            self.seats[at] = Some(seat);
+            return true;
+        }
+        if let Some(budget) = candidate.may_move_others
+            && self.compactions < self.rules.compactions_max
+        {
+            self.compactions += 1;
+            if self.compact(at, &form, budget) {
+                return true;
+            }
+        }
+        let least = self.too_wide.entry(key).or_insert(width);
+        *least = (*least).min(width);
+        false
+    }
+}

@@ -1,0 +1,54 @@
+//! A place as packing sees it: processors of the whole line in runs.
+
+use crate::apteam::Apid;
+use crate::apteam::place::{Place, PlacementList};
+use crate::occupancy::Occupancy;
+use std::ops::Range;
+
+/// Where somebody sits. Processors are counted over all nodes of the line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// Its nodes by their place on the line, the processors that it has on each, and its PEs there.
+    pub nodes: Vec<(u32, u32, u32)>,
+    /// Its processors, ascending; no two runs touch.
+    pub runs: Vec<Range<u32>>,
+}
+
+impl Seat {
+    /// Of what an application holds; `pes`: on each of its nodes.
+    pub fn of(occupancy: &Occupancy, apid: Apid, pes: &[u32]) -> Seat {
+        let mut seat = Seat::default();
+        for (i, held) in occupancy.held(apid).iter().enumerate() {
+            let base = occupancy.first()[held.at] as u32;
+            let pes = pes.get(i).copied().unwrap_or(1);
+            seat.nodes.push((held.at as u32, held.processors.len() as u32, pes));
+            held.processors.iter().for_each(|p| seat.push(base + p));
+        }
+        seat
+    }
+
+    /// One more processor, behind the others.
+    pub(super) fn push(&mut self, processor: u32) {
+        match self.runs.last_mut() {
+            Some(run) if run.end == processor => run.end += 1,
+            _ => self.runs.push(processor..processor + 1),
+        }
+    }
+
+    /// Processors.
+    pub fn width(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.end - run.start)).sum()
+    }
+
+    /// As a placement list.
+    pub fn places(&self, occupancy: &Occupancy) -> PlacementList {
+        let mut processors = self.runs.iter().flat_map(Clone::clone);
+        let place = |(at, count, pes): &(u32, u32, u32)| {
+            let at = *at as usize;
+            let base = occupancy.first()[at] as u32;
+            let own = processors.by_ref().take(*count as usize).map(|p| p - base).collect();
+            Place { nid: occupancy.line()[at].nid, processors: own, pes: *pes }
+        };
+        PlacementList(self.nodes.iter().map(place).collect())
+    }
+}
