@@ -33,10 +33,12 @@ pub fn plan(situation: &Situation, waiting: &Waiting) -> Result<Plan, Refusal> {
     check(situation, waiting)?;
     let gate = &situation.gate;
     let limits = Limits::of(gate, waiting);
-    if let Some(plan) = Search::new(*situation, waiting, limits).run().best {
+    let mut search = Search::new(*situation, waiting, limits);
+    if let Some(plan) = search.run().best {
         return Ok(plan);
     }
-    let found = Search::new(*situation, waiting, Limits::NONE).run();
+    search.limits = Limits::NONE;
+    let found = search.run();
     match found.best {
         Some(plan) if plan.moved() > limits.moves_max => {
             Err(Refusal::TooMany { moves: plan.moved(), moves_max: limits.moves_max })

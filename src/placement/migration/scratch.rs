@@ -187,7 +187,7 @@ impl<'a> Scratch<'a> {
 }
 
 /// Whether anybody may come to a node.
-fn takes(situation: &Situation, at: usize) -> bool {
+pub(super) fn takes(situation: &Situation, at: usize) -> bool {
     let slot = &situation.occupancy.line()[at];
     slot.application && slot.open && !situation.kept.contains(&slot.nid)
 }

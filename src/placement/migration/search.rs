@@ -22,8 +22,9 @@ const EXACT_MAX: usize = 6;
 const VISITS_MAX: usize = 150_000;
 /// What seating somebody counts as, for each of his nodes.
 const SEAT_VISITS: usize = 4;
-/// Ways to put one back that are gone into where not all are.
-const BREADTH: usize = 2;
+/// Ways to put one back that are gone into where not all are: of the first, the second, and so on;
+/// of the others one.
+const BREADTH: [usize; 2] = [2, 2];
 /// Who waits is seated under this number while others are put back.
 const NEW: Apid = Apid(u64::MAX);
 
@@ -65,10 +66,11 @@ pub(super) struct Search<'a> {
     /// How who waits sits.
     claim: Claim,
     pub liftable: BTreeMap<Apid, Liftable>,
-    limits: Limits,
+    pub limits: Limits,
     /// Processors are shared.
     shared: bool,
-    breadth: usize,
+    /// Every way to put somebody back is gone into.
+    every_way: bool,
     visits: usize,
     found: Found,
 }
@@ -103,15 +105,26 @@ impl<'a> Search<'a> {
             exclusive: wanted.exclusive,
         };
         let found = Found::default();
-        Search { scratch, need, claim, liftable, limits, shared, breadth: 0, visits: 0, found }
+        Search {
+            scratch,
+            need,
+            claim,
+            liftable,
+            limits,
+            shared,
+            every_way: false,
+            visits: 0,
+            found,
+        }
     }
 
-    pub fn run(mut self) -> Found {
+    /// What it finds. It can be asked again.
+    pub fn run(&mut self) -> Found {
         if self.liftable.len() <= EXACT_MAX {
-            (self.breadth, self.visits) = (usize::MAX, VISITS_MAX);
+            (self.every_way, self.visits) = (true, VISITS_MAX);
             self.every_set();
             if self.visits > 0 || self.is_free() {
-                return self.found;
+                return std::mem::take(&mut self.found);
             }
         }
         self.run_bounded()
@@ -123,8 +136,8 @@ impl<'a> Search<'a> {
     }
 
     /// Only what is done where there are many.
-    pub fn run_bounded(mut self) -> Found {
-        (self.breadth, self.visits) = (BREADTH, VISITS_MAX);
+    pub fn run_bounded(&mut self) -> Found {
+        (self.every_way, self.visits) = (false, VISITS_MAX);
         for candidate in windows::cheapest(self.scratch.situation, &self.need, &self.liftable) {
             if self.visits == 0 || self.is_free() {
                 break;
@@ -134,7 +147,7 @@ impl<'a> Search<'a> {
                 self.try_set(&lifted, Some(candidate.start));
             }
         }
-        self.found
+        std::mem::take(&mut self.found)
     }
 
     /// All sets, the cheapest first.
@@ -292,7 +305,11 @@ impl<'a> Search<'a> {
         let dear = work.saturating_add(one.liftable.work) > self.limits.work_max;
         if one.liftable.leaves && !dear && moves < self.limits.moves_max {
             let elsewhere = |at: &usize| Some(*at) != own;
-            let (all, visits) = self.scratch.best_fit(&one.piece, |_| true, self.breadth);
+            let most = match self.every_way {
+                true => usize::MAX,
+                false => BREADTH.get(back.len()).copied().unwrap_or(1),
+            };
+            let (all, visits) = self.scratch.best_fit(&one.piece, |_| true, most);
             self.visits = self.visits.saturating_sub(visits);
             starts.extend(all.into_iter().filter(elsewhere));
         }

@@ -11,6 +11,7 @@
 //!   ended before the start   0  0  3  3  3  3      window 1-3: 8 - 0; window 2-4: 8 - 3
 //! ```
 
+use super::scratch::takes;
 use super::search::Liftable;
 use super::{Refusal, Situation, Waiting};
 use crate::apteam::Apid;
@@ -69,10 +70,47 @@ impl Sums {
     }
 }
 
-fn room(occupancy: &Occupancy, situation: &Situation, terms: &Terms, at: usize) -> Room {
-    match situation.kept.contains(&occupancy.line()[at].nid) {
-        true => Room::default(),
-        false => occupancy.room(at, terms),
+/// The line with some taken off it: what that leaves of each node, and no more.
+struct Bare<'a> {
+    situation: Situation<'a>,
+    terms: Terms,
+    residents: Vec<Vec<u8>>,
+    promised: Vec<u64>,
+    rooms: Vec<Room>,
+}
+
+impl<'a> Bare<'a> {
+    fn new(situation: Situation<'a>, terms: Terms) -> Bare<'a> {
+        let occupancy = situation.occupancy;
+        let nodes = 0..occupancy.line().len();
+        let mut bare = Bare {
+            situation,
+            terms,
+            residents: nodes.clone().map(|at| occupancy.residents(at).to_vec()).collect(),
+            promised: occupancy.line().iter().map(|slot| slot.promised).collect(),
+            rooms: vec![Room::default(); nodes.len()],
+        };
+        nodes.for_each(|at| bare.look(at));
+        bare
+    }
+
+    fn look(&mut self, at: usize) {
+        let slot = &self.situation.occupancy.line()[at];
+        if takes(&self.situation, at) {
+            let processors = self.terms.given(self.residents[at].iter().copied());
+            self.rooms[at] = slot.room(&self.terms, processors, self.promised[at]);
+        }
+    }
+
+    fn lift(&mut self, apid: Apid) {
+        let weight = self.situation.occupancy.weight(apid);
+        for held in self.situation.occupancy.held(apid) {
+            for p in &held.processors {
+                self.residents[held.at][*p as usize] -= weight;
+            }
+            self.promised[held.at] = self.promised[held.at].saturating_sub(held.memory);
+            self.look(held.at);
+        }
     }
 }
 
@@ -89,9 +127,7 @@ pub(super) fn cheapest(
     let rounds = works.len().min(ROUNDS_MAX);
     let bounds: Vec<u128> =
         (1..=rounds).map(|round| works[round * works.len() / rounds - 1]).collect();
-    let mut occupancy = situation.occupancy.clone();
-    let look = |occupancy: &Occupancy, at| room(occupancy, &situation, &need.terms, at);
-    let mut rooms: Vec<Room> = (0..occupancy.line().len()).map(|at| look(&occupancy, at)).collect();
+    let mut bare = Bare::new(situation, need.terms);
     // What it costs to lift all, which round, first node, end: the dearest on top.
     let mut best: BinaryHeap<(u128, usize, usize, usize)> = BinaryHeap::new();
     for (round, most) in bounds.iter().enumerate() {
@@ -99,15 +135,12 @@ pub(super) fn cheapest(
         for (apid, _) in
             leave().filter(|(_, work)| work <= most && low.is_none_or(|low| *work > low))
         {
-            occupancy.release(apid);
-            for held in situation.occupancy.held(apid) {
-                rooms[held.at] = look(&occupancy, held.at);
-            }
+            bare.lift(apid);
         }
         let sums = Sums::of(situation.occupancy, leave().filter(|(_, work)| work <= most));
-        let room = |at: usize| rooms[at];
+        let room = |at: usize| bare.rooms[at];
         let mut before = None;
-        for run in window::runs(occupancy.line(), room) {
+        for run in window::runs(situation.occupancy.line(), room) {
             let _ = window::each(need, room, run, |nodes, _| {
                 let who = sums.who(&nodes);
                 if before.replace(who) != Some(who) {
@@ -138,16 +171,17 @@ pub(super) fn cheapest(
 /// The window with the fewest who can't be moved, and why; `None`: there is one without any.
 pub(super) fn hindered(situation: &Situation, waiting: &Waiting) -> Option<Refusal> {
     let all = situation.occupancy;
-    let mut occupancy = all.clone();
-    all.applications().for_each(|apid| occupancy.release(apid));
     let wanted = &waiting.wanted;
     let need = wanted.need(wanted.highest_level(all.rules()));
     let stay: Vec<Apid> =
         all.applications().filter(|apid| situation.hindrance(*apid).is_some()).collect();
     let sums = Sums::of(all, stay.iter().map(|apid| (*apid, 1)));
-    let room = |at: usize| room(&occupancy, situation, &need.terms, at);
+    let room = |at: usize| match takes(situation, at) {
+        true => all.line()[at].room(&need.terms, all.line()[at].processors, 0),
+        false => Room::default(),
+    };
     let mut fewest: Option<(u128, Range<usize>)> = None;
-    for run in window::runs(occupancy.line(), room) {
+    for run in window::runs(all.line(), room) {
         let _ = window::each(&need, room, run, |nodes, _| {
             let count = sums.within(&nodes);
             if fewest.as_ref().is_none_or(|(least, _)| count < *least) {
