@@ -304,7 +304,7 @@ impl Driven {
         let Some(team) = self.scheduler.team(apid) else { return };
         let key = team.key();
         let mut parts: BTreeMap<LinkId, HostEnd> = BTreeMap::new();
-        for place in &team.places.0 {
+        for place in team.places.0.iter() {
             let link = self.row.link(place.nid);
             let part = parts.entry(link).or_insert_with(|| HostEnd {
                 key,

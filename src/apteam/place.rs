@@ -2,6 +2,7 @@
 
 use super::posting::Shape;
 use crate::machine::Nid;
+use std::sync::Arc;
 
 /// One node's part of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +15,10 @@ pub struct Place {
     pub pes: u32,
 }
 
-/// The nodes of an application in rank order: the first PEs on the first place, and so on.
+/// The nodes of an application in rank order: the first PEs on the first place, and so on. It never
+/// changes, so that records and commands, which all have it, share one.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct PlacementList(pub Vec<Place>);
+pub struct PlacementList(pub Arc<[Place]>);
 
 /// One PE of a placement: what each apinit works out for itself from the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,10 +36,10 @@ impl PlacementList {
     ///
     /// ```
     /// # use psched::{apteam::{place::*, posting::Shape}, machine::Nid};
-    /// let list = PlacementList(vec![
+    /// let list = PlacementList([
     ///     Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
     ///     Place { nid: Nid(4), processors: vec![5, 6], pes: 1 },
-    /// ]);
+    /// ].into());
     /// let last = list.pes(2).last().unwrap();
     /// assert_eq!((last.rank, last.nid, last.processors), (2, Nid(4), vec![5, 6]));
     /// ```

@@ -21,6 +21,7 @@ use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
 use super::talk::attach::NumberedSignal;
 use super::{Apid, Incarnation, Key, Ticket};
+use std::sync::Arc;
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +120,7 @@ pub struct Apteam {
     /// Where it is, while it holds processors.
     pub places: PlacementList,
     /// The apinits concerned, the one of PE 0 first.
-    pub hosts: Vec<HostPart>,
+    pub hosts: Arc<[HostPart]>,
     /// Others may be placed on its processors too, and it takes turns with them. Said to its nodes
     /// with the place, and true as long as it has that.
     pub shares: bool,

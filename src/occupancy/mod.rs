@@ -265,7 +265,7 @@ impl Occupancy {
         let mut taken: Vec<Held> = Vec::with_capacity(places.0.len());
         // Placement names each node once, in order: then no earlier one is looked through.
         let mut furthest = None;
-        for place in &places.0 {
+        for place in places.0.iter() {
             let conflict = |processor: u32| Conflict { nid: place.nid, processor };
             let Some(at) = self.index(place.nid) else {
                 return Err(conflict(place.processors.first().copied().unwrap_or(0)));

@@ -78,7 +78,7 @@ impl Scene {
         for (nid, processors) in nids.into_iter().zip(rows.split_whitespace()) {
             for (i, c) in (0..).zip(processors.chars()).filter(|(_, c)| *c != '.') {
                 let place = Place { nid, processors: vec![i], pes: 1 };
-                let list = PlacementList(vec![place]);
+                let list = PlacementList([place].into());
                 self.occupancy.take_found(apid(c), &list, SHARES).expect("each processor once");
             }
         }

@@ -225,7 +225,7 @@ prop_compose! {
                 let apid = Apid(apid);
                 let claim = Claim { shares: shares(apid), memory_per_pe: Some(bytes), exclusive: false };
                 // A seat that is taken, or not there, stays as it is.
-                if occupancy.take_found(apid, &PlacementList(vec![place]), claim).is_ok() {
+                if occupancy.take_found(apid, &PlacementList([place].into()), claim).is_ok() {
                     let limit = node.memory * rules.memory_overcommit / 1_000;
                     let bytes = bytes.min(limit);
                     taken.push(Seat { apid, nid: node.nid.0, processor, bytes });
@@ -258,7 +258,7 @@ proptest! {
                 let pes: Way = list.0.iter().map(|p| (p.nid.0, p.pes)).collect();
                 prop_assert_eq!(&pes, way);
                 prop_assert!(list.fits(&wanted.shape));
-                for place in &list.0 {
+                for place in list.0.iter() {
                     let taken = scene.processors(place.nid.0, *level, place.pes);
                     prop_assert_eq!(&place.processors, &taken);
                 }

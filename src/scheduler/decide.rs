@@ -319,7 +319,7 @@ impl Scheduler {
             return;
         }
         team.places = to.clone();
-        team.hosts = hosts;
+        team.hosts = hosts.into();
         let (key, incarnation) = (team.key(), team.incarnation);
         self.relink(apid);
         let cost = self.teams.get(&apid).map(|team| self.move_cost(team)).unwrap_or_default();

@@ -38,15 +38,23 @@ impl Scheduler {
         };
     }
 
-    /// A link offers nodes now, or none any more.
-    pub(super) fn relink_on(&mut self, link: LinkId) {
-        let had = |team: &&Apteam| self.linked.get(&team.apid).is_some_and(|l| l.contains(&link));
-        let has = |team: &&Apteam| self.offering(&team.places).any(|(_, l)| l == Some(link));
-        let concerned = self.teams.values().filter(|team| had(team) || has(team));
+    /// A link offers these nodes now.
+    pub(super) fn relink_opened(&mut self, link: LinkId, nids: &[Nid]) {
+        let Some((least, most)) = nids.iter().min().copied().zip(nids.iter().max().copied()) else {
+            return;
+        };
+        // (Most links are of one node, or of nodes in a row, and most nodes of other links.)
+        let its = |nid: Nid| nid >= least && nid <= most && self.offered.get(&nid) == Some(&link);
+        let concerned = self.teams.values().filter(|team| team.places.nids().any(its));
         let concerned: Vec<Apid> = concerned.map(|team| team.apid).collect();
-        for apid in concerned {
-            self.relink(apid);
-        }
+        concerned.into_iter().for_each(|apid| self.relink(apid));
+    }
+
+    /// A link offers nothing any more.
+    pub(super) fn relink_closed(&mut self, link: LinkId) {
+        let concerned = self.linked.iter().filter(|(_, links)| links.contains(&link));
+        let concerned: Vec<Apid> = concerned.map(|(apid, _)| *apid).collect();
+        concerned.into_iter().for_each(|apid| self.relink(apid));
     }
 
     /// The links that offer an application's nodes, that of PE 0 first.

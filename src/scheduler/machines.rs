@@ -23,7 +23,7 @@ pub(super) fn with_retired<'a>(
 ) -> (Machine, BTreeSet<Nid>) {
     let mut retired = BTreeSet::new();
     for team in teams.filter(|t| t.state.holds_processors()) {
-        for place in &team.places.0 {
+        for place in team.places.0.iter() {
             let needed = place.processors.iter().max().map_or(0, |p| p.saturating_add(1));
             if machine.nodes.get(&place.nid).is_some_and(|n| n.processors >= needed) {
                 continue;

@@ -65,7 +65,7 @@ impl Scheduler {
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
         }
-        self.relink_on(link);
+        self.relink_opened(link, &hello.nids);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links.insert(link, Link { hello, known: false, foreign: None });
     }
@@ -81,7 +81,7 @@ impl Scheduler {
             self.offered.remove(&nid);
             self.occupancy.set_open(nid, false);
         }
-        self.relink_on(link);
+        self.relink_closed(link);
         self.managed_link_closed(link, out);
     }
 

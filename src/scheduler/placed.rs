@@ -13,6 +13,7 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::record::State;
 use crate::apteam::talk::node::{Command, PlaceCommand};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Characters of a command that nodes are told, for display.
@@ -50,7 +51,7 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;
         team.places = places;
-        team.hosts = hosts;
+        team.hosts = hosts.into();
         team.ticket_until_ns = until;
         team.end = None;
         let nids = crate::machine::format_nids(team.places.nids());
@@ -183,7 +184,7 @@ impl Scheduler {
             return;
         }
         team.places = PlacementList::default();
-        team.hosts = Vec::new();
+        team.hosts = Arc::default();
         self.relink(apid);
         self.become_state(apid, State::Lapsed);
         self.save(apid, false, out);

@@ -20,6 +20,7 @@ use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How many at the head of the line count the starts past them. A bound on the work of one start:
 /// whoever is further back is counted for as soon as he has moved up.
@@ -80,7 +81,7 @@ impl Scheduler {
                 owner,
                 front: Some(front),
                 places: PlacementList::default(),
-                hosts: Vec::new(),
+                hosts: Arc::default(),
                 shares: false,
                 ticket: secret,
                 ticket_until_ns: 0,

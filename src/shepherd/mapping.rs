@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn nids_of_a_host_are_one() {
         let place = |nid, pes| Place { nid: Nid(nid), processors: vec![], pes };
-        let places = PlacementList(vec![place(0, 2), place(1, 2), place(2, 3)]);
+        let places = PlacementList([place(0, 2), place(1, 2), place(2, 3)].into());
         let host = |nids: &[u32], id: &str| HostPart {
             nids: nids.iter().map(|n| Nid(*n)).collect(),
             socket: String::new(),

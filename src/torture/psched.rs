@@ -289,7 +289,7 @@ impl World {
                         Looked::Placed(team) => Found::Placement(Box::new(Placement {
                             key: team.key(),
                             places: team.places.clone(),
-                            hosts: team.hosts.clone(),
+                            hosts: team.hosts.to_vec(),
                             ticket: team.ticket,
                         })),
                         Looked::Waiting(why) => Found::Waiting(why),

@@ -9,6 +9,7 @@ use crate::apteam::posting::{Owner, Shape};
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::variables::Isolation;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The version of this conversation.
@@ -125,7 +126,7 @@ pub struct PlaceCommand {
     /// All its places.
     pub places: PlacementList,
     /// All apinits concerned; the first is the head.
-    pub hosts: Vec<HostPart>,
+    pub hosts: Arc<[HostPart]>,
     /// What the front end will show.
     pub ticket: Ticket,
     /// For how long it is good.

@@ -22,10 +22,13 @@ mod tests {
 
     #[test]
     fn a_table() {
-        let places = PlacementList(vec![
-            Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
-            Place { nid: Nid(4), processors: vec![6, 7], pes: 1 },
-        ]);
+        let places = PlacementList(
+            [
+                Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
+                Place { nid: Nid(4), processors: vec![6, 7], pes: 1 },
+            ]
+            .into(),
+        );
         let placement = Placement { places, ..Placement::default() };
         let expected =
             " rank   nid processors\n    0     3 0,1\n    1     3 2,3\n    2     4 6,7\n";

@@ -135,10 +135,13 @@ mod tests {
     use std::io::Write;
 
     fn places(pes: u32) -> PlacementList {
-        PlacementList(vec![
-            Place { nid: Nid(3), processors: vec![], pes },
-            Place { nid: Nid(4), processors: vec![], pes: 1 },
-        ])
+        PlacementList(
+            [
+                Place { nid: Nid(3), processors: vec![], pes },
+                Place { nid: Nid(4), processors: vec![], pes: 1 },
+            ]
+            .into(),
+        )
     }
 
     fn plainly(mut file: &File, data: &[u8]) -> io::Result<()> {

@@ -22,7 +22,7 @@ fn setup() -> Setup {
 fn placement(incarnation: u32) -> Box<Placement> {
     Box::new(Placement {
         key: Key { apid: APID, incarnation: Incarnation(incarnation) },
-        places: PlacementList(vec![Place { nid: Nid(0), processors: vec![0], pes: 1 }]),
+        places: PlacementList([Place { nid: Nid(0), processors: vec![0], pes: 1 }].into()),
         hosts: vec![HostPart {
             nids: vec![Nid(0)],
             socket: "/run/a.sock".to_owned(),

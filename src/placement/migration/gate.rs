@@ -55,7 +55,7 @@ impl Gate {
     /// shape: the fixed part, and the time for the memory of those of its PEs that change nodes.
     /// Nothing where none does. `mover` tells the memory of each place.
     pub fn cost(&self, mover: &Mover, from: &PlacementList, to: &PlacementList) -> Duration {
-        let pairs = from.0.iter().zip(&to.0).enumerate();
+        let pairs = from.0.iter().zip(to.0.iter()).enumerate();
         let goes = pairs.filter(|(_, (from, to))| from.nid != to.nid);
         let mut bytes: Option<u64> = None;
         for (i, _) in goes {

@@ -97,11 +97,9 @@ impl Play {
             let target = |pair: &[&str]| {
                 let apid = apid(pair[0].chars().next().expect("a letter"));
                 let first: u32 = pair[1].parse().expect("a NID");
-                let mut to = movers[&apid].places.clone();
-                for (nid, place) in (first..).zip(&mut to.0) {
-                    place.nid = Nid(nid);
-                }
-                Target { apid, to }
+                let from = (first..).zip(movers[&apid].places.0.iter());
+                let place = |(nid, place): (u32, &Place)| Place { nid: Nid(nid), ..place.clone() };
+                Target { apid, to: PlacementList(from.map(place).collect()) }
             };
             let targets: Vec<Target> = words[1..].chunks(2).map(target).collect();
             return match order(&situation, &targets) {

@@ -421,7 +421,7 @@ fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
             Step::Move { to, cost, .. } => {
                 let from = from.ok_or("nobody who is out moves")?;
                 let goes =
-                    from.0.iter().zip(&to.0).enumerate().filter(|(_, (a, b))| a.nid != b.nid);
+                    from.0.iter().zip(to.0.iter()).enumerate().filter(|(_, (a, b))| a.nid != b.nid);
                 let bytes: Vec<u64> = goes.map(|(i, _)| mover.bytes[i]).collect();
                 let fixed = if bytes.is_empty() { 0 } else { 30_000_000_000 };
                 let moved = u128::from(bytes.iter().sum::<u64>()) * 1_000_000_000 / (1 << 30);
@@ -444,7 +444,7 @@ fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
         if mover.wall.is_some() || goes && scene.gate.hindrance(mover).is_some() {
             return Err(format!("{apid} may not move"));
         }
-        for (before, place) in mover.places.0.iter().zip(&to.0) {
+        for (before, place) in mover.places.0.iter().zip(to.0.iter()) {
             let stays = before.nid == place.nid;
             if !stays && (!occupancy.is_open(place.nid) || scene.kept.contains(&place.nid)) {
                 return Err(format!("{apid} can't come to {}", place.nid));

@@ -68,7 +68,7 @@ pub(super) fn run(scratch: &mut Scratch, wishes: &[Wish]) -> Result<Vec<Step>, R
         if shape(&mover.places) != shape(&wish.to) || !named.insert(wish.apid) {
             return Err(blocked());
         }
-        for (i, (from, to)) in mover.places.0.iter().zip(&wish.to.0).enumerate() {
+        for (i, (from, to)) in mover.places.0.iter().zip(wish.to.0.iter()).enumerate() {
             // Where it is already it may stay.
             let at = scratch.at(to.nid).ok_or_else(|| blocked_at(wish, to.nid))?;
             if from.nid != to.nid && !scratch.takes(at) || all.len() >= TARGETS_MAX {
@@ -170,7 +170,7 @@ impl Run<'_, '_, '_> {
         let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
         let level = if claim.shares { occupancy.rules().highest_level() } else { 0 };
         let mut lacks = Vec::new();
-        let places = one.mover.places.nids().zip(&one.wish.to.0).zip(&one.counted);
+        let places = one.mover.places.nids().zip(one.wish.to.0.iter()).zip(&one.counted);
         for ((home, place), counted) in places {
             let stays = home == place.nid;
             let Some(at) = self.scratch.at(place.nid) else { continue };

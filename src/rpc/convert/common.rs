@@ -122,14 +122,15 @@ impl TryFrom<pb::Place> for Place {
 
 impl From<PlacementList> for Vec<pb::Place> {
     fn from(list: PlacementList) -> Self {
-        all(list.0)
+        list.0.iter().cloned().map(Into::into).collect()
     }
 }
 
 impl TryFrom<Vec<pb::Place>> for PlacementList {
     type Error = Malformed;
     fn try_from(places: Vec<pb::Place>) -> Result<Self, Malformed> {
-        Field("Placement", "places").list(places, LIST_MAX).map(PlacementList)
+        let places: Vec<Place> = Field("Placement", "places").list(places, LIST_MAX)?;
+        Ok(PlacementList(places.into()))
     }
 }
 

@@ -411,7 +411,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 owner,
                 shape,
                 places,
-                hosts,
+                hosts: hosts.into(),
                 ticket,
                 ticket_left: left,
                 cpu_limit: cpu,

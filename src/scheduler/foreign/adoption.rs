@@ -183,7 +183,7 @@ impl Scheduler {
                 nids_text(missing)
             ));
         }
-        for part in &place.places.0 {
+        for part in place.places.0.iter() {
             let processors = self.machine.nodes.get(&part.nid).map_or(0, |n| n.processors);
             if let Some(p) = part.processors.iter().find(|p| **p >= processors) {
                 return Err(format!(

@@ -14,7 +14,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         owner: Owner { uid: 1001, gid: 1001, groups: vec![], name: "bob".into() },
         shape: Shape { width: nids.len() as u32, depth: 1, per_node: None },
         places: PlacementList(nids.iter().map(place).collect()),
-        hosts: vec![HostPart { nids: nid_list, ..HostPart::default() }],
+        hosts: [HostPart { nids: nid_list, ..HostPart::default() }].into(),
         ticket: Ticket([9; 16]),
         ticket_left: Duration::from_secs(30),
         cpu_limit: None,
@@ -275,7 +275,8 @@ fn an_old_copy_gives_way_to_what_runs() {
     // A processor that the configuration does not give the node any more.
     let mut s = Scheduler::new(machine(1, 1), alone());
     let mut wide = stranger(2, &[0], Phase::Running);
-    wide.place.places.0[0].processors = vec![3];
+    let place = Place { processors: vec![3], ..wide.place.places.0[0].clone() };
+    wide.place.places = PlacementList([place].into());
     call(&mut s, 2, &[0], vec![wide]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["it has processor 3 of NID 0, and psched.yaml"]);
 }

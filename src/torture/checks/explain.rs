@@ -67,7 +67,9 @@ fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
     // Without some of those who sit there.
     let room = |without: &BTreeSet<Apid>| {
         let mut on: BTreeMap<(Nid, u32), u32> = BTreeMap::new();
-        for place in holding().filter(|t| !without.contains(&t.apid)).flat_map(|t| &t.places.0) {
+        for place in
+            holding().filter(|t| !without.contains(&t.apid)).flat_map(|t| t.places.0.iter())
+        {
             for processor in &place.processors {
                 *on.entry((place.nid, *processor)).or_default() += 1;
             }

@@ -70,11 +70,7 @@ fn place(u: &mut Unstructured<'_>) -> Result<PlaceCommand> {
         owner: Some(pb::Owner { uid: 1000, gid: 1000, ..Default::default() }),
         key: Some(any_key(u)?.into()),
         shape: Some(Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None }.into()),
-        places: PlacementList(nids.iter().map(place).collect())
-            .0
-            .into_iter()
-            .map(Into::into)
-            .collect(),
+        places: PlacementList(nids.iter().map(place).collect()).into(),
         hosts: hosts.iter().map(part).map(Into::into).collect(),
         ticket: Bytes::copy_from_slice(&TICKET.0),
         ticket_left_ms: u.int_in_range(0..=60_000)?,

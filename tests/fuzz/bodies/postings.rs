@@ -171,7 +171,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         assert_eq!(answers, u32::from(asked), "answers");
         let mut held: BTreeMap<_, u32> = BTreeMap::new();
         for team in records.values().filter(|team| team.state.holds_processors()) {
-            for place in &team.places.0 {
+            for place in team.places.0.iter() {
                 assert!(place.nid.0 < NODES && place.pes <= place.processors.len() as u32);
                 for processor in &place.processors {
                     assert!(*processor < 2, "a processor that is not there");
