@@ -49,6 +49,8 @@ mod oracle;
 mod order;
 mod plan;
 mod refusal;
+#[cfg(test)]
+mod scenes;
 mod scratch;
 mod search;
 mod windows;
