@@ -15,6 +15,10 @@
 //! that has waited for much longer. The top level is a queue, then; or its gangs take turns
 //! ([`Rules::top_turns`]): one that has run for a slice loses its lead.
 //!
+//! A *wide* gang of the top level finds its processors only when many others give way at once, so it
+//! counts as having entered earlier ([`Rules::wide_first`]), in proportion to its width: else wide long ones
+//! pay for what everybody else gains.
+//!
 //! *Ageing* is soft: who has not run for long counts as of a middle level until it has run for a while. It is
 //! never among the lowest: a day-old long run must not keep a minute's run waiting. *Longest wait* is hard:
 //! who has waited so long comes before everybody.
@@ -64,6 +68,9 @@ pub struct Rules {
     /// How long a gang of the last level leads before another of that level may have its place; none: until
     /// it is over.
     pub top_turns: Option<Duration>,
+    /// So much earlier a gang of all processors counts as having entered the last level, a narrower one in
+    /// proportion.
+    pub wide_first: Duration,
     /// By how much the time of wide gangs counts for more: the exponent of width, in thousandths.
     pub width_exponent: u64,
 }
@@ -97,6 +104,8 @@ pub struct Turn {
 #[derive(Clone, Copy, Debug)]
 struct Had {
     weight: u32,
+    /// Its share of all processors, in millionths.
+    width: u64,
     /// What a second counts for, in millionths: less for who is narrow, where width counts.
     counts: u64,
     /// Time had until `at`, and what it has still to pay then.
@@ -187,6 +196,7 @@ impl Levels {
         let since = now.saturating_sub(at(ns(waited)));
         let had = Had {
             weight: weight.max(1),
+            width: 0,
             counts: 1_000_000,
             attained: ns(had),
             owes: 0,
@@ -209,6 +219,7 @@ impl Levels {
     /// So wide it is, in millionths of all processors.
     pub fn set_width(&mut self, apid: Apid, millionths: u64, rules: &Rules) {
         if let Some(had) = self.had.get_mut(&apid) {
+            had.width = millionths.min(1_000_000);
             had.counts = counts(millionths, rules.width_exponent);
         }
     }
@@ -404,7 +415,11 @@ impl Place {
             return Place(1, usize::from(!had.runs), had.stopped, apid);
         }
         let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
-        Place(2, level, entered, apid)
+        let early = match had.level == rules.bounds.len() {
+            true => ns(rules.wide_first) / 1_000_000 * had.width,
+            false => 0,
+        };
+        Place(2, level, entered.saturating_sub(at(early)), apid)
     }
 
     /// That of one who has not run yet, and waits since then.

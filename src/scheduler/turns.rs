@@ -42,10 +42,10 @@ use crate::apteam::talk::node::Command;
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
 use crate::gang::Gang;
 use crate::gang::competition::Competition;
-use crate::gang::levels::Levels;
+use crate::gang::levels::{self, Levels};
 use crate::gang::plan::{Plan, Slice, levelled, plan};
 use crate::gang::rotation::{Rotation, Rules, SLICE_MIN};
-use crate::machine::{Machine, Nid};
+use crate::machine::{Flavor, Machine, Nid};
 use crate::occupancy::Held;
 use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +116,8 @@ impl Planned {
 pub(super) struct Schedule {
     /// The first processor of each node on the line, counted over all of them.
     first_processor: Vec<u32>,
+    /// Processors for applications.
+    processors: u64,
     competition: Competition,
     rotation: Rotation,
     /// By generation.
@@ -163,6 +165,7 @@ impl Schedule {
             first_processor.push(processors);
             processors = processors.saturating_add(node.processors);
         }
+        let application = machine.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));
         let memory = |node: &crate::machine::Node| match node.memory {
             0 => u64::MAX,
             bytes => bytes,
@@ -170,6 +173,7 @@ impl Schedule {
         let memory = machine.nodes.values().map(memory).collect();
         Schedule {
             first_processor,
+            processors: application.map(|node| u64::from(node.processors)).sum(),
             competition: Competition::new(processors as usize, memory),
             rotation: Rotation::default(),
             plans: BTreeMap::new(),
@@ -298,6 +302,12 @@ impl Schedule {
     /// It competes with nobody: its memory is out.
     pub(super) fn competition_without(&mut self, apid: Apid) {
         self.competition.remove(apid);
+    }
+
+    /// Which share of the machine an application has.
+    fn set_width(&mut self, team: &Apteam, rules: &levels::Rules) {
+        let of = team.posting.shape.processors().saturating_mul(1_000_000);
+        self.levels.set_width(team.apid, of / self.processors.max(1), rules);
     }
 
     /// Round robin goes on with one that has had so much by another order.
@@ -488,6 +498,7 @@ impl Scheduler {
                     let waited = Duration::from_nanos(waited);
                     schedule.levels.add(apid, weight, had, waited, now.mono_ns);
                     schedule.levels.set_away(apid, false, now.mono_ns);
+                    schedule.set_width(team, &self.settings.turns.levels);
                 }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
@@ -546,8 +557,10 @@ impl Scheduler {
 
     /// Everything that takes turns, on another machine or after other rules.
     pub(super) fn turns_anew(&mut self, now: Now) {
-        let Schedule { first_processor, competition, .. } = Schedule::new(&self.machine);
+        let Schedule { first_processor, processors, competition, .. } =
+            Schedule::new(&self.machine);
         self.schedule.first_processor = first_processor;
+        self.schedule.processors = processors;
         self.schedule.competition = competition;
         self.schedule.decision.seats.clear();
         let running: Vec<Apid> =
@@ -563,6 +576,7 @@ impl Scheduler {
             let weight = self.settings.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
             self.schedule.levels.set_weight(team.apid, weight);
+            self.schedule.set_width(team, &self.settings.turns.levels);
         }
         if before != self.settings.turns.order {
             self.order_changed(now);

@@ -210,6 +210,10 @@ variables! {
         "whether gangs of the highest level queue, or take turns",
         "With turns one that has led for application.time_slice lets another of that level run, \
          if its start is no more of that time than application.switch_share allows.";
+    application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 12 * HOUR,
+        "so much earlier a gang as wide as the machine counts as having entered the highest level",
+        "A narrower one in proportion. Without it wide long gangs pay for what everybody else gains; \
+         with much more the others do.";
     application_level_width_exponent = "application.level.width_exponent": Ratio, 0 => 1_000, default 0,
         "by how much the time of wide gangs counts for more",
         "Time had counts times the gang's share of the machine's processors to this power: with 0 \

@@ -96,7 +96,7 @@ fn what_cannot_be_set_is_said() {
              application.aging.level, application.aging.share, application.compact_after, \
              application.level.bound, application.level.count, application.level.ratio, \
              application.level.stickiness, application.level.top, \
-             application.level.width_exponent, \
+             application.level.wide_first, application.level.width_exponent, \
              application.load_balance.enabled, application.load_balance.least_attained, \
              application.load_balance.least_gain, application.load_balance.move_cost, \
              application.load_balance.move_rate, application.load_balance.moves_max, \
