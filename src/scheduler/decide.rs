@@ -67,6 +67,8 @@ pub(super) struct Decision {
     pub away: BTreeSet<Apid>,
     /// Those of them whose memory is out.
     out: BTreeSet<Apid>,
+    /// When each was moved last.
+    pub moved_ns: BTreeMap<Apid, u64>,
     /// Where each sits.
     pub seats: BTreeMap<Apid, Seated>,
 }
@@ -82,6 +84,7 @@ impl Decision {
         self.away.remove(&apid);
         self.out.remove(&apid);
         self.seats.remove(&apid);
+        self.moved_ns.remove(&apid);
     }
 }
 
@@ -272,7 +275,10 @@ impl Scheduler {
             let places = seat.places(&self.occupancy);
             match team.state {
                 State::Posted => self.grant(now, apid, places, out),
-                State::Running => self.move_to(now, apid, seat, places, out),
+                State::Running => {
+                    let pes: Vec<u32> = seat.nodes.iter().map(|(.., pes)| *pes).collect();
+                    self.move_to(now, apid, places, &pes, out);
+                }
                 _ => {}
             }
         }
@@ -300,12 +306,13 @@ impl Scheduler {
         }
     }
 
-    fn move_to(
+    /// It sits elsewhere from now on, and does not run until its nodes say that it is there.
+    pub(super) fn move_to(
         &mut self,
         now: Now,
         apid: Apid,
-        seat: Seat,
         to: PlacementList,
+        pes: &[u32],
         out: &mut Vec<Effect>,
     ) {
         let hosts = self.hosts_of(&to);
@@ -327,8 +334,10 @@ impl Scheduler {
         decision.out.remove(&apid);
         decision.away.insert(apid);
         decision.party.remove(&apid);
-        let pes = seat.nodes.iter().map(|(.., pes)| *pes).collect();
-        decision.seats.insert(apid, Seated { incarnation, seat, pes });
+        decision.moved_ns.insert(apid, now.mono_ns);
+        let seat = self.seat_of(apid, pes);
+        let seated = Seated { incarnation, seat, pes: pes.to_vec() };
+        self.schedule.decision.seats.insert(apid, seated);
         self.schedule.levels.moved(apid, cost, now.mono_ns);
         self.turns_changed(now, apid);
         let nids = crate::machine::format_nids(to.nids());

@@ -5,6 +5,7 @@ mod foreign;
 mod machines;
 mod measured;
 mod memory;
+mod migrate;
 mod orders;
 mod retuned;
 mod sharing;

@@ -1,0 +1,137 @@
+//! Migration for a posting that waits behind fragments, under round robin.
+//!
+//! # Problem
+//! Under round robin a posting is placed where it finds a window, and whoever has a place keeps it. So
+//! there may be processors enough, here and there, and no window for a wide one, for as long as those in
+//! between run.
+//!
+//! # Approach
+//! Every `reconsider` while postings wait, those at the head of the line that have waited for
+//! `compact_after` are tried in order: [`migration`] looks for the cheapest moves that make a window, and
+//! its gate says whether they are worth it. What it gains counts by how long the posting has waited, so
+//! that in time they are. The moves are told to the nodes ([`Effect::Move`]), and the posting has its window.
+//!
+//! Nodes that can't move anything ([`super::Abilities`]) are never asked to. (By least attained service
+//! places are given by decisions, which move whom they must: `decide.rs`.)
+//!
+//! [`migration`]: crate::placement::migration
+
+use super::ends::nanos;
+use super::postings::COUNTED;
+use super::{Effect, Now, Scheduler};
+use crate::apteam::Apid;
+use crate::apteam::place::PlacementList;
+use crate::apteam::record::{Apteam, State};
+use crate::placement::Wanted;
+use crate::placement::migration::{Gate, Mover, Plan, Situation, Step, Waiting, Wall, try_plan};
+use crate::placement::packing::Seat;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Postings for which moves are looked for at one time: a bound on the work of that.
+const TRIED_MAX: usize = 4;
+
+impl Scheduler {
+    /// Whether anybody may be moved for a posting that waits.
+    fn migrates(&self) -> bool {
+        !self.decides()
+            && self.settings.abilities.moves
+            && self.settings.turns.migration.enabled
+            && !self.queue.is_empty()
+    }
+
+    /// Makes windows for those that have waited for long, if it is time.
+    pub(super) fn migrate_if_due(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if !self.migrates() {
+            if !self.decides() {
+                self.schedule.decision.due_ns = None;
+            }
+            return;
+        }
+        let again = now.mono_ns.saturating_add(nanos(self.settings.turns.reconsider));
+        match self.schedule.decision.due_ns {
+            Some(due) if due > now.mono_ns => return,
+            before => {
+                self.schedule.decision.due_ns = Some(again);
+                if before.is_none() {
+                    return;
+                }
+            }
+        }
+        let waited =
+            |team: &Apteam| Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
+        let long: Vec<(Apid, Duration)> = self
+            .queue
+            .iter()
+            .take(COUNTED)
+            .filter_map(|apid| self.teams.get(apid))
+            .filter(|team| team.held.is_none())
+            .map(|team| (team.apid, waited(team)))
+            .filter(|(_, waited)| *waited >= self.settings.turns.compact_after)
+            .take(TRIED_MAX)
+            .collect();
+        for (apid, waited) in long {
+            let Some(plan) = self.plan_for(now, apid, waited) else { continue };
+            let seats: BTreeMap<Apid, PlacementList> =
+                plan.moves.into_iter().map(|one| (one.apid, one.to)).collect();
+            for step in plan.steps {
+                if let Some(to) = seats.get(&step.apid()) {
+                    let pes: Vec<u32> = to.0.iter().map(|place| place.pes).collect();
+                    self.move_to(now, step.apid(), to.clone(), &pes, out);
+                }
+            }
+            self.grant(now, apid, plan.window, out);
+        }
+    }
+
+    /// The cheapest moves that make a window, each of which goes straight to its end.
+    fn plan_for(&self, now: Now, apid: Apid, waited: Duration) -> Option<Plan> {
+        let wanted = Wanted::from(&self.teams.get(&apid)?.posting);
+        let turns = &self.settings.turns;
+        // A move is followed by a start.
+        let move_cost = turns.migration.move_cost.saturating_add(turns.start_cost);
+        let movers: BTreeMap<Apid, Mover> = self
+            .teams
+            .values()
+            .filter(|team| team.state.holds_processors())
+            .map(|team| (team.apid, self.mover(now, team)))
+            .collect();
+        let kept = self.kept_before(Some(apid));
+        let situation = Situation {
+            occupancy: &self.occupancy,
+            movers: &movers,
+            kept: &kept,
+            gate: Gate { move_cost, ..turns.migration },
+            can_roll_out: false,
+        };
+        let plan = try_plan(&situation, &Waiting { wanted, attained: waited })?;
+        let straight = plan.steps.len() == plan.moves.len()
+            && plan.steps.iter().all(|step| matches!(step, Step::Move { .. }));
+        straight.then_some(plan)
+    }
+
+    /// What migration is to know of an application.
+    fn mover(&self, now: Now, team: &Apteam) -> Mover {
+        let ended = team.doomed.is_some() || team.end.is_some();
+        let wall = match team.state {
+            State::Placed | State::Launching => Some(Wall::Launching),
+            _ if ended || team.state != State::Running => Some(Wall::Ending),
+            _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
+            _ => None,
+        };
+        let since = self.schedule.decision.moved_ns.get(&team.apid);
+        Mover {
+            places: team.places.clone(),
+            claim: team.into(),
+            bytes: self.occupancy.held(team.apid).iter().map(|held| held.memory).collect(),
+            wall,
+            since_move: since.map(|at| Duration::from_nanos(now.mono_ns.saturating_sub(*at))),
+            attained: self.schedule.attained(team.apid, now.mono_ns),
+        }
+    }
+
+    /// Where it sits, as packing sees it.
+    pub(super) fn seat_of(&self, apid: Apid, pes: &[u32]) -> Seat {
+        Seat::of(&self.occupancy, apid, pes)
+    }
+}
