@@ -13,7 +13,8 @@
 //! any of a higher one. Within a level it goes by the time of entry, and one that runs counts as having
 //! entered hours earlier (*stickiness*): a long gang that runs is stopped only for one that has had less, or
 //! that has waited for much longer. The top level is a queue, then; or its gangs take turns
-//! ([`Rules::top_turns`]): one that has run for a slice loses its lead.
+//! ([`Rules::top_turns`]): one that has run for a slice stands behind all who wait there, and nobody is
+//! sticky. A slice is no shorter than lets its start be no more than `switch_share` of it.
 //!
 //! A *wide* gang of the top level finds its processors only when many others give way at once, so it
 //! counts as having entered earlier ([`Rules::wide_first`]), in proportion to its width: else wide long ones
@@ -39,6 +40,10 @@
 //! make long ones wait for weeks. Stickiness and the quiet time between moves decide how often gangs are
 //! moved; ageing bounds the longest wait at next to no cost.
 
+#[cfg(test)]
+mod tests;
+
+use super::rotation::LENGTHENED_MAX;
 use crate::apteam::Apid;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,9 +70,11 @@ pub struct Rules {
     pub aging_grant_share: u64,
     /// Who has waited so long comes first.
     pub longest_wait: Duration,
-    /// How long a gang of the last level leads before another of that level may have its place; none: until
-    /// it is over.
+    /// How long a gang of the last level leads, times its weight, before another of that level may have its
+    /// place; none: until it is over.
     pub top_turns: Option<Duration>,
+    /// The share of such a turn that its start may take, in thousandths, at least 1.
+    pub switch_share: u64,
     /// So much earlier a gang of all processors counts as having entered the last level, a narrower one in
     /// proportion.
     pub wide_first: Duration,
@@ -79,6 +86,13 @@ impl Rules {
     /// How long one comes first who has waited for `longest_wait`.
     fn grant(&self) -> Duration {
         self.longest_wait / 5
+    }
+
+    /// How long one leads on the last level whose start cost so much; none: until it is over.
+    fn turn(&self, had: &Had) -> Option<u64> {
+        let turn = ns(self.top_turns?).saturating_mul(u64::from(had.weight));
+        let amortised = u128::from(had.cost) * 1_000 / u128::from(self.switch_share.max(1));
+        Some(turn.max(u64::try_from(amortised).unwrap_or(u64::MAX).min(ns(LENGTHENED_MAX))))
     }
 }
 
@@ -111,6 +125,8 @@ struct Had {
     /// Time had until `at`, and what it has still to pay then.
     attained: u64,
     owes: u64,
+    /// What its last start cost.
+    cost: u64,
     at: i64,
     runs: bool,
     /// Its place was given to it by a decision, and it has not run there yet.
@@ -133,7 +149,7 @@ struct Had {
 impl Had {
     /// Brings what it has had and owes up to then.
     fn settle(&mut self, now: i64) {
-        let time = u64::try_from(now - self.at).unwrap_or(0);
+        let time = u64::try_from(now.saturating_sub(self.at)).unwrap_or(0);
         self.at = self.at.max(now);
         if self.runs {
             let pays = self.owes.min(time);
@@ -160,7 +176,7 @@ impl Had {
     }
 
     fn waited(&self, now: i64) -> u64 {
-        if self.runs { 0 } else { u64::try_from(now - self.stopped).unwrap_or(0) }
+        if self.runs { 0 } else { u64::try_from(now.saturating_sub(self.stopped)).unwrap_or(0) }
     }
 
     fn overdue(&self, now: i64, rules: &Rules) -> bool {
@@ -200,6 +216,7 @@ impl Levels {
             counts: 1_000_000,
             attained: ns(had),
             owes: 0,
+            cost: 0,
             at: now,
             runs: false,
             arrived,
@@ -248,7 +265,9 @@ impl Levels {
 
     /// It is held or on its way, and has no turn; or it is back.
     pub fn set_away(&mut self, apid: Apid, away: bool, now_ns: u64) {
-        self.stop(apid, now_ns);
+        if away {
+            self.stop(apid, now_ns);
+        }
         if let Some(had) = self.had.get_mut(&apid) {
             had.away = away;
         }
@@ -295,6 +314,7 @@ impl Levels {
         }
         had.at = now;
         had.owes = had.owes.saturating_add(ns(cost));
+        had.cost = had.owes;
         (had.runs, had.arrived, had.began) = (true, false, now);
     }
 
@@ -342,10 +362,10 @@ impl Levels {
             }
             if had.runs
                 && level == rules.bounds.len()
-                && rules.top_turns.is_some_and(|turn| now - had.began >= at(ns(turn)))
+                && rules.turn(had).is_some_and(|turn| now - had.began >= at(turn))
             {
-                // Its slice is over: it stands behind those who wait.
-                (had.entered, had.began) = (now.saturating_add(at(ns(rules.stickiness))), now);
+                // It stands behind those who wait; if it runs on all the same, for another turn.
+                (had.entered, had.began) = (now, now);
             }
             let place = Place::of(had, rules, now, *apid);
             let turn = Turn {
@@ -362,8 +382,9 @@ impl Levels {
         order
     }
 
-    /// When somebody's place in the order changes by itself: one that runs leaves its level or has paid,
-    /// or what it was granted is over; or one has waited for too long.
+    /// When somebody's place in the order changes by itself, in nanoseconds: one that runs leaves its level or
+    /// has paid, or its turn or what it was granted is over; or one has waited for `longest_wait`. (Whoever
+    /// becomes aged is found at the next decision.)
     pub fn next(&self, rules: &Rules, now_ns: u64) -> Option<u64> {
         let now = at(now_ns);
         let of = |had: &Had| {
@@ -375,13 +396,14 @@ impl Levels {
             if had.owes > 0 {
                 return Some(had.owes);
             }
-            let grant = had.aged_until.max(had.first_until) - now;
-            let grant = u64::try_from(grant).ok().filter(|left| *left > 0);
+            let left =
+                |until: i64| u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0);
+            let aged = Some(had.aged_until).filter(|_| had.aged).and_then(left);
             let bound = rules.bounds.get(had.level).map(|bound| had.until(ns(*bound)).max(1));
-            let turn = rules.top_turns.filter(|_| bound.is_none()).map(|turn| {
-                ns(turn).saturating_sub(u64::try_from(now - had.began).unwrap_or(0)).max(1)
+            let turn = rules.turn(had).filter(|_| bound.is_none()).map(|turn| {
+                turn.saturating_sub(u64::try_from(now - had.began).unwrap_or(0)).max(1)
             });
-            grant.into_iter().chain(bound).chain(turn).min()
+            left(had.first_until).into_iter().chain(aged).chain(bound).chain(turn).min()
         };
         let next = self.had.values().filter(|had| !had.away).filter_map(of).min()?;
         Some(now_ns.saturating_add(next))
@@ -405,8 +427,10 @@ pub struct Place(u8, usize, i64, Apid);
 
 impl Place {
     fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
-        let sticky = at(ns(rules.stickiness));
-        let entered = if had.runs { had.entered.saturating_sub(sticky) } else { had.entered };
+        let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
+        let turns = rules.top_turns.is_some() && level == rules.bounds.len();
+        let sticky = if had.runs && !turns { at(ns(rules.stickiness)) } else { 0 };
+        let entered = had.entered.saturating_sub(sticky);
         if had.pays() {
             return Place(0, 0, entered, apid);
         }
@@ -414,8 +438,8 @@ impl Place {
             // Who leads by that goes on; then who has waited longest.
             return Place(1, usize::from(!had.runs), had.stopped, apid);
         }
-        let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
-        let early = match had.level == rules.bounds.len() {
+        // (Who is always earlier would have every turn.)
+        let early = match had.level == rules.bounds.len() && !turns {
             true => ns(rules.wide_first) / 1_000_000 * had.width,
             false => 0,
         };

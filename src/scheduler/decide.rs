@@ -227,7 +227,7 @@ impl Scheduler {
         let moves = abilities.moves && gate.enabled && !team.posting.exclusive;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cost = ms(self.move_cost(team).saturating_add(self.start_cost(one.apid))).max(1);
-        let may_move = moves && quiet && !pays;
+        let may_move = moves && quiet && !pays && !one.coming;
         let gain = width.saturating_mul(ms(attained.max(Duration::from_secs(60))));
         let budget = gain.saturating_mul(1_000) / gate.least_gain.max(1);
         let asks = moves && !runs && one.waited >= turns.compact_after && width >= gate.width_min;

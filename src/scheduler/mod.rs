@@ -251,6 +251,7 @@ fn level_rules(v: &Variables) -> levels::Rules {
         aging_grant_share: v.application_aging_grant_share(),
         longest_wait: v.application_longest_wait(),
         top_turns: (v.application_level_top() == Top::Turns).then(|| v.application_time_slice()),
+        switch_share: v.application_switch_share(),
         wide_first: v.application_level_wide_first(),
         width_exponent: v.application_level_width_exponent(),
     }

@@ -199,7 +199,7 @@ impl Scheduler {
             let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
             let wanted = Wanted::from(&team.posting);
             let shape = wanted.shape;
-            let key = (shape.depth, shape.per_node, wanted.memory_per_pe);
+            let key = (shape.depth, shape.per_node, wanted.memory_per_pe, wanted.exclusive);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
             let place = match hopeless {
                 true => None,

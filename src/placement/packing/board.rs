@@ -13,6 +13,7 @@
 use super::{Candidate, Now, Seat};
 use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Slot, Terms};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -43,7 +44,8 @@ pub(super) struct Cell {
     pub usable: bool,
 }
 
-/// Nodes in a row that are alike, each of them wholly in one state; or one that is not.
+/// Nodes in a row that are alike, each of them wholly in one state, with room for the same; or one that
+/// is not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     /// The first node.
@@ -78,6 +80,10 @@ pub(super) struct Board<'a> {
     /// Bytes of those who have taken processors of a node, where not everybody fits at once, or memory
     /// can be rolled out.
     used: BTreeMap<usize, u64>,
+    /// Those of them who do not sit there yet: their bytes are not promised yet.
+    new: BTreeMap<usize, u64>,
+    /// Nodes with the same processors may have room for different numbers of PEs.
+    told_apart: bool,
 }
 
 impl<'a> Board<'a> {
@@ -102,17 +108,15 @@ impl<'a> Board<'a> {
             free: u64::from(processors),
             roll_out,
             used: BTreeMap::new(),
+            new: BTreeMap::new(),
+            told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
         };
         board.cut_runners();
-        let node = |at: usize| {
-            let first = occupancy.first()[at] as u32;
-            first..first + line[at].processors
-        };
         let kept =
             kept.iter().filter_map(|nid| line.binary_search_by_key(nid, |slot| slot.nid).ok());
         let mut wall = 0..0;
         for at in occupancy.notable().shut.iter().copied().chain(kept) {
-            let node = node(at);
+            let node = board.node(at);
             if node.start == wall.end {
                 wall.end = node.end;
             } else {
@@ -122,7 +126,7 @@ impl<'a> Board<'a> {
         board.wall(wall);
         let most = occupancy.rules().highest_level();
         for at in &occupancy.notable().full {
-            for (p, residents) in node(*at).zip(occupancy.residents(*at)) {
+            for (p, residents) in board.node(*at).zip(occupancy.residents(*at)) {
                 // (With a resident that shares with nobody it is more than any level.)
                 if u32::from(*residents) > most && !(roll_out && *residents < 0x80) {
                     board.wall(p..p + 1);
@@ -200,6 +204,12 @@ impl<'a> Board<'a> {
         &self.cells[first..last.max(first)]
     }
 
+    /// The processors of a node.
+    fn node(&self, at: usize) -> Range<u32> {
+        let first = self.occupancy.first()[at] as u32;
+        first..first + self.line()[at].processors
+    }
+
     pub fn line(&self) -> &'a [Slot] {
         self.occupancy.line()
     }
@@ -256,8 +266,14 @@ impl<'a> Board<'a> {
         self.charge(at, seat, false);
     }
 
+    /// Processors of a seat change hands; of one who would share its nodes with nobody, all of them.
     fn give(&mut self, from: u32, to: u32, seat: &Seat) {
-        for run in &seat.runs {
+        let exclusive = |one| self.candidate(one).is_some_and(|one| one.wanted.exclusive);
+        let runs = match exclusive(from) || exclusive(to) {
+            true => Cow::Owned(seat.nodes.iter().map(|(at, ..)| self.node(*at as usize)).collect()),
+            false => Cow::Borrowed(&seat.runs),
+        };
+        for run in runs.iter() {
             let cells = self.cut(run);
             for cell in &mut self.cells[cells] {
                 if cell.taken != from {
@@ -275,16 +291,15 @@ impl<'a> Board<'a> {
     }
 
     fn charge(&mut self, at: usize, seat: &Seat, more: bool) {
-        if self.occupancy.notable().tight.is_empty() && !self.roll_out {
+        let candidate = &self.order[at];
+        let at_home = candidate.home == Some(seat);
+        let counts = !self.occupancy.notable().tight.is_empty() || self.roll_out;
+        if !counts && (at_home || !self.occupancy.memory_known()) {
             return;
         }
-        let candidate = &self.order[at];
         let memory_per_pe = candidate.wanted.memory_per_pe;
         // Where it sits it counts with what is known of it.
-        let known = match candidate.home == Some(seat) {
-            true => self.occupancy.held(candidate.apid),
-            false => &[],
-        };
+        let known = if at_home { self.occupancy.held(candidate.apid) } else { &[] };
         for (i, (at, processors, pes)) in seat.nodes.iter().enumerate() {
             let at = *at as usize;
             let slot = &self.occupancy.line()[at];
@@ -295,9 +310,28 @@ impl<'a> Board<'a> {
                 Some(held) => held.memory,
                 None => slot.memory_of(memory_per_pe, *pes, *processors as usize),
             };
-            let used = self.used.entry(at).or_default();
-            *used = if more { used.saturating_add(bytes) } else { used.saturating_sub(bytes) };
+            let of = |used: &mut BTreeMap<usize, u64>| {
+                let used = used.entry(at).or_default();
+                *used = if more { used.saturating_add(bytes) } else { used.saturating_sub(bytes) };
+            };
+            of(&mut self.used);
+            if !at_home {
+                of(&mut self.new);
+            }
         }
+    }
+
+    /// All of it in words, wherever the cells are cut.
+    #[cfg(test)]
+    pub fn state(&self) -> String {
+        let of = |cell: &Cell| {
+            let one = (cell.taken, cell.runner, cell.usable);
+            std::iter::repeat_n(one, (cell.end - cell.start) as usize)
+        };
+        let line: Vec<_> = self.cells.iter().flat_map(of).collect();
+        let used = self.used.iter().filter(|(_, bytes)| **bytes > 0).collect::<Vec<_>>();
+        let new = self.new.iter().filter(|(_, bytes)| **bytes > 0).collect::<Vec<_>>();
+        format!("{line:?} {} {used:?} {new:?}", self.free)
     }
 
     /// Its turn in the order is over: where it ran and does not any more nobody is displaced.
@@ -315,23 +349,35 @@ impl<'a> Board<'a> {
     /// How many PEs of a kind a node has room for, of so many processors.
     pub fn pes(&self, at: usize, terms: &Terms, processors: u32) -> u32 {
         let slot = &self.line()[at];
-        if terms.exclusive && slot.free < slot.processors {
+        if terms.exclusive && slot.free.min(processors) < slot.processors {
             return 0;
         }
-        let promised = match self.roll_out {
-            true => self.used.get(&at).copied().unwrap_or(0),
-            false => slot.promised,
+        slot.room(terms, processors, self.promised(at)).pes
+    }
+
+    /// Bytes of a node that are promised, by this decision too.
+    fn promised(&self, at: usize) -> u64 {
+        let of = |used: &BTreeMap<usize, u64>| used.get(&at).copied().unwrap_or(0);
+        match self.roll_out {
+            true => of(&self.used),
+            false => self.line()[at].promised.saturating_add(of(&self.new)),
+        }
+    }
+
+    /// Whether two nodes with the same processors have room for the same.
+    fn same_room(&self, one: usize, other: usize) -> bool {
+        let of = |at: usize| {
+            let slot = &self.line()[at];
+            (slot.memory, self.promised(at), slot.free < slot.processors)
         };
-        slot.room(terms, processors, promised).pes
+        !self.told_apart || of(one) == of(other)
     }
 
     /// The processors of a node, each with its cell.
     pub fn processors(&self, at: usize) -> impl Iterator<Item = (u32, &Cell)> {
-        let first = self.occupancy.first()[at] as u32;
-        let node = first..first + self.line()[at].processors;
+        let node = self.node(at);
         self.touched(&node).iter().flat_map(move |cell| {
-            (cell.start.max(first)..cell.end.min(first + self.line()[at].processors))
-                .map(move |p| (p, cell))
+            (cell.start.max(node.start)..cell.end.min(node.end)).map(move |p| (p, cell))
         })
     }
 
@@ -392,6 +438,10 @@ impl<'a> Board<'a> {
             let nodes = (self.occupancy.alike()[at] - at)
                 .min(((here.end - start) / processors.max(1)) as usize)
                 .max(1);
+            let nodes = match self.told_apart {
+                true => (1..nodes).find(|i| !self.same_room(at, at + i)).unwrap_or(nodes),
+                false => nodes,
+            };
             let last = at + nodes - 1;
             let taken = here.taken != NOBODY;
             let all = if here.usable { processors } else { 0 };
@@ -409,7 +459,9 @@ impl<'a> Board<'a> {
             at += nodes;
             match blocks.last_mut() {
                 // (A cell may end where nothing else does.)
-                Some(before) if before.is_as(&block) => before.add(&block),
+                Some(before) if before.is_as(&block) && self.same_room(before.at, block.at) => {
+                    before.add(&block);
+                }
                 _ => blocks.push(block),
             }
         }

@@ -14,7 +14,7 @@ impl Packer<'_> {
     }
 
     /// Windows in which all who have taken something may be moved, the cheapest first.
-    fn windows_to_compact(&mut self, form: &Form<'_>, budget: u64) -> Vec<Window> {
+    pub(super) fn windows_to_compact(&mut self, form: &Form<'_>, budget: u64) -> Vec<Window> {
         self.board.blocks();
         let mut search = Search::new(&self.board, self.board.known_blocks(), form, Of::All);
         let mut found: Vec<Window> = Vec::new();
@@ -71,7 +71,7 @@ impl Packer<'_> {
 
     /// Gives it this window, and those in it others, widest first. Where one of them finds none, all is
     /// as it was.
-    fn move_aside(&mut self, at: usize, form: &Form<'_>, nodes: Range<usize>) -> bool {
+    pub(super) fn move_aside(&mut self, at: usize, form: &Form<'_>, nodes: Range<usize>) -> bool {
         let mut moved: Vec<(u64, u32, Seat)> = Vec::new();
         for one in self.in_the_way(form, &nodes) {
             let seat = self.seats[one as usize].clone();

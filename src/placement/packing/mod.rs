@@ -40,12 +40,17 @@
 
 mod board;
 mod compact;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod oracle;
 mod seat;
 mod window;
 
 pub use seat::Seat;
 
 use super::Wanted;
+use super::window::Need;
 use crate::apteam::Apid;
 use crate::machine::Nid;
 use crate::occupancy::Occupancy;
@@ -113,23 +118,14 @@ pub struct Packing {
 }
 
 /// Goes through the candidates, which stand in order of turn. Nobody new sits on nodes that are
-/// `kept`, but those for whom they are kept, who come first.
+/// `kept`.
 pub fn pack(
     occupancy: &Occupancy,
     order: &[Candidate<'_>],
     kept: &BTreeSet<Nid>,
     rules: &Rules,
 ) -> Packing {
-    let mut packer = Packer {
-        board: Board::new(occupancy, order, kept, rules.roll_out),
-        order,
-        seats: vec![None; order.len()],
-        too_wide: BTreeMap::new(),
-        searches: 0,
-        compactions: 0,
-        level: occupancy.rules().highest_level(),
-        rules,
-    };
+    let mut packer = Packer::new(occupancy, order, kept, rules);
     let mut party = Vec::new();
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
@@ -156,7 +152,25 @@ struct Packer<'a> {
     rules: &'a Rules,
 }
 
-impl Packer<'_> {
+impl<'a> Packer<'a> {
+    fn new(
+        occupancy: &'a Occupancy,
+        order: &'a [Candidate<'a>],
+        kept: &BTreeSet<Nid>,
+        rules: &'a Rules,
+    ) -> Packer<'a> {
+        Packer {
+            board: Board::new(occupancy, order, kept, rules.roll_out),
+            order,
+            seats: vec![None; order.len()],
+            too_wide: BTreeMap::new(),
+            searches: 0,
+            compactions: 0,
+            level: occupancy.rules().highest_level(),
+            rules,
+        }
+    }
+
     /// Whether it runs.
     fn turn(&mut self, at: usize) -> bool {
         let candidate = &self.order[at];
@@ -177,40 +191,45 @@ impl Packer<'_> {
         if candidate.now == Now::Comes || candidate.home.is_some() && !candidate.may_move {
             return false;
         }
-        let shape = candidate.wanted.shape;
-        let width = shape.processors();
-        if width > self.board.free_processors() {
+        if candidate.wanted.shape.processors() > self.board.free_processors() {
             return false;
         }
-        let key = (
-            shape.depth,
-            shape.per_node,
-            candidate.wanted.memory_per_pe,
-            candidate.shape.is_some(),
-        );
-        if self.too_wide.get(&key).is_some_and(|least| width >= *least)
-            || self.searches >= self.rules.searches_max
-        {
-            return false;
-        }
-        self.searches += 1;
         let form = Form::of(candidate, self.level);
-        if let Some((nodes, of)) = self.board.best(&form) {
-            let seat = self.board.seat(&form, nodes, of);
-            self.board.take(at, &seat);
-            self.seats[at] = Some(seat);
+        if self.search(at, &form) {
             return true;
         }
         if let Some(budget) = candidate.may_move_others
             && self.compactions < self.rules.compactions_max
         {
             self.compactions += 1;
-            if self.compact(at, &form, budget) {
-                return true;
-            }
+            return self.compact(at, &form, budget);
         }
-        let least = self.too_wide.entry(key).or_insert(width);
-        *least = (*least).min(width);
         false
+    }
+
+    /// Gives it the best window there is, if there is one.
+    fn search(&mut self, at: usize, form: &Form<'_>) -> bool {
+        // Where no window was found no wider one is, if all else is alike. (Shapes that are kept node by
+        // node say nothing about others.)
+        let Need { width, terms } = *form.need();
+        let key = (terms.depth, terms.per_node, terms.memory_per_pe, terms.exclusive);
+        let alike = matches!(form, Form::Laid(_));
+        if alike && self.too_wide.get(&key).is_some_and(|least| width >= *least)
+            || self.searches >= self.rules.searches_max
+        {
+            return false;
+        }
+        self.searches += 1;
+        let Some((nodes, of)) = self.board.best(form) else {
+            if alike {
+                let least = self.too_wide.entry(key).or_insert(width);
+                *least = (*least).min(width);
+            }
+            return false;
+        };
+        let seat = self.board.seat(form, nodes, of);
+        self.board.take(at, &seat);
+        self.seats[at] = Some(seat);
+        true
     }
 }

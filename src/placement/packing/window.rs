@@ -2,7 +2,10 @@
 //! least.
 //!
 //! Not every window is looked at: who packs a line wants gangs to stand against each other. So a window
-//! begins where a [`Block`] does, or ends where one does.
+//! begins where a [`Block`] does, or ends where one does. Whoever is laid out as nodes have room misses
+//! nothing by that: nodes of a block are alike, so a window from its middle, pushed left to its beginning,
+//! needs no block more. A shape that is kept node by node ([`Form::Kept`]) may fit from the middle only, and
+//! is tried from each node.
 
 use super::board::{Block, Board, NOBODY};
 use super::{Candidate, Seat};
@@ -112,18 +115,25 @@ impl<'s, 'a> Search<'s, 'a> {
             if self.of.each(&block) == 0 {
                 continue;
             }
-            if let Some(window) = self.from(i, block.at, cost) {
-                found(window);
-            }
-            if let Some((i, start)) = self.ending(i)
-                && let Some(window) = self.from(i, start, cost)
-            {
-                found(window);
-            }
-            if self.steps > STEPS_MAX {
-                return;
+            for (i, start) in self.starts(i) {
+                if let Some(window) = self.from(i, start, cost) {
+                    found(window);
+                }
+                if self.steps > STEPS_MAX {
+                    return;
+                }
             }
         }
+    }
+
+    /// Where the windows begin that this block gives rise to, each with the block in which that is.
+    fn starts(&mut self, block: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let Block { at, nodes, .. } = self.blocks[block];
+        let (from, ending) = match self.form {
+            Form::Laid(_) => (1, self.ending(block)),
+            Form::Kept(..) => (nodes, None),
+        };
+        (at..at + from).map(move |start| (block, start)).chain(ending)
     }
 
     /// The window that begins there, in this block.
@@ -148,11 +158,7 @@ impl<'s, 'a> Search<'s, 'a> {
             let mut takes = each;
             match self.form {
                 Form::Laid(_) => {
-                    // Of nodes whose memory is told apart, one by one.
-                    let nodes = match self.board.memory_counts() {
-                        true => 1,
-                        false => rest.div_ceil(u64::from(each)).min((end - at) as u64),
-                    };
+                    let nodes = rest.div_ceil(u64::from(each)).min((end - at) as u64);
                     if need.terms.per_node.is_some_and(|n| each < n && u64::from(each) < rest) {
                         return None;
                     }
@@ -236,11 +242,6 @@ impl<'s, 'a> Search<'s, 'a> {
 }
 
 impl Board<'_> {
-    /// Whether nodes with the same processors may have room for different numbers of PEs.
-    pub fn memory_counts(&self) -> bool {
-        self.occupancy.memory_known()
-    }
-
     /// Who is hit where so many processors of a node that is cut are taken: nobody while there are
     /// others, then those whom it costs least.
     pub fn hit(
@@ -328,18 +329,17 @@ impl Board<'_> {
                 next = next.max(first + 1);
                 continue;
             }
-            for (i, block) in blocks.iter().enumerate().take(next).skip(first) {
-                let from = search.from(i, block.at, |_| 0);
-                let ending = search.ending(i).and_then(|(i, start)| search.from(i, start, |_| 0));
-                for window in from.into_iter().chain(ending) {
-                    let nodes = window.nodes;
-                    let rank = (window.processors, gap, nodes.len(), nodes.start);
-                    if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                        best = Some((rank, nodes));
+            for block in first..next {
+                for (i, start) in search.starts(block) {
+                    if let Some(Window { nodes, processors, .. }) = search.from(i, start, |_| 0) {
+                        let rank = (processors, gap, nodes.len(), nodes.start);
+                        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                            best = Some((rank, nodes));
+                        }
                     }
-                }
-                if search.steps > STEPS_MAX {
-                    return best.map(|(_, nodes)| nodes);
+                    if search.steps > STEPS_MAX {
+                        return best.map(|(_, nodes)| nodes);
+                    }
                 }
             }
             next = next.max(first + 1);
@@ -364,6 +364,10 @@ impl Board<'_> {
                 Form::Kept(pes, _) => pes[at - nodes.start],
                 Form::Laid(_) => self.pes(at, &need.terms, of.each(&blocks[i])).min(rest),
             };
+            if pes == 0 {
+                // Those who were moved aside have left more memory than was counted on.
+                break;
+            }
             rest = rest.saturating_sub(pes);
             let takes = pes * need.terms.depth;
             chosen.clear();

@@ -1,0 +1,522 @@
+//! Decisions against the rules as they are written, on small machines: every processor, every first node.
+//!
+//! What is promised of each candidate, given those before it in the order (compaction apart, which may
+//! move them afterwards):
+//!
+//! - at home if nobody has taken any of it (and memory does not stand in the way), and nowhere else;
+//! - else, if it may, in a window if there is one at all: without displacing anybody if there is such a
+//!   one, and else at no more cost than any window has. On a node of which it takes a part, those
+//!   displaced are the cheapest first until there is room, which may be one more than need be.
+
+use super::*;
+use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::posting::Shape;
+use crate::machine::{Flavors, Machine, Node};
+use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
+use proptest::prelude::*;
+
+/// One who wants to run, before it is known where it sits.
+#[derive(Clone, Debug)]
+struct Asks {
+    shape: Shape,
+    memory: Option<u64>,
+    exclusive: bool,
+    /// Where it would sit: the first node, the first processor on each; how it sits.
+    sits: Option<(usize, u32, Now)>,
+    may_move: bool,
+    aside: Option<u64>,
+    budget: Option<u64>,
+    displaced: u64,
+}
+
+/// Where one sits, and its PEs on each node.
+type Home = Option<(Seat, Vec<u32>)>;
+
+#[derive(Debug)]
+struct Scene {
+    occupancy: Occupancy,
+    kept: BTreeSet<Nid>,
+    asks: Vec<Asks>,
+    homes: Vec<Home>,
+}
+
+impl Scene {
+    fn new(nodes: &[(u32, u32, u32)], memory: u64, most: u32, asks: Vec<Asks>) -> Scene {
+        let mut machine = Machine::default();
+        let (mut nid, mut kept, mut closed) = (0, BTreeSet::new(), BTreeSet::new());
+        for (step, processors, kind) in nodes {
+            nid += step;
+            match kind {
+                0 => drop(closed.insert(Nid(nid))),
+                1 => drop(kept.insert(Nid(nid))),
+                _ => {}
+            }
+            let node = Node {
+                nid: Nid(nid),
+                processors: *processors,
+                cpus: Vec::new(),
+                memory,
+                flavors: Flavors::all(),
+                host: String::new(),
+            };
+            machine.nodes.insert(node.nid, node);
+        }
+        let rules = OccupancyRules { max_resident: most, memory_overcommit: 1_000 };
+        let mut occupancy = Occupancy::new(&machine, rules);
+        for nid in machine.nodes.keys() {
+            occupancy.set_open(*nid, !closed.contains(nid));
+        }
+        // Nobody runs where another runs, nor comes where another comes.
+        let mut taken: [BTreeSet<(Nid, u32)>; 3] = Default::default();
+        for (number, one) in (0..).zip(&asks) {
+            let Some((first, from, now)) = one.sits else { continue };
+            let Some(list) = laid(&machine, &one.shape, first, from, one.exclusive) else {
+                continue;
+            };
+            let all: BTreeSet<(Nid, u32)> =
+                list.0.iter().flat_map(|p| p.processors.iter().map(|q| (p.nid, *q))).collect();
+            let of = &mut taken[now as usize];
+            if now != Now::Stands && !of.is_disjoint(&all) {
+                continue;
+            }
+            let claim = Claim {
+                shares: !one.exclusive,
+                memory_per_pe: one.memory,
+                exclusive: one.exclusive,
+            };
+            if occupancy.take_found(Apid(number), &list, claim).is_ok() {
+                of.extend(all);
+            }
+        }
+        let home = |(number, one): (u64, &Asks)| {
+            let held = occupancy.held(Apid(number));
+            if held.is_empty() {
+                return None;
+            }
+            let mut rest = one.shape.width;
+            let pes = held.iter().map(|held| {
+                let most = one.shape.per_node.unwrap_or(u32::MAX);
+                let here = (held.processors.len() as u32 / one.shape.depth).min(most).min(rest);
+                rest -= here;
+                here
+            });
+            let pes: Vec<u32> = pes.collect();
+            Some((Seat::of(&occupancy, Apid(number), &pes), pes))
+        };
+        let homes = (0..).zip(&asks).map(home).collect();
+        Scene { occupancy, kept, asks, homes }
+    }
+
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        let of = |(number, (one, home)): (u64, (&Asks, &Home))| Candidate {
+            apid: Apid(number),
+            wanted: Wanted {
+                shape: one.shape,
+                memory_per_pe: one.memory,
+                exclusive: one.exclusive,
+            },
+            home: None,
+            shape: None,
+            now: match (home, one.sits) {
+                (Some(_), Some((.., now))) => now,
+                // (It found no place: it has no turn.)
+                (None, Some((.., Now::Comes))) => Now::Comes,
+                _ => Now::Stands,
+            },
+            may_move: one.may_move && !one.exclusive,
+            may_be_moved: one.aside.filter(|_| !one.exclusive),
+            may_move_others: one.budget.filter(|_| !one.exclusive),
+            displaced: one.displaced,
+        };
+        let mut all: Vec<Candidate> =
+            (0..).zip(self.asks.iter().zip(&self.homes)).map(of).collect();
+        for (candidate, home) in all.iter_mut().zip(&self.homes) {
+            candidate.home = home.as_ref().map(|(seat, _)| seat);
+            candidate.shape = home.as_ref().map(|(_, pes)| &pes[..]);
+            if candidate.now == Now::Comes {
+                candidate.may_be_moved = None;
+            }
+        }
+        all
+    }
+
+    fn node_of(&self, p: u32) -> usize {
+        self.occupancy.first().partition_point(|first| *first <= p as usize) - 1
+    }
+
+    fn takes_new(&self, p: u32) -> bool {
+        let at = self.node_of(p);
+        let slot = &self.occupancy.line()[at];
+        let residents = self.occupancy.residents(at)[p as usize - self.occupancy.first()[at]];
+        slot.open
+            && !self.kept.contains(&slot.nid)
+            && u32::from(residents) <= self.occupancy.rules().highest_level()
+    }
+}
+
+/// A place from this node on, from this processor on on each.
+fn laid(
+    machine: &Machine,
+    shape: &Shape,
+    first: usize,
+    from: u32,
+    exclusive: bool,
+) -> Option<PlacementList> {
+    let nodes: Vec<&Node> = machine.nodes.values().collect();
+    let mut rest = shape.width;
+    let mut list: Vec<Place> = Vec::new();
+    for at in first..nodes.len() {
+        let node = nodes[at];
+        if at > first && node.nid.0 != nodes[at - 1].nid.0 + 1 {
+            return None;
+        }
+        let from = if exclusive { 0 } else { from };
+        let most = shape
+            .per_node
+            .unwrap_or(u32::MAX)
+            .min(node.processors.saturating_sub(from) / shape.depth);
+        let pes = most.min(rest);
+        if pes == 0 || shape.per_node.is_some_and(|n| pes < n.min(rest)) {
+            return None;
+        }
+        let end = if exclusive { node.processors } else { from + pes * shape.depth };
+        list.push(Place { nid: node.nid, processors: (from..end).collect(), pes });
+        rest -= pes;
+        if rest == 0 {
+            return Some(PlacementList(list.into()));
+        }
+    }
+    None
+}
+
+/// Who has taken each processor, and who runs there whose turn is still to come.
+struct Line {
+    taken: Vec<Option<usize>>,
+    runner: Vec<Option<usize>>,
+    /// Bytes of those who have taken something of a node, and are new there.
+    new: Vec<u64>,
+}
+
+/// What the window from this node on costs; none: there is none. `idle`: nobody may be displaced.
+fn cost(scene: &Scene, line: &Line, one: &Candidate, first: usize, idle: bool) -> Option<u64> {
+    let slots = scene.occupancy.line();
+    let shape = one.wanted.shape;
+    let (mut rest, mut hit) = (shape.width, BTreeSet::new());
+    for at in first..slots.len() {
+        if at > first && slots[at].nid.0 != slots[at - 1].nid.0 + 1 {
+            return None;
+        }
+        let base = scene.occupancy.first()[at] as u32;
+        let all: Vec<u32> = (base..base + slots[at].processors)
+            .filter(|p| scene.takes_new(*p) && line.taken[*p as usize].is_none())
+            .filter(|p| !idle || line.runner[*p as usize].is_none())
+            .collect();
+        if one.wanted.exclusive
+            && (slots[at].free < slots[at].processors || all.len() < slots[at].processors as usize)
+        {
+            return None;
+        }
+        let terms = &one.wanted.need(scene.occupancy.rules().highest_level()).terms;
+        let promised = slots[at].promised + line.new[at];
+        let here = slots[at].room(terms, all.len() as u32, promised).pes;
+        let by_shape = one.shape.map(|pes| pes[at - first]);
+        let pes = match (by_shape, shape.per_node) {
+            (Some(pes), _) => pes,
+            (None, Some(n)) => n.min(rest),
+            (None, None) => here.min(rest),
+        };
+        let terms = Terms { per_node: None, ..*terms };
+        let room = slots[at].room(&terms, all.len() as u32, promised).pes;
+        if pes == 0 || pes > room {
+            return None;
+        }
+        let mut on: Vec<(u64, usize)> = all
+            .iter()
+            .filter_map(|p| line.runner[*p as usize])
+            .map(|runner| (scene.asks[runner].displaced, runner))
+            .collect();
+        on.sort_unstable();
+        let unused = all.len() - on.len();
+        let wanted = ((pes * shape.depth) as usize).saturating_sub(unused);
+        hit.extend(on.iter().take(wanted).map(|(_, runner)| *runner));
+        rest -= pes;
+        if rest == 0 {
+            return Some(hit.iter().map(|runner| scene.asks[*runner].displaced).sum());
+        }
+    }
+    None
+}
+
+prop_compose! {
+    fn asked()(
+        width in 1u32..7,
+        depth in prop_oneof![4 => Just(1u32), 1 => 2u32..4],
+        per_node in prop_oneof![2 => Just(None), 1 => (1u32..4).prop_map(Some)],
+        memory in prop_oneof![2 => Just(None), 1 => (0u64..40).prop_map(Some)],
+        exclusive in prop::bool::weighted(0.1),
+        sits in prop_oneof![
+            1 => Just(None),
+            2 => (0usize..8, 0u32..3, prop_oneof![4 => Just(Now::Runs), 2 => Just(Now::Stands), 1 => Just(Now::Comes)])
+                .prop_map(Some)
+        ],
+        may_move in any::<bool>(),
+        aside in prop_oneof![Just(None), (0u64..9).prop_map(Some)],
+        budget in prop_oneof![3 => Just(None), 1 => (0u64..20).prop_map(Some)],
+        displaced in 1u64..9,
+    ) -> Asks {
+        let shape = Shape { width, depth, per_node };
+        Asks { shape, memory, exclusive, sits, may_move, aside, budget, displaced }
+    }
+}
+
+prop_compose! {
+    fn scenes()(
+        nodes in prop::collection::vec((prop_oneof![5 => Just(1u32), 1 => Just(2)], 1u32..5, 0u32..16), 1..8),
+        alike in any::<bool>(),
+        memory in prop_oneof![Just(0u64), 1u64..200],
+        most in 1u32..4,
+        asks in prop::collection::vec(asked(), 1..9),
+    ) -> Scene {
+        let size = nodes[0].1;
+        // Who comes stands before all others.
+        let (mut order, others): (Vec<_>, Vec<_>) =
+            asks.into_iter().partition(|one| matches!(one.sits, Some((.., Now::Comes))));
+        order.extend(others);
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|(step, processors, kind)| (step, if alike { size } else { processors }, kind))
+            .collect();
+        Scene::new(&nodes, memory, most, order)
+    }
+}
+
+const RULES: Rules = Rules { roll_out: false, compactions_max: 0, moved_max: 8, searches_max: 256 };
+
+/// What holds of every decision.
+fn is_sound(scene: &Scene, order: &[Candidate], packing: &Packing) -> Result<(), TestCaseError> {
+    let mut taken: BTreeMap<u32, Apid> = BTreeMap::new();
+    let mut coming: BTreeSet<u32> = BTreeSet::new();
+    let mut new: BTreeMap<usize, u64> = BTreeMap::new();
+    for (number, one) in order.iter().enumerate() {
+        if one.now == Now::Comes {
+            coming.extend(one.home.iter().flat_map(|home| home.runs.iter().flat_map(Clone::clone)));
+        }
+        let seat = packing.seats.get(&one.apid);
+        let runs = packing.party.contains(&one.apid);
+        prop_assert!(seat.is_none() || runs, "{} sits and does not run", one.apid);
+        if !runs {
+            continue;
+        }
+        prop_assert!(one.now != Now::Comes, "{} runs, and has not come", one.apid);
+        let seat = match (seat, one.home) {
+            (Some(seat), home) => {
+                let moved_aside = one.may_be_moved.is_some();
+                prop_assert!(home.is_none() || one.may_move || moved_aside, "{} stays", one.apid);
+                let list = seat.places(&scene.occupancy);
+                let pes: Vec<u32> = list.0.iter().map(|place| place.pes).collect();
+                match one.shape {
+                    Some(shape) => prop_assert_eq!(&pes[..], shape),
+                    None => prop_assert!(list.fits(&one.wanted.shape), "{:?}", list),
+                }
+                let nids: Vec<u32> = list.nids().map(|nid| nid.0).collect();
+                prop_assert!(nids.windows(2).all(|w| w[0] + 1 == w[1]), "{:?}", nids);
+                for p in seat.runs.iter().flat_map(Clone::clone) {
+                    prop_assert!(scene.takes_new(p), "{} sits on {}", one.apid, p);
+                    prop_assert!(!coming.contains(&p), "{} sits on what is kept", one.apid);
+                }
+                for place in list.0.iter() {
+                    prop_assert_eq!(
+                        place.processors.len() as u32,
+                        place.pes * one.wanted.shape.depth
+                    );
+                    let at = scene
+                        .occupancy
+                        .line()
+                        .iter()
+                        .position(|s| s.nid == place.nid)
+                        .expect("a node");
+                    let slot = &scene.occupancy.line()[at];
+                    let bytes =
+                        slot.memory_of(one.wanted.memory_per_pe, place.pes, place.processors.len());
+                    *new.entry(at).or_default() += bytes;
+                }
+                seat
+            }
+            (None, Some(home)) => home,
+            (None, None) => return Err(TestCaseError::fail(format!("{number} runs nowhere"))),
+        };
+        let whole = |at: usize| {
+            let base = scene.occupancy.first()[at] as u32;
+            base..base + scene.occupancy.line()[at].processors
+        };
+        let all: Vec<u32> = match one.wanted.exclusive {
+            true => seat.nodes.iter().flat_map(|(at, ..)| whole(*at as usize)).collect(),
+            false => seat.runs.iter().flat_map(Clone::clone).collect(),
+        };
+        for p in all {
+            if let Some(other) = taken.insert(p, one.apid) {
+                return Err(TestCaseError::fail(format!("{p} is {}'s and {other}'s", one.apid)));
+            }
+        }
+    }
+    for (at, bytes) in new {
+        let slot = &scene.occupancy.line()[at];
+        prop_assert!(
+            slot.memory == 0 || bytes == 0 || slot.promised + bytes <= slot.limit,
+            "{:?} {}",
+            slot,
+            bytes
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn each_has_its_home_or_the_best_window_there_is(scene in scenes()) {
+        let order = scene.candidates();
+        let packing = pack(&scene.occupancy, &order, &scene.kept, &RULES);
+        is_sound(&scene, &order, &packing)?;
+        let processors: usize = scene.occupancy.line().iter().map(|s| s.processors as usize).sum();
+        let mut line = Line {
+            taken: vec![None; processors],
+            runner: vec![None; processors],
+            new: vec![0; scene.occupancy.line().len()],
+        };
+        for (number, one) in order.iter().enumerate().filter(|(_, one)| one.now == Now::Runs) {
+            for p in one.home.iter().flat_map(|home| home.runs.iter().flat_map(Clone::clone)) {
+                line.runner[p as usize] = Some(number);
+            }
+        }
+        let tight = !scene.occupancy.notable().tight.is_empty();
+        for (number, one) in order.iter().enumerate() {
+            let seat = packing.seats.get(&one.apid);
+            let runs = packing.party.contains(&one.apid);
+            let home: Vec<u32> =
+                one.home.iter().flat_map(|home| home.runs.iter().flat_map(Clone::clone)).collect();
+            let by: BTreeSet<usize> = home.iter().filter_map(|p| line.taken[*p as usize]).collect();
+            let free = one.home.is_some() && by.is_empty();
+            let comes = by.iter().all(|by| order[*by].now == Now::Comes);
+            let runs_on = one.home.is_some() && comes && one.now == Now::Runs;
+            if one.now == Now::Comes {
+                prop_assert!(!runs);
+            } else if (free || runs_on) && !tight {
+                prop_assert!(runs && seat.is_none(), "{} is not at home", one.apid);
+            }
+            let at_home = runs && seat.is_none() || one.now == Now::Comes && free;
+            if !at_home && one.now != Now::Comes && (one.home.is_none() || one.may_move) {
+                let costs = |idle| {
+                    (0..line.new.len()).filter_map(|at| cost(&scene, &line, one, at, idle)).min()
+                };
+                let (idle, least) = (costs(true), costs(false));
+                prop_assert_eq!(runs, least.is_some(), "{}: {:?}", one.apid, packing);
+                if let Some(seat) = seat {
+                    let here = seat.nodes[0].0 as usize;
+                    let hit: BTreeSet<usize> = seat
+                        .runs
+                        .iter()
+                        .flat_map(Clone::clone)
+                        .filter_map(|p| line.runner[p as usize])
+                        .collect();
+                    let hit: u64 = hit.iter().map(|runner| scene.asks[*runner].displaced).sum();
+                    let most = if idle.is_some() { 0 } else { least.unwrap_or(0) };
+                    prop_assert!(hit <= most, "{} costs {} from {}, not {}", one.apid, hit, here, most);
+                }
+            } else if !at_home {
+                prop_assert!(!runs, "{} runs elsewhere", one.apid);
+            }
+            // As it is for those who follow.
+            for p in line.runner.iter_mut().filter(|p| **p == Some(number)) {
+                *p = None;
+            }
+            let taken: Vec<u32> = match seat {
+                Some(seat) => seat.runs.iter().flat_map(Clone::clone).collect(),
+                None if at_home => home,
+                None => Vec::new(),
+            };
+            for p in taken {
+                line.taken[p as usize].get_or_insert(number);
+            }
+            for (at, processors, pes) in seat.iter().flat_map(|seat| &seat.nodes) {
+                let at = *at as usize;
+                let slot = &scene.occupancy.line()[at];
+                line.new[at] += slot.memory_of(one.wanted.memory_per_pe, *pes, *processors as usize);
+                if one.wanted.exclusive {
+                    let base = scene.occupancy.first()[at];
+                    line.taken[base..base + slot.processors as usize].fill(Some(number));
+                }
+            }
+        }
+    }
+
+    /// Who is moved aside may be, loses no more in sum than was allowed, and runs.
+    #[test]
+    fn only_those_are_moved_aside_who_may_be(scene in scenes(), roll_out in any::<bool>()) {
+        let order = scene.candidates();
+        let rules = Rules { roll_out, compactions_max: 1, moved_max: 3, ..RULES };
+        let packing = pack(&scene.occupancy, &order, &scene.kept, &rules);
+        if !roll_out {
+            is_sound(&scene, &order, &packing)?;
+        }
+        let aside: Vec<&Candidate> = order
+            .iter()
+            .filter(|one| packing.seats.contains_key(&one.apid))
+            .filter(|one| one.home.is_some() && !one.may_move)
+            .collect();
+        prop_assert!(aside.len() <= 3);
+        let budgets = order.iter().filter_map(|one| one.may_move_others).max().unwrap_or(0);
+        let lost = aside.iter().map(|one| one.may_be_moved.unwrap_or(u64::MAX / 2)).sum::<u64>();
+        prop_assert!(lost <= budgets, "{} of {}", lost, budgets);
+    }
+
+    /// A window that could not be cleared leaves no trace.
+    #[test]
+    fn what_was_tried_in_vain_is_undone(scene in scenes(), roll_out in any::<bool>()) {
+        let order = scene.candidates();
+        let rules = Rules { roll_out, ..RULES };
+        let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+        for (at, one) in order.iter().enumerate() {
+            let runs = packer.turn(at);
+            if !runs && one.now != Now::Comes && one.home.is_none() && !one.wanted.exclusive {
+                let form = Form::of(one, packer.level);
+                for window in packer.windows_to_compact(&form, u64::MAX / 4) {
+                    let before = (packer.board.state(), packer.seats.clone());
+                    if packer.move_aside(at, &form, window.nodes) {
+                        break;
+                    }
+                    prop_assert_eq!(before, (packer.board.state(), packer.seats.clone()));
+                }
+            }
+            packer.board.passed(at);
+        }
+    }
+}
+
+/// A decision of a large line is bounded however many ask in vain.
+#[test]
+fn many_who_ask_in_vain_are_bounded() {
+    let nodes: Vec<(u32, u32, u32)> = vec![(1, 4, 9); 4_000];
+    let mut asks = Vec::new();
+    let one = |width, sits| Asks {
+        shape: Shape { width, depth: 1, per_node: None },
+        memory: None,
+        exclusive: false,
+        sits,
+        may_move: false,
+        aside: Some(1),
+        budget: None,
+        displaced: 1,
+    };
+    // Every other processor is taken for good: nobody finds two nodes in a row empty.
+    asks.extend((0..4_000).map(|at| one(3, Some((at, 0, Now::Runs)))));
+    asks.extend((0..1_000).map(|n| Asks { budget: Some(9), ..one(9_000 - n, None) }));
+    let scene = Scene::new(&nodes, 0, 4, asks);
+    let order = scene.candidates();
+    let rules = Rules { compactions_max: 4, ..RULES };
+    let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+    let party = (0..order.len()).filter(|at| packer.turn(*at)).count();
+    assert_eq!(party, 4_000);
+    assert!(packer.searches <= rules.searches_max && packer.compactions <= 4);
+}
