@@ -501,6 +501,10 @@ impl Scheduler {
                     schedule.set_width(team, &self.settings.turns.levels);
                 }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
+                if !schedule.joined.contains_key(&apid) {
+                    // Until it has been measured.
+                    schedule.rotation.set_cost(apid, self.settings.turns.start_cost);
+                }
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
                 let gang = schedule.gang(self.occupancy.held(apid));
                 if schedule.competition.gang(apid) != Some(&gang) {

@@ -27,6 +27,7 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::gang::plan::at;
+use crate::machine::Flavor;
 use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -43,7 +44,9 @@ pub enum Stopped<E> {
     Jobs(E),
     /// The scheduler would not have one of them.
     Refused {
-        /// Its number in the log.
+        /// Where in the log it is.
+        line: u64,
+        /// Its number there.
         job: i64,
         /// What stood in the way.
         why: String,
@@ -111,7 +114,11 @@ struct Replay<'a, W> {
     waiting: BTreeMap<u64, u32>,
     capacity: Capacity,
     counted: u64,
-    refused: Option<(i64, String)>,
+    /// When the first was submitted.
+    first: Option<u64>,
+    refused: Option<(u64, i64, String)>,
+    /// Nodes say what memory they have.
+    memory: bool,
 }
 
 /// Replays these jobs, in their order of submission.
@@ -127,7 +134,7 @@ pub fn replay<E>(
     let mut replay = Replay::new(setup, watch);
     loop {
         let submit = next.as_ref().map(|job| ZERO + job.submit.saturating_mul(SECOND));
-        let Some(now) = replay.next(submit) else { return Ok(replay.capacity) };
+        let Some(now) = replay.next(submit) else { return replay.over() };
         replay.pass_time(now);
         replay.end();
         while let Some(job) =
@@ -141,9 +148,11 @@ pub fn replay<E>(
             replay.apply(Event::Tick);
         }
         replay.settle();
-        if let Some((job, why)) = replay.refused.take() {
-            return Err(Stopped::Refused { job, why });
+        if let Some((line, job, why)) = replay.refused.take() {
+            return Err(Stopped::Refused { line, job, why });
         }
+        #[cfg(test)]
+        replay.check();
         let since = Duration::from_nanos(replay.now - ZERO);
         let waiting = replay.waiting.values().map(|n| *n as usize).sum();
         let held = u32::try_from(replay.held).unwrap_or(u32::MAX);
@@ -169,12 +178,20 @@ impl<'a, W: Watch> Replay<'a, W> {
             touched: BTreeSet::new(),
             events: VecDeque::new(),
             replies: 0,
-            processors: setup.machine.nodes.values().map(|node| u64::from(node.processors)).sum(),
+            processors: setup
+                .machine
+                .nodes
+                .values()
+                .filter(|node| node.flavors.has(Flavor::Ap))
+                .map(|node| u64::from(node.processors))
+                .sum(),
             held: 0,
             waiting: BTreeMap::new(),
             capacity: Capacity::default(),
             counted: ZERO,
+            first: None,
             refused: None,
+            memory: setup.machine.nodes.values().any(|node| node.memory > 0),
         };
         let hello = Hello {
             protocol: PROTOCOL,
@@ -199,6 +216,37 @@ impl<'a, W: Watch> Replay<'a, W> {
         any.then_some(next.max(self.now))
     }
 
+    /// Nothing is to happen any more.
+    fn over<E>(self) -> Result<Capacity, Stopped<E>> {
+        if let Some(Live { job, .. }) = self.live.into_values().next() {
+            let why = "it waits, and nothing is to happen any more".to_owned();
+            return Err(Stopped::Refused { line: job.line, job: job.number, why });
+        }
+        let from = self.first.unwrap_or(self.now);
+        let all = self.processors as f64 * (self.now - from) as f64 / SECOND as f64;
+        debug_assert!(
+            (self.capacity.total() - all).abs() <= 1e-6 * all.max(1.0),
+            "{:?} is not {all}",
+            self.capacity
+        );
+        Ok(self.capacity)
+    }
+
+    /// No processor is run by two.
+    #[cfg(test)]
+    fn check(&self) {
+        let mut run = BTreeSet::new();
+        for apid in self.live.iter().filter(|(_, live)| live.runs).map(|(apid, _)| *apid) {
+            for place in self.scheduler.team(apid).into_iter().flat_map(|team| team.places.0.iter())
+            {
+                for seat in place.processors.iter().map(|processor| (place.nid, *processor)) {
+                    assert!(run.insert(seat), "{seat:?}: {apid} and another, at {}", self.now);
+                }
+            }
+        }
+        assert_eq!(run.len() as u64, self.held);
+    }
+
     /// What the machine did until then.
     fn pass_time(&mut self, now: u64) {
         let seconds = (now - self.counted) as f64 / SECOND as f64;
@@ -209,7 +257,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             Some(_) => &mut self.capacity.kept,
         };
         // (Before the first job there is no machine to waste.)
-        if self.counted > ZERO || self.held > 0 || !self.waiting.is_empty() {
+        if self.first.is_some() {
             *to += idle as f64 * seconds;
         }
         (self.now, self.counted) = (now, now);
@@ -231,8 +279,10 @@ impl<'a, W: Watch> Replay<'a, W> {
             match effect {
                 Effect::Accept { reply, apid } => self.accepted(reply, apid),
                 Effect::Refuse { reply, explanation, .. } => {
-                    let job = self.posted.remove(&reply.0).map_or(0, |job| job.number);
-                    self.refused.get_or_insert((job, explanation.to_string()));
+                    if let Some(job) = self.posted.remove(&reply.0) {
+                        let why = explanation.to_string();
+                        self.refused.get_or_insert((job.line, job.number, why));
+                    }
                 }
                 Effect::Command { command: Command::Place(place), .. } => {
                     if let Some(live) = self.live.get_mut(&place.key.apid) {
@@ -264,6 +314,7 @@ impl<'a, W: Watch> Replay<'a, W> {
     }
 
     fn post(&mut self, job: Job) {
+        self.first.get_or_insert(self.now);
         self.replies += 1;
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.replies.to_le_bytes());
@@ -271,7 +322,7 @@ impl<'a, W: Watch> Replay<'a, W> {
         let posting = Posting {
             request_id: id,
             shape: Shape { width: job.width, depth: 1, per_node: None },
-            memory_per_pe: None,
+            memory_per_pe: job.memory_per_processor.filter(|_| self.memory),
             command: String::new(),
             cpu_limit: None,
             time_limit: None,
@@ -463,3 +514,6 @@ impl<'a, W: Watch> Replay<'a, W> {
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

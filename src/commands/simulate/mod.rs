@@ -41,8 +41,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     /// Who runs when
-    #[arg(long, value_name = "fcfs|easy", value_enum, hide_possible_values = true)]
-    #[arg(default_value = "easy")]
+    #[arg(long, value_name = "gang|fcfs|easy", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "gang")]
     policy: Policy,
     /// So many nodes of one processor each [default: the log's MaxProcs]
     #[arg(long, value_name = "N", value_parser = parse_procs, conflicts_with = "nodes")]

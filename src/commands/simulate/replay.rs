@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use super::setting::{Policy, Setting, of_processors, processors};
 use super::{Drawn, Told};
+use crate::simulate::gang::{self, Stopped};
 use crate::simulate::load::Offered;
 use crate::simulate::series::Series;
 use crate::simulate::summary::Summary;
@@ -63,11 +64,20 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
     let series = over_time.then(Series::default);
     let mut results = Results { outcomes: Vec::new(), series, progress };
     let capacity = match setting.policy {
+        Policy::Gang => gang::replay(&setup, jobs, &mut results).map_err(|stopped| match stopped {
+            Stopped::Jobs(error) => error.into(),
+            Stopped::Refused { line, job, why } => anyhow::anyhow!(
+                "line {line}: job {job} is one that psched refuses: {why}; change the machine or the \
+                 variables, or take the job out of the log"
+            ),
+        }),
         Policy::Fcfs => {
             baseline::replay(rules.processors, baseline::Policy::Fcfs, jobs, &mut results)
+                .map_err(anyhow::Error::from)
         }
         Policy::Easy => {
             baseline::replay(rules.processors, baseline::Policy::Easy, jobs, &mut results)
+                .map_err(anyhow::Error::from)
         }
     }?;
     let Results { mut outcomes, series, .. } = results;

@@ -5,14 +5,21 @@ use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
 use crate::machine::{Flavor, Machine};
 use crate::simulate::Setup;
 use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::variables;
 use crate::variables::units::parse_duration;
 use anyhow::Context;
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// The largest value of variables that are costs: what is simulated may be more.
+const COST_MAX: Duration = Duration::from_secs(3600);
 
 /// Who runs when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
+    /// psched's own scheduler
+    Gang,
     /// First come first served
     Fcfs,
     /// EASY backfilling, by users' estimates
@@ -27,7 +34,7 @@ impl Policy {
 
     /// Gangs take turns, start at a cost and may be moved.
     pub fn turns(self) -> bool {
-        false
+        self == Policy::Gang
     }
 }
 
@@ -48,6 +55,8 @@ pub struct Setting {
     pub load: Option<f64>,
     /// How it differs from the first, as it was written.
     differs: Vec<String>,
+    /// Variables that were given a value by name: they do not follow the options.
+    said: BTreeSet<String>,
 }
 
 impl Setting {
@@ -59,6 +68,7 @@ impl Setting {
             for pair in pairs.split(',') {
                 setting.set(pair).map_err(|e| anyhow::anyhow!("--compare {pairs}: {e}"))?;
             }
+            setting.follow();
             settings.push(setting);
         }
         Ok(settings)
@@ -68,8 +78,11 @@ impl Setting {
         let config = args.config.as_deref().map(crate::daemon::configuration_of).transpose()?;
         let (configured, mut variables) =
             config.map(|config| (config.machine, config.variables)).unwrap_or_default();
+        let configured_so = variables.show().into_iter().filter(|shown| !shown.is_default());
+        let mut said: BTreeSet<String> = configured_so.map(|shown| shown.name).collect();
         for (name, value) in &args.set {
             variables.set(name, value).context("--set")?;
+            said.insert(name.clone());
         }
         let machine = match (args.procs, args.nodes) {
             (Some(nodes), _) => machine(nodes, 1),
@@ -77,14 +90,38 @@ impl Setting {
             (None, None) => configured,
         };
         let (start_cost, move_cost, moves) = (args.start_cost, args.move_cost, args.moves);
-        Ok(Setting {
+        let mut setting = Setting {
             policy: args.policy,
             setup: Setup { machine, variables, start_cost, move_cost, moves },
             overrun: args.overrun,
             no_estimate: args.no_estimate,
             load: args.load,
             differs: Vec::new(),
-        })
+            said,
+        };
+        setting.follow();
+        Ok(setting)
+    }
+
+    /// Variables that nobody gave a value have one that goes with what is simulated: the scheduler reckons
+    /// with the costs that its nodes have, and a machine that is overloaded
+    /// is one to the end of the log.
+    fn follow(&mut self) {
+        let Setup { start_cost, move_cost, .. } = self.setup;
+        let cost = |cost: Duration| format!("{}ms", cost.min(COST_MAX).as_millis());
+        self.unless_said("application.start_cost", &cost(start_cost));
+        self.unless_said("application.load_balance.move_cost", &cost(move_cost));
+        for name in ["postings_max", "postings_user_max"] {
+            let most = variables::row(name).map_or(u64::MAX, |row| row.max);
+            self.unless_said(name, &most.to_string());
+        }
+    }
+
+    fn unless_said(&mut self, name: &str, value: &str) {
+        if !self.said.contains(name) {
+            let set = self.setup.variables.set(name, value);
+            debug_assert!(set.is_ok(), "{name}={value}: {set:?}");
+        }
     }
 
     /// Changes what `NAME=VALUE` says: an option of this command, or a variable of psched's.
@@ -104,7 +141,10 @@ impl Setting {
             }
             "start-cost" => setup.start_cost = parse_cost(value)?,
             "move-cost" => setup.move_cost = parse_cost(value)?,
-            variable => setup.variables.set(variable, value).map_err(|e| e.to_string())?,
+            variable => {
+                setup.variables.set(variable, value).map_err(|e| e.to_string())?;
+                self.said.insert(variable.to_owned());
+            }
         }
         if !matches!(name, "policy" | "moves") {
             self.differs.push(pair.to_owned());
@@ -219,8 +259,8 @@ mod tests {
                      --compare load=0.9,nodes=8x4,application.time_slice=3s,start-cost=1m";
         let all = settings(words).expect("good");
         let labels: Vec<String> = all.iter().map(Setting::label).collect();
-        let third = "easy load=0.9 nodes=8x4 application.time_slice=3s start-cost=1m";
-        assert_eq!(labels, ["easy", "fcfs", third]);
+        let third = "gang moves=daemon load=0.9 nodes=8x4 application.time_slice=3s start-cost=1m";
+        assert_eq!(labels, ["gang moves=daemon", "fcfs", third]);
         assert_eq!(
             all.iter().map(|s| processors(&s.setup.machine)).collect::<Vec<_>>(),
             [8, 8, 32]
@@ -233,11 +273,26 @@ mod tests {
     }
 
     #[test]
+    fn the_scheduler_reckons_with_what_is_simulated_unless_told_otherwise() {
+        let words = "--set application.start_cost=7s --start-cost 9s --compare move-cost=2h,moves=all \
+                     --compare application.start_cost=1s";
+        let all = settings(words).expect("good");
+        let values = |name: &str| -> Vec<String> {
+            all.iter().map(|s| s.setup.variables.get(name).expect("a variable")).collect()
+        };
+        assert_eq!(values("application.start_cost"), ["7s", "7s", "1s"]);
+        assert_eq!(values("application.load_balance.move_cost"), ["30s", "1h", "30s"]);
+        assert_eq!(values("postings_user_max"), ["10000000"; 3]);
+        let said = settings("--set postings_max=5").expect("good");
+        assert_eq!(said[0].setup.variables.postings_max(), 5);
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_cure() {
         for (words, said) in [
             (
                 "--compare policy=sjf",
-                "--compare policy=sjf: \"sjf\" is no policy; give fcfs or easy",
+                "--compare policy=sjf: \"sjf\" is no policy; give gang or fcfs or easy",
             ),
             ("--compare easy", "--compare easy: easy: give NAME=VALUE"),
             ("--compare kill_grase=5s", "did you mean kill_grace?"),

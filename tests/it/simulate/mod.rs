@@ -1,5 +1,6 @@
 //! `psched simulate`: recorded workloads, and one whose answers are known.
 
+mod figures;
 mod golden;
 mod known;
 mod told;

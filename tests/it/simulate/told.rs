@@ -19,7 +19,8 @@ fn told(log: &Path, words: &[&str]) -> Value {
 #[test]
 fn figures_are_those_found_by_hand() {
     let folder = tempfile::tempdir().expect("made");
-    let all = told(&known(folder.path()), &["--compare", "policy=fcfs"]);
+    let words = ["--policy", "easy", "--compare", "policy=fcfs"];
+    let all = told(&known(folder.path()), &words);
     // Waits of an episode: 0, 90, 0, 125, 20, 190, 0, 190; it runs for 1,430 s in all.
     let wait = json!({
         "mean": 615.0 / 8.0, "median": 90.0, "p95": 190.0, "p99": 190.0, "p999": 190.0, "max": 190.0,
@@ -60,7 +61,10 @@ fn figures_are_those_found_by_hand() {
 fn a_load_is_what_was_asked_for() {
     let folder = tempfile::tempdir().expect("made");
     let log = known(folder.path());
-    let all = told(&log, &["--compare", "load=0.7", "--compare", "load=0.2,nodes=5x2"]);
+    let all = told(
+        &log,
+        &["--policy", "easy", "--compare", "load=0.7", "--compare", "load=0.2,nodes=5x2"],
+    );
     let load = |of: &Value| of["offered_load"].as_f64().expect("a number");
     // 3,480 processor seconds in 1,000 s, but for the last.
     assert!((load(&all) - 0.3549).abs() < 1e-3, "{}", load(&all));
@@ -100,7 +104,16 @@ fn the_same_settings_are_the_same_bytes() {
     let (tsv, svg) = (folder.path().join("out.tsv"), folder.path().join("out.svg"));
     let (tsv, svg) = (tsv.to_str().expect("text"), svg.to_str().expect("text"));
     let ran = |more: &[&str]| {
-        let words = ["--out", tsv, "--plot", svg, "--compare", "policy=fcfs,load=0.9"];
+        let words = [
+            "--out",
+            tsv,
+            "--plot",
+            svg,
+            "--compare",
+            "policy=fcfs,load=0.9",
+            "--compare",
+            "policy=easy",
+        ];
         let ran = simulate(&log, &[&words, more].concat()).expect(0);
         let read = |file| std::fs::read(file).expect("written");
         (ran.stdout, read(tsv), read(svg))
@@ -109,11 +122,46 @@ fn the_same_settings_are_the_same_bytes() {
     assert!(first == ran(&[]));
     assert_eq!(ran(&["--json"]), ran(&["--json"]));
     let text = String::from_utf8(first.0).expect("text");
-    for words in ["easy", "fcfs load=0.9", "Worst off against EASY: fcfs load=0.9"] {
+    let gang = "Worst off against EASY: gang moves=daemon";
+    for words in ["easy", "fcfs load=0.9", "Worst off against EASY: fcfs load=0.9", gang] {
         assert!(text.contains(words), "{text}");
     }
     let svg = String::from_utf8(first.2).expect("text");
-    assert_eq!(svg.matches("<polyline").count(), 6, "two lines in each of three panels");
+    assert_eq!(svg.matches("<polyline").count(), 9, "three lines in each of three panels");
+}
+
+#[test]
+fn gangs_are_told_with_the_moves_there_are() {
+    let folder = tempfile::tempdir().expect("made");
+    let (log, out) = (known(folder.path()), folder.path().join("out.tsv"));
+    let words = ["--set", "application.order=least-attained-service", "--moves", "all", "--out"];
+    let words = [&words[..], &[out.to_str().expect("text"), "--compare", "moves=daemon"]].concat();
+    let all = told(&log, &words);
+    let label = "gang moves=all";
+    assert_eq!((&all["setting"], &all["policy"]), (&json!(label), &json!("gang")));
+    assert_eq!((&all["moves"], &all["compare"][0]["moves"]), (&json!("all"), &json!("daemon")));
+    assert_eq!(all["compare"][0]["turns"]["moves"], json!({ "mean": 0.0, "max": 0 }));
+    assert!(all["against_easy"]["worst"].is_array());
+    let seconds = &all["processor_seconds"];
+    assert_eq!(seconds["useful"].as_f64(), Some((3_480 * TIMES) as f64));
+    let tsv = std::fs::read_to_string(&out).expect("written");
+    assert_eq!(tsv.lines().count() as u64, 1 + 8 * TIMES);
+    assert!(tsv.lines().skip(1).all(|line| line.ends_with("\tgang moves=all")), "{tsv}");
+}
+
+/// One whose memory no node has is named, and where it stands in the log.
+#[test]
+fn a_job_that_is_refused_is_named() {
+    let folder = tempfile::tempdir().expect("made");
+    let nodes = "nodes:\n  - { nids: 0-3, processors: 4, memory: 1G, flavors: [su, os, ap] }\n";
+    let config = write(folder.path(), "psched.yaml", nodes.as_bytes());
+    let text = "1 0 -1 9 2 -1 -1 2 60 1000 1 1 -1 -1 -1 -1 -1 -1\n\
+                7 5 -1 9 2 -1 -1 2 60 9000000 1 1 -1 -1 -1 -1 -1 -1\n";
+    let log = write(folder.path(), "memory.swf", text.as_bytes());
+    let ran = simulate(&log, &["--config", config.to_str().expect("text")]).expect(1);
+    ran.says("line 2: job 7 is one that psched refuses: ");
+    // Where nodes do not say what memory they have, nobody asks.
+    simulate(&log, &["--procs", "4"]).expect(0);
 }
 
 #[test]
@@ -138,7 +186,7 @@ fn memory_does_not_grow_with_the_log() {
     let log = write(folder.path(), "long.swf.gz", &compressed(text.as_bytes()));
     let psched = binaries().join("psched");
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -d 32768 && exec \"$0\" simulate \"$1\" --json"]);
+    command.args(["-c", "ulimit -d 32768 && exec \"$0\" simulate \"$1\" --policy easy --json"]);
     let ran = run(command.arg(psched).arg(log)).expect(0);
     let told: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!((&told["jobs"], &told["left_out"]), (&json!(8), &json!(50_003)));
@@ -153,7 +201,8 @@ fn a_terminal_sees_how_far_it_is() {
     let folder = tempfile::tempdir().expect("made");
     let log = write(folder.path(), "long.swf", log(20_000).as_bytes());
     let psched = binaries().join("psched");
-    let line = format!("'{}' simulate '{}' >/dev/null", psched.display(), log.display());
+    let line =
+        format!("'{}' simulate '{}' --policy easy >/dev/null", psched.display(), log.display());
     let mut command = Command::new("script");
     let ran = run(command.args(["-qec", &line, "/dev/null"])).expect(0);
     let seen = ran.out();

@@ -1,0 +1,172 @@
+//! Workloads whose answers were found by hand, and what holds of any.
+
+use super::*;
+use proptest::prelude::*;
+
+/// What became of each job, in the order of the log, and where the capacity went.
+fn replayed(setup: &Setup, jobs: &[Job]) -> (Vec<Outcome>, Capacity) {
+    #[derive(Default)]
+    struct Seen(Vec<Outcome>, Duration);
+    impl Watch for Seen {
+        fn done(&mut self, outcome: Outcome) {
+            self.0.push(outcome);
+        }
+        fn at(&mut self, now: Duration, _: u32, _: usize) {
+            assert!(now >= self.1, "time went back");
+            self.1 = now;
+        }
+    }
+    let mut seen = Seen::default();
+    let all = jobs.iter().cloned().map(Ok::<_, ()>);
+    let capacity = replay(setup, all, &mut seen).expect("no job is refused");
+    let mut outcomes = seen.0;
+    outcomes.sort_by_key(|outcome| outcome.job.line);
+    let end = outcomes.iter().map(|o| o.end.as_secs_f64()).fold(0.0, f64::max);
+    let processors = setup.machine.nodes.len() as f64;
+    let all = processors * (end - jobs.first().map_or(0, |job| job.submit) as f64);
+    assert!((capacity.total() - all).abs() < 1e-6 * all.max(1.0), "{capacity:?}, not {all}");
+    let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run).sum();
+    assert!((capacity.useful - work as f64).abs() < 1e-3, "{capacity:?}, not {work}");
+    (outcomes, capacity)
+}
+
+/// On so many nodes of one processor; costs in seconds.
+fn setup(processors: u32, order: &str, costs: (u64, u64), moves: Moves) -> Setup {
+    let mut variables = crate::variables::Variables::default();
+    variables.set("application.order", order).expect("an order");
+    variables.set("application.start_cost", &format!("{}s", costs.0)).expect("a time");
+    variables.set("application.load_balance.move_cost", &format!("{}s", costs.1)).expect("a time");
+    Setup {
+        machine: crate::config::embedded(processors, 1).machine,
+        variables,
+        start_cost: Duration::from_secs(costs.0),
+        move_cost: Duration::from_secs(costs.1),
+        moves,
+    }
+}
+
+const LEAST: &str = "least-attained-service";
+
+fn jobs(all: &[(u64, u32, u64)]) -> Vec<Job> {
+    let job = |(line, (submit, width, run)): (u64, &(u64, u32, u64))| Job {
+        line,
+        number: line as i64,
+        submit: *submit,
+        width: *width,
+        run: *run,
+        estimate: *run,
+        ..Job::default()
+    };
+    (1..).zip(all).map(job).collect()
+}
+
+/// Start, end, starts and moves of each.
+fn told(outcomes: &[Outcome]) -> Vec<(f64, f64, u32, u32)> {
+    let one = |o: &Outcome| {
+        let turns = o.turns.expect("gangs take turns");
+        (o.start.as_secs_f64(), o.end.as_secs_f64(), turns.starts, turns.moves)
+    };
+    outcomes.iter().map(one).collect()
+}
+
+#[test]
+fn who_comes_second_waits_for_the_bound_of_the_first() {
+    // The first leaves its level after 60 s, the second goes on in the next level as it runs already.
+    let setup = setup(4, LEAST, (0, 0), Moves::Daemon);
+    let (outcomes, capacity) = replayed(&setup, &jobs(&[(0, 4, 100), (10, 4, 100)]));
+    assert_eq!(told(&outcomes), [(0.0, 200.0, 2, 0), (60.0, 160.0, 1, 0)]);
+    assert_eq!((capacity.useful, capacity.total()), (800.0, 800.0));
+    let stopped = outcomes[0].turns.expect("turns").longest_stopped;
+    assert_eq!(stopped, Duration::from_secs(100));
+}
+
+#[test]
+fn a_newcomer_displaces_who_has_had_more_and_each_start_costs() {
+    let setup = setup(4, LEAST, (5, 30), Moves::Daemon);
+    let (outcomes, capacity) = replayed(&setup, &jobs(&[(7, 4, 1000), (500, 4, 30)]));
+    assert_eq!(told(&outcomes), [(7.0, 1052.0, 2, 0), (500.0, 535.0, 1, 0)]);
+    assert_eq!((capacity.starts, capacity.moves, capacity.idle), (60.0, 0.0, 0.0));
+}
+
+#[test]
+fn who_is_in_the_way_moves_aside_and_pays() {
+    // Two single processors are left, with somebody between them.
+    let all = [(0, 1, 100), (0, 1, 1000), (0, 1, 100), (0, 1, 1000), (200, 2, 50)];
+    let (outcomes, capacity) = replayed(&setup(4, LEAST, (5, 30), Moves::All), &jobs(&all));
+    let mut long = [told(&outcomes)[1], told(&outcomes)[3]];
+    long.sort_by(|a, b| a.1.total_cmp(&b.1));
+    assert_eq!(long, [(0.0, 1005.0, 1, 0), (0.0, 1040.0, 2, 1)]);
+    assert_eq!(told(&outcomes)[4], (200.0, 255.0, 1, 0));
+    assert_eq!((capacity.starts, capacity.moves), (5.0 * (4.0 + 2.0 + 1.0), 30.0));
+    // Where nobody can move, one of them stands meanwhile.
+    let (outcomes, _) = replayed(&setup(4, LEAST, (5, 30), Moves::Daemon), &jobs(&all));
+    assert!(outcomes.iter().all(|o| o.turns.is_some_and(|turns| turns.moves == 0)));
+    assert_eq!(outcomes[1].end.max(outcomes[3].end), Duration::from_secs(1_065));
+}
+
+#[test]
+fn round_robin_gives_each_a_half() {
+    let setup = setup(2, "round-robin", (0, 0), Moves::Daemon);
+    let (outcomes, capacity) = replayed(&setup, &jobs(&[(0, 2, 100), (0, 2, 100)]));
+    // Who came last leads first.
+    for (outcome, end) in outcomes.iter().zip([200.0, 199.0]) {
+        let turns = outcome.turns.expect("turns");
+        assert!((outcome.end.as_secs_f64() - end).abs() < 0.1, "{outcome:?}");
+        assert!((99..=101).contains(&turns.starts), "{outcome:?}");
+        assert!(turns.longest_stopped < Duration::from_millis(1_100), "{outcome:?}");
+    }
+    assert_eq!(capacity.useful, 400.0);
+}
+
+/// Where a start costs, a slice is so long that it is worth it.
+#[test]
+fn slices_are_lengthened_for_what_a_start_costs() {
+    let setup = setup(2, "round-robin", (5, 0), Moves::Daemon);
+    let (outcomes, capacity) = replayed(&setup, &jobs(&[(0, 2, 1000), (0, 2, 1000)]));
+    assert!(capacity.starts < 0.06 * capacity.total(), "{capacity:?}");
+    assert!(outcomes.iter().all(|o| o.turns.is_some_and(|turns| turns.starts > 5)), "{outcomes:?}");
+}
+
+#[test]
+fn who_is_refused_is_named() {
+    struct Nobody;
+    impl Watch for Nobody {
+        fn done(&mut self, _: Outcome) {}
+        fn at(&mut self, _: Duration, _: u32, _: usize) {}
+    }
+    let wide = jobs(&[(0, 2, 10), (5, 3, 10)]).into_iter().map(Ok::<_, ()>);
+    let stopped = replay(&setup(2, LEAST, (0, 0), Moves::All), wide, &mut Nobody);
+    assert!(matches!(stopped, Err(Stopped::Refused { line: 2, job: 2, .. })), "{stopped:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// (That no processor is run by two is looked at inside, after every event.)
+    #[test]
+    fn every_job_ends_and_has_what_it_was_to_have(
+        all in proptest::collection::vec((0u64..60, 1u32..=6, 1u64..400), 1..16),
+        least: bool, moves: bool, costs in (0u64..6, 0u64..31),
+    ) {
+        let mut at = 0;
+        let all: Vec<(u64, u32, u64)> = all
+            .into_iter()
+            .map(|(after, width, run)| {
+                at += after;
+                (at, width, run)
+            })
+            .collect();
+        let order = if least { LEAST } else { "round-robin" };
+        let moves = if moves { Moves::All } else { Moves::Daemon };
+        let (setup, jobs) = (setup(6, order, costs, moves), jobs(&all));
+        let (outcomes, capacity) = replayed(&setup, &jobs);
+        prop_assert_eq!(outcomes.len(), jobs.len());
+        for outcome in &outcomes {
+            let turns = outcome.turns.expect("gangs take turns");
+            prop_assert!(outcome.response() >= Duration::from_secs(outcome.job.run));
+            prop_assert!(turns.longest_stopped <= outcome.wait(), "{:?}", outcome);
+            prop_assert!(turns.starts > 0 && (turns.moves == 0 || moves == Moves::All));
+        }
+        prop_assert_eq!(replayed(&setup, &jobs), (outcomes, capacity));
+    }
+}
