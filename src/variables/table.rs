@@ -210,7 +210,7 @@ variables! {
         "whether gangs of the highest level queue, or take turns",
         "With turns one that has led for application.time_slice lets another of that level run; for \
          longer where its start would be more of that time than application.switch_share.";
-    application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 12 * HOUR,
+    application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 10 * HOUR,
         "so much earlier a gang as wide as the machine counts as having entered the highest level",
         "A narrower one in proportion. Without it wide long gangs pay for what everybody else gains; \
          with much more the others do.";
