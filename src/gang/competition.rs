@@ -29,7 +29,9 @@
 
 use super::Gang;
 use crate::apteam::Apid;
+use fixedbitset::FixedBitSet;
 use petgraph::stable_graph::{NodeIndex, StableUnGraph};
+use petgraph::visit::NodeIndexable;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node's memory, and who counts on it.
@@ -56,6 +58,8 @@ pub struct Competition {
     on: Vec<Vec<NodeIndex<u32>>>,
     /// By node.
     rooms: Vec<Room>,
+    /// How many of them are crowded.
+    crowded: usize,
 }
 
 impl Competition {
@@ -67,6 +71,7 @@ impl Competition {
             gangs: BTreeMap::new(),
             on: vec![Vec::new(); processors],
             rooms: memory.into_iter().map(room).collect(),
+            crowded: 0,
         }
     }
 
@@ -88,8 +93,10 @@ impl Competition {
         }
         for &(node, bytes) in &gang.memory {
             let room = &mut self.rooms[node as usize];
+            let crowded = room.crowded();
             room.promised = room.promised.saturating_add(bytes);
             room.gangs.insert(apid);
+            self.crowded += usize::from(room.crowded()) - usize::from(crowded);
         }
         self.gangs.insert(apid, (index, gang));
     }
@@ -103,8 +110,10 @@ impl Competition {
         }
         for (node, bytes) in gang.memory {
             let room = &mut self.rooms[node as usize];
+            let crowded = room.crowded();
             room.promised = room.promised.saturating_sub(bytes);
             room.gangs.remove(&apid);
+            self.crowded -= usize::from(crowded) - usize::from(room.crowded());
         }
     }
 
@@ -119,6 +128,7 @@ impl Competition {
         let crowded = room.crowded();
         let before = std::mem::replace(&mut gang.memory[i].1, bytes);
         room.promised = room.promised.saturating_sub(before).saturating_add(bytes);
+        self.crowded = self.crowded + usize::from(room.crowded()) - usize::from(crowded);
         before != bytes && (crowded || room.crowded())
     }
 
@@ -152,7 +162,9 @@ impl Competition {
 
     /// The nodes of a gang on which not everybody fits at once, and its bytes there.
     pub fn crowded(&self, apid: Apid) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let nodes = self.gang(apid).map_or(&[][..], |gang| &gang.memory);
+        // (Mostly none is, and there are many nodes.)
+        let gang = self.gang(apid).filter(|_| self.crowded > 0);
+        let nodes = gang.map_or(&[][..], |gang| &gang.memory);
         nodes.iter().copied().filter(|(node, _)| self.rooms[*node as usize].crowded())
     }
 
@@ -169,23 +181,30 @@ impl Competition {
 
     /// Those whose turns depend on each other, with this one, by number; empty where it is not there.
     pub fn component(&self, apid: Apid) -> Vec<Apid> {
-        let mut found = BTreeSet::new();
-        let mut todo: Vec<Apid> =
-            self.gangs.contains_key(&apid).then_some(apid).into_iter().collect();
+        let Some((first, _)) = self.gangs.get(&apid) else { return Vec::new() };
+        let mut met = FixedBitSet::with_capacity(self.graph.node_bound());
         let mut seen_rooms = BTreeSet::new();
-        found.extend(&todo);
-        while let Some(one) = todo.pop() {
-            let mut meet = |other: Apid| {
-                if found.insert(other) {
-                    todo.push(other);
+        // Those who are found; from `next` on their own are still to be looked for.
+        let (mut found, mut next) = (vec![apid], 0);
+        let mut indices = vec![*first];
+        met.insert(first.index());
+        while let Some(index) = indices.get(next).copied() {
+            let mut meet = |other: NodeIndex<u32>| {
+                if !met.put(other.index()) {
+                    indices.push(other);
+                    found.push(self.graph[other]);
                 }
             };
-            self.competitors(one).for_each(&mut meet);
+            self.graph.neighbors(index).for_each(&mut meet);
+            let one = self.graph[index];
             for (node, _) in self.crowded(one).filter(|(node, _)| seen_rooms.insert(*node)) {
-                self.rooms[node as usize].gangs.iter().copied().for_each(&mut meet);
+                let gangs = self.rooms[node as usize].gangs.iter();
+                gangs.filter_map(|apid| self.gangs.get(apid)).for_each(|(other, _)| meet(*other));
             }
+            next += 1;
         }
-        found.into_iter().collect()
+        found.sort_unstable();
+        found
     }
 
     /// All components, each by number, in order of their first.

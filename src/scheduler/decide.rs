@@ -199,8 +199,11 @@ impl Scheduler {
         let packing = pack(&self.occupancy, &candidates, &BTreeSet::new(), &rules);
         // Nodes are kept for those that have waited for too long and still have no place.
         let stuck = |one: &&InLine| {
+            // (Who takes turns has its place, or had one.)
+            let waits = one.turn.is_none() && !one.coming;
             let team = self.teams.get(&one.apid).filter(|team| team.state == State::Posted);
-            team.is_some_and(|team| self.waits_too_long(team))
+            waits
+                && team.is_some_and(|team| self.waits_too_long(team))
                 && !packing.seats.contains_key(&one.apid)
         };
         if !line.iter().any(|one| stuck(&one)) {
@@ -226,10 +229,12 @@ impl Scheduler {
         let quiet = one.turn.and_then(|turn| turn.moved).is_none_or(|ago| ago >= gate.quiet_time);
         let moves = abilities.moves && gate.enabled && !team.posting.exclusive;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let cost = ms(self.move_cost(team).saturating_add(self.start_cost(one.apid))).max(1);
+        let cost = || ms(self.move_cost(team).saturating_add(self.start_cost(one.apid))).max(1);
         let may_move = moves && quiet && !pays && !one.coming;
-        let gain = width.saturating_mul(ms(attained.max(Duration::from_secs(60))));
-        let budget = gain.saturating_mul(1_000) / gate.least_gain.max(1);
+        let budget = || {
+            let gain = width.saturating_mul(ms(attained.max(Duration::from_secs(60))));
+            gain.saturating_mul(1_000) / gate.least_gain.max(1)
+        };
         let asks = moves && !runs && one.waited >= turns.compact_after && width >= gate.width_min;
         let level = one.turn.map_or(0, |turn| turn.level).min(20);
         Some(Candidate {
@@ -244,8 +249,8 @@ impl Scheduler {
             },
             may_move,
             may_be_moved: (may_move && attained >= gate.least_attained)
-                .then(|| width.saturating_mul(cost)),
-            may_move_others: asks.then_some(budget),
+                .then(|| width.saturating_mul(cost())),
+            may_move_others: asks.then(budget),
             displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
         })
     }
@@ -288,18 +293,18 @@ impl Scheduler {
         let party: BTreeSet<Apid> =
             party.into_iter().filter(|apid| self.schedule.levels.contains(*apid)).collect();
         let stop: Vec<Apid> = self.schedule.decision.party.difference(&party).copied().collect();
-        for apid in stop {
-            self.schedule.levels.stop(apid, now.mono_ns);
-            self.schedule.concern(apid);
+        for apid in &stop {
+            self.schedule.levels.stop(*apid, now.mono_ns);
         }
         let start: Vec<Apid> =
             party.iter().copied().filter(|apid| !self.schedule.levels.runs(*apid)).collect();
-        for apid in start {
-            let cost = self.start_cost(apid);
+        for apid in &start {
+            let cost = self.start_cost(*apid);
             let rules = &self.settings.turns.levels;
-            self.schedule.levels.start(apid, cost, rules, now.mono_ns);
-            self.schedule.concern(apid);
+            self.schedule.levels.start(*apid, cost, rules, now.mono_ns);
         }
+        self.schedule.concern_all(&stop);
+        self.schedule.concern_all(&start);
         self.schedule.decision.party = party;
         if self.settings.abilities.roll_out {
             self.roll_out(now, &new, out);

@@ -36,10 +36,10 @@ pub use view::{PlanView, Share, Turn};
 use super::decide::Decision;
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler, Settings};
-use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+use crate::apteam::{Apid, Key};
 use crate::gang::Gang;
 use crate::gang::competition::Competition;
 use crate::gang::levels::{self, Levels};
@@ -213,13 +213,22 @@ impl Schedule {
 
     /// Everybody who shares a plan with this one is concerned too, unless he is about to have another.
     pub(super) fn concern(&mut self, apid: Apid) {
-        self.changed.insert(apid);
-        let Some(generation) = self.plan_of.get(&apid) else { return };
-        let Some(planned) = self.plans.get(generation) else { return };
+        self.concern_all(&[apid]);
+    }
+
+    /// The same of each of these: a plan that several of them share is gone through once.
+    pub(super) fn concern_all(&mut self, apids: &[Apid]) {
+        self.changed.extend(apids);
         let (plan_of, asked_of) = (&self.plan_of, &self.asked_of);
-        let shares =
-            |other: &&Apid| plan_of.get(other) == Some(generation) && !asked_of.contains_key(other);
-        self.changed.extend(planned.members.iter().filter(shares));
+        let generations: BTreeSet<u64> =
+            apids.iter().filter_map(|apid| plan_of.get(apid).copied()).collect();
+        for generation in &generations {
+            let Some(planned) = self.plans.get(generation) else { continue };
+            let shares = |other: &&Apid| {
+                plan_of.get(other) == Some(generation) && !asked_of.contains_key(other)
+            };
+            self.changed.extend(planned.members.iter().filter(shares));
+        }
     }
 
     /// A gang counts with so many bytes on the node at this place of the line.
@@ -422,22 +431,26 @@ fn part(
 ) -> SlicePlan {
     let here = |apid: &Apid| {
         let team = s.teams.get(apid)?;
-        let on = team.places.nids().any(|nid| s.offered.get(&nid) == Some(&link));
-        on.then(|| team.key())
+        s.linked.get(apid)?.contains(&link).then(|| team.key())
     };
-    let members: BTreeMap<Apid, _> =
-        planned.members.iter().filter_map(|apid| Some((*apid, here(apid)?))).collect();
+    // (By number, as those of the plan are.)
+    let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
+    let key = |apid: &Apid| {
+        let at = members.binary_search_by_key(apid, |key| key.apid).ok()?;
+        Some(members[at])
+    };
     let slice = |slice: &Slice| PlannedSlice {
         length: slice.length,
-        party: slice.party.iter().filter_map(|apid| members.get(apid).copied()).collect(),
+        party: slice.party.iter().filter_map(key).collect(),
     };
+    let slices = planned.plan.slices.iter().map(slice).collect();
     SlicePlan {
         generation,
         begins_ns: planned.begins_ns,
         from_ns: planned.from_ns,
         agreed,
-        slices: planned.plan.slices.iter().map(slice).collect(),
-        members: members.into_values().collect(),
+        slices,
+        members,
     }
 }
 
@@ -646,6 +659,10 @@ impl Scheduler {
             }
         }
         schedule.retire(former);
+        if told && schedule.silent.is_empty() {
+            // All were asked.
+            return;
+        }
         let Some(planned) = self.schedule.plans.get(&generation) else { return };
         for link in self.links_of_all(&members) {
             let command = match planned.asked.contains(&link) {
@@ -660,8 +677,12 @@ impl Scheduler {
 
     /// The links that stand of these applications' nodes.
     fn links_of_all(&self, members: &[Apid]) -> BTreeSet<LinkId> {
-        let teams = members.iter().filter_map(|apid| self.teams.get(apid));
-        teams.flat_map(|team| self.links_of(team)).collect()
+        let mut links: Vec<LinkId> =
+            members.iter().filter_map(|apid| self.linked.get(apid)).flatten().copied().collect();
+        links.sort_unstable();
+        links.dedup();
+        links.retain(|link| self.links.get(link).is_some_and(|l| l.known));
+        links.into_iter().collect()
     }
 
     pub(super) fn turns_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
@@ -729,13 +750,9 @@ impl Scheduler {
                 // Held: it has its place, and does not run.
                 None => vec![apid],
             };
-            for apid in &members {
-                self.schedule.concern(*apid);
-            }
+            self.schedule.concern_all(&members);
             let asked = members.iter().any(|apid| self.schedule.asked_of.contains_key(apid));
-            let nodes = members.iter().filter_map(|apid| self.teams.get(apid));
-            let away = nodes.flat_map(|team| team.places.nids());
-            let until = away.filter_map(|nid| self.schedule.away.get(&nid)).max().copied();
+            let until = self.away_until(&members);
             for apid in &members {
                 self.schedule.changed.remove(apid);
             }
@@ -753,6 +770,18 @@ impl Scheduler {
             }
         }
         self.schedule.changed = waits;
+    }
+
+    /// Until when nodes of these that are away are waited for.
+    fn away_until(&self, members: &[Apid]) -> Option<u64> {
+        let away = &self.schedule.away;
+        if away.is_empty() {
+            // (Mostly, and there are many nodes.)
+            return None;
+        }
+        let nodes = members.iter().filter_map(|apid| self.teams.get(apid));
+        let nids = nodes.flat_map(|team| team.places.nids());
+        nids.filter_map(|nid| away.get(&nid)).max().copied()
     }
 
     /// One that has come, and whose component can't be planned now, would run where its processors are
