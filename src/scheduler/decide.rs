@@ -290,9 +290,15 @@ impl Scheduler {
         let decision = &self.schedule.decision;
         let runs = |apid: &Apid| !decision.away.contains(apid);
         let party: BTreeSet<Apid> = packing.party.into_iter().filter(runs).collect();
-        let party: BTreeSet<Apid> =
+        let mut party: BTreeSet<Apid> =
             party.into_iter().filter(|apid| self.schedule.levels.contains(*apid)).collect();
-        let stop: Vec<Apid> = self.schedule.decision.party.difference(&party).copied().collect();
+        // Whose place was given to one that has still to come runs on until then.
+        let (stop, run_on): (Vec<Apid>, Vec<Apid>) =
+            self.schedule.decision.party.difference(&party).partition(|apid| {
+                self.schedule.is_in_the_way(**apid, &party)
+                    || self.schedule.decision.away.contains(apid)
+            });
+        party.extend(run_on);
         for apid in &stop {
             self.schedule.levels.stop(*apid, now.mono_ns);
         }

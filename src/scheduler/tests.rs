@@ -1,6 +1,7 @@
 //! Examples with exact effects: what leaves, and that nothing else does.
 
 mod bounds;
+mod decided;
 mod foreign;
 mod machines;
 mod measured;

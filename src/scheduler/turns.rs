@@ -308,6 +308,13 @@ impl Schedule {
         self.rotation.weight(apid)
     }
 
+    /// Whether it can't run beside these, or has no turn at all.
+    pub(super) fn is_in_the_way(&self, apid: Apid, party: &BTreeSet<Apid>) -> bool {
+        self.competition.gang(apid).is_none()
+            || self.competition.crowded(apid).next().is_some()
+            || self.competition.competitors(apid).any(|other| party.contains(&other))
+    }
+
     /// It competes with nobody: its memory is out.
     pub(super) fn competition_without(&mut self, apid: Apid) {
         self.competition.remove(apid);
@@ -569,6 +576,7 @@ impl Scheduler {
         if self.schedule.plan_of.contains_key(&apid) {
             self.schedule.early.insert(apid);
             self.schedule.concern(apid);
+            self.schedule.decision.wanted = true;
         }
     }
 
