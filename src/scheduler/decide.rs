@@ -30,7 +30,6 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::gang::levels::{Place, Turn};
-use crate::machine::Nid;
 use crate::occupancy::Occupancy;
 use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
@@ -196,21 +195,7 @@ impl Scheduler {
             moved_max: gate.moves_max,
             searches_max: SEARCHES_MAX,
         };
-        let packing = pack(&self.occupancy, &candidates, &BTreeSet::new(), &rules);
-        // Nodes are kept for those that have waited for too long and still have no place.
-        let stuck = |one: &&InLine| {
-            // (Who takes turns has its place, or had one.)
-            let waits = one.turn.is_none() && !one.coming;
-            let team = self.teams.get(&one.apid).filter(|team| team.state == State::Posted);
-            waits
-                && team.is_some_and(|team| self.waits_too_long(team))
-                && !packing.seats.contains_key(&one.apid)
-        };
-        if !line.iter().any(|one| stuck(&one)) {
-            return packing;
-        }
-        let kept: BTreeSet<Nid> = self.kept();
-        pack(&self.occupancy, &candidates, &kept, &rules)
+        pack(&self.occupancy, &candidates, &BTreeSet::new(), &rules)
     }
 
     fn candidate<'a>(&'a self, one: &InLine) -> Option<Candidate<'a>> {
@@ -247,6 +232,7 @@ impl Scheduler {
                 (false, true) => packing::Now::Runs,
                 (false, false) => packing::Now::Stands,
             },
+            keeps: team.state == State::Posted && self.waits_too_long(team),
             may_move,
             may_be_moved: (may_move && attained >= gate.least_attained)
                 .then(|| width.saturating_mul(cost())),

@@ -169,9 +169,17 @@ impl<'a> Board<'a> {
     fn wall(&mut self, range: Range<u32>) {
         let cells = self.cut(&range);
         for cell in self.cells.get_mut(cells).into_iter().flatten() {
-            if std::mem::replace(&mut cell.usable, false) {
+            if std::mem::replace(&mut cell.usable, false) && cell.taken == NOBODY {
                 self.free -= u64::from(cell.end - cell.start);
             }
+        }
+    }
+
+    /// Nobody new sits on these nodes from now on.
+    pub fn keep(&mut self, nids: BTreeSet<Nid>) {
+        let line = self.line();
+        for at in nids.iter().filter_map(|n| line.binary_search_by_key(n, |slot| slot.nid).ok()) {
+            self.wall(self.node(at));
         }
     }
 

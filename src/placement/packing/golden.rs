@@ -70,6 +70,7 @@ impl Asks {
             home: self.home.as_ref(),
             shape: self.pes.as_deref(),
             now,
+            keeps: self.is("keeps"),
             may_move: self.is("moves"),
             may_be_moved: self.number("aside"),
             may_move_others: self.number("budget"),

@@ -49,8 +49,8 @@ mod window;
 
 pub use seat::Seat;
 
-use super::Wanted;
 use super::window::Need;
+use super::{Wanted, usable};
 use crate::apteam::Apid;
 use crate::machine::Nid;
 use crate::occupancy::Occupancy;
@@ -85,6 +85,8 @@ pub struct Candidate<'a> {
     pub shape: Option<&'a [u32]>,
     /// How it sits.
     pub now: Now,
+    /// If it finds no place, nobody after it in the order is given one on nodes that it could use.
+    pub keeps: bool,
     /// It may be given another place.
     pub may_move: bool,
     /// It may be moved aside for another's sake, and loses so much by that, in processor milliseconds.
@@ -130,6 +132,8 @@ pub fn pack(
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
             party.push(candidate.apid);
+        } else if candidate.keeps {
+            packer.board.keep(usable(occupancy.line(), &candidate.wanted));
         }
         packer.board.passed(at);
     }

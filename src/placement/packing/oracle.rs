@@ -123,6 +123,7 @@ impl Scene {
                 (None, Some((.., Now::Comes))) => Now::Comes,
                 _ => Now::Stands,
             },
+            keeps: false,
             may_move: one.may_move && !one.exclusive,
             may_be_moved: one.aside.filter(|_| !one.exclusive),
             may_move_others: one.budget.filter(|_| !one.exclusive),
