@@ -34,7 +34,7 @@ async fn psched_goes_and_comes_back() {
     assert_eq!(link.inventory, [(key, Phase::Ended)]);
     let end = link.ended().await;
     assert_eq!(end.ends, exits(0, 2));
-    assert_eq!(link.report().await, Report::Ended(Box::new(end)));
+    assert_eq!(link.word().await, Report::Ended(Box::new(end)));
     link.acknowledge(key).await;
     let app = apinit.app(key);
     until("the runtime directory to go", || !app.exists()).await;
@@ -147,7 +147,7 @@ async fn a_front_end_is_killed() {
     let script = "trap '' TERM; while :; do sleep 1; done";
     let mut front = front_process(&instance.apinit_socket(0), "12.1", script, None);
     loop {
-        if link.report().await == Report::Running(place.key) {
+        if link.word().await == Report::Running(place.key) {
             break;
         }
     }
@@ -173,7 +173,7 @@ async fn a_front_end_is_killed_while_apinit_is_away() {
     link.place(&place).await;
     let mut front = front_process(&instance.apinit_socket(0), "12.1", "exec sleep 1000", None);
     loop {
-        if link.report().await == Report::Running(place.key) {
+        if link.word().await == Report::Running(place.key) {
             break;
         }
     }

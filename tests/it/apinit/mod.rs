@@ -38,7 +38,7 @@ async fn a_life() {
     assert_eq!((end.key, &*end.nids, end.launched), (key, &[Nid(0), Nid(1)][..], true));
     assert_eq!((end.ends.clone(), end.leftovers, end.status()), (exits(3, 4), 0, 3));
     // Again and again until it is acknowledged.
-    assert_eq!(link.report().await, Report::Ended(Box::new(end)));
+    assert_eq!(link.word().await, Report::Ended(Box::new(end)));
     assert!(apinit.app(key).exists());
     link.acknowledge(key).await;
     assert_eq!(front.next().await, None, "the stream is closed");

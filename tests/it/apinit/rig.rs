@@ -73,9 +73,19 @@ impl Link {
         bounded("a report", self.reports.recv()).await.expect("the link is open")
     }
 
-    pub async fn ended(&mut self) -> HostEnd {
+    /// The next but for what it tells of changes and of time had, each second and to a psched that is back.
+    pub async fn word(&mut self) -> Report {
         loop {
             match self.report().await {
+                Report::Switches(_) => {}
+                report => return report,
+            }
+        }
+    }
+
+    pub async fn ended(&mut self) -> HostEnd {
+        loop {
+            match self.word().await {
                 Report::Ended(end) => return *end,
                 Report::Launched(_) | Report::Running(_) => {}
                 other => panic!("{other:?} instead of the end"),
