@@ -43,7 +43,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::rotation::LENGTHENED_MAX;
+use super::rotation::amortised;
 use crate::apteam::Apid;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -91,8 +91,7 @@ impl Rules {
     /// How long one leads on the last level whose start cost so much; none: until it is over.
     fn turn(&self, had: &Had) -> Option<u64> {
         let turn = ns(self.top_turns?).saturating_mul(u64::from(had.weight));
-        let amortised = u128::from(had.cost) * 1_000 / u128::from(self.switch_share.max(1));
-        Some(turn.max(u64::try_from(amortised).unwrap_or(u64::MAX).min(ns(LENGTHENED_MAX))))
+        Some(turn.max(ns(amortised(Duration::from_nanos(had.cost), self.switch_share))))
     }
 }
 

@@ -87,9 +87,14 @@ impl Had {
 impl Rules {
     /// The least length of a slice by which so much bringing in is no more than its share.
     pub(super) fn amortises(&self, cost: Duration) -> Duration {
-        let share = u32::try_from(self.switch_share.max(1)).unwrap_or(u32::MAX);
-        (cost.saturating_mul(1_000) / share).min(LENGTHENED_MAX)
+        amortised(cost, self.switch_share)
     }
+}
+
+/// The least time of which such a cost is no more than this share, in thousandths.
+pub(super) fn amortised(cost: Duration, switch_share: u64) -> Duration {
+    let share = u32::try_from(switch_share.max(1)).unwrap_or(u32::MAX);
+    (cost.saturating_mul(1_000) / share).min(LENGTHENED_MAX)
 }
 
 /// The order of turns of all gangs of a machine.

@@ -117,6 +117,12 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Processors of all nodes for applications.
+    pub fn application_processors(&self) -> u64 {
+        let nodes = self.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));
+        nodes.map(|node| u64::from(node.processors)).sum()
+    }
+
     /// The number of processors, counted over the nodes of a host in nodes of lower NID: what
     /// [`Node::cpus`]'s mapping by number starts from.
     pub fn first_processor(&self, nid: Nid) -> u32 {

@@ -251,12 +251,9 @@ impl Scheduler {
 
     /// What it loses by a move, beside the start that follows it.
     fn move_cost(&self, team: &Apteam) -> Duration {
-        let gate = &self.settings.turns.migration;
         let each = team.posting.memory_per_pe.unwrap_or(0);
         let bytes = each.saturating_mul(u64::from(team.posting.shape.width));
-        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(gate.move_rate.max(1));
-        let ns = u64::try_from(ns).unwrap_or(u64::MAX);
-        gate.move_cost.saturating_add(Duration::from_nanos(ns))
+        self.settings.turns.migration.cost_of_bytes(bytes)
     }
 
     fn realise(&mut self, now: Now, packing: Packing, out: &mut Vec<Effect>) {
@@ -266,18 +263,14 @@ impl Scheduler {
             let places = seat.places(&self.occupancy);
             match team.state {
                 State::Posted => self.grant(now, apid, places, out),
-                State::Running => {
-                    let pes: Vec<u32> = seat.nodes.iter().map(|(.., pes)| *pes).collect();
-                    self.move_to(now, apid, places, &pes, out);
-                }
+                State::Running => self.move_to(now, apid, places, out),
                 _ => {}
             }
         }
         let decision = &self.schedule.decision;
-        let runs = |apid: &Apid| !decision.away.contains(apid);
-        let party: BTreeSet<Apid> = packing.party.into_iter().filter(runs).collect();
-        let mut party: BTreeSet<Apid> =
-            party.into_iter().filter(|apid| self.schedule.levels.contains(*apid)).collect();
+        let runs =
+            |apid: &Apid| !decision.away.contains(apid) && self.schedule.levels.contains(*apid);
+        let mut party: BTreeSet<Apid> = packing.party.into_iter().filter(runs).collect();
         // Whose place was given to one that has still to come runs on until then.
         let (stop, run_on): (Vec<Apid>, Vec<Apid>) =
             self.schedule.decision.party.difference(&party).partition(|apid| {
@@ -309,7 +302,6 @@ impl Scheduler {
         now: Now,
         apid: Apid,
         to: PlacementList,
-        pes: &[u32],
         out: &mut Vec<Effect>,
     ) {
         let hosts = self.hosts_of(&to);
@@ -324,7 +316,8 @@ impl Scheduler {
         }
         team.places = to.clone();
         team.hosts = hosts.into();
-        let (key, incarnation) = (team.key(), team.incarnation);
+        let key = team.key();
+        let seated = seated(&self.occupancy, team);
         self.relink(apid);
         let cost = self.teams.get(&apid).map(|team| self.move_cost(team)).unwrap_or_default();
         let decision = &mut self.schedule.decision;
@@ -332,9 +325,7 @@ impl Scheduler {
         decision.away.insert(apid);
         decision.party.remove(&apid);
         decision.moved_ns.insert(apid, now.mono_ns);
-        let seat = self.seat_of(apid, pes);
-        let seated = Seated { incarnation, seat, pes: pes.to_vec() };
-        self.schedule.decision.seats.insert(apid, seated);
+        decision.seats.insert(apid, seated);
         self.schedule.levels.moved(apid, cost, now.mono_ns);
         self.turns_changed(now, apid);
         let nids = crate::machine::format_nids(to.nids());

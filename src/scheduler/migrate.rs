@@ -24,7 +24,6 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::placement::Wanted;
 use crate::placement::migration::{Gate, Mover, Plan, Situation, Step, Waiting, Wall, try_plan};
-use crate::placement::packing::Seat;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -76,8 +75,7 @@ impl Scheduler {
                 plan.moves.into_iter().map(|one| (one.apid, one.to)).collect();
             for step in plan.steps {
                 if let Some(to) = seats.get(&step.apid()) {
-                    let pes: Vec<u32> = to.0.iter().map(|place| place.pes).collect();
-                    self.move_to(now, step.apid(), to.clone(), &pes, out);
+                    self.move_to(now, step.apid(), to.clone(), out);
                 }
             }
             self.grant(now, apid, plan.window, out);
@@ -128,10 +126,5 @@ impl Scheduler {
             since_move: since.map(|at| Duration::from_nanos(now.mono_ns.saturating_sub(*at))),
             attained: self.schedule.attained(team.apid, now.mono_ns),
         }
-    }
-
-    /// Where it sits, as packing sees it.
-    pub(super) fn seat_of(&self, apid: Apid, pes: &[u32]) -> Seat {
-        Seat::of(&self.occupancy, apid, pes)
     }
 }

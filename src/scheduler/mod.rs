@@ -26,10 +26,10 @@
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
-//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved for
-//! a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much memory applications
-//! count in `memory.rs`; what `apstat` is told in `view.rs`; for whoever drives a scheduler, the order of
-//! records and effects in [`outbox`], and the values of variables in [`tuning`].
+//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved
+//! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
+//! memory applications count in `memory.rs`; what `apstat` is told in `view.rs`; for whoever drives a
+//! scheduler, the order of records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
 mod decide;

@@ -45,7 +45,7 @@ use crate::gang::competition::Competition;
 use crate::gang::levels::{self, Levels};
 use crate::gang::plan::{Plan, Slice, levelled, plan};
 use crate::gang::rotation::{Rotation, Rules, SLICE_MIN};
-use crate::machine::{Flavor, Machine, Nid};
+use crate::machine::{Machine, Nid};
 use crate::occupancy::Held;
 use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,7 @@ pub(super) struct Schedule {
     /// whether they ran then.
     inherited: BTreeMap<Apid, bool>,
     /// Whose component is to be planned anew.
-    pub(super) changed: BTreeSet<Apid>,
+    changed: BTreeSet<Apid>,
     /// By least attained service: who has had what, and who runs where by the last decision.
     pub(super) levels: Levels,
     pub(super) decision: Decision,
@@ -165,7 +165,6 @@ impl Schedule {
             first_processor.push(processors);
             processors = processors.saturating_add(node.processors);
         }
-        let application = machine.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));
         let memory = |node: &crate::machine::Node| match node.memory {
             0 => u64::MAX,
             bytes => bytes,
@@ -173,7 +172,7 @@ impl Schedule {
         let memory = machine.nodes.values().map(memory).collect();
         Schedule {
             first_processor,
-            processors: application.map(|node| u64::from(node.processors)).sum(),
+            processors: machine.application_processors(),
             competition: Competition::new(processors as usize, memory),
             rotation: Rotation::default(),
             plans: BTreeMap::new(),
@@ -198,7 +197,7 @@ impl Schedule {
     }
 
     /// What of an application decides whom it may run with, by what it holds.
-    pub(super) fn gang(&self, held: &[Held]) -> Gang {
+    fn gang(&self, held: &[Held]) -> Gang {
         let first = |held: &Held| self.first_processor.get(held.at).copied().unwrap_or(0);
         let of = |held: &Held| {
             let first = first(held);
@@ -326,7 +325,7 @@ impl Schedule {
         self.levels.set_width(team.apid, of / self.processors.max(1), rules);
     }
 
-    /// Round robin goes on with one that has had so much by another order.
+    /// The rotation goes on with one that has had so much by now: by another order, or as a node says.
     pub(super) fn resume(&mut self, apid: Apid, had: Duration, now_ns: u64) {
         self.rotation.set_attained(apid, had);
         if let Some(since) = self.alone.get_mut(&apid) {
@@ -479,12 +478,9 @@ impl Scheduler {
     pub(super) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
         let schedule = &mut self.schedule;
         if schedule.guessed.remove(&apid) {
-            schedule.rotation.set_attained(apid, ran);
+            schedule.resume(apid, ran, now.mono_ns);
             schedule.levels.set_attained(apid, ran, now.mono_ns);
             schedule.joined.insert(apid, (now.mono_ns, ran));
-            if let Some(since) = schedule.alone.get_mut(&apid) {
-                *since = now.mono_ns.max(*since);
-            }
             schedule.concern(apid);
         }
     }

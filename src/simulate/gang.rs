@@ -27,7 +27,6 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::gang::plan::at;
-use crate::machine::Flavor;
 use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -178,13 +177,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             touched: BTreeSet::new(),
             events: VecDeque::new(),
             replies: 0,
-            processors: setup
-                .machine
-                .nodes
-                .values()
-                .filter(|node| node.flavors.has(Flavor::Ap))
-                .map(|node| u64::from(node.processors))
-                .sum(),
+            processors: setup.machine.application_processors(),
             held: 0,
             waiting: BTreeMap::new(),
             capacity: Capacity::default(),
@@ -371,16 +364,20 @@ impl<'a, W: Watch> Replay<'a, W> {
         for apid in &members {
             let Some(live) = self.live.get_mut(apid) else { continue };
             let before = std::mem::replace(&mut live.generation, generation);
-            if let Some(followed) = self.plans.get_mut(&before) {
-                followed.members.remove(apid);
-                if followed.members.is_empty() {
-                    self.boundaries.remove(&(followed.until, before));
-                    self.plans.remove(&before);
-                }
-            }
+            self.follows_no_more(*apid, before);
         }
         self.plans.insert(generation, Followed { plan, members, until: u64::MAX });
         self.slice(generation);
+    }
+
+    /// It has another plan, or has ended: a plan that nobody follows any more is forgotten.
+    fn follows_no_more(&mut self, apid: Apid, generation: u64) {
+        let Some(followed) = self.plans.get_mut(&generation) else { return };
+        followed.members.remove(&apid);
+        if followed.members.is_empty() {
+            self.boundaries.remove(&(followed.until, generation));
+            self.plans.remove(&generation);
+        }
     }
 
     /// The slice of a plan that is on now.
@@ -423,13 +420,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             self.settled(apid);
             let Some(mut live) = self.live.remove(&apid) else { continue };
             self.held -= live.width;
-            if let Some(followed) = self.plans.get_mut(&live.generation) {
-                followed.members.remove(&apid);
-                if followed.members.is_empty() {
-                    self.boundaries.remove(&(followed.until, live.generation));
-                    self.plans.remove(&live.generation);
-                }
-            }
+            self.follows_no_more(apid, live.generation);
             let count = live.job.width;
             let end = HostEnd {
                 key: live.key,

@@ -2,7 +2,7 @@
 
 use super::SimulateArgs;
 use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
-use crate::machine::{Flavor, Machine};
+use crate::machine::Machine;
 use crate::simulate::Setup;
 use crate::simulate::workload::{NoEstimate, Overrun};
 use crate::variables;
@@ -191,8 +191,7 @@ pub fn of_processors(processors: u32) -> Result<Machine, String> {
 
 /// What its applications have.
 pub fn processors(machine: &Machine) -> u32 {
-    let nodes = machine.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));
-    nodes.map(|node| node.processors).fold(0, u32::saturating_add)
+    u32::try_from(machine.application_processors()).unwrap_or(u32::MAX)
 }
 
 /// How many nodes there may be.

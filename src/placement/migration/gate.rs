@@ -62,23 +62,26 @@ impl Gate {
             let here = mover.bytes.get(i).copied().unwrap_or(0);
             bytes = Some(bytes.unwrap_or(0).saturating_add(here));
         }
-        bytes.map_or(Duration::ZERO, |bytes| self.move_cost.saturating_add(self.time_for(bytes)))
+        bytes.map_or(Duration::ZERO, |bytes| self.cost_of_bytes(bytes))
     }
 
     /// The same where all of its PEs change nodes.
     pub fn cost_of_all(&self, mover: &Mover) -> Duration {
-        self.move_cost.saturating_add(self.time_for(mover.bytes_in_all()))
+        self.cost_of_bytes(mover.bytes_in_all())
     }
 
     /// The time that an application loses when all of it goes out, and comes in again: its memory
     /// is moved twice.
     pub fn cost_of_roll_out(&self, mover: &Mover) -> Duration {
-        self.move_cost.saturating_add(self.time_for(mover.bytes_in_all().saturating_mul(2)))
+        self.cost_of_bytes(mover.bytes_in_all().saturating_mul(2))
     }
 
-    fn time_for(&self, bytes: u64) -> Duration {
+    /// The time that an application loses by a move of so much memory: the fixed part, and what the
+    /// memory takes.
+    pub fn cost_of_bytes(&self, bytes: u64) -> Duration {
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.move_rate.max(1));
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        let memory = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        self.move_cost.saturating_add(memory)
     }
 
     /// What a window is worth to whoever waits for it, in processor-nanoseconds: its processors

@@ -325,11 +325,12 @@ impl Board<'_> {
                     break;
                 }
             }
+            let run = first..next;
+            next = next.max(first + 1);
             if gap < taken {
-                next = next.max(first + 1);
                 continue;
             }
-            for block in first..next {
+            for block in run {
                 for (i, start) in search.starts(block) {
                     if let Some(Window { nodes, processors, .. }) = search.from(i, start, |_| 0) {
                         let rank = (processors, gap, nodes.len(), nodes.start);
@@ -342,7 +343,6 @@ impl Board<'_> {
                     }
                 }
             }
-            next = next.max(first + 1);
         }
         best.map(|(_, nodes)| nodes)
     }
