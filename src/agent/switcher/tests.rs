@@ -405,9 +405,9 @@ impl World {
 
     /// Memory that has come.
     fn brings_over(&mut self) {
-        let now = self.now;
-        let over: Vec<_> = self.brings.extract_if(.., |bring| bring.0 <= now).collect();
-        for (_, apid) in over {
+        // One after the other: what is told of one may stop another, whose memory then comes no more.
+        while let Some(over) = self.brings.iter().position(|bring| bring.0 <= self.now) {
+            let (_, apid) = self.brings.remove(over);
             let Some(real) = self.gangs.get_mut(&apid) else { continue };
             real.frozen = false;
             self.exclusive();
