@@ -1,0 +1,160 @@
+//! Who takes turns: those who come and go, are held or let go, and are to lead at once.
+
+use super::{Schedule, Turn};
+use crate::apteam::Apid;
+use crate::apteam::record::{Apteam, State};
+use crate::scheduler::{Now, Scheduler};
+use crate::variables::Order;
+use std::time::Duration;
+
+impl Scheduler {
+    /// psched has started on its store for so many times: plans are numbered above those of its starts
+    /// before.
+    pub fn started(&mut self, epoch: u64) {
+        self.schedule.generation = self.schedule.generation.max(epoch << 32);
+    }
+
+    /// What it has had is taken from the records, which have when it was launched and not how long it was
+    /// frozen.
+    pub(in crate::scheduler) fn turns_restored(&mut self, apid: Apid) {
+        self.schedule.guessed.insert(apid);
+    }
+
+    /// It has run so long by now, one of its nodes says. The first word counts: after it psched has seen
+    /// more than a node could tell.
+    pub(in crate::scheduler) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
+        let schedule = &mut self.schedule;
+        if schedule.guessed.remove(&apid) {
+            schedule.resume(apid, ran, now.mono_ns);
+            schedule.levels.set_attained(apid, ran, now.mono_ns);
+            schedule.joined.insert(apid, (now.mono_ns, ran));
+            schedule.concern(apid);
+        }
+    }
+
+    /// It takes turns from now on, or no more.
+    pub(in crate::scheduler) fn turns_changed(&mut self, now: Now, apid: Apid) {
+        let schedule = &mut self.schedule;
+        let runs = |team: &&Apteam| team.state == State::Running;
+        if self.teams.get(&apid).is_some_and(|team| !runs(&team)) {
+            return;
+        }
+        schedule.concern(apid);
+        let out = schedule.decision.is_out(apid);
+        let away = out || schedule.decision.away.contains(&apid);
+        let takes = |team: &&Apteam| runs(team) && team.held.is_none() && !away;
+        let decides = self.settings.turns.order == Order::LeastAttainedService;
+        match self.teams.get(&apid).filter(takes) {
+            Some(team) => {
+                let had = match team.running_at_ns {
+                    0 => 0,
+                    began => now.wall_ns.saturating_sub(began),
+                };
+                let weight = self.settings.turns.weight(&team.owner);
+                let had = Duration::from_nanos(had);
+                if decides {
+                    let waited = if had.is_zero() {
+                        now.wall_ns - team.posted_at_ns.min(now.wall_ns)
+                    } else {
+                        0
+                    };
+                    let waited = Duration::from_nanos(waited);
+                    schedule.levels.add(apid, weight, had, waited, now.mono_ns);
+                    schedule.levels.set_away(apid, false, now.mono_ns);
+                    schedule.set_width(team, &self.settings.turns.levels);
+                }
+                schedule.rotation.add(apid, weight, had, now.mono_ns);
+                if !schedule.joined.contains_key(&apid) {
+                    // Until it has been measured.
+                    schedule.rotation.set_cost(apid, self.settings.turns.start_cost);
+                }
+                schedule.joined.entry(apid).or_insert((now.mono_ns, had));
+                let gang = schedule.gang(self.occupancy.held(apid));
+                if schedule.competition.gang(apid) != Some(&gang) {
+                    schedule.competition.add(apid, gang);
+                }
+            }
+            None => {
+                if !out {
+                    schedule.levels.set_away(apid, true, now.mono_ns);
+                }
+                schedule.competition.remove(apid);
+            }
+        }
+        schedule.decision.wanted = true;
+        if !self.teams.contains_key(&apid) {
+            schedule.rotation.remove(apid);
+            schedule.levels.remove(apid);
+            schedule.decision.forget(apid);
+            schedule.alone.remove(&apid);
+            schedule.joined.remove(&apid);
+            schedule.guessed.remove(&apid);
+            schedule.early.remove(&apid);
+            schedule.hurried.remove(&apid);
+            schedule.inherited.remove(&apid);
+            schedule.changed.remove(&apid);
+            let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];
+            schedule.retire(of.into_iter().flatten());
+        }
+    }
+
+    /// It has been told something that it can hear only while it runs: if it is frozen it leads next, at
+    /// once. But once in a round, or whoever tells his own something again and again would have the time of
+    /// the others.
+    pub(in crate::scheduler) fn turn_early(&mut self, now: Now, apid: Apid) {
+        let until_ns = self.schedule.hurried.get(&apid);
+        let again = until_ns.is_some_and(|until_ns| *until_ns > now.mono_ns);
+        if !again && matches!(self.schedule.turn(apid, now.mono_ns), Turn::Waits { .. }) {
+            self.lead_next(apid);
+        }
+    }
+
+    /// The same where that ends it, which is not done again and again.
+    pub(in crate::scheduler) fn turn_to_end(&mut self, apid: Apid) {
+        self.schedule.hurried.remove(&apid);
+        self.lead_next(apid);
+    }
+
+    fn lead_next(&mut self, apid: Apid) {
+        if self.schedule.plan_of.contains_key(&apid) {
+            self.schedule.early.insert(apid);
+            self.schedule.concern(apid);
+            self.schedule.decision.wanted = true;
+        }
+    }
+
+    /// Everything that takes turns, on another machine or after other rules.
+    pub(in crate::scheduler) fn turns_anew(&mut self, now: Now) {
+        let Schedule { first_processor, processors, competition, .. } =
+            Schedule::new(&self.machine);
+        self.schedule.first_processor = first_processor;
+        self.schedule.processors = processors;
+        self.schedule.competition = competition;
+        self.schedule.decision.seats.clear();
+        let running: Vec<Apid> =
+            self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid).collect();
+        for apid in running {
+            self.turns_changed(now, apid);
+        }
+    }
+
+    /// The rules have changed: whoever takes turns does so by them from the next slice on.
+    pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now, before: Order) {
+        for team in self.teams.values() {
+            let weight = self.settings.turns.weight(&team.owner);
+            self.schedule.rotation.set_weight(team.apid, weight);
+            self.schedule.levels.set_weight(team.apid, weight);
+            self.schedule.set_width(team, &self.settings.turns.levels);
+        }
+        if before != self.settings.turns.order {
+            self.order_changed(now);
+        }
+        self.schedule.decision.wanted = true;
+        self.schedule.changed.extend(self.schedule.plan_of.keys());
+    }
+
+    /// It is of a former start of psched.
+    pub(in crate::scheduler) fn turns_inherited(&mut self, apid: Apid, runs: bool) {
+        self.schedule.inherited.insert(apid, runs);
+    }
+}

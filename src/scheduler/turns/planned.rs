@@ -1,0 +1,98 @@
+//! A plan, how far it is agreed, and what an apinit is told of it.
+
+use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+use crate::apteam::{Apid, Key};
+use crate::gang::plan::{Plan, Slice};
+use crate::gang::rotation::SLICE_MIN;
+use crate::scheduler::ends::nanos;
+use crate::scheduler::{LinkId, Scheduler};
+use crate::variables::Order;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A plan, and how far it is.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    /// Everybody whom it is about, by number.
+    pub(super) members: Vec<Apid>,
+    pub(super) plan: Plan,
+    /// Where positions are counted from.
+    pub(super) begins_ns: u64,
+    /// From when on it is obeyed.
+    pub(super) from_ns: u64,
+    /// Time had is on the account of its members until then.
+    pub(super) accounted_ns: u64,
+    /// The apinits that were asked.
+    pub(super) asked: BTreeSet<LinkId>,
+    /// Those of them that have not answered, and until when they may.
+    pub(super) missing: Option<(BTreeSet<LinkId>, u64)>,
+    /// By which order it was made.
+    pub(super) order: Order,
+    /// Who is to lead at once by it.
+    pub(super) early: BTreeSet<Apid>,
+}
+
+impl Planned {
+    /// The slice that is on then, since when, and how much of it is left.
+    pub(super) fn at(&self, ns: u64) -> Option<(&Slice, u64, Duration)> {
+        let after = Duration::from_nanos(ns.saturating_sub(self.begins_ns));
+        let (number, left) = self.plan.at(after)?;
+        let slice = &self.plan.slices[number];
+        let gone = slice.length.saturating_sub(left);
+        Some((slice, ns.saturating_sub(nanos(gone)), left))
+    }
+
+    /// When it has to be made anew.
+    pub(super) fn over_ns(&self) -> Option<u64> {
+        if self.order == Order::LeastAttainedService && !self.plan.repeats {
+            // Long before who runs gives way to whoever waits.
+            let first = self.plan.slices.first().map_or(0, |slice| nanos(slice.length) / 2);
+            return Some(self.begins_ns.saturating_add(first));
+        }
+        let over = || self.begins_ns.saturating_add(nanos(self.plan.length()));
+        (!self.plan.repeats && !self.plan.slices.is_empty()).then(over)
+    }
+
+    /// When something is to be done about it; `u64::MAX`: never.
+    pub(super) fn due_ns(&self) -> u64 {
+        match (&self.missing, self.over_ns()) {
+            (Some((_, until_ns)), _) => *until_ns,
+            // A little before, so that it does not begin again.
+            (None, Some(over)) => over.saturating_sub(nanos(SLICE_MIN)),
+            (None, None) => u64::MAX,
+        }
+    }
+}
+
+/// The part of a plan that an apinit is told: its members there, and what of each slice is theirs.
+pub(super) fn part(
+    s: &Scheduler,
+    generation: u64,
+    planned: &Planned,
+    link: LinkId,
+    agreed: bool,
+) -> SlicePlan {
+    let here = |apid: &Apid| {
+        let team = s.teams.get(apid)?;
+        s.linked.get(apid)?.contains(&link).then(|| team.key())
+    };
+    // (By number, as those of the plan are.)
+    let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
+    let key = |apid: &Apid| {
+        let at = members.binary_search_by_key(apid, |key| key.apid).ok()?;
+        Some(members[at])
+    };
+    let slice = |slice: &Slice| PlannedSlice {
+        length: slice.length,
+        party: slice.party.iter().filter_map(key).collect(),
+    };
+    let slices = planned.plan.slices.iter().map(slice).collect();
+    SlicePlan {
+        generation,
+        begins_ns: planned.begins_ns,
+        from_ns: planned.from_ns,
+        agreed,
+        slices,
+        members,
+    }
+}

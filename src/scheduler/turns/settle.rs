@@ -1,0 +1,216 @@
+//! The next plan of each component that has changed.
+
+use super::Schedule;
+use super::planned::{Planned, part};
+use crate::apteam::Apid;
+use crate::apteam::talk::node::Command;
+use crate::gang::plan::{Plan, Slice, levelled, plan};
+use crate::gang::rotation::{Rules, SLICE_MIN};
+use crate::scheduler::ends::nanos;
+use crate::scheduler::{Effect, LinkId, Now, Scheduler, Settings};
+use crate::variables::Order;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// From the sending of a plan to its beginning where one apinit follows it: it need not be waited for
+/// others.
+const SOON: Duration = Duration::from_millis(1);
+
+impl Scheduler {
+    /// Plans anew what has changed, as far as that can be done now.
+    pub(in crate::scheduler) fn turns_settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.schedule.silent.retain(|link| self.links.contains_key(link));
+        // Whoever was to answer and is away now does not.
+        let gone = |generation: &&u64| {
+            let missing = self.schedule.plans.get(generation).and_then(|p| p.missing.as_ref());
+            missing.is_none_or(|(links, _)| !links.iter().all(|l| self.links.contains_key(l)))
+        };
+        let gone: Vec<u64> = self.schedule.asking.iter().filter(gone).copied().collect();
+        for generation in gone {
+            self.withdraw(now, generation, out);
+        }
+        self.schedule.away.retain(|_, until| *until > now.mono_ns);
+        self.schedule.retry_ns = None;
+        let mut waits = BTreeSet::new();
+        while let Some(apid) = self.schedule.changed.pop_first() {
+            // Named again by one with whom it shared a plan.
+            if waits.contains(&apid) {
+                continue;
+            }
+            let members = match self.schedule.competition.gang(apid) {
+                Some(_) => self.schedule.competition.component(apid),
+                // Held: it has its place, and does not run.
+                None => vec![apid],
+            };
+            self.schedule.concern_all(&members);
+            let asked = members.iter().any(|apid| self.schedule.asked_of.contains_key(apid));
+            let until = self.away_until(&members);
+            for apid in &members {
+                self.schedule.changed.remove(apid);
+            }
+            if asked || until.is_some() {
+                if let Some(until) = until.filter(|_| !asked) {
+                    let sooner = self.schedule.retry_ns.map_or(until, |at| at.min(until));
+                    self.schedule.retry_ns = Some(sooner);
+                }
+                for apid in &members {
+                    self.let_wait(now, *apid, out);
+                }
+                waits.extend(members);
+            } else {
+                self.plan_component(now, members, out);
+            }
+        }
+        self.schedule.changed = waits;
+    }
+
+    /// Until when nodes of these that are away are waited for.
+    fn away_until(&self, members: &[Apid]) -> Option<u64> {
+        let away = &self.schedule.away;
+        if away.is_empty() {
+            // (Mostly, and there are many nodes.)
+            return None;
+        }
+        let nodes = members.iter().filter_map(|apid| self.teams.get(apid));
+        let nids = nodes.flat_map(|team| team.places.nids());
+        nids.filter_map(|nid| away.get(&nid)).max().copied()
+    }
+
+    /// A new plan for a component, and on its way to its nodes.
+    fn plan_component(&mut self, now: Now, members: Vec<Apid>, out: &mut Vec<Effect>) {
+        let rules = self.settings.rules();
+        let all = self.links_of_all(&members);
+        let schedule = &mut self.schedule;
+        let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
+        let former: BTreeSet<u64> =
+            members.iter().filter_map(|apid| schedule.plan_of.get(apid).copied()).collect();
+        let inherited = schedule.inherited.contains_key(&members[0]);
+        let order = self.settings.turns.order;
+        let runs = order == Order::RoundRobin || schedule.decision.party.contains(&members[0]);
+        if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
+            schedule.alone.entry(members[0]).or_insert(now.mono_ns);
+            schedule.early.remove(&members[0]);
+            return;
+        }
+        let asked: BTreeSet<LinkId> = all.difference(&schedule.silent).copied().collect();
+        let lead = if asked.len() > 1 { self.settings.turns.plan_lead } else { SOON };
+        let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
+        let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
+        for generation in &former {
+            schedule.account(*generation, from_ns);
+        }
+        for apid in &members {
+            schedule.account_alone(*apid, from_ns);
+        }
+        let mut early: BTreeSet<Apid> =
+            members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
+        schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
+        let (plan, begins_ns) = match held {
+            true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
+            false => schedule.next_plan(&members, &former, (order, &rules), from_ns, &early),
+        };
+        if begins_ns < from_ns {
+            // They are on.
+            early.clear();
+        }
+        let round_ns = from_ns.saturating_add(nanos(plan.length()));
+        schedule.hurried.extend(early.iter().map(|apid| (*apid, round_ns)));
+        schedule.generation += 1;
+        let generation = schedule.generation;
+        let missing = (asked.len() > 1).then(|| {
+            let until = from_ns.saturating_sub(nanos(lead) / 4);
+            (asked.clone(), until)
+        });
+        let agreed = missing.is_none();
+        schedule.asked_of.extend(members.iter().map(|apid| (*apid, generation)));
+        let accounted_ns = from_ns;
+        let planned = Planned {
+            members,
+            plan,
+            begins_ns,
+            from_ns,
+            accounted_ns,
+            asked,
+            missing,
+            order,
+            early,
+        };
+        let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
+        let commands: Vec<Effect> = planned
+            .asked
+            .iter()
+            .map(|link| Effect::Command { link: *link, command: plan(*link) })
+            .collect();
+        out.extend(commands);
+        self.schedule.insert(generation, planned);
+        if agreed {
+            self.agreed(generation, true, out);
+        } else {
+            self.schedule.asking.insert(generation);
+        }
+    }
+}
+
+impl Schedule {
+    /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
+    fn next_plan(
+        &self,
+        members: &[Apid],
+        former: &BTreeSet<u64>,
+        (order, rules): (Order, &Rules),
+        from_ns: u64,
+        early: &BTreeSet<Apid>,
+    ) -> (Plan, u64) {
+        if order == Order::LeastAttainedService {
+            let party = &self.decision.party;
+            return (levelled(&self.competition, members, party, rules.time_slice), from_ns);
+        }
+        let here: BTreeSet<Apid> = members.iter().copied().collect();
+        // Who runs by then, and whose slice has most left.
+        let mut runs: Vec<Apid> =
+            here.iter().copied().filter(|a| self.alone.contains_key(a)).collect();
+        let mut on: Option<(Duration, u64, &Slice)> = None;
+        for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
+            let Some((slice, began_ns, left)) = planned.at(from_ns) else { continue };
+            runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
+            // What begins again only because the next plan is late is not gone on with; nor what was
+            // until a level's bound, where there are slices now.
+            let leads = planned.plan.slices.len() > 1
+                && planned.order == order
+                && left >= SLICE_MIN
+                && planned.over_ns().is_none_or(|over_ns| from_ns < over_ns)
+                && slice.party.first().is_some_and(|leader| here.contains(leader));
+            if leads && on.is_none_or(|(most, ..)| left > most) {
+                on = Some((left, began_ns, slice));
+            }
+        }
+        let early: Vec<Apid> = early.iter().copied().filter(|apid| !runs.contains(apid)).collect();
+        let on = on.filter(|_| early.is_empty());
+        let Some((_, began_ns, slice)) = on else {
+            let plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &early);
+            return (plan, from_ns);
+        };
+        let leader = slice.party.first().copied();
+        let others = runs.iter().copied().filter(|apid| Some(*apid) != leader);
+        let first: Vec<Apid> = leader.into_iter().chain(others).collect();
+        let mut plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &first);
+        if let Some(first) = plan.slices.first_mut().filter(|f| f.length != slice.length) {
+            // Once: slices have another length now, and a repetition would go on with this one. No longer
+            // than one of these from now on: an hour that was not meant is soon over.
+            let gone = Duration::from_nanos(from_ns.saturating_sub(began_ns));
+            first.length = slice.length.min(gone.saturating_add(first.length));
+            plan.repeats = false;
+        }
+        (plan, began_ns)
+    }
+}
+
+impl Settings {
+    pub(in crate::scheduler) fn rules(&self) -> Rules {
+        Rules {
+            time_slice: self.turns.time_slice,
+            longest_wait: self.turns.longest_wait,
+            switch_share: self.turns.switch_share,
+        }
+    }
+}
