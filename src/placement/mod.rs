@@ -348,20 +348,27 @@ fn cures(
 /// Every node that some window for it contains where nobody sits on these nodes and all of them take
 /// applications.
 pub fn usable(line: &[Slot], wanted: &Wanted) -> BTreeSet<Nid> {
+    // In order of NID: a set is made of them at once.
+    let nids: Vec<Nid> =
+        usable_runs(line, wanted).into_iter().flatten().map(|at| line[at].nid).collect();
+    nids.into_iter().collect()
+}
+
+/// The same in rows, by their place on the line.
+fn usable_runs(line: &[Slot], wanted: &Wanted) -> Vec<Range<usize>> {
     let need = wanted.need(0);
     let room = |at: usize| room_if_empty(line, at, &need.terms);
-    // In order of NID: a set is made of them at once.
-    let mut nids: Vec<Nid> = Vec::new();
+    let mut usable: Vec<Range<usize>> = Vec::new();
     for run in window::runs(line, room) {
-        let mut next = run.start;
         let _ = window::each(&need, room, run, |nodes, _| {
-            let new = next.max(nodes.start)..nodes.end;
-            nids.extend(line[new].iter().map(|s| s.nid));
-            next = next.max(nodes.end);
+            match usable.last_mut() {
+                Some(last) if nodes.start <= last.end => last.end = last.end.max(nodes.end),
+                _ => usable.push(nodes),
+            }
             ControlFlow::Continue(())
         });
     }
-    nids.into_iter().collect()
+    usable
 }
 
 /// Kept nodes by their place on the line: each is looked at often.

@@ -2,19 +2,15 @@
 //!
 //! On a large machine nobody looks at every processor. The line is cut into *cells*, stretches of
 //! processors that are in one state; there are about as many as gangs run. For a search they are
-//! joined to *blocks*: rows of whole nodes that are alike, and single nodes that are cut.
-//!
-//! ```text
-//!   nodes of 4    | . . . . | . . A A | A A A A | A A A A | A . . .
-//!   cells         [           ][                           ][     ]
-//!   blocks        [    1    ][   2    ][        3         ][   4  ]
-//! ```
+//! joined to *blocks* (`blocks.rs`).
 
+use super::blocks::Blocks;
+use super::window::Scratch;
 use super::{Candidate, Now, Seat};
 use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Slot, Terms};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Nobody, where a candidate is named by its place in the order.
@@ -44,46 +40,24 @@ pub(super) struct Cell {
     pub usable: bool,
 }
 
-/// Nodes in a row that are alike, each of them wholly in one state, with room for the same; or one that
-/// is not.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    /// The first node.
-    pub at: usize,
-    /// How many.
-    pub nodes: usize,
-    /// Processors of each that can be taken, and on which nobody runs who may still be displaced.
-    pub idle: u32,
-    /// Processors of each that can be taken.
-    pub free: u32,
-    /// Processors of each that could, if nobody had taken them.
-    pub all: u32,
-    /// Who has taken them, and who runs there, where it is one.
-    pub taken: u32,
-    pub runner: u32,
-    /// It is one node with cells of several kinds.
-    pub mixed: bool,
-    /// The node after the last is the next by its NID.
-    pub joins: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Board<'a> {
     pub occupancy: &'a Occupancy,
     order: &'a [Candidate<'a>],
-    cells: Vec<Cell>,
-    blocks: Vec<Block>,
-    /// The blocks are those of the cells.
-    joined: bool,
+    pub(super) cells: Vec<Cell>,
+    pub(super) blocks: Blocks,
+    pub(super) scratch: Scratch,
     free: u64,
+    /// Processors on which somebody new may sit.
+    open: u64,
     roll_out: bool,
-    /// Bytes of those who have taken processors of a node, where not everybody fits at once, or memory
-    /// can be rolled out.
-    used: BTreeMap<usize, u64>,
+    /// Bytes of those who have taken processors of each node, where not everybody fits at once, or memory
+    /// can be rolled out; empty where no memory is known.
+    used: Vec<u64>,
     /// Those of them who do not sit there yet: their bytes are not promised yet.
-    new: BTreeMap<usize, u64>,
+    new: Vec<u64>,
     /// Nodes with the same processors may have room for different numbers of PEs.
-    told_apart: bool,
+    pub(super) told_apart: bool,
 }
 
 impl<'a> Board<'a> {
@@ -98,41 +72,42 @@ impl<'a> Board<'a> {
             (Some(first), Some(slot)) => *first as u32 + slot.processors,
             _ => 0,
         };
+        let with_memory = if occupancy.memory_known() { line.len() } else { 0 };
         let all = Cell { start: 0, end: processors, taken: NOBODY, runner: NOBODY, usable: true };
         let mut board = Board {
             occupancy,
             order,
             cells: vec![all],
-            blocks: Vec::new(),
-            joined: false,
+            blocks: Blocks::new(line.len()),
+            scratch: Scratch::default(),
             free: u64::from(processors),
+            open: u64::from(processors),
             roll_out,
-            used: BTreeMap::new(),
-            new: BTreeMap::new(),
+            used: vec![0; with_memory],
+            new: vec![0; with_memory],
             told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
         };
         board.cut_runners();
         let kept =
             kept.iter().filter_map(|nid| line.binary_search_by_key(nid, |slot| slot.nid).ok());
-        let mut wall = 0..0;
-        for at in occupancy.notable().shut.iter().copied().chain(kept) {
-            let node = board.node(at);
-            if node.start == wall.end {
-                wall.end = node.end;
-            } else {
-                board.wall(std::mem::replace(&mut wall, node));
-            }
-        }
-        board.wall(wall);
+        let shut = occupancy.notable().shut.iter().copied().chain(kept);
+        let mut walls: Vec<Range<u32>> = shut.map(|at| board.node(at)).collect();
         let most = occupancy.rules().highest_level();
+        // (With a resident that shares with nobody it is more than any level.)
+        let over =
+            |residents: &u8| u32::from(*residents) > most && !(roll_out && *residents < 0x80);
         for at in &occupancy.notable().full {
-            for (p, residents) in board.node(*at).zip(occupancy.residents(*at)) {
-                // (With a resident that shares with nobody it is more than any level.)
-                if u32::from(*residents) > most && !(roll_out && *residents < 0x80) {
-                    board.wall(p..p + 1);
-                }
+            let first = board.node(*at).start;
+            let residents = occupancy.residents(*at);
+            let mut next = 0;
+            while let Some(from) = residents[next..].iter().position(over) {
+                let from = next + from;
+                let to = residents[from..].iter().position(|r| !over(r));
+                next = to.map_or(residents.len(), |to| from + to);
+                walls.push(first + from as u32..first + next as u32);
             }
         }
+        board.wall(walls);
         board
     }
 
@@ -165,27 +140,58 @@ impl<'a> Board<'a> {
         self.cells = cells;
     }
 
-    /// Nobody new may sit there.
-    fn wall(&mut self, range: Range<u32>) {
-        let cells = self.cut(&range);
-        for cell in self.cells.get_mut(cells).into_iter().flatten() {
-            if std::mem::replace(&mut cell.usable, false) && cell.taken == NOBODY {
-                self.free -= u64::from(cell.end - cell.start);
+    /// Nobody new may sit there. All of it in one pass: there may be as many walls as nodes.
+    fn wall(&mut self, mut walls: Vec<Range<u32>>) {
+        walls.sort_unstable_by_key(|wall| wall.start);
+        if walls.is_empty() || self.open == 0 {
+            return;
+        }
+        let mut cells: Vec<Cell> = Vec::with_capacity(self.cells.len() + walls.len());
+        let mut walls = walls.into_iter().peekable();
+        let (mut wall, mut at) = (0..0, 0);
+        for cell in std::mem::take(&mut self.cells) {
+            while at < cell.end {
+                while wall.end <= at && walls.peek().is_some_and(|next| next.start <= at) {
+                    wall = walls.next().unwrap_or(wall);
+                }
+                let walled = at < wall.end;
+                let end = match walled {
+                    true => wall.end,
+                    false => walls.peek().map_or(u32::MAX, |next| next.start),
+                };
+                let piece = Cell { start: at, end: end.min(cell.end), ..cell };
+                at = piece.end;
+                let processors = u64::from(piece.end - piece.start);
+                if walled && piece.usable {
+                    self.open -= processors;
+                    self.free -= if piece.taken == NOBODY { processors } else { 0 };
+                }
+                let usable = piece.usable && !walled;
+                match cells.last_mut() {
+                    // (Walls that touch are one.)
+                    Some(last) if walled && last.end > cell.start && !last.usable => last.end = at,
+                    _ => cells.push(Cell { usable, ..piece }),
+                }
             }
         }
+        self.cells = cells;
     }
 
     /// Nobody new sits on these nodes from now on.
-    pub fn keep(&mut self, nids: BTreeSet<Nid>) {
-        let line = self.line();
-        for at in nids.iter().filter_map(|n| line.binary_search_by_key(n, |slot| slot.nid).ok()) {
-            self.wall(self.node(at));
+    pub fn keep(&mut self, nodes: impl FnOnce() -> Vec<Range<usize>>) {
+        // (Mostly the first who waits for so long could use all of them.)
+        if self.open == 0 {
+            return;
         }
+        let nodes = nodes();
+        let walls = nodes.iter().filter(|nodes| !nodes.is_empty());
+        let walls = walls.map(|n| self.node(n.start).start..self.node(n.end - 1).end);
+        self.wall(walls.collect());
+        self.blocks.changed(nodes);
     }
 
     /// The cells of a range, which is cut out of them.
     fn cut(&mut self, range: &Range<u32>) -> Range<usize> {
-        self.joined = false;
         let first = self.split(range.start);
         let last = self.split(range.end);
         first..last
@@ -213,7 +219,7 @@ impl<'a> Board<'a> {
     }
 
     /// The processors of a node.
-    fn node(&self, at: usize) -> Range<u32> {
+    pub(super) fn node(&self, at: usize) -> Range<u32> {
         let first = self.occupancy.first()[at] as u32;
         first..first + self.line()[at].processors
     }
@@ -256,7 +262,7 @@ impl<'a> Board<'a> {
     fn memory_fits(&self, at: usize) -> bool {
         let tight = &self.occupancy.notable().tight;
         self.occupancy.held(self.order[at].apid).iter().all(|held| {
-            let used = self.used.get(&held.at).copied().unwrap_or(0);
+            let used = self.used.get(held.at).copied().unwrap_or(0);
             let memory = self.line()[held.at].memory;
             !tight.contains(&held.at) || used == 0 || used.saturating_add(held.memory) <= memory
         })
@@ -281,6 +287,7 @@ impl<'a> Board<'a> {
             true => Cow::Owned(seat.nodes.iter().map(|(at, ..)| self.node(*at as usize)).collect()),
             false => Cow::Borrowed(&seat.runs),
         };
+        self.blocks.changed(seat.span());
         for run in runs.iter() {
             let cells = self.cut(run);
             for cell in &mut self.cells[cells] {
@@ -299,10 +306,13 @@ impl<'a> Board<'a> {
     }
 
     fn charge(&mut self, at: usize, seat: &Seat, more: bool) {
+        if !self.occupancy.memory_known() {
+            return;
+        }
         let candidate = &self.order[at];
-        let at_home = candidate.home == Some(seat);
+        let at_home = candidate.home.is_some_and(|home| std::ptr::eq(home, seat) || home == seat);
         let counts = !self.occupancy.notable().tight.is_empty() || self.roll_out;
-        if !counts && (at_home || !self.occupancy.memory_known()) {
+        if !counts && at_home {
             return;
         }
         let memory_per_pe = candidate.wanted.memory_per_pe;
@@ -318,13 +328,12 @@ impl<'a> Board<'a> {
                 Some(held) => held.memory,
                 None => slot.memory_of(memory_per_pe, *pes, *processors as usize),
             };
-            let of = |used: &mut BTreeMap<usize, u64>| {
-                let used = used.entry(at).or_default();
+            let of = |used: &mut u64| {
                 *used = if more { used.saturating_add(bytes) } else { used.saturating_sub(bytes) };
             };
-            of(&mut self.used);
+            of(&mut self.used[at]);
             if !at_home {
-                of(&mut self.new);
+                of(&mut self.new[at]);
             }
         }
     }
@@ -337,16 +346,14 @@ impl<'a> Board<'a> {
             std::iter::repeat_n(one, (cell.end - cell.start) as usize)
         };
         let line: Vec<_> = self.cells.iter().flat_map(of).collect();
-        let used = self.used.iter().filter(|(_, bytes)| **bytes > 0).collect::<Vec<_>>();
-        let new = self.new.iter().filter(|(_, bytes)| **bytes > 0).collect::<Vec<_>>();
-        format!("{line:?} {} {used:?} {new:?}", self.free)
+        format!("{line:?} {} {:?} {:?}", self.free, self.used, self.new)
     }
 
     /// Its turn in the order is over: where it ran and does not any more nobody is displaced.
     pub fn passed(&mut self, at: usize) {
         let candidate = &self.order[at];
         let Some(home) = candidate.home.filter(|_| candidate.now == Now::Runs) else { return };
-        self.joined = false;
+        self.blocks.changed(home.span());
         for run in &home.runs {
             let first = self.cells.partition_point(|cell| cell.end <= run.start);
             let here = self.cells[first..].iter_mut().take_while(|cell| cell.start < run.end);
@@ -365,7 +372,7 @@ impl<'a> Board<'a> {
 
     /// Bytes of a node that are promised, by this decision too.
     fn promised(&self, at: usize) -> u64 {
-        let of = |used: &BTreeMap<usize, u64>| used.get(&at).copied().unwrap_or(0);
+        let of = |used: &[u64]| used.get(at).copied().unwrap_or(0);
         match self.roll_out {
             true => of(&self.used),
             false => self.line()[at].promised.saturating_add(of(&self.new)),
@@ -373,7 +380,7 @@ impl<'a> Board<'a> {
     }
 
     /// Whether two nodes with the same processors have room for the same.
-    fn same_room(&self, one: usize, other: usize) -> bool {
+    pub(super) fn same_room(&self, one: usize, other: usize) -> bool {
         let of = |at: usize| {
             let slot = &self.line()[at];
             (slot.memory, self.promised(at), slot.free < slot.processors)
@@ -381,136 +388,28 @@ impl<'a> Board<'a> {
         !self.told_apart || of(one) == of(other)
     }
 
-    /// The processors of a node, each with its cell.
-    pub fn processors(&self, at: usize) -> impl Iterator<Item = (u32, &Cell)> {
+    /// The cells of a node, each with its processors there.
+    pub fn cells_of(&self, at: usize) -> impl Iterator<Item = (Range<u32>, &Cell)> {
         let node = self.node(at);
-        self.touched(&node).iter().flat_map(move |cell| {
-            (cell.start.max(node.start)..cell.end.min(node.end)).map(move |p| (p, cell))
-        })
+        let cells = self.touched(&node).iter();
+        cells.map(move |cell| (cell.start.max(node.start)..cell.end.min(node.end), cell))
     }
 
     /// The processors of a node that so many are taken of: idle ones first, those with the fewest
     /// residents first; then those of who is displaced at the least cost.
     pub fn choose(&self, at: usize, count: u32, chosen: &mut Vec<u32>) {
         let first = self.occupancy.first()[at] as u32;
-        if count == self.line()[at].processors {
-            chosen.extend(first..first + count);
-            return;
-        }
         let residents = self.occupancy.residents(at);
-        let of = |(p, cell): (u32, &Cell)| {
+        let free = self.cells_of(at).filter(|(_, cell)| cell.usable && cell.taken == NOBODY);
+        let mut order = Vec::with_capacity(residents.len());
+        for (processors, cell) in free {
             let runner = self.candidate(cell.runner);
             let displaced = runner.map_or((0, 0), |runner| (1 + runner.displaced, cell.runner));
-            (displaced, residents[(p - first) as usize], p)
-        };
-        let free = self.processors(at).filter(|(_, cell)| cell.usable && cell.taken == NOBODY);
-        let mut order: Vec<_> = free.map(of).collect();
+            order.extend(processors.map(|p| (displaced, residents[(p - first) as usize], p)));
+        }
         order.sort_unstable();
         let from = chosen.len();
         chosen.extend(order.iter().take(count as usize).map(|(.., p)| *p));
         chosen[from..].sort_unstable();
-    }
-
-    /// Joins the cells to blocks, where they have changed.
-    pub fn blocks(&mut self) {
-        if !std::mem::replace(&mut self.joined, true) {
-            let mut blocks = std::mem::take(&mut self.blocks);
-            blocks.clear();
-            self.join(&mut blocks);
-            self.blocks = blocks;
-        }
-    }
-
-    /// The blocks of the line, as they were when [`Board::blocks`] was called.
-    pub fn known_blocks(&self) -> &[Block] {
-        &self.blocks
-    }
-
-    fn join(&self, blocks: &mut Vec<Block>) {
-        let (line, first) = (self.line(), self.occupancy.first());
-        let mut at = 0;
-        let mut cell = 0;
-        while at < line.len() {
-            let start = first[at] as u32;
-            let processors = line[at].processors;
-            while self.cells[cell].end <= start {
-                cell += 1;
-            }
-            let here = &self.cells[cell];
-            if here.end < start + processors {
-                blocks.push(self.mixed(at, cell));
-                at += 1;
-                continue;
-            }
-            // Nodes as this one, as far as the cell goes.
-            let nodes = (self.occupancy.alike()[at] - at)
-                .min(((here.end - start) / processors.max(1)) as usize)
-                .max(1);
-            let nodes = match self.told_apart {
-                true => (1..nodes).find(|i| !self.same_room(at, at + i)).unwrap_or(nodes),
-                false => nodes,
-            };
-            let last = at + nodes - 1;
-            let taken = here.taken != NOBODY;
-            let all = if here.usable { processors } else { 0 };
-            let block = Block {
-                at,
-                nodes,
-                all,
-                free: if taken { 0 } else { all },
-                idle: if taken || here.runner != NOBODY { 0 } else { all },
-                taken: here.taken,
-                runner: if taken { NOBODY } else { here.runner },
-                mixed: false,
-                joins: line.get(last + 1).is_some_and(|next| next.nid.0 - line[last].nid.0 == 1),
-            };
-            at += nodes;
-            match blocks.last_mut() {
-                // (A cell may end where nothing else does.)
-                Some(before) if before.is_as(&block) && self.same_room(before.at, block.at) => {
-                    before.add(&block);
-                }
-                _ => blocks.push(block),
-            }
-        }
-    }
-
-    fn mixed(&self, at: usize, from: usize) -> Block {
-        let (line, first) = (self.line(), self.occupancy.first()[at] as u32);
-        let end = first + line[at].processors;
-        let mut block = Block {
-            at,
-            nodes: 1,
-            idle: 0,
-            free: 0,
-            all: 0,
-            taken: NOBODY,
-            runner: NOBODY,
-            mixed: true,
-            joins: line.get(at + 1).is_some_and(|next| next.nid.0 - line[at].nid.0 == 1),
-        };
-        for cell in self.cells[from..].iter().take_while(|cell| cell.start < end) {
-            let here = cell.end.min(end) - cell.start.max(first);
-            if cell.usable {
-                block.all += here;
-                if cell.taken == NOBODY {
-                    block.free += here;
-                    block.idle += if cell.runner == NOBODY { here } else { 0 };
-                }
-            }
-        }
-        block
-    }
-}
-
-impl Block {
-    fn is_as(&self, other: &Block) -> bool {
-        let of = |b: &Block| (b.idle, b.free, b.all, b.taken, b.runner, b.mixed);
-        !self.mixed && self.joins && of(self) == of(other)
-    }
-
-    fn add(&mut self, other: &Block) {
-        self.nodes += other.nodes;
-        self.joins = other.joins;
     }
 }

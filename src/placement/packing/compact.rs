@@ -1,6 +1,6 @@
 //! Compaction: a window made by moving aside those who have taken it.
 
-use super::window::{Form, Of, Search, Window};
+use super::window::{Form, Most, Of, Search, Window};
 use super::{Packer, Seat};
 use std::ops::Range;
 
@@ -16,16 +16,12 @@ impl Packer<'_> {
     /// Windows in which all who have taken something may be moved, the cheapest first.
     pub(super) fn windows_to_compact(&mut self, form: &Form<'_>, budget: u64) -> Vec<Window> {
         self.board.blocks();
-        let mut search = Search::new(&self.board, self.board.known_blocks(), form, Of::All);
+        let scratch = std::mem::take(&mut self.board.scratch);
+        let mut search = Search::new(&self.board, scratch, form, Of::All);
         let mut found: Vec<Window> = Vec::new();
-        search.windows(
-            |one| self.loss(one),
-            |window| {
-                if window.number <= self.rules.moved_max && window.cost <= budget {
-                    found.push(window);
-                }
-            },
-        );
+        let most = Most { cost: budget, number: self.rules.moved_max, ..Most::ANY };
+        search.windows(most, |one| self.loss(one), |window, _| found.push(window));
+        self.board.scratch = search.over();
         let order = |w: &Window| (w.cost, w.nodes.len(), w.nodes.start);
         found.sort_unstable_by_key(order);
         found.truncate(super::WINDOWS_MAX);
@@ -46,8 +42,10 @@ impl Packer<'_> {
         let terms = &form.need().terms;
         self.board.blocks();
         let mut rest = form.need().width as u32;
-        let mut who = Vec::new();
-        for block in self.board.known_blocks() {
+        let (mut on, mut who) = (Vec::new(), Vec::new());
+        let blocks = self.board.known_blocks();
+        let first = blocks.partition_point(|block| block.at + block.nodes <= nodes.start);
+        for block in blocks[first..].iter().take_while(|block| block.at < nodes.end) {
             let end = (block.at + block.nodes).min(nodes.end);
             for at in block.at.max(nodes.start)..end {
                 let pes = match form {
@@ -57,7 +55,7 @@ impl Packer<'_> {
                 rest = rest.saturating_sub(pes);
                 if block.mixed {
                     let cost = |one| self.loss(one);
-                    self.board.hit(block, Of::All, pes * terms.depth, cost, &mut who);
+                    self.board.hit(block, Of::All, pes * terms.depth, cost, &mut on, &mut who);
                 } else if self.board.candidate(block.taken).is_some() {
                     who.push(block.taken);
                     who.dedup();

@@ -32,12 +32,18 @@
 //! What the numbers are worth (years of four machines) is told in psched(7) and in
 //! [`crate::gang`]; they come from outside, with each [`Candidate`].
 //!
-//! # Cost
+//! # Cost, and its bound
 //!
-//! A look at home costs a bit for each processor; a search one pass over the line, and after one
-//! that found nothing no wider one is made ([`Rules::searches_max`] bounds the rest); a compaction a
-//! pass and [`WINDOWS_MAX`] trials.
+//! A look at home costs a bit for each processor; a search one pass over the line's blocks, of which only
+//! those are made anew where somebody was placed since the search before, and a window is left as soon as it
+//! costs more than the best one so far. After a search that found nothing no wider one is made. A compaction
+//! is such a pass and [`WINDOWS_MAX`] trials.
+//!
+//! However many ask, a decision makes no more than [`Rules::searches_max`] searches, which look at
+//! no more than [`STEPS_ALL_MAX`] blocks in sum, [`Rules::compactions_max`] compactions, and keeps nodes for
+//! [`KEEPERS_MAX`].
 
+mod blocks;
 mod board;
 mod compact;
 #[cfg(test)]
@@ -50,7 +56,7 @@ mod window;
 pub use seat::Seat;
 
 use super::window::Need;
-use super::{Wanted, usable};
+use super::{Wanted, usable_runs};
 use crate::apteam::Apid;
 use crate::machine::Nid;
 use crate::occupancy::Occupancy;
@@ -60,6 +66,10 @@ use window::Form;
 
 /// Windows that are tried for one compaction, those first in which least is moved.
 pub const WINDOWS_MAX: usize = 32;
+/// Blocks of the line that all searches of a decision look at; after them nobody finds another place.
+pub const STEPS_ALL_MAX: usize = 1_000_000;
+/// For whom nodes are kept, the first in the order of those who ask for it.
+pub const KEEPERS_MAX: usize = 64;
 
 /// How a candidate sits now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,12 +138,13 @@ pub fn pack(
     rules: &Rules,
 ) -> Packing {
     let mut packer = Packer::new(occupancy, order, kept, rules);
-    let mut party = Vec::new();
+    let (mut party, mut keepers) = (Vec::new(), 0);
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
             party.push(candidate.apid);
-        } else if candidate.keeps {
-            packer.board.keep(usable(occupancy.line(), &candidate.wanted));
+        } else if candidate.keeps && keepers < KEEPERS_MAX {
+            keepers += 1;
+            packer.board.keep(|| usable_runs(occupancy.line(), &candidate.wanted));
         }
         packer.board.passed(at);
     }
@@ -220,6 +231,7 @@ impl<'a> Packer<'a> {
         let alike = matches!(form, Form::Laid(_));
         if alike && self.too_wide.get(&key).is_some_and(|least| width >= *least)
             || self.searches >= self.rules.searches_max
+            || self.board.scratch.steps >= STEPS_ALL_MAX
         {
             return false;
         }

@@ -495,6 +495,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Blocks that are made anew where something has changed are those of the whole line.
+    #[test]
+    fn blocks_are_those_of_the_line(
+        scene in scenes(),
+        roll_out in any::<bool>(),
+        looks in prop::collection::vec(any::<bool>(), 8),
+    ) {
+        let order = scene.candidates();
+        let rules = Rules { roll_out, compactions_max: 2, ..RULES };
+        let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+        for (at, one) in order.iter().enumerate() {
+            if !packer.turn(at) && one.displaced % 3 == 0 {
+                packer.board.keep(|| usable_runs(scene.occupancy.line(), &one.wanted));
+            }
+            packer.board.passed(at);
+            if looks[at] {
+                packer.board.blocks();
+                prop_assert_eq!(packer.board.known_blocks(), packer.board.blocks_anew());
+            }
+        }
+    }
+}
+
 /// A decision of a large line is bounded however many ask in vain.
 #[test]
 fn many_who_ask_in_vain_are_bounded() {

@@ -28,11 +28,22 @@ impl Seat {
     }
 
     /// One more processor, behind the others.
-    pub(super) fn push(&mut self, processor: u32) {
+    fn push(&mut self, processor: u32) {
+        self.push_run(processor..processor + 1);
+    }
+
+    /// More processors, behind the others.
+    pub(super) fn push_run(&mut self, more: Range<u32>) {
         match self.runs.last_mut() {
-            Some(run) if run.end == processor => run.end += 1,
-            _ => self.runs.push(processor..processor + 1),
+            Some(run) if run.end == more.start => run.end = more.end,
+            _ => self.runs.push(more),
         }
+    }
+
+    /// From the first of its nodes to the last.
+    pub(super) fn span(&self) -> Option<Range<usize>> {
+        let (first, last) = (self.nodes.first()?, self.nodes.last()?);
+        Some(first.0 as usize..last.0 as usize + 1)
     }
 
     /// Processors.

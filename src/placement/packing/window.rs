@@ -7,14 +7,17 @@
 //! needs no block more. A shape that is kept node by node ([`Form::Kept`]) may fit from the middle only, and
 //! is tried from each node.
 
-use super::board::{Block, Board, NOBODY};
-use super::{Candidate, Seat};
+use super::blocks::Block;
+use super::board::{Board, NOBODY};
+use super::{Candidate, STEPS_ALL_MAX, Seat};
 use crate::placement::window::Need;
 use std::ops::Range;
 
 /// Blocks that a search looks at, at most: a bound on its time. Beyond that it has the best of the
 /// windows from the left.
 const STEPS_MAX: usize = 200_000;
+/// As many blocks it counts for to look who is on a node that is cut.
+const CUT_STEPS: usize = 8;
 
 /// What of two windows makes one the better: the least of these, in this order.
 type Rank = (u64, u64, usize, usize);
@@ -81,22 +84,60 @@ pub(super) struct Window {
     pub processors: u64,
 }
 
+/// Beyond which a window is of no use: it is not gone through to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub cost: u64,
+    pub number: usize,
+    pub processors: u64,
+}
+
+impl Most {
+    pub const ANY: Most = Most { cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
+}
+
+/// What one search leaves to the next.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// By candidate: in which walk it was met last.
+    met: Vec<u32>,
+    walk: u32,
+    /// Blocks looked at by this decision.
+    pub steps: usize,
+    /// Who is on a node that is cut, and who of them is hit.
+    on: Vec<(u64, u32, u32)>,
+    who: Vec<u32>,
+}
+
 /// A search: all windows of a form.
 pub(super) struct Search<'s, 'a> {
     pub board: &'s Board<'a>,
     pub blocks: &'s [Block],
     pub form: &'s Form<'s>,
     pub of: Of,
-    /// By candidate: in which walk it was met last.
-    met: Vec<u32>,
-    walk: u32,
-    steps: usize,
+    scratch: Scratch,
+    /// Beyond so many steps of the decision it ends.
+    until: usize,
 }
 
 impl<'s, 'a> Search<'s, 'a> {
-    pub fn new(board: &'s Board<'a>, blocks: &'s [Block], form: &'s Form<'s>, of: Of) -> Self {
-        let met = if of == Of::Idle { Vec::new() } else { vec![0; board.candidates()] };
-        Search { board, blocks, form, of, met, walk: 0, steps: 0 }
+    /// On the blocks as they are known. `scratch`: of the search before.
+    pub fn new(board: &'s Board<'a>, scratch: Scratch, form: &'s Form<'s>, of: Of) -> Self {
+        let mut scratch = scratch;
+        if of != Of::Idle && scratch.met.is_empty() {
+            scratch.met = vec![0; board.candidates()];
+        }
+        let until = (scratch.steps + STEPS_MAX).min(STEPS_ALL_MAX);
+        Search { board, blocks: board.known_blocks(), form, of, scratch, until }
+    }
+
+    /// For the next search.
+    pub fn over(self) -> Scratch {
+        self.scratch
+    }
+
+    fn ends(&self) -> bool {
+        self.scratch.steps > self.until
     }
 
     /// PEs on a node of a block.
@@ -107,19 +148,24 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Calls it for each window, from the left, with what each costs: `cost` tells it of a candidate,
-    /// `hits` who is hit where so many processors of a node are taken.
-    pub fn windows(&mut self, cost: impl Fn(u32) -> u64 + Copy, mut found: impl FnMut(Window)) {
+    /// Calls it for each window that is of use, from the left, with what each costs: `cost` tells it of a
+    /// candidate. What is found may make others useless.
+    pub fn windows(
+        &mut self,
+        mut most: Most,
+        cost: impl Fn(u32) -> u64 + Copy,
+        mut found: impl FnMut(Window, &mut Most),
+    ) {
         for i in 0..self.blocks.len() {
             let block = self.blocks[i];
             if self.of.each(&block) == 0 {
                 continue;
             }
             for (i, start) in self.starts(i) {
-                if let Some(window) = self.from(i, start, cost) {
-                    found(window);
+                if let Some(window) = self.from(i, start, &most, cost) {
+                    found(window, &mut most);
                 }
-                if self.steps > STEPS_MAX {
+                if self.ends() {
                     return;
                 }
             }
@@ -141,14 +187,15 @@ impl<'s, 'a> Search<'s, 'a> {
         &mut self,
         block: usize,
         start: usize,
+        most: &Most,
         cost: impl Fn(u32) -> u64 + Copy,
     ) -> Option<Window> {
         let need = *self.form.need();
-        self.walk += 1;
+        self.scratch.walk += 1;
         let mut window = Window { nodes: start..start, cost: 0, number: 0, processors: 0 };
         let (mut rest, mut i, mut at) = (need.width, block, start);
         while rest > 0 {
-            self.steps += 1;
+            self.scratch.steps += 1;
             let here = *self.blocks.get(i)?;
             let end = here.at + here.nodes;
             let each = self.pes(&here, at);
@@ -183,6 +230,12 @@ impl<'s, 'a> Search<'s, 'a> {
             if self.of != Of::Idle {
                 self.hits(&here, takes * need.terms.depth, cost, &mut window);
             }
+            let useless = window.cost > most.cost
+                || window.number > most.number
+                || window.processors > most.processors;
+            if useless {
+                return None;
+            }
             if at == end {
                 if rest > 0 && !here.joins {
                     return None;
@@ -200,7 +253,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let (mut rest, mut i) = (need.width, block);
         // (The last node may have fewer; it does not matter where exactly it begins then.)
         loop {
-            self.steps += 1;
+            self.scratch.steps += 1;
             let here = &self.blocks[i];
             let each = u64::from(self.pes(here, here.at));
             if each == 0 || i < block && !here.joins {
@@ -228,13 +281,18 @@ impl<'s, 'a> Search<'s, 'a> {
             self.hit(one, cost, to);
             return;
         }
-        let mut who = Vec::new();
-        self.board.hit(block, self.of, takes, cost, &mut who);
-        who.into_iter().for_each(|one| self.hit(one, cost, to));
+        let Scratch { on, who, steps, .. } = &mut self.scratch;
+        *steps += CUT_STEPS;
+        who.clear();
+        self.board.hit(block, self.of, takes, cost, on, who);
+        for i in 0..self.scratch.who.len() {
+            self.hit(self.scratch.who[i], cost, to);
+        }
     }
 
     fn hit(&mut self, one: u32, cost: impl Fn(u32) -> u64, to: &mut Window) {
-        if one != NOBODY && std::mem::replace(&mut self.met[one as usize], self.walk) != self.walk {
+        let Scratch { met, walk, .. } = &mut self.scratch;
+        if one != NOBODY && std::mem::replace(&mut met[one as usize], *walk) != *walk {
             to.cost = to.cost.saturating_add(cost(one));
             to.number += 1;
         }
@@ -243,19 +301,20 @@ impl<'s, 'a> Search<'s, 'a> {
 
 impl Board<'_> {
     /// Who is hit where so many processors of a node that is cut are taken: nobody while there are
-    /// others, then those whom it costs least.
+    /// others, then those whom it costs least. (`on`: room to work in.)
     pub fn hit(
         &self,
         block: &Block,
         of: Of,
         takes: u32,
         cost: impl Fn(u32) -> u64,
+        on: &mut Vec<(u64, u32, u32)>,
         who: &mut Vec<u32>,
     ) {
         let left = if of == Of::All { block.free } else { block.idle };
         let Some(wanted) = takes.checked_sub(left).filter(|wanted| *wanted > 0) else { return };
-        let mut on: Vec<(u64, u32, u32)> = Vec::new();
-        for (_, cell) in self.processors(block.at).filter(|(_, cell)| cell.usable) {
+        on.clear();
+        for (processors, cell) in self.cells_of(block.at).filter(|(_, cell)| cell.usable) {
             let one = match of {
                 Of::All => cell.taken,
                 _ if cell.taken == NOBODY => cell.runner,
@@ -264,19 +323,20 @@ impl Board<'_> {
             if one == NOBODY {
                 continue;
             }
+            let here = processors.end - processors.start;
             match on.iter_mut().rev().find(|(_, known, _)| *known == one) {
-                Some((.., processors)) => *processors += 1,
-                None => on.push((cost(one), one, 1)),
+                Some((.., processors)) => *processors += here,
+                None => on.push((cost(one), one, here)),
             }
         }
         on.sort_unstable();
         let mut freed = 0;
-        for (_, one, processors) in on {
+        for (_, one, processors) in on.iter() {
             if freed >= wanted {
                 break;
             }
             freed += processors;
-            who.push(one);
+            who.push(*one);
         }
     }
 
@@ -287,15 +347,18 @@ impl Board<'_> {
             return Some((nodes, Of::Idle));
         }
         self.blocks();
-        let mut search = Search::new(self, self.known_blocks(), form, Of::Free);
+        let scratch = std::mem::take(&mut self.scratch);
+        let mut search = Search::new(self, scratch, form, Of::Free);
         let cost = |one: u32| self.candidate(one).map_or(0, |c| c.displaced);
         let mut best: Option<(Rank, Range<usize>)> = None;
-        search.windows(cost, |window| {
+        search.windows(Most::ANY, cost, |window, most| {
             let rank = (window.cost, window.processors, window.nodes.len(), window.nodes.start);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                most.cost = window.cost;
                 best = Some((rank, window.nodes));
             }
         });
+        self.scratch = search.over();
         best.map(|(_, nodes)| (nodes, Of::Free))
     }
 
@@ -303,13 +366,15 @@ impl Board<'_> {
     /// first from the left.
     pub fn best_fit(&mut self, form: &Form<'_>, of: Of) -> Option<Range<usize>> {
         self.blocks();
-        let mut search = Search::new(self, self.known_blocks(), form, of);
+        let scratch = std::mem::take(&mut self.scratch);
+        let mut search = Search::new(self, scratch, form, of);
         let blocks = search.blocks;
+        let mut most = Most::ANY;
         let need = form.need();
         let taken = need.width * u64::from(need.terms.depth);
         let mut best: Option<(Rank, Range<usize>)> = None;
         let mut next = 0;
-        while next < blocks.len() {
+        'gaps: while next < blocks.len() {
             // A run of blocks that have something to give.
             let mut gap = 0;
             let first = next;
@@ -327,23 +392,28 @@ impl Board<'_> {
             }
             let run = first..next;
             next = next.max(first + 1);
-            if gap < taken {
+            // (No window gives less than what is taken.)
+            let wider = |(rank, _): &(Rank, _)| rank.0 == taken && gap > rank.1;
+            if gap < taken || best.as_ref().is_some_and(wider) {
                 continue;
             }
             for block in run {
                 for (i, start) in search.starts(block) {
-                    if let Some(Window { nodes, processors, .. }) = search.from(i, start, |_| 0) {
+                    let window = search.from(i, start, &most, |_| 0);
+                    if let Some(Window { nodes, processors, .. }) = window {
                         let rank = (processors, gap, nodes.len(), nodes.start);
                         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                            most.processors = processors;
                             best = Some((rank, nodes));
                         }
                     }
-                    if search.steps > STEPS_MAX {
-                        return best.map(|(_, nodes)| nodes);
+                    if search.ends() {
+                        break 'gaps;
                     }
                 }
             }
         }
+        self.scratch = search.over();
         best.map(|(_, nodes)| nodes)
     }
 
@@ -352,7 +422,7 @@ impl Board<'_> {
         self.blocks();
         let blocks = self.known_blocks();
         let need = form.need();
-        let mut seat = Seat::default();
+        let mut seat = Seat { nodes: Vec::with_capacity(nodes.len()), runs: Vec::new() };
         let mut chosen = Vec::new();
         let mut rest = need.width as u32;
         let mut i = blocks.partition_point(|block| block.at + block.nodes <= nodes.start);
@@ -370,10 +440,15 @@ impl Board<'_> {
             }
             rest = rest.saturating_sub(pes);
             let takes = pes * need.terms.depth;
+            seat.nodes.push((at as u32, takes, pes));
+            let node = self.node(at);
+            if takes == node.end - node.start {
+                seat.push_run(node);
+                continue;
+            }
             chosen.clear();
             self.choose(at, takes, &mut chosen);
-            seat.nodes.push((at as u32, takes, pes));
-            chosen.iter().for_each(|p| seat.push(*p));
+            chosen.iter().for_each(|p| seat.push_run(*p..p + 1));
         }
         seat
     }

@@ -1,0 +1,218 @@
+//! The line as a search sees it: *blocks*, rows of whole nodes that are alike, and single nodes that are
+//! cut.
+//!
+//! ```text
+//!   nodes of 4    | . . . . | . . A A | A A A A | A A A A | A . . .
+//!   cells         [           ][                           ][     ]
+//!   blocks        [    1    ][   2    ][        3         ][   4  ]
+//! ```
+//!
+//! Between two searches one gang takes its place, or a few do: only the blocks of their nodes are made anew,
+//! and joined to their neighbours where they are alike. They are the same as if all were made anew.
+
+use super::board::{Board, Cell, NOBODY};
+use std::ops::Range;
+
+/// Nodes in a row that are alike, each of them wholly in one state, with room for the same; or one that
+/// is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// The first node.
+    pub at: usize,
+    /// How many.
+    pub nodes: usize,
+    /// Processors of each that can be taken, and on which nobody runs who may still be displaced.
+    pub idle: u32,
+    /// Processors of each that can be taken.
+    pub free: u32,
+    /// Processors of each that could, if nobody had taken them.
+    pub all: u32,
+    /// Who has taken them, and who runs there, where it is one.
+    pub taken: u32,
+    pub runner: u32,
+    /// It is one node with cells of several kinds.
+    pub mixed: bool,
+    /// The node after the last is the next by its NID.
+    pub joins: bool,
+}
+
+impl Block {
+    fn is_as(&self, other: &Block) -> bool {
+        let of = |b: &Block| (b.idle, b.free, b.all, b.taken, b.runner, b.mixed);
+        !self.mixed && self.joins && of(self) == of(other)
+    }
+
+    fn end(&self) -> usize {
+        self.at + self.nodes
+    }
+}
+
+/// All blocks of the line, from the left, and of which nodes they are not those of its cells.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    known: Vec<Block>,
+    stale: Vec<Range<usize>>,
+    /// Room for the next ones.
+    spare: Vec<Block>,
+}
+
+impl Blocks {
+    /// Of a line of so many nodes, none known.
+    pub fn new(nodes: usize) -> Blocks {
+        let stale = std::iter::once(0..nodes).collect();
+        Blocks { known: Vec::new(), stale, spare: Vec::new() }
+    }
+
+    /// Cells of these nodes have changed, or what there is room for.
+    pub fn changed(&mut self, nodes: impl IntoIterator<Item = Range<usize>>) {
+        if !self.known.is_empty() {
+            self.stale.extend(nodes);
+        }
+    }
+}
+
+impl Board<'_> {
+    /// Joins cells to blocks where they have changed.
+    pub fn blocks(&mut self) {
+        if self.blocks.stale.is_empty() {
+            return;
+        }
+        let mut stale = std::mem::take(&mut self.blocks.stale);
+        let mut old = std::mem::take(&mut self.blocks.known);
+        let mut new = std::mem::take(&mut self.blocks.spare);
+        stale.sort_unstable_by_key(|nodes| nodes.start);
+        new.clear();
+        // Before `next` all is known, in `old` from `i` on what comes after it.
+        let (mut i, mut next) = (0, 0);
+        let mut ranges = stale.drain(..).peekable();
+        while let Some(mut nodes) = ranges.next() {
+            while let Some(more) = ranges.next_if(|more| more.start <= nodes.end) {
+                nodes.end = nodes.end.max(more.end);
+            }
+            let stays = i + old[i..].partition_point(|block| block.end() <= nodes.start);
+            self.append(&mut new, &old[i..stays]);
+            i = stays;
+            if let Some(cut) = old.get(i).filter(|block| block.at < nodes.start) {
+                // (A block of several nodes is unbroken by NID.)
+                let left = Block { nodes: nodes.start - cut.at, joins: true, ..*cut };
+                self.append(&mut new, &[left]);
+            }
+            next = nodes.end;
+            self.join(nodes, &mut new);
+            i += old[i..].partition_point(|block| block.end() <= next);
+            if let Some(cut) = old.get_mut(i).filter(|block| block.at < next) {
+                (cut.nodes, cut.at) = (cut.end() - next, next);
+            }
+        }
+        drop(ranges);
+        debug_assert!(old.get(i).is_none_or(|block| block.at == next));
+        self.append(&mut new, &old[i..]);
+        self.blocks.stale = stale;
+        (self.blocks.known, self.blocks.spare) = (new, old);
+    }
+
+    /// The blocks of the line, as they were when [`Board::blocks`] was called.
+    pub fn known_blocks(&self) -> &[Block] {
+        &self.blocks.known
+    }
+
+    /// These come behind those, the first of them perhaps joined to the last.
+    fn append(&self, to: &mut Vec<Block>, blocks: &[Block]) {
+        let Some((first, others)) = blocks.split_first() else { return };
+        match to.last_mut() {
+            Some(last) if last.is_as(first) && self.same_room(last.at, first.at) => {
+                last.nodes += first.nodes;
+                last.joins = first.joins;
+            }
+            _ => to.push(*first),
+        }
+        to.extend_from_slice(others);
+    }
+
+    /// The blocks of these nodes, behind those of the nodes before them.
+    fn join(&self, nodes: Range<usize>, blocks: &mut Vec<Block>) {
+        let (line, first) = (self.line(), self.occupancy.first());
+        let mut at = nodes.start;
+        let from = first.get(at).copied().unwrap_or(0) as u32;
+        let mut cell = self.cells.partition_point(|cell| cell.end <= from);
+        while at < nodes.end {
+            let start = first[at] as u32;
+            let processors = line[at].processors;
+            while self.cells[cell].end <= start {
+                cell += 1;
+            }
+            let here = &self.cells[cell];
+            if here.end < start + processors {
+                blocks.push(self.mixed(at, &self.cells[cell..]));
+                at += 1;
+                continue;
+            }
+            // Nodes as this one, as far as the cell goes.
+            let alike = (self.occupancy.alike()[at] - at)
+                .min(((here.end - start) / processors.max(1)) as usize)
+                .min(nodes.end - at)
+                .max(1);
+            let alike = match self.told_apart {
+                true => (1..alike).find(|i| !self.same_room(at, at + i)).unwrap_or(alike),
+                false => alike,
+            };
+            let last = at + alike - 1;
+            let taken = here.taken != NOBODY;
+            let all = if here.usable { processors } else { 0 };
+            let block = Block {
+                at,
+                nodes: alike,
+                all,
+                free: if taken { 0 } else { all },
+                idle: if taken || here.runner != NOBODY { 0 } else { all },
+                taken: here.taken,
+                runner: if taken { NOBODY } else { here.runner },
+                mixed: false,
+                joins: self.joins(last),
+            };
+            // (A cell may end where nothing else does.)
+            self.append(blocks, &[block]);
+            at += alike;
+        }
+    }
+
+    fn joins(&self, at: usize) -> bool {
+        let line = self.line();
+        line.get(at + 1).is_some_and(|next| next.nid.0 - line[at].nid.0 == 1)
+    }
+
+    /// Of a node with these cells, and others behind it.
+    fn mixed(&self, at: usize, cells: &[Cell]) -> Block {
+        let node = self.node(at);
+        let mut block = Block {
+            at,
+            nodes: 1,
+            idle: 0,
+            free: 0,
+            all: 0,
+            taken: NOBODY,
+            runner: NOBODY,
+            mixed: true,
+            joins: self.joins(at),
+        };
+        for cell in cells.iter().take_while(|cell| cell.start < node.end) {
+            let here = cell.end.min(node.end) - cell.start.max(node.start);
+            if cell.usable {
+                block.all += here;
+                if cell.taken == NOBODY {
+                    block.free += here;
+                    block.idle += if cell.runner == NOBODY { here } else { 0 };
+                }
+            }
+        }
+        block
+    }
+
+    /// All of them made anew.
+    #[cfg(test)]
+    pub fn blocks_anew(&self) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        self.join(0..self.line().len(), &mut blocks);
+        blocks
+    }
+}
