@@ -17,19 +17,28 @@
 //!   ends --> Ended --->  [           ] ---> Plan        who runs until when
 //!   clock -> Tick ---->  [           ] ---> Move        Moved, at once; what it costs is paid where it comes
 //! ```
+//!
+//! Plans repeat, and slices are short: they are no events here. What a gang has had by a moment, and when it
+//! will be done, is reckoned from its plan ([`progress`]), and so is what the machine does ([`tally`]).
+
+mod progress;
+mod tally;
+mod way;
 
 use super::workload::Job;
-use super::{Capacity, Moves, Outcome, Setup, Turns, Watch};
+use super::{Capacity, Moves, Outcome, Setup, Watch};
 use crate::apteam::ending::{EndCount, HostEnd, PeEnd};
 use crate::apteam::posting::{Executable, Owner, Posting, Shape};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
-use crate::gang::plan::at;
 use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
+use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use tally::{Parties, Tally};
+use way::{Way, nanos};
 
 const LINK: LinkId = LinkId(0);
 const SECOND: u64 = 1_000_000_000;
@@ -58,36 +67,21 @@ struct Live {
     key: Key,
     /// Processors.
     width: u64,
-    /// What it has still to run, and to pay before that, for starts and for moves.
-    left: u64,
-    owes: (u64, u64),
-    /// Since when that is so.
-    at: u64,
-    runs: bool,
-    /// It is to run from now on; and was moved since it was looked at.
-    to_run: bool,
-    moved: bool,
-    /// Its plan.
+    progress: Progress,
+    way: Way,
+    /// Another way, from now on.
+    next: Option<Way>,
+    /// The plan that says so; 0: none.
     generation: u64,
-    /// When it ends, if it runs on.
-    ends_at: Option<u64>,
-    started: Option<u64>,
-    stopped: u64,
-    turns: Turns,
-}
-
-impl Live {
-    fn ends(&self) -> u64 {
-        self.at.saturating_add(self.left).saturating_add(self.owes.0).saturating_add(self.owes.1)
-    }
+    /// When it ends by it.
+    ends: Option<u64>,
 }
 
 /// A plan that is followed.
 struct Followed {
     plan: SlicePlan,
+    /// By whom.
     members: BTreeSet<Apid>,
-    /// When the slice that is on is over.
-    until: u64,
 }
 
 struct Replay<'a, W> {
@@ -101,18 +95,16 @@ struct Replay<'a, W> {
     /// When those end that run.
     ends: BTreeSet<(u64, Apid)>,
     plans: BTreeMap<u64, Followed>,
-    /// When their slices are over.
-    boundaries: BTreeSet<(u64, u64)>,
-    /// Whose slice has changed.
+    /// Plans that are followed by others than before.
+    joined: BTreeSet<u64>,
+    /// Who has another way, or place.
     touched: BTreeSet<Apid>,
     events: VecDeque<Event>,
     replies: u64,
     processors: u64,
-    held: u64,
-    /// Widths of those who wait.
-    waiting: BTreeMap<u64, u32>,
-    capacity: Capacity,
-    counted: u64,
+    tally: Tally,
+    /// Of those that were here, processor nanoseconds: on what they got, for starts, for moves.
+    had: [u128; 3],
     /// When the first was submitted.
     first: Option<u64>,
     refused: Option<(u64, i64, String)>,
@@ -134,7 +126,7 @@ pub fn replay<E>(
     loop {
         let submit = next.as_ref().map(|job| ZERO + job.submit.saturating_mul(SECOND));
         let Some(now) = replay.next(submit) else { return replay.over() };
-        replay.pass_time(now);
+        replay.pass(now);
         replay.end();
         while let Some(job) =
             next.take_if(|job| ZERO + job.submit.saturating_mul(SECOND) <= replay.now)
@@ -142,7 +134,6 @@ pub fn replay<E>(
             replay.post(job);
             next = jobs.next().transpose().map_err(Stopped::Jobs)?;
         }
-        replay.turn();
         if replay.scheduler.deadline().is_some_and(|at| at <= replay.now) {
             replay.apply(Event::Tick);
         }
@@ -152,10 +143,8 @@ pub fn replay<E>(
         }
         #[cfg(test)]
         replay.check();
-        let since = Duration::from_nanos(replay.now - ZERO);
-        let waiting = replay.waiting.values().map(|n| *n as usize).sum();
-        let held = u32::try_from(replay.held).unwrap_or(u32::MAX);
-        replay.watch.at(since, held, waiting);
+        let (held, waiting) = replay.tally.now();
+        look(replay.watch, replay.now, held, waiting);
     }
 }
 
@@ -173,15 +162,13 @@ impl<'a, W: Watch> Replay<'a, W> {
             live: BTreeMap::new(),
             ends: BTreeSet::new(),
             plans: BTreeMap::new(),
-            boundaries: BTreeSet::new(),
+            joined: BTreeSet::new(),
             touched: BTreeSet::new(),
             events: VecDeque::new(),
             replies: 0,
             processors: setup.machine.application_processors(),
-            held: 0,
-            waiting: BTreeMap::new(),
-            capacity: Capacity::default(),
-            counted: ZERO,
+            tally: Tally::new(setup.machine.application_processors(), ZERO),
+            had: [0; 3],
             first: None,
             refused: None,
             memory: setup.machine.nodes.values().any(|node| node.memory > 0),
@@ -204,56 +191,77 @@ impl<'a, W: Watch> Replay<'a, W> {
         let end = self.ends.first().map(|(at, _)| *at);
         let any = submit.or(end).is_some() || !self.live.is_empty();
         let deadline = self.scheduler.deadline().filter(|_| any);
-        let boundary = self.boundaries.first().map(|(at, _)| *at);
-        let next = [submit, end, deadline, boundary].into_iter().flatten().min()?;
+        let next = [submit, end, deadline].into_iter().flatten().min()?;
         any.then_some(next.max(self.now))
     }
 
     /// Nothing is to happen any more.
     fn over<E>(self) -> Result<Capacity, Stopped<E>> {
-        if let Some(Live { job, .. }) = self.live.into_values().next() {
-            let why = "it waits, and nothing is to happen any more".to_owned();
+        if let Some(Live { job, way, .. }) = self.live.into_values().next() {
+            let why = match way {
+                Way::Never => "it waits, and nothing is to happen any more",
+                _ => {
+                    "each of its turns is over before it has been started, and so for ever: a start costs \
+                     too much (--start-cost), or application.start_cost is not what it costs"
+                }
+            };
+            let why = why.to_owned();
             return Err(Stopped::Refused { line: job.line, job: job.number, why });
         }
+        let seconds = |nanoseconds: f64| nanoseconds / SECOND as f64;
+        let [useful, starts, moves] = self.had.map(|had| seconds(had as f64));
+        let idle = self.tally.idle();
+        let capacity = Capacity {
+            useful,
+            starts,
+            moves,
+            fragmented: seconds(idle.fragmented),
+            kept: seconds(idle.kept),
+            idle: seconds(idle.unwanted),
+        };
         let from = self.first.unwrap_or(self.now);
-        let all = self.processors as f64 * (self.now - from) as f64 / SECOND as f64;
+        let all = self.processors as f64 * seconds((self.now - from) as f64);
         debug_assert!(
-            (self.capacity.total() - all).abs() <= 1e-6 * all.max(1.0),
-            "{:?} is not {all}",
-            self.capacity
+            (capacity.total() - all).abs() <= 1e-6 * all.max(1.0),
+            "{capacity:?} is not {all}"
         );
-        Ok(self.capacity)
+        Ok(capacity)
     }
 
-    /// No processor is run by two.
+    /// No processor is run by two, now or in any slice of a plan.
     #[cfg(test)]
     fn check(&self) {
+        let seats = |apid: Apid| {
+            let places =
+                self.scheduler.team(apid).into_iter().flat_map(|team| team.places.0.iter());
+            let seats = |place: &crate::apteam::place::Place| {
+                place.processors.iter().map(|processor| (place.nid, *processor)).collect::<Vec<_>>()
+            };
+            places.flat_map(seats).collect::<Vec<_>>()
+        };
         let mut run = BTreeSet::new();
-        for apid in self.live.iter().filter(|(_, live)| live.runs).map(|(apid, _)| *apid) {
-            for place in self.scheduler.team(apid).into_iter().flat_map(|team| team.places.0.iter())
-            {
-                for seat in place.processors.iter().map(|processor| (place.nid, *processor)) {
-                    assert!(run.insert(seat), "{seat:?}: {apid} and another, at {}", self.now);
+        for (apid, _) in self.live.iter().filter(|(_, live)| live.way.at(self.now).0) {
+            for seat in seats(*apid) {
+                assert!(run.insert(seat), "{seat:?}: {apid} and another, at {}", self.now);
+            }
+        }
+        assert_eq!(run.len() as u64, self.tally.now().0);
+        for (generation, Followed { plan, members }) in &self.plans {
+            for slice in &plan.slices {
+                let mut run = BTreeSet::new();
+                for apid in slice.party.iter().map(|key| key.apid).filter(|a| members.contains(a)) {
+                    for seat in seats(apid) {
+                        assert!(run.insert(seat), "{seat:?}: {apid} and another, by {generation}");
+                    }
                 }
             }
         }
-        assert_eq!(run.len() as u64, self.held);
     }
 
     /// What the machine did until then.
-    fn pass_time(&mut self, now: u64) {
-        let seconds = (now - self.counted) as f64 / SECOND as f64;
-        let idle = self.processors.saturating_sub(self.held);
-        let to = match self.waiting.first_key_value() {
-            None => &mut self.capacity.idle,
-            Some((narrowest, _)) if *narrowest <= idle => &mut self.capacity.fragmented,
-            Some(_) => &mut self.capacity.kept,
-        };
-        // (Before the first job there is no machine to waste.)
-        if self.first.is_some() {
-            *to += idle as f64 * seconds;
-        }
-        (self.now, self.counted) = (now, now);
+    fn pass(&mut self, now: u64) {
+        self.now = now;
+        self.tally.pass(now, |at, held, waiting| look(self.watch, at, held, waiting));
     }
 
     fn apply(&mut self, event: Event) {
@@ -286,17 +294,16 @@ impl<'a, W: Watch> Replay<'a, W> {
                 }
                 Effect::Command { command: Command::Plan(plan), .. } => self.follow(*plan),
                 Effect::Tell { apid, news: crate::scheduler::News::Running } => {
-                    if let Some(live) = self.live.get_mut(&apid) {
+                    if let Some(live) = self.live.get_mut(&apid).filter(|l| l.generation == 0) {
                         // Nobody keeps it from running until a plan does.
-                        live.to_run = true;
+                        live.next = Some(Way::Always);
                         self.touched.insert(apid);
                     }
                 }
                 Effect::Move { key, .. } => {
                     if let Some(live) = self.live.get_mut(&key.apid) {
-                        live.moved = true;
-                        live.turns.moves += 1;
-                        live.owes.1 += nanos(self.setup.move_cost);
+                        live.progress.go(&live.way, self.now);
+                        live.progress.moved(nanos(self.setup.move_cost));
                         self.touched.insert(key.apid);
                     }
                     self.events.push_back(Event::Moved { key });
@@ -308,6 +315,7 @@ impl<'a, W: Watch> Replay<'a, W> {
 
     fn post(&mut self, job: Job) {
         self.first.get_or_insert(self.now);
+        self.tally.begin();
         self.replies += 1;
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.replies.to_le_bytes());
@@ -337,21 +345,17 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn accepted(&mut self, reply: ReplyId, apid: Apid) {
         let Some(job) = self.posted.remove(&reply.0) else { return };
         let width = u64::from(job.width);
-        *self.waiting.entry(width).or_default() += 1;
+        self.tally.waits(width);
+        let submitted = ZERO + job.submit.saturating_mul(SECOND);
+        let run = job.run.saturating_mul(SECOND);
         let live = Live {
             key: Key { apid, incarnation: crate::apteam::Incarnation(0) },
             width,
-            left: job.run.saturating_mul(SECOND),
-            owes: (0, 0),
-            at: self.now,
-            runs: false,
-            to_run: false,
-            moved: false,
+            progress: Progress::new(submitted, run, nanos(self.setup.start_cost)),
+            way: Way::Never,
+            next: None,
             generation: 0,
-            ends_at: None,
-            started: None,
-            stopped: ZERO + job.submit.saturating_mul(SECOND),
-            turns: Turns::default(),
+            ends: None,
             job,
         };
         self.live.insert(apid, live);
@@ -360,56 +364,33 @@ impl<'a, W: Watch> Replay<'a, W> {
     /// A new plan, of a component: from now on, as far as it is for one that does not wait for others.
     fn follow(&mut self, plan: SlicePlan) {
         let generation = plan.generation;
-        let members: BTreeSet<Apid> = plan.members.iter().map(|key| key.apid).collect();
-        for apid in &members {
-            let Some(live) = self.live.get_mut(apid) else { continue };
+        let mut members = BTreeSet::new();
+        for (apid, way) in Way::all(&plan) {
+            let Some(live) = self.live.get_mut(&apid) else { continue };
+            live.next = Some(way);
             let before = std::mem::replace(&mut live.generation, generation);
-            self.follows_no_more(*apid, before);
+            self.follows_not(apid, before);
+            self.touched.insert(apid);
+            members.insert(apid);
         }
-        self.plans.insert(generation, Followed { plan, members, until: u64::MAX });
-        self.slice(generation);
+        self.plans.insert(generation, Followed { plan, members });
+        self.joined.insert(generation);
     }
 
-    /// It has another plan, or has ended: a plan that nobody follows any more is forgotten.
-    fn follows_no_more(&mut self, apid: Apid, generation: u64) {
-        let Some(followed) = self.plans.get_mut(&generation) else { return };
-        followed.members.remove(&apid);
-        if followed.members.is_empty() {
-            self.boundaries.remove(&(followed.until, generation));
-            self.plans.remove(&generation);
-        }
-    }
-
-    /// The slice of a plan that is on now.
-    fn slice(&mut self, generation: u64) {
-        let Some(followed) = self.plans.get_mut(&generation) else { return };
-        let plan = &followed.plan;
-        let from = self.now.max(plan.from_ns);
-        let after = Duration::from_nanos(from.saturating_sub(plan.begins_ns));
-        let on = at(plan.slices.iter().map(|slice| slice.length), after);
-        let party = on.map_or(&[][..], |(number, _)| &plan.slices[number].party);
-        for apid in &followed.members {
-            if let Some(live) = self.live.get_mut(apid) {
-                live.to_run = party.contains(&live.key);
-                self.touched.insert(*apid);
+    /// It has another plan than before, or has ended: one that nobody follows any more is forgotten.
+    fn follows_not(&mut self, apid: Apid, before: u64) {
+        if before == 0 {
+            match self.live.get(&apid) {
+                Some(Live { way: Way::Always, width, .. }) => self.tally.runs_not(*width),
+                Some(Live { width, .. }) => self.tally.waits_not(*width),
+                None => {}
             }
-        }
-        self.boundaries.remove(&(followed.until, generation));
-        followed.until = match on {
-            Some((_, left)) if plan.slices.len() > 1 => from.saturating_add(nanos(left)),
-            _ => u64::MAX,
-        };
-        if followed.until < u64::MAX {
-            self.boundaries.insert((followed.until, generation));
-        }
-    }
-
-    /// Slices that are over.
-    fn turn(&mut self) {
-        while let Some((_, generation)) =
-            self.boundaries.first().copied().filter(|(at, _)| *at <= self.now)
-        {
-            self.slice(generation);
+        } else if let Some(followed) = self.plans.get_mut(&before) {
+            followed.members.remove(&apid);
+            if followed.members.is_empty() {
+                self.plans.remove(&before);
+            }
+            self.joined.insert(before);
         }
     }
 
@@ -417,10 +398,15 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn end(&mut self) {
         while let Some((_, apid)) = self.ends.first().copied().filter(|(at, _)| *at <= self.now) {
             self.ends.pop_first();
-            self.settled(apid);
-            let Some(mut live) = self.live.remove(&apid) else { continue };
-            self.held -= live.width;
-            self.follows_no_more(apid, live.generation);
+            let Some(live) = self.live.get_mut(&apid) else { continue };
+            live.progress.go(&live.way, self.now);
+            let generation = live.generation;
+            self.follows_not(apid, generation);
+            let Some(live) = self.live.remove(&apid) else { continue };
+            let (started, turns, had) = live.progress.told();
+            for (all, had) in self.had.iter_mut().zip([had.useful, had.starts, had.moves]) {
+                *all += u128::from(had) * u128::from(live.width);
+            }
             let count = live.job.width;
             let end = HostEnd {
                 key: live.key,
@@ -432,12 +418,11 @@ impl<'a, W: Watch> Replay<'a, W> {
                 ends: vec![EndCount { end: PeEnd::Exit(0), count, consequence: false }],
                 ..HostEnd::default()
             };
-            live.turns.starts = live.turns.starts.max(1);
             let since = |at: u64| Duration::from_nanos(at - ZERO);
             self.watch.done(Outcome {
-                start: since(live.started.unwrap_or(self.now)),
+                start: since(started.unwrap_or(self.now)),
                 end: since(self.now),
-                turns: Some(live.turns),
+                turns: Some(turns),
                 job: live.job,
             });
             let report = Box::new(Report::Ended(Box::new(end)));
@@ -445,65 +430,40 @@ impl<'a, W: Watch> Replay<'a, W> {
         }
     }
 
-    /// What one has had and paid is on its account until now.
-    fn settled(&mut self, apid: Apid) {
-        let Some(live) = self.live.get_mut(&apid) else { return };
-        let mut time = self.now - std::mem::replace(&mut live.at, self.now);
-        if !live.runs {
-            return;
-        }
-        let mut pay = |owed: &mut u64| {
-            let paid = time.min(*owed);
-            (time, *owed) = (time - paid, *owed - paid);
-            paid as f64 / SECOND as f64 * live.width as f64
-        };
-        self.capacity.starts += pay(&mut live.owes.0);
-        self.capacity.moves += pay(&mut live.owes.1);
-        self.capacity.useful += pay(&mut live.left);
-    }
-
-    /// Who is to run does, and who is not does not, from now on.
+    /// Who has another way or place goes on with it from now on.
     fn settle(&mut self) {
         for apid in std::mem::take(&mut self.touched) {
-            self.settled(apid);
             let Some(live) = self.live.get_mut(&apid) else { continue };
-            let moved = std::mem::take(&mut live.moved);
-            if live.runs == live.to_run && !(moved && live.runs) {
-                continue;
+            live.progress.go(&live.way, self.now);
+            if let Some(next) = live.next.take() {
+                if live.generation == 0 && live.way != next {
+                    self.tally.waits_not(live.width);
+                    self.tally.runs(live.width);
+                }
+                live.way = next;
             }
-            if let Some(at) = live.ends_at.take() {
-                self.ends.remove(&(at, apid));
-            }
-            let waiting = self.waiting.entry(live.width).or_default();
-            if live.runs {
-                self.held -= live.width;
-                live.stopped = self.now;
-                *waiting += 1;
-            }
-            live.runs = live.to_run;
-            if live.runs {
-                self.held += live.width;
-                *waiting -= 1;
-                live.turns.starts += 1;
-                live.owes.0 += nanos(self.setup.start_cost);
-                live.started.get_or_insert(self.now);
-                let stood = Duration::from_nanos(self.now - live.stopped);
-                live.turns.longest_stopped = live.turns.longest_stopped.max(stood);
-            }
-            if *waiting == 0 {
-                self.waiting.remove(&live.width);
-            }
-            if live.runs {
-                let at = live.ends();
-                live.ends_at = Some(at);
-                self.ends.insert((at, apid));
+            let before = std::mem::replace(&mut live.ends, live.progress.done(&live.way));
+            if live.ends != before {
+                self.ends.extend(live.ends.map(|at| (at, apid)));
+                if let Some(at) = before {
+                    self.ends.remove(&(at, apid));
+                }
             }
         }
+        for generation in std::mem::take(&mut self.joined) {
+            let width = |live: &Live| (live.generation == generation).then_some(live.width);
+            let width = |apid: Apid| self.live.get(&apid).and_then(width);
+            let parties =
+                self.plans.get(&generation).map(|followed| Parties::of(&followed.plan, width));
+            self.tally.follow(generation, parties);
+        }
+        self.tally.turn();
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+fn look(watch: &mut impl Watch, at: u64, held: u64, waiting: u64) {
+    let held = u32::try_from(held).unwrap_or(u32::MAX);
+    watch.at(Duration::from_nanos(at - ZERO), held, usize::try_from(waiting).unwrap_or(usize::MAX));
 }
 
 #[cfg(test)]

@@ -127,16 +127,49 @@ fn slices_are_lengthened_for_what_a_start_costs() {
     assert!(outcomes.iter().all(|o| o.turns.is_some_and(|turns| turns.starts > 5)), "{outcomes:?}");
 }
 
+struct Nobody;
+
+impl Watch for Nobody {
+    fn done(&mut self, _: Outcome) {}
+    fn at(&mut self, _: Duration, _: u32, _: usize) {}
+}
+
 #[test]
 fn who_is_refused_is_named() {
-    struct Nobody;
-    impl Watch for Nobody {
-        fn done(&mut self, _: Outcome) {}
-        fn at(&mut self, _: Duration, _: u32, _: usize) {}
-    }
     let wide = jobs(&[(0, 2, 10), (5, 3, 10)]).into_iter().map(Ok::<_, ()>);
     let stopped = replay(&setup(2, LEAST, (0, 0), Moves::All), wide, &mut Nobody);
     assert!(matches!(stopped, Err(Stopped::Refused { line: 2, job: 2, .. })), "{stopped:?}");
+}
+
+/// Two hundred days of slices of a second: they are reckoned, not gone through.
+#[test]
+fn a_long_time_of_short_slices_is_soon_over() {
+    let setup = setup(3, "round-robin", (0, 0), Moves::Daemon);
+    let (day, began) = (86_400, std::time::Instant::now());
+    let (outcomes, capacity) =
+        replayed(&setup, &jobs(&[(0, 2, 100 * day), (0, 2, 100 * day), (7, 1, day)]));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    for outcome in &outcomes[..2] {
+        let turns = outcome.turns.expect("turns");
+        assert!(outcome.end.as_secs().abs_diff(200 * day) <= 1, "{outcome:?}");
+        assert!((100 * day).abs_diff(turns.starts.into()) <= 2, "{outcome:?}");
+    }
+    // It has the place of the second, when the first runs.
+    assert!(outcomes[2].end.as_secs().abs_diff(2 * day) <= 10, "{:?}", outcomes[2]);
+    // While the second runs a processor is idle where the third can't have it, and then nobody could.
+    assert!((capacity.fragmented - day as f64).abs() < 20.0, "{capacity:?}");
+    assert!((capacity.kept - (198 * day) as f64).abs() < 20.0, "{capacity:?}");
+}
+
+/// psched does not know what starts cost here, and makes slices as short as they are set to be.
+#[test]
+fn who_never_gets_on_is_named() {
+    let mut setup = setup(2, "round-robin", (5, 0), Moves::Daemon);
+    setup.variables.set("application.start_cost", "0s").expect("a time");
+    let two = jobs(&[(0, 2, 100), (0, 2, 100)]).into_iter().map(Ok::<_, ()>);
+    let stopped = replay(&setup, two, &mut Nobody);
+    let Err(Stopped::Refused { line: 1, why, .. }) = stopped else { panic!("{stopped:?}") };
+    assert!(why.contains("--start-cost"), "{why}");
 }
 
 proptest! {

@@ -1,0 +1,171 @@
+//! When a gang runs by a plan, which repeats.
+
+use crate::apteam::Apid;
+use crate::apteam::talk::turns::SlicePlan;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// When a gang runs, in nanoseconds of psched's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// It does not.
+    #[default]
+    Never,
+    /// Nobody keeps it from running.
+    Always,
+    /// In turns.
+    Turns(Turns),
+}
+
+/// What of a round a gang runs, again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    round: Round,
+    /// Positions of the plan are so much less than those of the stretches.
+    ahead: u64,
+    /// From when until when in a round: in order, and neither empty nor touching each other, the last not
+    /// the first of the next round either.
+    stretches: Vec<(u64, u64)>,
+}
+
+/// How a plan repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// When its first slice began.
+    begins: u64,
+    /// Until then nodes are in the slice that is on then.
+    from: u64,
+    /// How long it takes once; 0: it has no slices.
+    length: u64,
+}
+
+impl Round {
+    /// That of this plan.
+    pub fn of(plan: &SlicePlan) -> Round {
+        let length =
+            plan.slices.iter().map(|slice| nanos(slice.length)).fold(0, u64::saturating_add);
+        Round { begins: plan.begins_ns, from: plan.from_ns, length }
+    }
+
+    /// When it is followed by its own times, and how long it takes once.
+    pub fn from(self) -> (u64, u64) {
+        (self.from, self.length)
+    }
+
+    /// Then, or when the plan is followed; and how far into it that is.
+    pub fn into(self, at: u64) -> (u64, u64) {
+        let at = at.max(self.from);
+        (at, at.saturating_sub(self.begins).checked_rem(self.length).unwrap_or_default())
+    }
+}
+
+impl Way {
+    /// Those of the members of a plan.
+    pub fn all(plan: &SlicePlan) -> BTreeMap<Apid, Way> {
+        let round = Round::of(plan);
+        let mut all: BTreeMap<Apid, Vec<(u64, u64)>> =
+            plan.members.iter().map(|key| (key.apid, Vec::new())).collect();
+        let mut begins = 0u64;
+        for slice in plan.slices.iter().filter(|slice| !slice.length.is_zero()) {
+            let ends = begins.saturating_add(nanos(slice.length));
+            for key in &slice.party {
+                let Some(stretches) = all.get_mut(&key.apid) else { continue };
+                match stretches.last_mut().filter(|(_, end)| *end == begins) {
+                    Some((_, end)) => *end = ends,
+                    None => stretches.push((begins, ends)),
+                }
+            }
+            begins = ends;
+        }
+        all.into_iter().map(|(apid, stretches)| (apid, Way::new(round, stretches))).collect()
+    }
+
+    fn new(round: Round, mut stretches: Vec<(u64, u64)>) -> Way {
+        let mut ahead = 0;
+        match stretches[..] {
+            [] => return Way::Never,
+            [(0, end)] if end == round.length => return Way::Always,
+            // The last goes on in the first: a round is taken to begin with it.
+            [(0, _), .., (last, end)] if end == round.length => {
+                ahead = end - last;
+                stretches.pop();
+                stretches
+                    .iter_mut()
+                    .for_each(|(begin, end)| (*begin, *end) = (*begin + ahead, *end + ahead));
+                stretches[0].0 = 0;
+            }
+            _ => {}
+        }
+        Way::Turns(Turns { round, ahead, stretches })
+    }
+
+    /// Whether it runs then, and until when that stays so; `u64::MAX`: for ever.
+    pub fn at(&self, at: u64) -> (bool, u64) {
+        match self {
+            Way::Never => (false, u64::MAX),
+            Way::Always => (true, u64::MAX),
+            Way::Turns(turns) => turns.at(at),
+        }
+    }
+
+    /// From when on it repeats, and after how long; none: it does not change.
+    pub fn repeats(&self) -> Option<(u64, u64)> {
+        match self {
+            Way::Never | Way::Always => None,
+            Way::Turns(turns) => Some(turns.round.from()),
+        }
+    }
+}
+
+impl Turns {
+    fn at(&self, at: u64) -> (bool, u64) {
+        let (at, into) = self.round.into(at);
+        let length = self.round.length;
+        let into = (into + self.ahead) % length;
+        let after = |position: u64| at.saturating_add(position - into);
+        let next = self.stretches.partition_point(|(_, end)| *end <= into);
+        match self.stretches.get(next) {
+            Some((begin, end)) if *begin <= into => (true, after(*end)),
+            Some((begin, _)) => (false, after(*begin)),
+            None => (false, after(length + self.stretches[0].0)),
+        }
+    }
+}
+
+/// Those of a time.
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Round = Round { begins: 100, from: 103, length: 10 };
+
+    /// From 100 on.
+    fn drawn(stretches: &[(u64, u64)]) -> String {
+        let way = Way::new(ROUND, stretches.to_vec());
+        let mut drawn = String::new();
+        let mut stays = (way.at(100).0, 0);
+        for at in 100..125 {
+            let (runs, until) = way.at(at);
+            assert!(until > at && (runs, until) == stays || at >= stays.1, "{way:?} at {at}");
+            stays = (runs, until);
+            drawn.push(if runs { '#' } else { '.' });
+        }
+        drawn
+    }
+
+    #[test]
+    fn a_round_comes_again_and_again() {
+        // (Until 103 it is as then.)
+        assert_eq!(drawn(&[(0, 2), (4, 7)]), "....###...##..###...##..#");
+        assert_eq!(drawn(&[(3, 5), (9, 10)]), "#####....#...##....#...##");
+        // The end of one and the beginning of the next are one stretch.
+        assert_eq!(drawn(&[(0, 2), (4, 5), (8, 10)]), "....#...####..#...####..#");
+        assert_eq!(Way::new(ROUND, vec![(0, 2), (8, 10)]).at(118), (true, 122));
+        assert_eq!(Way::new(ROUND, vec![(0, 10)]), Way::Always);
+        assert_eq!(Way::new(ROUND, vec![]), Way::Never);
+    }
+}
