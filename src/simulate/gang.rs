@@ -33,6 +33,7 @@ use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
+use crate::placement::migration::Gate;
 use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
 use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -108,8 +109,10 @@ struct Replay<'a, W> {
     /// When the first was submitted.
     first: Option<u64>,
     refused: Option<(u64, i64, String)>,
-    /// Nodes say what memory they have.
+    /// Nodes say what memory they have: that of jobs counts.
     memory: bool,
+    /// What a move costs.
+    moves: Gate,
 }
 
 /// Replays these jobs, in their order of submission.
@@ -153,8 +156,10 @@ impl<'a, W: Watch> Replay<'a, W> {
         let all = setup.moves == Moves::All;
         let abilities = Abilities { moves: all, roll_out: all };
         let settings = Settings { abilities, ..Settings::from(&setup.variables) };
+        let moves = Gate { move_cost: setup.move_cost, ..settings.turns.migration };
         let mut replay = Replay {
             setup,
+            moves,
             scheduler: Scheduler::new(setup.machine.clone(), settings),
             watch,
             now: ZERO,
@@ -303,7 +308,9 @@ impl<'a, W: Watch> Replay<'a, W> {
                 Effect::Move { key, .. } => {
                     if let Some(live) = self.live.get_mut(&key.apid) {
                         live.progress.go(&live.way, self.now);
-                        live.progress.moved(nanos(self.setup.move_cost));
+                        let memory = live.job.memory_to_move().filter(|_| self.memory);
+                        let cost = self.moves.cost_of_bytes(memory.unwrap_or(0));
+                        live.progress.moved(nanos(cost));
                         self.touched.insert(key.apid);
                     }
                     self.events.push_back(Event::Moved { key });

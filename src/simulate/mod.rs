@@ -67,7 +67,9 @@ pub struct Setup {
     pub variables: Variables,
     /// For how long a gang holds its processors without getting on, each time that it is started.
     pub start_cost: Duration,
-    /// The same, more, each time that it is moved, or brought in after it was rolled out.
+    /// The same, more, each time that it is moved, or brought in after it was rolled out; and as much more
+    /// as its memory takes (`application.load_balance.move_rate`), where the nodes say what memory they
+    /// have.
     pub move_cost: Duration,
     /// Which moves and roll-outs there are.
     pub moves: Moves,

@@ -67,6 +67,8 @@ pub struct Record {
     pub requested: i64,
     /// How long its user said that it would run.
     pub estimate: i64,
+    /// KB for each processor that it used.
+    pub used: i64,
     /// KB for each processor that it asked for.
     pub memory: i64,
     /// Whose it was, as a number.
@@ -159,7 +161,7 @@ impl<R: BufRead> Log<R> {
         if words.next().is_some() {
             return Err(self.wrong(format!("more than the {FIELDS} numbers of a job")));
         }
-        let [job, submit, _, run, allocated, _, _, requested, estimate, memory, _, user, ..] =
+        let [job, submit, _, run, allocated, _, used, requested, estimate, memory, _, user, ..] =
             numbers;
         if submit < self.last_submit {
             let before = self.last_submit;
@@ -170,7 +172,7 @@ impl<R: BufRead> Log<R> {
         }
         self.last_submit = submit;
         let line = self.line;
-        Ok(Record { line, job, submit, run, allocated, requested, estimate, memory, user })
+        Ok(Record { line, job, submit, run, allocated, used, requested, estimate, memory, user })
     }
 }
 

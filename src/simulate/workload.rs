@@ -30,8 +30,18 @@ pub struct Job {
     pub estimate: u64,
     /// Bytes for each processor, where the log says how many were asked for.
     pub memory_per_processor: Option<u64>,
+    /// The same of what it used, where the log says that.
+    pub used_per_processor: Option<u64>,
     /// Whose it is, as a number of the log, where it says so.
     pub user: Option<u32>,
+}
+
+impl Job {
+    /// Bytes that go with it where it goes: what it used, or else what was asked for, as far as the log says.
+    pub fn memory_to_move(&self) -> Option<u64> {
+        let each = self.used_per_processor.or(self.memory_per_processor)?;
+        Some(each.saturating_mul(self.width.into()))
+    }
 }
 
 /// What is done with a job without an estimate.
@@ -96,6 +106,7 @@ impl Rules {
             run,
             estimate,
             memory_per_processor: memory(record.memory),
+            used_per_processor: memory(record.used),
             user: u32::try_from(record.user).ok(),
         })
     }
@@ -116,6 +127,7 @@ mod tests {
         submit: 3,
         run: 100,
         allocated: 8,
+        used: -1,
         requested: 4,
         estimate: 60,
         memory: -1,
@@ -137,11 +149,14 @@ mod tests {
             run: 60,
             estimate: 60,
             memory_per_processor: None,
+            used_per_processor: None,
             user: Some(1),
         };
         assert_eq!(job, expected);
-        let with_memory = rules().job(&Record { memory: 512, user: -1, ..RECORD }).expect("job");
+        let record = Record { memory: 512, used: 256, user: -1, ..RECORD };
+        let with_memory = rules().job(&record).expect("job");
         assert_eq!((with_memory.memory_per_processor, with_memory.user), (Some(524_288), None));
+        assert_eq!(with_memory.used_per_processor, Some(262_144));
         let extended = Rules { overrun: Overrun::Extend, ..rules() }.job(&RECORD);
         assert_eq!(extended.map(|job| (job.run, job.estimate)), Some((100, 100)));
         let allocated = rules().job(&Record { requested: -1, ..RECORD });

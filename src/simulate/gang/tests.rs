@@ -104,6 +104,23 @@ fn who_is_in_the_way_moves_aside_and_pays() {
     assert_eq!(outcomes[1].end.max(outcomes[3].end), Duration::from_secs(1_065));
 }
 
+/// Where nodes have memory, it moves too: 1 GiB a second as the variable is, 2 GiB as the log says.
+#[test]
+fn the_memory_of_a_gang_is_paid_where_it_moves() {
+    let mut all = jobs(&[(0, 1, 100), (0, 1, 1000), (0, 1, 100), (0, 1, 1000), (200, 2, 50)]);
+    for job in &mut all {
+        (job.memory_per_processor, job.used_per_processor) = (Some(4 << 30), Some(2 << 30));
+    }
+    let mut setup = setup(4, LEAST, (5, 30), Moves::All);
+    assert_eq!(replayed(&setup, &all).1.moves, 30.0);
+    for node in setup.machine.nodes.values_mut() {
+        node.memory = 64 << 30;
+    }
+    assert_eq!(replayed(&setup, &all).1.moves, 32.0);
+    all.iter_mut().for_each(|job| job.used_per_processor = None);
+    assert_eq!(replayed(&setup, &all).1.moves, 34.0);
+}
+
 #[test]
 fn round_robin_gives_each_a_half() {
     let setup = setup(2, "round-robin", (0, 0), Moves::Daemon);
