@@ -22,6 +22,7 @@
 //! ```
 //!
 //! # Where things are
+//! What it is told is in `event.rs`, what it wants done in `effect.rs`, what it obeys in `settings.rs`.
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
@@ -33,7 +34,9 @@
 
 mod closed;
 mod decide;
+mod effect;
 mod ends;
+mod event;
 mod foreign;
 mod hold;
 mod linked;
@@ -45,12 +48,16 @@ mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
+mod settings;
 pub mod tuning;
 mod turns;
 mod view;
 
 pub use closed::NodesTo;
+pub use effect::{Effect, Looked, News, Refusal};
+pub use event::{Event, LinkId, Manage, Now, ReplyId};
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
+pub use settings::{Abilities, Settings, Turns};
 pub use turns::{PlanView, Share, Turn};
 pub use view::NodeView;
 
@@ -59,416 +66,13 @@ mod random;
 #[cfg(test)]
 mod tests;
 
-use crate::apteam::bounds::{Bounds, HostBounds};
-use crate::apteam::change::{By, Change, NodeOrder};
-use crate::apteam::ending::HostEnd;
-use crate::apteam::place::PlacementList;
-use crate::apteam::posting::{Explanation, Owner, Posting};
-use crate::apteam::record::{Apteam, FrontProcess, State};
-use crate::apteam::talk::node::{Command, Foreign, Hello, Phase, Report};
-use crate::apteam::{Apid, Key, Ticket};
-use crate::gang::levels;
+use crate::apteam::change::NodeOrder;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::{Command, Hello};
+use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid};
-use crate::occupancy::{Occupancy, Rules};
-use crate::placement::migration::Gate;
-use crate::variables::{Isolation, Order, Top, Variables};
+use crate::occupancy::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// The time of an event, on both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
-    /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
-    pub mono_ns: u64,
-    /// Nanoseconds since the epoch: for display, and for what is counted in days over restarts.
-    pub wall_ns: u64,
-}
-
-/// Who waits for an answer. The shell hands these out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReplyId(pub u64);
-
-/// One connection of an apinit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkId(pub u64);
-
-/// The variables that the scheduler obeys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// How long a placed front end may be silent.
-    pub ticket_time: Duration,
-    /// Starts past a waiting posting after which nodes are kept for it.
-    pub passed_over_max: u32,
-    /// From TERM to KILL.
-    pub kill_grace: Duration,
-    /// From apkill's TERM to KILL.
-    pub apkill_grace: Duration,
-    /// Processes and threads that an application may have on each node.
-    pub pids_max: u64,
-    /// From TERM to KILL when the aprun has died.
-    pub front_kill_grace: Duration,
-    /// What may be kept of an application.
-    pub bounds: Bounds,
-    /// What an apinit may hold.
-    pub host_bounds: HostBounds,
-    /// Orders of psmgr that wait for their nodes.
-    pub orders_max: usize,
-    /// Streams that watch one application: for whoever has the streams.
-    pub watches_max: usize,
-    /// Whether applications have IPC and a /dev/shm of their own.
-    pub isolation: Isolation,
-    /// Waiting postings altogether.
-    pub postings_max: usize,
-    /// Waiting postings of one user.
-    pub postings_user_max: usize,
-    /// How competing applications take turns.
-    pub turns: Turns,
-    /// The only user whose programs the nodes can run: where psched has no privilege.
-    pub only_uid: Option<u32>,
-    /// What nodes can do beside stopping a gang and letting it go on.
-    pub abilities: Abilities,
-}
-
-/// What nodes can do with a gang that stands: what they can't is never planned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
-    /// Give it other processors, here or on other nodes.
-    pub moves: bool,
-    /// Take its memory out, and bring it in again anywhere.
-    pub roll_out: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            ticket_time: Duration::from_secs(60),
-            passed_over_max: 50,
-            kill_grace: Duration::from_secs(5),
-            apkill_grace: Duration::from_secs(300),
-            front_kill_grace: Duration::from_secs(2),
-            bounds: Bounds::default(),
-            host_bounds: HostBounds::default(),
-            orders_max: 64,
-            watches_max: 64,
-            pids_max: 16_384,
-            isolation: Isolation::default(),
-            postings_max: 100_000,
-            postings_user_max: 10_000,
-            turns: Turns::default(),
-            only_uid: None,
-            abilities: Abilities::default(),
-        }
-    }
-}
-
-impl From<&Variables> for Settings {
-    fn from(v: &Variables) -> Settings {
-        let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-        Settings {
-            ticket_time: v.ticket_time(),
-            passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
-            kill_grace: v.kill_grace(),
-            front_kill_grace: v.front_kill_grace(),
-            bounds: v.into(),
-            host_bounds: v.into(),
-            orders_max: count(v.orders_max()),
-            watches_max: count(v.watches_max()),
-            isolation: v.isolation(),
-            apkill_grace: v.apkill_grace(),
-            pids_max: v.pids_max(),
-            postings_max: count(v.postings_max()),
-            postings_user_max: count(v.postings_user_max()),
-            turns: v.into(),
-            ..Settings::default()
-        }
-    }
-}
-
-/// How competing applications take turns: the variables of the domain `application`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turns {
-    /// In which order.
-    pub order: Order,
-    /// How long one leads, under round robin.
-    pub time_slice: Duration,
-    /// Gangs on one processor.
-    pub max_resident: u32,
-    /// Who has waited so long leads next.
-    pub longest_wait: Duration,
-    /// How much of a node's memory may be promised, in thousandths.
-    pub memory_overcommit: u64,
-    /// The share of a slice that bringing memory in may take, in thousandths.
-    pub switch_share: u64,
-    /// By what rules least attained service goes.
-    pub levels: levels::Rules,
-    /// How often it is looked again who is to run, by least attained service.
-    pub reconsider: Duration,
-    /// How long one has not run before others are moved aside for it.
-    pub compact_after: Duration,
-    /// What a start is taken to cost until it has been measured.
-    pub start_cost: Duration,
-    /// What migration may do.
-    pub migration: Gate,
-    /// From the sending of a plan to its beginning.
-    pub plan_lead: Duration,
-    /// Weights of users by name, where they are not 1.
-    pub weights: BTreeMap<String, u32>,
-}
-
-impl From<&Variables> for Turns {
-    fn from(variables: &Variables) -> Turns {
-        Turns {
-            order: variables.application_order(),
-            time_slice: variables.application_time_slice(),
-            max_resident: u32::try_from(variables.application_max_resident()).unwrap_or(u32::MAX),
-            longest_wait: variables.application_longest_wait(),
-            memory_overcommit: variables.application_memory_overcommit(),
-            switch_share: variables.application_switch_share(),
-            levels: level_rules(variables),
-            reconsider: variables.application_reconsider(),
-            compact_after: variables.application_compact_after(),
-            start_cost: variables.application_start_cost(),
-            migration: Gate::from(variables),
-            plan_lead: variables.plan_lead(),
-            weights: variables.weights(),
-        }
-    }
-}
-
-fn level_rules(v: &Variables) -> levels::Rules {
-    let ratio = u32::try_from(v.application_level_ratio()).unwrap_or(u32::MAX);
-    let bound = v.application_level_bound();
-    let bounds = std::iter::successors(Some(bound), |bound| Some(bound.saturating_mul(ratio)));
-    let count = usize::try_from(v.application_level_count()).unwrap_or(usize::MAX);
-    let level = usize::try_from(v.application_aging_level()).unwrap_or(usize::MAX);
-    levels::Rules {
-        bounds: bounds.take(count.saturating_sub(1).min(levels::LEVELS_MAX)).collect(),
-        stickiness: v.application_level_stickiness(),
-        aging_after: v.application_aging_after(),
-        aging_share: v.application_aging_share(),
-        aging_level: level,
-        aging_grant: v.application_aging_grant(),
-        aging_grant_share: v.application_aging_grant_share(),
-        longest_wait: v.application_longest_wait(),
-        top_turns: (v.application_level_top() == Top::Turns).then(|| v.application_time_slice()),
-        switch_share: v.application_switch_share(),
-        wide_first: v.application_level_wide_first(),
-        width_exponent: v.application_level_width_exponent(),
-    }
-}
-
-impl Default for Turns {
-    fn default() -> Turns {
-        (&Variables::default()).into()
-    }
-}
-
-impl Turns {
-    /// How many times as long the slices are that this user's gangs lead.
-    fn weight(&self, owner: &Owner) -> u32 {
-        self.weights.get(&owner.name).copied().unwrap_or(1)
-    }
-
-    /// How many may sit where.
-    fn rules(&self) -> Rules {
-        Rules { max_resident: self.max_resident, memory_overcommit: self.memory_overcommit }
-    }
-}
-
-/// What comes from outside.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A posting. `secret` is random; it becomes the ticket.
-    Posted {
-        reply: ReplyId,
-        posting: Box<Posting>,
-        owner: Owner,
-        front: FrontProcess,
-        secret: Ticket,
-    },
-    /// A front end looks for its placement.
-    Looked { reply: ReplyId, apid: Apid },
-    /// The process of a front end has gone.
-    FrontGone { apid: Apid },
-    /// apkill. `signal` 0: TERM, and KILL after [`Settings::apkill_grace`].
-    Kill { reply: ReplyId, apids: Vec<Apid>, signal: i32, uid: u32, administrator: bool },
-    /// An apinit has introduced itself.
-    LinkOpened { link: LinkId, hello: Box<Hello> },
-    /// What it has.
-    Inventory { link: LinkId, items: Vec<(Key, Phase)> },
-    /// It does not obey this psched, and has this: in place of an inventory.
-    Foreign { link: LinkId, foreign: Box<Foreign> },
-    /// psmgr adopt, or purge, by this user.
-    Manage {
-        reply: ReplyId,
-        what: Manage,
-        nids: BTreeSet<Nid>,
-        by: By,
-        administrator: bool,
-        /// Numbers of [`Scheduler::foreign_apids`] that the store has given to other applications,
-        /// which have ended.
-        used: BTreeSet<Apid>,
-    },
-    /// psmgr drain, down, or resume, by this administrator.
-    Nodes { reply: ReplyId, to: NodesTo, nids: BTreeSet<Nid>, reason: String, by: By },
-    /// psmgr hold, or release, by this administrator.
-    Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
-    /// What it can't do is this now.
-    Noted { link: LinkId, notes: Vec<String> },
-    /// Its connection has gone.
-    LinkClosed { link: LinkId },
-    /// It reports.
-    Report { link: LinkId, report: Box<Report> },
-    /// The store can't take a new posting: it is as if it had not come.
-    StoreRefused { apid: Apid, why: String },
-    /// A gang that was moved, or brought in, is where it was to be.
-    Moved {
-        /// Which.
-        key: Key,
-    },
-    /// Time has passed: see [`Scheduler::deadline`].
-    Tick,
-    /// Settings have been changed.
-    Settings(Box<Settings>),
-    /// The configuration has these nodes now.
-    Machine(Box<Machine>),
-}
-
-/// What is to become of a foreign node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manage {
-    /// It obeys this psched, its applications run on.
-    Adopt,
-    /// Its applications are ended, then it obeys this psched.
-    Purge,
-}
-
-/// What a front end is told.
-#[derive(Clone, Debug, PartialEq)]
-pub enum News {
-    /// There may be a placement: look.
-    Placed,
-    /// Its PEs run.
-    Running,
-    /// It has ended with this status.
-    Ended { end: Box<HostEnd>, status: u8 },
-}
-
-/// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It can never be.
-    Impossible,
-    /// Not now.
-    NoRoom,
-    /// A bound is reached.
-    TooMany,
-    /// Not this user.
-    NotAllowed,
-    /// There is no such application.
-    NotFound,
-}
-
-/// What a front end's look finds.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Looked {
-    /// Its place.
-    Placed(Box<Apteam>),
-    /// None yet.
-    Waiting(Explanation),
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Keep this record. Lazy: with the next one that is not, or soon.
-    Save { team: Box<Apteam>, lazy: bool },
-    /// Keep this new record, of an application that another psched has started.
-    SaveAdopted { team: Box<Apteam> },
-    /// Keep its count of starts past it.
-    SavePassedOver { apid: Apid, passed_over: u32 },
-    /// A line of an application's event log.
-    Log { apid: Apid, name: &'static str, detail: String },
-    /// Keep which boot of their host these nodes were last seen in.
-    SaveBoot { nids: Vec<Nid>, boot_id: String },
-    /// Keep how an administrator has closed these nodes; none: he has opened them again.
-    SaveNodes { nids: Vec<Nid>, order: Option<Box<NodeOrder>> },
-    /// Keep a line of the log of changes.
-    SaveChange(Change),
-    /// The posting is accepted.
-    Accept { reply: ReplyId, apid: Apid },
-    /// A request is refused.
-    Refuse { reply: ReplyId, refusal: Refusal, explanation: Explanation },
-    /// The answer to a look.
-    Look { reply: ReplyId, looked: Looked },
-    /// The answer to a kill: a problem for each apid, or none.
-    Killed { reply: ReplyId, problems: Vec<Option<String>> },
-    /// The answer to [`Event::Manage`], [`Event::Nodes`] or [`Event::Hold`]: what is so now, and what
-    /// stood in the way.
-    Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
-    /// For an apinit.
-    Command { link: LinkId, command: Command },
-    /// It stands, and is to sit there from now on: its nodes move it, or bring it in that was out.
-    Move {
-        /// Which.
-        key: Key,
-        /// Where it sat; nowhere: it was rolled out.
-        from: PlacementList,
-        /// Where it is to sit.
-        to: PlacementList,
-    },
-    /// It stands, and its memory goes out.
-    RollOut {
-        /// Which.
-        key: Key,
-    },
-    /// It is taken as a node: welcome it with these NIDs.
-    Welcome { link: LinkId, nids: Vec<Nid> },
-    /// It is not.
-    RefuseLink { link: LinkId, why: String },
-    /// Its connection is replaced by another of the same nodes.
-    CloseLink { link: LinkId },
-    /// SIGUSR1 to the front end.
-    SignalFront { apid: Apid, front: FrontProcess },
-    /// For those who watch it.
-    Tell { apid: Apid, news: News },
-    /// Its end, for those who watch it, at once: its nodes keep what they have reported until it is
-    /// acknowledged, which waits for the record, so a psched that is killed now hears it again.
-    TellEnd { apid: Apid, end: Box<HostEnd>, status: u8 },
-    /// Something for the daemon's log.
-    Warn(String),
-}
-
-impl Effect {
-    /// Whether this leaves without waiting for records: an end that its nodes would say again, and
-    /// plans of turns, which are on no record.
-    pub fn waits_for_nothing(&self) -> bool {
-        use Command::{AgreePlan, Plan, WithdrawPlan};
-        match self {
-            Effect::TellEnd { .. } => true,
-            Effect::Command { command, .. } => {
-                matches!(command, Plan(_) | AgreePlan(_) | WithdrawPlan(_))
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether this goes into the store; the others wait until it is there, unless they wait for
-    /// nothing.
-    pub fn is_record(&self) -> bool {
-        use Effect::*;
-        matches!(
-            self,
-            Save { .. }
-                | SaveAdopted { .. }
-                | SavePassedOver { .. }
-                | Log { .. }
-                | SaveBoot { .. }
-                | SaveNodes { .. }
-                | SaveChange(_)
-        )
-    }
-}
 
 /// A live connection of an apinit.
 #[derive(Clone, Debug)]

@@ -13,10 +13,11 @@
 use super::tests::{hello, machine, posted, sharing};
 use super::*;
 use crate::apteam::change::{By, Closed, NodeOrder};
-use crate::apteam::ending::{Cause, Decisive};
-use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::talk::node::{Foreign, ForeignApplication, Phase, PlaceCommand, Report};
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 const NODES: u32 = 2;
 const PROCESSORS: u32 = 2;

@@ -13,10 +13,15 @@ mod sharing;
 mod turns;
 
 use super::*;
-use crate::apteam::ending::{Cause, Decisive, EndCount, PeEnd};
-use crate::apteam::posting::Shape;
+use crate::apteam::Ticket;
+use crate::apteam::change::By;
+use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd};
+use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::attach::PSCHED_SIGNALS;
+use crate::apteam::talk::node::{Foreign, Phase, Report};
 use crate::machine::{Flavors, Node, format_nids};
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 

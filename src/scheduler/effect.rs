@@ -1,0 +1,138 @@
+//! What the scheduler wants done: effects, and what they say to whom.
+
+use super::{LinkId, ReplyId};
+use crate::apteam::change::{Change, NodeOrder};
+use crate::apteam::ending::HostEnd;
+use crate::apteam::place::PlacementList;
+use crate::apteam::posting::Explanation;
+use crate::apteam::record::{Apteam, FrontProcess};
+use crate::apteam::talk::node::Command;
+use crate::apteam::{Apid, Key};
+use crate::machine::Nid;
+
+/// What a front end is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// There may be a placement: look.
+    Placed,
+    /// Its PEs run.
+    Running,
+    /// It has ended with this status.
+    Ended { end: Box<HostEnd>, status: u8 },
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It can never be.
+    Impossible,
+    /// Not now.
+    NoRoom,
+    /// A bound is reached.
+    TooMany,
+    /// Not this user.
+    NotAllowed,
+    /// There is no such application.
+    NotFound,
+}
+
+/// What a front end's look finds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Looked {
+    /// Its place.
+    Placed(Box<Apteam>),
+    /// None yet.
+    Waiting(Explanation),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Keep this record. Lazy: with the next one that is not, or soon.
+    Save { team: Box<Apteam>, lazy: bool },
+    /// Keep this new record, of an application that another psched has started.
+    SaveAdopted { team: Box<Apteam> },
+    /// Keep its count of starts past it.
+    SavePassedOver { apid: Apid, passed_over: u32 },
+    /// A line of an application's event log.
+    Log { apid: Apid, name: &'static str, detail: String },
+    /// Keep which boot of their host these nodes were last seen in.
+    SaveBoot { nids: Vec<Nid>, boot_id: String },
+    /// Keep how an administrator has closed these nodes; none: he has opened them again.
+    SaveNodes { nids: Vec<Nid>, order: Option<Box<NodeOrder>> },
+    /// Keep a line of the log of changes.
+    SaveChange(Change),
+    /// The posting is accepted.
+    Accept { reply: ReplyId, apid: Apid },
+    /// A request is refused.
+    Refuse { reply: ReplyId, refusal: Refusal, explanation: Explanation },
+    /// The answer to a look.
+    Look { reply: ReplyId, looked: Looked },
+    /// The answer to a kill: a problem for each apid, or none.
+    Killed { reply: ReplyId, problems: Vec<Option<String>> },
+    /// The answer to [`Event::Manage`], [`Event::Nodes`] or [`Event::Hold`]: what is so now, and what
+    /// stood in the way.
+    Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
+    /// For an apinit.
+    Command { link: LinkId, command: Command },
+    /// It stands, and is to sit there from now on: its nodes move it, or bring it in that was out.
+    Move {
+        /// Which.
+        key: Key,
+        /// Where it sat; nowhere: it was rolled out.
+        from: PlacementList,
+        /// Where it is to sit.
+        to: PlacementList,
+    },
+    /// It stands, and its memory goes out.
+    RollOut {
+        /// Which.
+        key: Key,
+    },
+    /// It is taken as a node: welcome it with these NIDs.
+    Welcome { link: LinkId, nids: Vec<Nid> },
+    /// It is not.
+    RefuseLink { link: LinkId, why: String },
+    /// Its connection is replaced by another of the same nodes.
+    CloseLink { link: LinkId },
+    /// SIGUSR1 to the front end.
+    SignalFront { apid: Apid, front: FrontProcess },
+    /// For those who watch it.
+    Tell { apid: Apid, news: News },
+    /// Its end, for those who watch it, at once: its nodes keep what they have reported until it is
+    /// acknowledged, which waits for the record, so a psched that is killed now hears it again.
+    TellEnd { apid: Apid, end: Box<HostEnd>, status: u8 },
+    /// Something for the daemon's log.
+    Warn(String),
+}
+
+impl Effect {
+    /// Whether this leaves without waiting for records: an end that its nodes would say again, and
+    /// plans of turns, which are on no record.
+    pub fn waits_for_nothing(&self) -> bool {
+        use Command::{AgreePlan, Plan, WithdrawPlan};
+        match self {
+            Effect::TellEnd { .. } => true,
+            Effect::Command { command, .. } => {
+                matches!(command, Plan(_) | AgreePlan(_) | WithdrawPlan(_))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this goes into the store; the others wait until it is there, unless they wait for
+    /// nothing.
+    pub fn is_record(&self) -> bool {
+        use Effect::*;
+        matches!(
+            self,
+            Save { .. }
+                | SaveAdopted { .. }
+                | SavePassedOver { .. }
+                | Log { .. }
+                | SaveBoot { .. }
+                | SaveNodes { .. }
+                | SaveChange(_)
+        )
+    }
+}

@@ -1,0 +1,95 @@
+//! What the scheduler is told: events, and when they came.
+
+use super::{NodesTo, Settings};
+use crate::apteam::change::By;
+use crate::apteam::posting::{Owner, Posting};
+use crate::apteam::record::FrontProcess;
+use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
+use crate::apteam::{Apid, Key, Ticket};
+use crate::machine::{Machine, Nid};
+use std::collections::BTreeSet;
+
+/// The time of an event, on both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
+    pub mono_ns: u64,
+    /// Nanoseconds since the epoch: for display, and for what is counted in days over restarts.
+    pub wall_ns: u64,
+}
+
+/// Who waits for an answer. The shell hands these out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyId(pub u64);
+
+/// One connection of an apinit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub u64);
+
+/// What comes from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A posting. `secret` is random; it becomes the ticket.
+    Posted {
+        reply: ReplyId,
+        posting: Box<Posting>,
+        owner: Owner,
+        front: FrontProcess,
+        secret: Ticket,
+    },
+    /// A front end looks for its placement.
+    Looked { reply: ReplyId, apid: Apid },
+    /// The process of a front end has gone.
+    FrontGone { apid: Apid },
+    /// apkill. `signal` 0: TERM, and KILL after [`Settings::apkill_grace`].
+    Kill { reply: ReplyId, apids: Vec<Apid>, signal: i32, uid: u32, administrator: bool },
+    /// An apinit has introduced itself.
+    LinkOpened { link: LinkId, hello: Box<Hello> },
+    /// What it has.
+    Inventory { link: LinkId, items: Vec<(Key, Phase)> },
+    /// It does not obey this psched, and has this: in place of an inventory.
+    Foreign { link: LinkId, foreign: Box<Foreign> },
+    /// psmgr adopt, or purge, by this user.
+    Manage {
+        reply: ReplyId,
+        what: Manage,
+        nids: BTreeSet<Nid>,
+        by: By,
+        administrator: bool,
+        /// Numbers of [`Scheduler::foreign_apids`] that the store has given to other applications,
+        /// which have ended.
+        used: BTreeSet<Apid>,
+    },
+    /// psmgr drain, down, or resume, by this administrator.
+    Nodes { reply: ReplyId, to: NodesTo, nids: BTreeSet<Nid>, reason: String, by: By },
+    /// psmgr hold, or release, by this administrator.
+    Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
+    /// What it can't do is this now.
+    Noted { link: LinkId, notes: Vec<String> },
+    /// Its connection has gone.
+    LinkClosed { link: LinkId },
+    /// It reports.
+    Report { link: LinkId, report: Box<Report> },
+    /// The store can't take a new posting: it is as if it had not come.
+    StoreRefused { apid: Apid, why: String },
+    /// A gang that was moved, or brought in, is where it was to be.
+    Moved {
+        /// Which.
+        key: Key,
+    },
+    /// Time has passed: see [`Scheduler::deadline`].
+    Tick,
+    /// Settings have been changed.
+    Settings(Box<Settings>),
+    /// The configuration has these nodes now.
+    Machine(Box<Machine>),
+}
+
+/// What is to become of a foreign node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manage {
+    /// It obeys this psched, its applications run on.
+    Adopt,
+    /// Its applications are ended, then it obeys this psched.
+    Purge,
+}

@@ -1,0 +1,193 @@
+//! The variables that the scheduler obeys, and what its nodes can do.
+
+use crate::apteam::bounds::{Bounds, HostBounds};
+use crate::apteam::posting::Owner;
+use crate::gang::levels;
+use crate::occupancy::Rules;
+use crate::placement::migration::Gate;
+use crate::variables::{Isolation, Order, Top, Variables};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The variables that the scheduler obeys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a placed front end may be silent.
+    pub ticket_time: Duration,
+    /// Starts past a waiting posting after which nodes are kept for it.
+    pub passed_over_max: u32,
+    /// From TERM to KILL.
+    pub kill_grace: Duration,
+    /// From apkill's TERM to KILL.
+    pub apkill_grace: Duration,
+    /// Processes and threads that an application may have on each node.
+    pub pids_max: u64,
+    /// From TERM to KILL when the aprun has died.
+    pub front_kill_grace: Duration,
+    /// What may be kept of an application.
+    pub bounds: Bounds,
+    /// What an apinit may hold.
+    pub host_bounds: HostBounds,
+    /// Orders of psmgr that wait for their nodes.
+    pub orders_max: usize,
+    /// Streams that watch one application: for whoever has the streams.
+    pub watches_max: usize,
+    /// Whether applications have IPC and a /dev/shm of their own.
+    pub isolation: Isolation,
+    /// Waiting postings altogether.
+    pub postings_max: usize,
+    /// Waiting postings of one user.
+    pub postings_user_max: usize,
+    /// How competing applications take turns.
+    pub turns: Turns,
+    /// The only user whose programs the nodes can run: where psched has no privilege.
+    pub only_uid: Option<u32>,
+    /// What nodes can do beside stopping a gang and letting it go on.
+    pub abilities: Abilities,
+}
+
+/// What nodes can do with a gang that stands: what they can't is never planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Give it other processors, here or on other nodes.
+    pub moves: bool,
+    /// Take its memory out, and bring it in again anywhere.
+    pub roll_out: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            ticket_time: Duration::from_secs(60),
+            passed_over_max: 50,
+            kill_grace: Duration::from_secs(5),
+            apkill_grace: Duration::from_secs(300),
+            front_kill_grace: Duration::from_secs(2),
+            bounds: Bounds::default(),
+            host_bounds: HostBounds::default(),
+            orders_max: 64,
+            watches_max: 64,
+            pids_max: 16_384,
+            isolation: Isolation::default(),
+            postings_max: 100_000,
+            postings_user_max: 10_000,
+            turns: Turns::default(),
+            only_uid: None,
+            abilities: Abilities::default(),
+        }
+    }
+}
+
+impl From<&Variables> for Settings {
+    fn from(v: &Variables) -> Settings {
+        let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        Settings {
+            ticket_time: v.ticket_time(),
+            passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
+            kill_grace: v.kill_grace(),
+            front_kill_grace: v.front_kill_grace(),
+            bounds: v.into(),
+            host_bounds: v.into(),
+            orders_max: count(v.orders_max()),
+            watches_max: count(v.watches_max()),
+            isolation: v.isolation(),
+            apkill_grace: v.apkill_grace(),
+            pids_max: v.pids_max(),
+            postings_max: count(v.postings_max()),
+            postings_user_max: count(v.postings_user_max()),
+            turns: v.into(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// How competing applications take turns: the variables of the domain `application`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// In which order.
+    pub order: Order,
+    /// How long one leads, under round robin.
+    pub time_slice: Duration,
+    /// Gangs on one processor.
+    pub max_resident: u32,
+    /// Who has waited so long leads next.
+    pub longest_wait: Duration,
+    /// How much of a node's memory may be promised, in thousandths.
+    pub memory_overcommit: u64,
+    /// The share of a slice that bringing memory in may take, in thousandths.
+    pub switch_share: u64,
+    /// By what rules least attained service goes.
+    pub levels: levels::Rules,
+    /// How often it is looked again who is to run, by least attained service.
+    pub reconsider: Duration,
+    /// How long one has not run before others are moved aside for it.
+    pub compact_after: Duration,
+    /// What a start is taken to cost until it has been measured.
+    pub start_cost: Duration,
+    /// What migration may do.
+    pub migration: Gate,
+    /// From the sending of a plan to its beginning.
+    pub plan_lead: Duration,
+    /// Weights of users by name, where they are not 1.
+    pub weights: BTreeMap<String, u32>,
+}
+
+impl From<&Variables> for Turns {
+    fn from(variables: &Variables) -> Turns {
+        Turns {
+            order: variables.application_order(),
+            time_slice: variables.application_time_slice(),
+            max_resident: u32::try_from(variables.application_max_resident()).unwrap_or(u32::MAX),
+            longest_wait: variables.application_longest_wait(),
+            memory_overcommit: variables.application_memory_overcommit(),
+            switch_share: variables.application_switch_share(),
+            levels: level_rules(variables),
+            reconsider: variables.application_reconsider(),
+            compact_after: variables.application_compact_after(),
+            start_cost: variables.application_start_cost(),
+            migration: Gate::from(variables),
+            plan_lead: variables.plan_lead(),
+            weights: variables.weights(),
+        }
+    }
+}
+
+fn level_rules(v: &Variables) -> levels::Rules {
+    let ratio = u32::try_from(v.application_level_ratio()).unwrap_or(u32::MAX);
+    let bound = v.application_level_bound();
+    let bounds = std::iter::successors(Some(bound), |bound| Some(bound.saturating_mul(ratio)));
+    let count = usize::try_from(v.application_level_count()).unwrap_or(usize::MAX);
+    let level = usize::try_from(v.application_aging_level()).unwrap_or(usize::MAX);
+    levels::Rules {
+        bounds: bounds.take(count.saturating_sub(1).min(levels::LEVELS_MAX)).collect(),
+        stickiness: v.application_level_stickiness(),
+        aging_after: v.application_aging_after(),
+        aging_share: v.application_aging_share(),
+        aging_level: level,
+        aging_grant: v.application_aging_grant(),
+        aging_grant_share: v.application_aging_grant_share(),
+        longest_wait: v.application_longest_wait(),
+        top_turns: (v.application_level_top() == Top::Turns).then(|| v.application_time_slice()),
+        switch_share: v.application_switch_share(),
+        wide_first: v.application_level_wide_first(),
+        width_exponent: v.application_level_width_exponent(),
+    }
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        (&Variables::default()).into()
+    }
+}
+
+impl Turns {
+    /// How many times as long the slices are that this user's gangs lead.
+    pub(super) fn weight(&self, owner: &Owner) -> u32 {
+        self.weights.get(&owner.name).copied().unwrap_or(1)
+    }
+
+    /// How many may sit where.
+    pub(super) fn rules(&self) -> Rules {
+        Rules { max_resident: self.max_resident, memory_overcommit: self.memory_overcommit }
+    }
+}
