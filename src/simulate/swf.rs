@@ -26,6 +26,9 @@ use std::io::{BufRead, Read};
 
 /// Bytes of one line, at most.
 const LINE_MAX: u64 = 4096;
+/// When a job can be submitted at the latest, and how long it can run, in seconds: what is over would not fit
+/// on a clock of nanoseconds.
+const TIME_MAX: i64 = u32::MAX as i64;
 /// Numbers on a line.
 const FIELDS: usize = 18;
 
@@ -109,6 +112,11 @@ impl<R: BufRead> Log<R> {
         Ok(log)
     }
 
+    /// It has no job at all.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Processors of the machine (MaxProcs, else MaxNodes), where the log says so.
     pub fn processors(&self) -> Option<u32> {
         self.processors.or(self.nodes)
@@ -163,6 +171,12 @@ impl<R: BufRead> Log<R> {
         }
         let [job, submit, _, run, allocated, _, used, requested, estimate, memory, _, user, ..] =
             numbers;
+        for (field, time) in [(2, submit), (4, run)] {
+            if time > TIME_MAX {
+                let over = format!("field {field}: {time} s are over {TIME_MAX}, 136 years");
+                return Err(self.wrong(over));
+            }
+        }
         if submit < self.last_submit {
             let before = self.last_submit;
             return Err(self.wrong(format!(
@@ -228,6 +242,11 @@ mod tests {
             unsorted,
             "line 6: job 2 was submitted at 4, the one before it at 5: sort the log by its second field"
         );
+        let far = all(&line(1, 4_294_967_296)).expect_err("far");
+        assert_eq!(far, "line 1: field 2: 4294967296 s are over 4294967295, 136 years");
+        let long = all(&line(1, 5).replace(" 10 ", " 9e18 ")).expect_err("no number");
+        assert_eq!(long, "line 1: field 4: \"9e18\" is no number");
+        assert!(all(&line(1, 5).replace(" 10 ", " 4294967296 ")).is_err());
         assert_eq!(all("1 2 3\n").expect_err("short"), "line 1: 3 of the 18 numbers of a job");
         let word = line(1, 5).replace("60", "soon");
         assert_eq!(all(&word).expect_err("no number"), "line 1: field 9: \"soon\" is no number");

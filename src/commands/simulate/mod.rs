@@ -19,7 +19,8 @@ use crate::simulate::summary::Summary;
 use crate::simulate::workload::{NoEstimate, Overrun};
 use anyhow::Context;
 use clap::Args;
-use setting::{Policy, Setting, parse_cost, parse_load, parse_nodes, parse_procs};
+use setting::{Compared, Policy, Setting};
+use setting::{parse_compared, parse_cost, parse_load, parse_nodes, parse_procs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -81,8 +82,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Replay it again with these options or variables, and tell of both; may be repeated
-    #[arg(long, value_name = "NAME=VALUE[,...]")]
-    compare: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE[,...]", value_parser = parse_compared)]
+    compare: Vec<Compared>,
 }
 
 /// What came of one setting.

@@ -81,9 +81,6 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
         }
     }?;
     let Results { mut outcomes, series, .. } = results;
-    if outcomes.is_empty() && left_out == 0 {
-        bail!("it has no jobs");
-    }
     if outcomes.is_empty() {
         bail!(
             "none of its {left_out} jobs counts on {} processors: they are wider, did not run, or have \
@@ -163,6 +160,9 @@ impl Opened {
             false => Box::new(file),
         };
         let log = Log::new(from)?;
+        if log.is_empty() {
+            bail!("it has no jobs");
+        }
         let mut setup = setting.setup.clone();
         if setup.machine.nodes.is_empty() {
             let said = log.processors();

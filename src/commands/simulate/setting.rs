@@ -1,10 +1,10 @@
 //! What one replay is of: the machine, who runs when, and how the log is taken.
 
-use super::SimulateArgs;
+use super::{SimulateArgs, assignment};
 use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
 use crate::machine::Machine;
-use crate::simulate::Setup;
 use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::simulate::{Moves, Setup};
 use crate::variables;
 use crate::variables::units::parse_duration;
 use anyhow::Context;
@@ -65,8 +65,8 @@ impl Setting {
         let mut settings = vec![Setting::first(args)?];
         for pairs in &args.compare {
             let mut setting = settings[0].clone();
-            for pair in pairs.split(',') {
-                setting.set(pair).map_err(|e| anyhow::anyhow!("--compare {pairs}: {e}"))?;
+            for change in &pairs.0 {
+                setting.change(change);
             }
             setting.follow();
             settings.push(setting);
@@ -124,32 +124,27 @@ impl Setting {
         }
     }
 
-    /// Changes what `NAME=VALUE` says: an option of this command, or a variable of psched's.
-    fn set(&mut self, pair: &str) -> Result<(), String> {
-        let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair}: {PAIR}"))?;
+    /// With a difference.
+    fn change(&mut self, Change { what, written }: &Change) {
         let setup = &mut self.setup;
-        match name {
-            "policy" => self.policy = one_of(name, value)?,
-            "overrun" => self.overrun = one_of(name, value)?,
-            "no-estimate" => self.no_estimate = one_of(name, value)?,
-            "moves" => setup.moves = one_of(name, value)?,
-            "load" => self.load = Some(parse_load(value)?),
-            "procs" => setup.machine = machine(parse_procs(value)?, 1),
-            "nodes" => {
-                let (nodes, processors) = parse_nodes(value)?;
-                setup.machine = machine(nodes, processors);
-            }
-            "start-cost" => setup.start_cost = parse_cost(value)?,
-            "move-cost" => setup.move_cost = parse_cost(value)?,
-            variable => {
-                setup.variables.set(variable, value).map_err(|e| e.to_string())?;
-                self.said.insert(variable.to_owned());
+        match what {
+            What::Policy(policy) => self.policy = *policy,
+            What::Overrun(overrun) => self.overrun = *overrun,
+            What::NoEstimate(no_estimate) => self.no_estimate = *no_estimate,
+            What::Moves(moves) => setup.moves = *moves,
+            What::Load(load) => self.load = Some(*load),
+            What::Nodes(nodes, processors) => setup.machine = machine(*nodes, *processors),
+            What::StartCost(cost) => setup.start_cost = *cost,
+            What::MoveCost(cost) => setup.move_cost = *cost,
+            What::Variable(name, value) => {
+                let set = setup.variables.set(name, value);
+                debug_assert!(set.is_ok(), "{written}: {set:?}");
+                self.said.insert(name.clone());
             }
         }
-        if !matches!(name, "policy" | "moves") {
-            self.differs.push(pair.to_owned());
+        if !matches!(what, What::Policy(_) | What::Moves(_)) {
+            self.differs.push(written.clone());
         }
-        Ok(())
     }
 
     /// The same under another policy.
@@ -169,9 +164,6 @@ impl Setting {
         self.policy.turns().then(|| written(self.setup.moves))
     }
 }
-
-/// How --set and --compare are written.
-const PAIR: &str = "give NAME=VALUE";
 
 /// Nodes for applications, numbered from 0.
 fn machine(nodes: u32, processors: u32) -> Machine {
@@ -235,6 +227,64 @@ pub fn parse_cost(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
+/// One `NAME=VALUE` of --compare.
+#[derive(Clone, Debug)]
+struct Change {
+    what: What,
+    /// As it was written.
+    written: String,
+}
+
+/// An option of this command, or a variable of psched's.
+#[derive(Clone, Debug)]
+enum What {
+    Policy(Policy),
+    Overrun(Overrun),
+    NoEstimate(NoEstimate),
+    Moves(Moves),
+    Load(f64),
+    Nodes(u32, u32),
+    StartCost(Duration),
+    MoveCost(Duration),
+    Variable(String, String),
+}
+
+/// The options that a comparison can change.
+const OPTIONS: &str =
+    "policy, procs, nodes, overrun, no-estimate, start-cost, move-cost, load, moves";
+
+/// The differences of one --compare.
+#[derive(Clone, Debug)]
+pub struct Compared(Vec<Change>);
+
+/// What --compare takes.
+pub fn parse_compared(text: &str) -> Result<Compared, String> {
+    text.split(',').map(change).collect::<Result<_, _>>().map(Compared)
+}
+
+fn change(pair: &str) -> Result<Change, String> {
+    let (name, value) = pair.split_once('=').ok_or("give NAME=VALUE[,NAME=VALUE...]")?;
+    let what = match name {
+        "policy" => What::Policy(one_of(name, value)?),
+        "overrun" => What::Overrun(one_of(name, value)?),
+        "no-estimate" => What::NoEstimate(one_of(name, value)?),
+        "moves" => What::Moves(one_of(name, value)?),
+        "load" => What::Load(parse_load(value)?),
+        "procs" => What::Nodes(parse_procs(value)?, 1),
+        "nodes" => {
+            let (nodes, processors) = parse_nodes(value)?;
+            What::Nodes(nodes, processors)
+        }
+        "start-cost" => What::StartCost(parse_cost(value)?),
+        "move-cost" => What::MoveCost(parse_cost(value)?),
+        _ => {
+            let (name, value) = assignment(pair).map_err(|e| format!("none of {OPTIONS}: {e}"))?;
+            What::Variable(name, value)
+        }
+    };
+    Ok(Change { what, written: pair.to_owned() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,11 +339,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_cure() {
         for (words, said) in [
+            ("--compare policy=sjf", "\"sjf\" is no policy; give gang or fcfs or easy"),
+            ("--compare easy", "give NAME=VALUE[,NAME=VALUE...]"),
             (
-                "--compare policy=sjf",
-                "--compare policy=sjf: \"sjf\" is no policy; give gang or fcfs or easy",
+                "--compare procs=4,polici=easy",
+                "none of policy, procs, nodes, overrun, no-estimate, ",
             ),
-            ("--compare easy", "--compare easy: easy: give NAME=VALUE"),
+            ("--compare application.time_slice=soon", "is no value of application.time_slice"),
             ("--compare kill_grase=5s", "did you mean kill_grace?"),
             ("--nodes 4", "give NODESxPROCESSORS as 64x16"),
             ("--nodes 4x5000", "processors from 1 to 4096"),

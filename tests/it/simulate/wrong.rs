@@ -67,10 +67,23 @@ fn a_log_without_what_is_needed_is_told_the_cure() {
     let cure = "it does not say MaxProcs; say --procs N or --nodes NxP";
     assert_eq!(said("nameless.swf", nameless.as_bytes()), cure);
     assert_eq!(said("empty.swf", b"; MaxProcs: 4\n"), "it has no jobs");
+    assert_eq!(said("empty.swf", b""), "it has no jobs");
     let wide = log(1).replace("; MaxProcs: 10\n", "; MaxProcs: 0\n");
     let wide = said("wide.swf", wide.as_bytes());
     assert!(wide.starts_with("0 is no number of nodes; say --procs or --nodes"), "{wide}");
     let none = "; MaxProcs: 4\n1 0 -1 9 8 -1 -1 8 60 -1 1 1 -1 -1 -1 -1 -1 -1\n";
     let none = said("none.swf", none.as_bytes());
     assert!(none.starts_with("none of its 1 jobs counts on 4 processors: "), "{none}");
+}
+
+/// An option that is wrong is told before anything is replayed.
+#[test]
+fn a_comparison_that_is_none_is_a_wrong_option() {
+    let folder = tempfile::tempdir().expect("made");
+    let path = write(folder.path(), "log.swf", log(1).as_bytes());
+    for (compare, says) in [("polici=easy", "none of policy, procs, "), ("easy", "give NAME=VALUE")]
+    {
+        let ran = simulate(&path, &["--compare", compare]).expect(2);
+        assert!(ran.says(says).stdout.is_empty());
+    }
 }
