@@ -1,0 +1,132 @@
+//! One application on several hosts, of which some are late or away.
+
+use super::*;
+
+/// The apinit of a host that is not the head's died before it had heard of the placement.
+#[test]
+fn a_host_that_missed_the_placement_is_told_again_while_it_is_launched() {
+    let mut s = Scheduler::new(machine(2, 2), alone());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 4));
+    s.apply(at(1), Event::LinkClosed { link: LinkId(2) });
+    let launched = Box::new(Report::Launched(key(1, 1)));
+    s.apply(at(1), Event::Report { link: LinkId(1), report: launched });
+    assert_eq!(brief(&link(&mut s, 3, &[1], &[])), ["-> 3 place 1.1"]);
+    // Once they run, a host that does not know it has lost it; so has the head, at any time.
+    s.apply(at(2), Event::Report { link: LinkId(1), report: Box::new(Report::Running(key(1, 1))) });
+    let effects = brief(&link(&mut s, 4, &[1], &[]));
+    assert!(effects.contains(&"log 1 lost".to_owned()), "{effects:?}");
+}
+
+#[test]
+fn a_lost_link_frees_nothing() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), Event::LinkClosed { link: LinkId(1) });
+    assert_eq!(s.nodes().next().expect("a node").state, "suspect");
+    assert!(!brief(&s.apply(at(2), posted(2, 1))).iter().any(|e| e.contains("place")));
+    // The node comes back without it: the placement is sent again, and the other one placed.
+    let effects = brief(&link(&mut s, 2, &[0], &[]));
+    assert!(
+        effects.contains(&"-> 2 place 1.1".into()) && effects.contains(&"-> 2 place 2.1".into())
+    );
+}
+
+/// One node has it no more for it has ended there, the other because it was taken back.
+#[test]
+fn a_place_half_ended_and_half_taken_back_is_free() {
+    for taken_back_first in [true, false] {
+        let mut s = Scheduler::new(machine(2, 1), alone());
+        link(&mut s, 1, &[0], &[]);
+        link(&mut s, 2, &[1], &[]);
+        s.apply(at(0), posted(1, 2));
+        let refused = not_launched(key(1, 1), &[0], None);
+        if !taken_back_first {
+            report(&mut s, 1, refused.clone());
+        }
+        s.apply(at(61), Event::Tick);
+        report(&mut s, 2, Report::TakenBack(key(1, 1)));
+        if taken_back_first {
+            report(&mut s, 1, refused);
+        }
+        assert!(s.team(Apid(1)).is_none(), "{taken_back_first}");
+        assert_eq!(s.nodes().map(|n| n.used).sum::<u32>(), 0);
+    }
+}
+
+#[test]
+fn a_part_that_can_not_be_made_ends_the_others_before_the_launch() {
+    let mut s = spread();
+    assert_eq!(
+        report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0)))),
+        ["-> 2 terminate 1.1 5", "save 1.1 placed", "-> 1 acknowledge 1.1"]
+    );
+    // The node that has forgotten it is not given it again when it calls; the other is told again.
+    assert_eq!(brief(&link(&mut s, 3, &[0], &[])), Vec::<String>::new());
+    let again = brief(&link(&mut s, 4, &[1], &[(key(1, 1), Phase::Placed)]));
+    assert_eq!(again, ["-> 4 terminate 1.1 5"]);
+    let over = report(&mut s, 4, ended(key(1, 1), &[1], Some(bad(0))));
+    assert_eq!(over[0], "save 1.1 ended");
+}
+
+#[test]
+fn a_place_is_back_when_its_nodes_have_given_it_back_or_nothing_of_it() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), Vec::<String>::new());
+    let over = report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0))));
+    assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
+    assert!(over.contains(&"-> 1 acknowledge 1.1".to_owned()), "{over:?}");
+}
+
+#[test]
+fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let effects = s.apply(
+        at(70),
+        Event::Report { link: LinkId(2), report: Box::new(Report::TakenBack(key(1, 1))) },
+    );
+    let [Effect::Command { link: LinkId(2), command: Command::Place(place) }] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    // Its own ticket has lapsed, and that does not matter any more.
+    assert_eq!(place.ticket_left, alone().ticket_time);
+}
+
+#[test]
+fn it_is_given_again_also_where_the_head_speaks_last() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    let effects = report(&mut s, 1, Report::Launched(key(1, 1)));
+    assert_eq!(effects, ["save 1.1 launching lazy", "log 1 launched", "-> 2 place 1.1"]);
+    // One that is to end has nothing there any more.
+    let mut s = spread();
+    let kill = |signal| Event::Kill {
+        reply: ReplyId(9),
+        apids: vec![Apid(1)],
+        signal,
+        uid: 1000,
+        administrator: false,
+    };
+    s.apply(at(2), kill(2));
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
+    assert_eq!(over[0], "save 1.1 ended");
+}
+
+/// The head was killed after it had said that the launch had come, and before its shepherd had it.
+#[test]
+fn a_launch_that_was_lost_again_goes_with_its_front_end() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
+    assert_eq!(gone, ["save 1.1 launching", "-> 1 terminate 1.1 5"]);
+    let back = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Placed)]));
+    assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
+}

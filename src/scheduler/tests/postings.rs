@@ -1,0 +1,207 @@
+//! Postings: accepted or refused, waited for, placed, given back.
+
+use super::*;
+
+#[test]
+fn a_posting_on_an_idle_machine_lives_and_ends() {
+    let mut s = ready(2, 2);
+    let effects = brief(&s.apply(at(1), posted(1, 3)));
+    assert_eq!(
+        effects,
+        [
+            "save 1.0 posted",
+            "log 1 posted",
+            "accept 1 1",
+            "save 1.1 placed",
+            "log 1 placed",
+            "-> 1 place 1.1",
+            "tell 1 placed",
+            "usr1 1",
+        ]
+    );
+    let looked = s.apply(at(1), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
+    assert_eq!(brief(&looked), ["look 9 placed 1.1"]);
+    assert_eq!(
+        report(&mut s, 1, Report::Launched(key(1, 1))),
+        ["save 1.1 launching lazy", "log 1 launched"]
+    );
+    assert_eq!(
+        report(&mut s, 1, Report::Running(key(1, 1))),
+        ["save 1.1 running lazy", "log 1 running", "tell 1 running"]
+    );
+    let bad = Decisive { at_ns: 5, cause: Cause::PeExit { rank: 2, nid: Nid(1), code: 3 } };
+    let end = ended(key(1, 1), &[0, 1], Some(bad));
+    assert_eq!(
+        report(&mut s, 1, end.clone()),
+        ["save 1.1 ended", "log 1 ended", "now: tell 1 ended 3", "-> 1 acknowledge 1.1"]
+    );
+    // Repeated because the acknowledgement was lost: the node need wait for nothing of it.
+    assert_eq!(report(&mut s, 1, end), ["-> 1 discard 1.1"]);
+    assert_eq!(s.teams().count(), 0);
+}
+
+#[test]
+fn the_same_posting_twice_is_one_application() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 1));
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["accept 1 1", "tell 1 placed"]);
+    assert_eq!(s.teams().count(), 1);
+}
+
+#[test]
+fn an_impossible_posting_is_refused_and_leaves_no_record() {
+    let mut s = ready(2, 2);
+    assert_eq!(brief(&s.apply(at(1), posted(1, 5))), ["refuse 1 Impossible"]);
+    assert_eq!(s.teams().count(), 0);
+}
+
+#[test]
+fn a_posting_waits_and_a_smaller_one_passes() {
+    let mut s = ready(2, 2);
+    s.apply(at(1), posted(1, 3));
+    assert_eq!(
+        brief(&s.apply(at(1), posted(2, 2))),
+        ["save 2.0 posted", "log 2 posted", "accept 2 2"]
+    );
+    let third = brief(&s.apply(at(1), posted(3, 1)));
+    assert!(third.contains(&"passed 2 1".into()), "{third:?}");
+    assert!(third.contains(&"-> 1 place 3.1".into()), "{third:?}");
+    let why = s.why(Apid(2)).expect("it waits").to_string();
+    assert!(why.contains("1 of alice"), "{why}");
+    let freed = report(&mut s, 1, ended(key(1, 1), &[0, 1], None));
+    assert!(freed.contains(&"-> 1 place 2.1".into()), "{freed:?}");
+}
+
+#[test]
+fn one_passed_over_too_often_is_waited_for() {
+    let settings = Settings { passed_over_max: 2, ..alone() };
+    let mut s = Scheduler::new(machine(1, 2), settings);
+    link(&mut s, 1, &[0], &[]);
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), posted(2, 2));
+    let started = |e: Vec<Effect>| brief(&e).iter().any(|b| b.contains("place"));
+    assert!(started(s.apply(at(1), posted(3, 1))));
+    report(&mut s, 1, ended(key(3, 1), &[0], None));
+    assert!(started(s.apply(at(1), posted(4, 1))));
+    report(&mut s, 1, ended(key(4, 1), &[0], None));
+    // Twice passed: now a processor stays free for the wide one.
+    assert!(!started(s.apply(at(1), posted(5, 1))));
+    assert!(report(&mut s, 1, ended(key(1, 1), &[0], None)).contains(&"-> 1 place 2.1".into()));
+}
+
+/// Its aprun was cut off before it had the answer: it has not heard of its place either.
+#[test]
+fn a_posting_sent_again_is_told_that_it_has_a_place() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    assert_eq!(brief(&s.apply(at(2), posted(1, 2))), ["accept 1 1", "tell 1 placed"]);
+    assert_eq!(brief(&s.apply(at(3), posted(2, 2)))[2..], ["accept 2 2"]);
+    assert_eq!(brief(&s.apply(at(4), posted(2, 2))), ["accept 2 2"]);
+}
+
+#[test]
+fn a_silent_front_end_loses_its_place_and_waits_again() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    assert_eq!(s.deadline(), Some(61 * SECOND));
+    assert_eq!(brief(&s.apply(at(60), Event::Tick)), Vec::<String>::new());
+    let taken = brief(&s.apply(at(61), Event::Tick));
+    assert_eq!(taken, ["-> 1 take-back 1.1", "save 1.1 taking-back", "log 1 silent"]);
+    // Nothing is anybody else's before the node has said so.
+    assert!(!brief(&s.apply(at(62), posted(2, 2))).contains(&"-> 1 place 2.1".into()));
+    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    assert!(back.contains(&"save 1.1 lapsed".into()) && back.contains(&"-> 1 place 2.1".into()));
+    let looked = brief(&s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) }));
+    assert_eq!(looked, ["save 1.1 posted", "log 1 waiting", "look 9 waiting"]);
+    // It is again before those that came later, and gets a new incarnation.
+    s.apply(at(71), posted(3, 2));
+    let placed = report(&mut s, 1, ended(key(2, 1), &[0], None));
+    assert!(placed.contains(&"-> 1 place 1.2".into()), "{placed:?}");
+}
+
+#[test]
+fn a_launch_that_crosses_the_taking_back_stands() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(61), Event::Tick);
+    assert_eq!(
+        report(&mut s, 1, Report::Launched(key(1, 1))),
+        ["save 1.1 launching lazy", "log 1 launched"]
+    );
+    // The late acknowledgement of an older question changes nothing of it... it can't come from a
+    // node that launched; a stale incarnation has no effect either.
+    assert_eq!(report(&mut s, 1, Report::TakenBack(key(1, 9))), Vec::<String>::new());
+    assert_eq!(s.team(Apid(1)).expect("there").state, State::Launching);
+}
+
+/// A host that was switched off while its place was asked back has said that it has nothing of it;
+/// then the head, which could not be heard, tells that all went.
+#[test]
+fn what_was_given_back_and_had_gone_is_lost() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    let told = report(&mut s, 1, Report::Running(key(1, 1)));
+    assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
+    let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
+    // The other way round it is given its part again, and says to its head what has come of it.
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), ["-> 2 place 1.1"]);
+}
+
+#[test]
+fn a_dead_front_end_takes_its_posting_with_it() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(1), posted(2, 1));
+    assert_eq!(
+        brief(&s.apply(at(2), Event::FrontGone { apid: Apid(2) })),
+        ["save 2.0 ended", "log 2 ended", "tell 2 ended 125"]
+    );
+    assert_eq!(
+        brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) })),
+        ["-> 1 take-back 1.1", "save 1.1 taking-back"]
+    );
+    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    assert_eq!(back, ["save 1.1 ended", "log 1 ended", "tell 1 ended 125"]);
+}
+
+#[test]
+fn the_table_of_records_and_nodes() {
+    // A node that has something of which there is no record.
+    let mut s = ready(1, 2);
+    let effects = brief(&link(&mut s, 2, &[0], &[(key(77, 1), Phase::Running)]));
+    assert_eq!(effects, ["warn", "-> 2 discard 77.1"]);
+    // Running in the records, not there, same boot.
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 2, Report::Running(key(1, 1)));
+    let effects = brief(&link(&mut s, 3, &[0], &[]));
+    assert_eq!(effects, ["log 1 lost", "save 1.1 ended", "log 1 ended", "tell 1 ended 125"]);
+    // An older incarnation.
+    s.apply(at(1), posted(2, 2));
+    let effects =
+        brief(&link(&mut s, 4, &[0], &[(key(2, 0), Phase::Running), (key(2, 1), Phase::Running)]));
+    assert_eq!(
+        effects,
+        ["warn", "-> 4 discard 2.0", "save 2.1 running lazy", "log 2 running", "tell 2 running"]
+    );
+}
+
+#[test]
+fn a_refused_store_leaves_nothing() {
+    let mut s = ready(1, 1);
+    s.apply(at(1), posted(1, 1));
+    let undone = s.apply(at(1), Event::StoreRefused { apid: Apid(1), why: "full".into() });
+    assert_eq!(brief(&undone), ["-> 1 discard 1.1", "warn"]);
+    assert!(brief(&s.apply(at(1), posted(1, 1))).contains(&"-> 1 place 2.1".into()));
+}
+
+#[test]
+fn one_user_only_where_there_is_no_privilege() {
+    let settings = Settings { only_uid: Some(61234), ..alone() };
+    let mut s = Scheduler::new(machine(1, 1), settings);
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["refuse 1 NotAllowed"]);
+}
