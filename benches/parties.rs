@@ -101,7 +101,7 @@ fn main() -> anyhow::Result<ExitCode> {
         );
         let Machine { competition, rotation, .. } = &mut machine;
         let next = |members: &[Apid]| {
-            black_box(rotation.next(competition, members, &RULES, 0, &[]));
+            black_box(rotation.next(competition, members, &RULES, 0));
         };
         println!(
             "  next party, all components   {}",

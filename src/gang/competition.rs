@@ -148,6 +148,23 @@ impl Competition {
         index.into_iter().flat_map(|i| self.graph.neighbors(i)).map(|i| self.graph[i])
     }
 
+    /// With which others of these each of them shares a processor, all by their places among them.
+    pub(super) fn among(&self, members: &[Apid]) -> Vec<Vec<u32>> {
+        let mut number = vec![u32::MAX; self.graph.node_bound()];
+        let indices: Vec<Option<NodeIndex<u32>>> =
+            members.iter().map(|apid| self.gangs.get(apid).map(|(index, _)| *index)).collect();
+        for (i, index) in (0..).zip(&indices) {
+            if let Some(index) = index {
+                number[index.index()] = i;
+            }
+        }
+        let of = |index: &Option<NodeIndex<u32>>| {
+            let others = index.iter().flat_map(|index| self.graph.neighbors(*index));
+            others.map(|other| number[other.index()]).filter(|number| *number < u32::MAX).collect()
+        };
+        indices.iter().map(of).collect()
+    }
+
     /// Whether two share a processor.
     pub fn compete(&self, one: Apid, other: Apid) -> bool {
         let index = |apid| self.gangs.get(apid).map(|(index, _)| *index);

@@ -9,40 +9,90 @@
 //!
 //! Everybody of the component is tried once, in order of turn: who competes with nobody taken so far,
 //! and fits in the memory of its nodes beside them, is taken too. Nobody who could run is then left
-//! out. Each that is taken marks its competitors, so that the next look costs nothing; memory is
-//! counted on crowded nodes only, since everywhere else all fit.
+//! out. Each that is taken marks its competitors, so that the next look costs a bit; memory is
+//! counted on crowded nodes only, since everywhere else all fit. A plan has hundreds of slices, so who
+//! competes is asked once for all of them, and members go by their place in the component.
 
 use super::competition::Competition;
 use crate::apteam::Apid;
-use std::collections::{BTreeMap, BTreeSet};
+use fixedbitset::FixedBitSet;
+use std::collections::BTreeMap;
 
-/// The party of those who stand in `order`: first the leader, then the promoted, in that order. Empty
-/// only where `order` is.
-///
-/// A leader whose memory is more than a node has runs all the same, alone on that node: it was admitted.
-pub fn party(competition: &Competition, order: impl IntoIterator<Item = Apid>) -> Vec<Apid> {
-    let mut taken = Vec::new();
-    let mut barred: BTreeSet<Apid> = BTreeSet::new();
-    let mut used: BTreeMap<u32, u64> = BTreeMap::new();
-    for apid in order {
-        if competition.gang(apid).is_none() || barred.contains(&apid) {
-            continue;
-        }
-        let fits = competition.crowded(apid).all(|(node, bytes)| {
-            let room = |used: &u64| used.saturating_add(bytes) <= competition.memory(node);
-            used.get(&node).is_none_or(room)
-        });
-        if !fits {
-            continue;
-        }
-        for (node, bytes) in competition.crowded(apid) {
-            // (Who needs nothing there still sits there.)
-            let used = used.entry(node).or_default();
-            *used = used.saturating_add(bytes);
-        }
-        barred.insert(apid);
-        barred.extend(competition.competitors(apid));
-        taken.push(apid);
+/// The parties of one component. Members are named by their place in it.
+#[derive(Debug)]
+pub(super) struct Parties<'a> {
+    competition: &'a Competition,
+    members: Vec<Member>,
+    barred: FixedBitSet,
+}
+
+#[derive(Debug, Default)]
+struct Member {
+    /// It takes turns.
+    takes: bool,
+    competitors: Vec<u32>,
+    /// Its nodes on which not everybody fits at once, and its bytes there.
+    crowded: Vec<(u32, u64)>,
+    /// How many may keep it from running.
+    rivals: usize,
+}
+
+impl<'a> Parties<'a> {
+    /// Of these, as they are now.
+    pub fn new(competition: &'a Competition, members: &[Apid]) -> Parties<'a> {
+        let mut competitors = competition.among(members);
+        let of = |(apid, competitors): (&Apid, &mut Vec<u32>)| {
+            let crowded: Vec<(u32, u64)> = competition.crowded(*apid).collect();
+            let rivals = match crowded.is_empty() {
+                true => competitors.len(),
+                false => competition.rivals(*apid).len(),
+            };
+            let takes = competition.gang(*apid).is_some();
+            Member { takes, competitors: std::mem::take(competitors), crowded, rivals }
+        };
+        let all: Vec<Member> = members.iter().zip(&mut competitors).map(of).collect();
+        let barred = FixedBitSet::with_capacity(all.len());
+        Parties { competition, members: all, barred }
     }
-    taken
+
+    /// How many may keep it from running.
+    pub fn rivals(&self, member: u32) -> usize {
+        self.members[member as usize].rivals
+    }
+
+    /// The party of those who stand in `order`: first the leader, then the promoted, in that order. Empty
+    /// only where nobody of them takes turns.
+    ///
+    /// A leader whose memory is more than a node has runs all the same, alone on that node: it was
+    /// admitted.
+    pub fn party(&mut self, order: impl IntoIterator<Item = u32>) -> Vec<u32> {
+        let mut taken = Vec::new();
+        let mut used: BTreeMap<u32, u64> = BTreeMap::new();
+        self.barred.clear();
+        for number in order {
+            let member = &self.members[number as usize];
+            if self.barred.contains(number as usize) || !member.takes {
+                continue;
+            }
+            let fits = member.crowded.iter().all(|(node, bytes)| {
+                let room =
+                    |used: &u64| used.saturating_add(*bytes) <= self.competition.memory(*node);
+                used.get(node).is_none_or(room)
+            });
+            if !fits {
+                continue;
+            }
+            for (node, bytes) in &member.crowded {
+                // (Who needs nothing there still sits there.)
+                let used = used.entry(*node).or_default();
+                *used = used.saturating_add(*bytes);
+            }
+            self.barred.insert(number as usize);
+            for other in &member.competitors {
+                self.barred.insert(*other as usize);
+            }
+            taken.push(number);
+        }
+        taken
+    }
 }

@@ -44,7 +44,7 @@
 //! ```
 
 use super::competition::Competition;
-use super::rotation::{Rotation, Rules, SLICE_MIN};
+use super::rotation::{Ahead, Rotation, Rules, SLICE_MIN};
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -114,37 +114,45 @@ pub fn plan(
     begins_ns: u64,
     first: &[Apid],
 ) -> Plan {
-    // Not of all the machine: that would be copied for each of its components.
-    let mut ahead = rotation.of(members);
-    let mut slices: Vec<Slice> = Vec::new();
-    let mut runs: BTreeMap<Apid, Runs> =
-        members.iter().map(|apid| (*apid, Runs::new(competition.rivals(*apid).len()))).collect();
-    let mut all_ran = 0;
+    let mut ahead = Ahead::new(rotation, competition, members);
+    let numbers = 0..members.len() as u32;
+    let ran_before: Vec<bool> = numbers.clone().map(|i| ahead.runs(i)).collect();
+    let number = |apid: &Apid| members.iter().position(|member| member == apid);
+    let first: Vec<u32> = first.iter().filter_map(number).map(|i| i as u32).collect();
+    let mut slices: Vec<(Vec<u32>, Duration)> = Vec::new();
+    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(ahead.parties.rivals(i))).collect();
+    // Up to which member all have run, and the first slices in which all have.
+    let (mut ran, mut all_ran) = (0, 0);
+    let mut repeats = false;
     let mut now_ns = begins_ns;
     for number in 0..SLICES_MAX.saturating_mul(members.len()).min(SLICES_ALL_MAX) {
-        let first = if number == 0 { first } else { &[] };
-        let next = ahead.next(competition, members, rules, now_ns, first);
-        if next.party.is_empty() {
+        let first = if number == 0 { &first[..] } else { &[] };
+        let (party, length) = ahead.next(rules, now_ns, first);
+        if party.is_empty() {
             break;
         }
-        for apid in &next.party {
-            runs.entry(*apid).or_default().in_slice(number);
+        for member in &party {
+            runs[*member as usize].in_slice(number);
         }
-        ahead.ran(members, &next, now_ns);
-        let length = u64::try_from(next.length.as_nanos()).unwrap_or(u64::MAX);
-        now_ns = now_ns.saturating_add(length);
-        slices.push(next);
-        if all_ran == 0 && runs.values().all(|runs| runs.first.is_some()) {
+        ahead.ran(&party, now_ns);
+        now_ns = now_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        slices.push((party, length));
+        ran += runs[ran..].iter().take_while(|runs| runs.first.is_some()).count();
+        if all_ran == 0 && ran == runs.len() {
             all_ran = slices.len();
         }
-        if all_ran > 0 && runs.values().all(|runs| runs.may_repeat(slices.len())) {
-            return lengthened(Plan { slices, repeats: true }, rotation, rules);
+        if all_ran > 0 && runs.iter().all(|runs| runs.may_repeat(slices.len())) {
+            repeats = true;
+            break;
         }
     }
-    if all_ran > 0 {
+    if all_ran > 0 && !repeats {
         slices.truncate(all_ran);
     }
-    lengthened(Plan { slices, repeats: false }, rotation, rules)
+    lengthened(&mut slices, repeats, &ahead, &ran_before, rules);
+    let party = |party: Vec<u32>| party.into_iter().map(|i| members[i as usize]).collect();
+    let slice = |(members, length)| Slice { party: party(members), length };
+    Plan { slices: slices.into_iter().map(slice).collect(), repeats }
 }
 
 /// How long the party of a decision runs without another decision. psched takes one, or says this one
@@ -188,33 +196,42 @@ pub fn levelled(
     Plan { slices, repeats: false }
 }
 
-/// A plan of a round robin with room for the memory that is to be brought in.
-fn lengthened(mut plan: Plan, rotation: &Rotation, rules: &Rules) -> Plan {
-    let slices = &mut plan.slices;
-    let ran_before = |apid: Apid, before: Option<&Slice>| match before {
-        Some(before) => before.party.contains(&apid),
-        None => rotation.runs(apid),
+/// Gives slices of a round robin room for the memory that is to be brought in. `ran`: who ran last before
+/// them, by member.
+fn lengthened(
+    slices: &mut [(Vec<u32>, Duration)],
+    repeats: bool,
+    ahead: &Ahead<'_>,
+    ran: &[bool],
+    rules: &Rules,
+) {
+    // The last slice in which each has run, counted from 1; `before` the first it is 0.
+    let before = |member: u32| match slices.last().filter(|_| repeats) {
+        Some((last, _)) => last.contains(&member),
+        None => ran[member as usize],
     };
-    let cost = |number: usize| {
-        let before = match number {
-            0 if plan.repeats => slices.last(),
-            _ => number.checked_sub(1).map(|before| &slices[before]),
-        };
-        let comes = slices[number].party.iter().filter(|apid| !ran_before(**apid, before));
-        comes.map(|apid| rotation.cost(*apid)).max().unwrap_or_default()
-    };
-    let costs: Vec<Duration> = (0..slices.len()).map(cost).collect();
-    let least = rules.amortises(costs.iter().max().copied().unwrap_or_default());
-    for (slice, cost) in slices.iter_mut().zip(costs) {
-        let weight = slice.party.first().map_or(1, |leader| rotation.weight(*leader));
-        let least = least.saturating_mul(weight);
-        slice.length = slice.length.saturating_add(cost).max(least);
+    let mut in_slice: Vec<usize> =
+        (0..).zip(ran).map(|(member, _)| if before(member) { 0 } else { usize::MAX }).collect();
+    let mut costs = Vec::with_capacity(slices.len());
+    for (number, (party, _)) in slices.iter().enumerate() {
+        let mut most = Duration::ZERO;
+        for member in party {
+            let last = std::mem::replace(&mut in_slice[*member as usize], number + 1);
+            if last != number {
+                most = most.max(ahead.cost(*member));
+            }
+        }
+        costs.push(most);
     }
-    plan
+    let least = rules.amortises(costs.iter().max().copied().unwrap_or_default());
+    for ((party, length), cost) in slices.iter_mut().zip(costs) {
+        let weight = party.first().map_or(1, |leader| ahead.weight(*leader));
+        *length = length.saturating_add(cost).max(least.saturating_mul(weight));
+    }
 }
 
 /// In which slices of a plan one runs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Runs {
     /// How many may keep it from running: it may wait for as many slices.
     rivals: usize,
@@ -226,7 +243,7 @@ struct Runs {
 
 impl Runs {
     fn new(rivals: usize) -> Runs {
-        Runs { rivals, ..Runs::default() }
+        Runs { rivals, first: None, last: 0, within: 0 }
     }
 
     fn in_slice(&mut self, number: usize) {

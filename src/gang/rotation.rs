@@ -30,7 +30,7 @@
 //! ```
 
 use super::competition::Competition;
-use super::party::party;
+use super::party::Parties;
 use super::plan::Slice;
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +81,25 @@ impl Had {
 
     fn overdue(&self, rules: &Rules, now_ns: u64) -> bool {
         self.waited(now_ns) >= rules.longest_wait
+    }
+
+    /// Its place in the order of turn: the least comes first.
+    fn place(&self, rules: &Rules, now_ns: u64) -> (u8, u64, u64) {
+        match self.overdue(rules, now_ns) {
+            // Who leads by that goes on; then who has waited longest.
+            true => (0, u64::from(!self.runs), self.since_ns),
+            false => (1, self.last, self.arrived),
+        }
+    }
+
+    /// A slice has been run that began then, with it or without it.
+    fn ran(&mut self, in_it: bool, slice: u64, began_ns: u64) {
+        if in_it {
+            self.last = slice;
+        } else if self.runs {
+            self.since_ns = began_ns;
+        }
+        self.runs = in_it;
     }
 }
 
@@ -152,56 +171,22 @@ impl Rotation {
         self.had.get(&apid).map_or(Duration::ZERO, |had| had.cost)
     }
 
-    /// Whether a gang was in the party that ran last.
-    pub(super) fn runs(&self, apid: Apid) -> bool {
-        self.had.get(&apid).is_some_and(|had| had.runs)
-    }
-
     /// How long a gang has run; nothing where it has no place.
     pub fn attained(&self, apid: Apid) -> Duration {
         self.had.get(&apid).map_or(Duration::ZERO, |had| had.attained)
     }
 
-    /// The same for these only.
-    pub fn of(&self, members: &[Apid]) -> Rotation {
-        let had = members.iter().filter_map(|apid| Some((*apid, *self.had.get(apid)?)));
-        Rotation { slices: self.slices, arrivals: self.arrivals, had: had.collect() }
-    }
-
-    /// The members of a component in order of turn. Those without a place are left out.
-    pub fn order(&self, members: &[Apid], rules: &Rules, now_ns: u64) -> Vec<Apid> {
-        let of = |apid: &Apid| {
-            let had = self.had.get(apid)?;
-            let place = match had.overdue(rules, now_ns) {
-                // Who leads by that goes on; then who has waited longest.
-                true => (0, u64::from(!had.runs), had.since_ns),
-                false => (1, had.last, had.arrived),
-            };
-            Some((place, *apid))
-        };
-        let mut order: Vec<_> = members.iter().filter_map(of).collect();
-        order.sort_unstable();
-        order.into_iter().map(|(_, apid)| apid).collect()
-    }
-
-    /// The next slice of a component. With `first`, these come before all others, in that order. Its
-    /// length has no room yet for memory that has to be brought in: that depends on the other slices of a
-    /// plan, which sees to it.
+    /// The next slice of a component.
     pub fn next(
         &self,
         competition: &Competition,
         members: &[Apid],
         rules: &Rules,
         now_ns: u64,
-        first: &[Apid],
     ) -> Slice {
-        let order = self.order(members, rules, now_ns);
-        let leads: BTreeSet<&Apid> = first.iter().collect();
-        let others = order.into_iter().filter(|apid| !leads.contains(apid));
-        let party = party(competition, first.iter().copied().chain(others));
-        let leader = party.first().and_then(|leader| self.had.get(leader));
-        let length = rules.time_slice.saturating_mul(leader.map_or(1, |had| had.weight));
-        Slice { length: length.max(SLICE_MIN), party }
+        let mut ahead = Ahead::new(self, competition, members);
+        let (party, length) = ahead.next(rules, now_ns, &[]);
+        Slice { party: party.into_iter().map(|member| members[member as usize]).collect(), length }
     }
 
     /// So much more time has been had, which says nothing of whose turn it is.
@@ -224,16 +209,85 @@ impl Rotation {
         let party: BTreeSet<&Apid> = slice.party.iter().collect();
         for apid in members {
             let Some(had) = self.had.get_mut(apid) else { continue };
-            if !party.contains(apid) {
-                if had.runs {
-                    had.since_ns = began_ns;
-                }
-                had.runs = false;
-                continue;
+            let in_it = party.contains(apid);
+            had.ran(in_it, self.slices, began_ns);
+            if in_it {
+                had.attained = had.attained.saturating_add(slice.length);
             }
-            had.last = self.slices;
-            had.runs = true;
-            had.attained = had.attained.saturating_add(slice.length);
+        }
+    }
+}
+
+/// The rotation of one component, run ahead: nothing of it is on anybody's account. Members are named by
+/// their place in the component.
+#[derive(Debug)]
+pub(super) struct Ahead<'a> {
+    pub parties: Parties<'a>,
+    had: Vec<Option<Had>>,
+    /// Those who have a place, in order of turn when it was looked at last.
+    order: Vec<u32>,
+    places: Vec<((u8, u64, u64), Apid)>,
+    /// Who runs, ascending.
+    running: Vec<u32>,
+    slices: u64,
+}
+
+impl<'a> Ahead<'a> {
+    pub fn new(rotation: &Rotation, competition: &'a Competition, members: &[Apid]) -> Ahead<'a> {
+        let had: Vec<Option<Had>> =
+            members.iter().map(|apid| rotation.had.get(apid).copied()).collect();
+        let runs = |(i, had): (u32, &Option<Had>)| had.filter(|had| had.runs).map(|_| i);
+        Ahead {
+            running: (0..).zip(&had).filter_map(runs).collect(),
+            parties: Parties::new(competition, members),
+            order: (0..).zip(&had).filter(|(_, had)| had.is_some()).map(|(i, _)| i).collect(),
+            places: members.iter().map(|apid| ((0, 0, 0), *apid)).collect(),
+            had,
+            slices: rotation.slices,
+        }
+    }
+
+    pub fn weight(&self, member: u32) -> u32 {
+        self.had[member as usize].map_or(1, |had| had.weight)
+    }
+
+    pub fn cost(&self, member: u32) -> Duration {
+        self.had[member as usize].map_or(Duration::ZERO, |had| had.cost)
+    }
+
+    pub fn runs(&self, member: u32) -> bool {
+        self.had[member as usize].is_some_and(|had| had.runs)
+    }
+
+    /// Who runs in the next slice, and its length. With `first`, these come before all others, in that
+    /// order. Its length has no room yet for memory that has to be brought in: that depends on the other slices
+    /// of a plan, which sees to it.
+    pub fn next(&mut self, rules: &Rules, now_ns: u64, first: &[u32]) -> (Vec<u32>, Duration) {
+        for (had, (place, _)) in self.had.iter().zip(&mut self.places) {
+            if let Some(had) = had {
+                *place = had.place(rules, now_ns);
+            }
+        }
+        // (Those who ran have gone to the end, mostly: what is nearly in order costs this sort one pass.)
+        self.order.sort_by_key(|member| self.places[*member as usize]);
+        let others = self.order.iter().filter(|member| !first.contains(member));
+        let party = self.parties.party(first.iter().chain(others).copied());
+        let weight = party.first().map_or(1, |leader| self.weight(*leader));
+        let length = rules.time_slice.saturating_mul(weight);
+        (party, length.max(SLICE_MIN))
+    }
+
+    /// A slice of these is taken as run, which began then.
+    pub fn ran(&mut self, party: &[u32], began_ns: u64) {
+        self.slices += 1;
+        let ran = std::mem::replace(&mut self.running, party.to_vec());
+        self.running.sort_unstable();
+        let out = ran.iter().filter(|member| self.running.binary_search(member).is_err());
+        let all = out.map(|member| (member, false)).chain(party.iter().map(|m| (m, true)));
+        for (member, in_it) in all {
+            if let Some(had) = &mut self.had[*member as usize] {
+                had.ran(in_it, self.slices, began_ns);
+            }
         }
     }
 }
