@@ -267,7 +267,9 @@ impl Occupancy {
         let mut furthest = None;
         for place in places.0.iter() {
             let conflict = |processor: u32| Conflict { nid: place.nid, processor };
-            let Some(at) = self.index(place.nid) else {
+            let follows = furthest.map_or(0, |at: usize| at + 1);
+            let follows = self.slots.get(follows).filter(|s| s.nid == place.nid).map(|_| follows);
+            let Some(at) = follows.or_else(|| self.index(place.nid)) else {
                 return Err(conflict(place.processors.first().copied().unwrap_or(0)));
             };
             let slot = &self.slots[at];
@@ -298,10 +300,10 @@ impl Occupancy {
         if taken.is_empty() {
             return Ok(());
         }
-        let holding = self
-            .held
-            .entry(apid)
-            .or_insert_with(|| Holding { shares: claim.shares, nodes: Vec::new() });
+        let holding = self.held.entry(apid).or_insert_with(|| Holding {
+            shares: claim.shares,
+            nodes: Vec::with_capacity(taken.len()),
+        });
         let weight = holding.weight();
         for held in &taken {
             let slot = &mut self.slots[held.at];
@@ -514,6 +516,10 @@ impl Holding {
     }
 
     fn add(&mut self, new: Held) {
+        if self.nodes.last().is_none_or(|last| last.at < new.at) {
+            self.nodes.push(new);
+            return;
+        }
         match self.nodes.binary_search_by_key(&new.at, |held| held.at) {
             Ok(i) => {
                 let old = &mut self.nodes[i];

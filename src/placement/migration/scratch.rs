@@ -61,6 +61,9 @@ impl<'a> Scratch<'a> {
 
     /// Bytes with which a mover counts on each of its places where the situation has it.
     pub fn counted(&self, apid: Apid, mover: &Mover) -> Vec<u64> {
+        if !self.occupancy.memory_known() {
+            return vec![0; mover.places.0.len()];
+        }
         let held = self.situation.occupancy.held(apid);
         let of = |nid: Nid| {
             let at = self.at(nid)?;
@@ -110,6 +113,9 @@ impl<'a> Scratch<'a> {
     /// What stays on its node counts with as much memory there as before; what has come to another
     /// node with as much, or with what its claim says, whichever is more.
     fn count(&mut self, apid: Apid, mover: &Mover, to: &PlacementList) {
+        if !self.occupancy.memory_known() {
+            return;
+        }
         let counted = self.counted(apid, mover);
         for ((from, to), bytes) in mover.places.nids().zip(to.nids()).zip(counted) {
             let held = self.occupancy.held(apid);

@@ -74,7 +74,8 @@ impl Sums {
 struct Bare<'a> {
     situation: Situation<'a>,
     terms: Terms,
-    residents: Vec<Vec<u8>>,
+    /// By processor, counted over all nodes.
+    residents: Vec<u8>,
     promised: Vec<u64>,
     rooms: Vec<Room>,
 }
@@ -86,7 +87,7 @@ impl<'a> Bare<'a> {
         let mut bare = Bare {
             situation,
             terms,
-            residents: nodes.clone().map(|at| occupancy.residents(at).to_vec()).collect(),
+            residents: nodes.clone().flat_map(|at| occupancy.residents(at)).copied().collect(),
             promised: occupancy.line().iter().map(|slot| slot.promised).collect(),
             rooms: vec![Room::default(); nodes.len()],
         };
@@ -97,7 +98,9 @@ impl<'a> Bare<'a> {
     fn look(&mut self, at: usize) {
         let slot = &self.situation.occupancy.line()[at];
         if takes(&self.situation, at) {
-            let processors = self.terms.given(self.residents[at].iter().copied());
+            let first = self.situation.occupancy.first()[at];
+            let residents = &self.residents[first..first + slot.processors as usize];
+            let processors = self.terms.given(residents.iter().copied());
             self.rooms[at] = slot.room(&self.terms, processors, self.promised[at]);
         }
     }
@@ -105,8 +108,9 @@ impl<'a> Bare<'a> {
     fn lift(&mut self, apid: Apid) {
         let weight = self.situation.occupancy.weight(apid);
         for held in self.situation.occupancy.held(apid) {
+            let first = self.situation.occupancy.first()[held.at];
             for p in &held.processors {
-                self.residents[held.at][*p as usize] -= weight;
+                self.residents[first + *p as usize] -= weight;
             }
             self.promised[held.at] = self.promised[held.at].saturating_sub(held.memory);
             self.look(held.at);
