@@ -14,8 +14,8 @@
 //!
 //! - per second of processor time: applications, from their posting to their end; calls of `apply`
 //!   ("decisions"); slices of the plans that went to nodes;
-//! - for each kind of event the median, the 99th percentile and the largest processor time of its `apply`,
-//!   in microseconds.
+//! - for each kind of event, and for all of them, the median, the 99th percentile and the largest processor
+//!   time of its `apply`, in microseconds.
 
 #[path = "support/figures.rs"]
 mod figures;
@@ -376,7 +376,8 @@ fn measure(row: Row, order: Order, name: &str, budget: Duration) {
         applied as f64 / took,
         driven.slices as f64 / took,
     );
-    for times in driven.times {
+    let all = driven.times.iter().flatten().copied().collect();
+    for times in driven.times.into_iter().chain([all]) {
         let sample = Sample::new(times);
         let [p99, most] = [99, 100].map(|percent| sample.percentile_ms(percent) * 1e3);
         let p50 = sample.median_ms() * 1e3;
@@ -397,7 +398,7 @@ fn main() -> ExitCode {
         "{:<12} {:<22} {:>6} {:>9} {:>9} {:>9}",
         "nodes", "order", "gangs", "ended/s", "apply/s", "slices/s"
     );
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(["all"]) {
         print!("  {:>24}", format!("{kind} p50 p99 max"));
     }
     println!();

@@ -110,6 +110,8 @@ pub struct Turn {
     pub waited: Duration,
     /// How long ago it was moved last; none: never.
     pub moved: Option<Duration>,
+    /// It runs.
+    pub runs: bool,
 }
 
 /// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
@@ -159,12 +161,19 @@ impl Had {
 
     /// Time had as levels count it.
     fn counted(&self) -> u64 {
+        // (As for most of all gangs: nobody divides by 1 a thousand times.)
+        if self.counts == 1_000_000 && self.weight == 1 {
+            return self.attained;
+        }
         let time = u128::from(self.attained) * u128::from(self.counts) / 1_000_000;
         u64::try_from(time / u128::from(self.weight)).unwrap_or(u64::MAX)
     }
 
     /// How long it has to run until it has had so much, as levels count.
     fn until(&self, bound: u64) -> u64 {
+        if self.counts == 1_000_000 && self.weight == 1 {
+            return bound.saturating_sub(self.attained);
+        }
         let time = u128::from(bound) * u128::from(self.weight) * 1_000_000;
         let time = time.div_ceil(u128::from(self.counts.max(1)));
         u64::try_from(time).unwrap_or(u64::MAX).saturating_sub(self.attained)
@@ -199,7 +208,10 @@ fn at(ns: u64) -> i64 {
 
 /// A share in thousandths.
 fn share(of: u64, thousandths: u64) -> u64 {
-    u64::try_from(u128::from(of) * u128::from(thousandths) / 1_000).unwrap_or(u64::MAX)
+    match of.checked_mul(thousandths) {
+        Some(product) => product / 1_000,
+        None => u64::try_from(u128::from(of) * u128::from(thousandths) / 1_000).unwrap_or(u64::MAX),
+    }
 }
 
 impl Levels {
@@ -374,6 +386,7 @@ impl Levels {
                 attained: Duration::from_nanos(had.attained),
                 waited: Duration::from_nanos(waited),
                 moved: had.moved.map(|moved| Duration::from_nanos((now - moved).max(0) as u64)),
+                runs: had.runs,
             };
             order.push((place, turn));
         }

@@ -19,7 +19,9 @@
 //! only when a place is needed. What nodes can't do ([`super::Abilities`]) is not decided.
 //!
 //! A decision is taken when a posting comes, when a gang comes, ends, leaves its level or has paid for its start, and
-//! every `reconsider` while somebody waits.
+//! every `reconsider` while somebody waits. Its time grows with the gangs, with no more than 1,024
+//! postings, and with the nodes that are closed or full; what is looked for in it has bounds of its own
+//! ([`packing`]).
 //!
 //! [`packing`]: crate::placement::packing
 //! [`levels`]: crate::gang::levels
@@ -137,6 +139,7 @@ impl Scheduler {
             coming: true,
         });
         line.extend(coming);
+        line.reserve(self.queue.len().min(POSTINGS_MAX));
         let posted = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
@@ -184,8 +187,8 @@ impl Scheduler {
     }
 
     fn packed(&self, line: &[InLine]) -> Packing {
-        let candidates: Vec<Candidate> =
-            line.iter().filter_map(|one| self.candidate(one)).collect();
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(line.len());
+        candidates.extend(line.iter().filter_map(|one| self.candidate(one)));
         let abilities = self.settings.abilities;
         let gate = &self.settings.turns.migration;
         let moves = abilities.moves && gate.enabled;
@@ -209,7 +212,7 @@ impl Scheduler {
         let wanted = Wanted::from(&team.posting);
         let width = wanted.shape.processors();
         let attained = one.turn.map_or(Duration::ZERO, |turn| turn.attained);
-        let runs = self.schedule.levels.runs(one.apid);
+        let runs = one.turn.is_some_and(|turn| turn.runs);
         let pays = one.turn.is_some_and(|turn| turn.pays);
         let quiet = one.turn.and_then(|turn| turn.moved).is_none_or(|ago| ago >= gate.quiet_time);
         let moves = abilities.moves && gate.enabled && !team.posting.exclusive;

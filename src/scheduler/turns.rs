@@ -160,8 +160,10 @@ impl Schedule {
     pub(super) fn concern_all(&mut self, apids: &[Apid]) {
         self.changed.extend(apids);
         let (plan_of, asked_of) = (&self.plan_of, &self.asked_of);
-        let generations: BTreeSet<u64> =
+        let mut generations: Vec<u64> =
             apids.iter().filter_map(|apid| plan_of.get(apid).copied()).collect();
+        generations.sort_unstable();
+        generations.dedup();
         for generation in &generations {
             let Some(planned) = self.plans.get(generation) else { continue };
             let shares = |other: &&Apid| {

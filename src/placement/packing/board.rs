@@ -113,7 +113,7 @@ impl<'a> Board<'a> {
 
     /// The cells of those who run. They share no processor, for they run.
     fn cut_runners(&mut self) {
-        let mut running: Vec<(u32, u32, u32)> = Vec::new();
+        let mut running: Vec<(u32, u32, u32)> = Vec::with_capacity(self.order.len());
         for (number, candidate) in (0..).zip(self.order) {
             if let Some(home) = candidate.home.filter(|_| candidate.now == Now::Runs) {
                 running.extend(home.runs.iter().map(|run| (run.start, run.end, number)));
@@ -122,7 +122,8 @@ impl<'a> Board<'a> {
         running.sort_unstable();
         let end = self.cells[0].end;
         let cell = |start, end, runner| Cell { start, end, taken: NOBODY, runner, usable: true };
-        let mut cells = Vec::with_capacity(2 * running.len() + 1);
+        // (With room for those who are placed elsewhere.)
+        let mut cells = Vec::with_capacity(4 * running.len() + 16);
         let mut known = 0;
         for (start, stop, number) in running {
             let start = start.max(known);

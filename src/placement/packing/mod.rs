@@ -138,7 +138,7 @@ pub fn pack(
     rules: &Rules,
 ) -> Packing {
     let mut packer = Packer::new(occupancy, order, kept, rules);
-    let (mut party, mut keepers) = (Vec::new(), 0);
+    let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
             party.push(candidate.apid);
