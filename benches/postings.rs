@@ -174,17 +174,8 @@ fn posting(number: u64, executable: Executable) -> Posting {
     let mut request_id = [0; 16];
     request_id[..8].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
     request_id[8..].copy_from_slice(&number.to_le_bytes());
-    Posting {
-        request_id,
-        shape: Shape { width: 1, depth: 1, per_node: None },
-        memory_per_pe: None,
-        command: "true".to_owned(),
-        cpu_limit: None,
-        time_limit: None,
-        immediate: false,
-        exclusive: false,
-        executable,
-    }
+    let shape = Shape { width: 1, depth: 1, per_node: None };
+    Posting { command: "true".to_owned(), executable, ..Posting::plain(request_id, shape) }
 }
 
 /// What aprun would say of `true`.

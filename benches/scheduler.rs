@@ -22,7 +22,7 @@ mod figures;
 
 use figures::{Sample, is_bench, machine};
 use psched::apteam::ending::{EndCount, HostEnd, PeEnd};
-use psched::apteam::posting::{Executable, Owner, Posting, Shape};
+use psched::apteam::posting::{Owner, Posting, Shape};
 use psched::apteam::record::{FrontProcess, State};
 use psched::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use psched::apteam::{Apid, Key, Ticket};
@@ -278,17 +278,9 @@ impl Driven {
         self.requests += 1;
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.requests.to_le_bytes());
-        let posting = Posting {
-            request_id: id,
-            shape: Shape { width: nodes * processors, depth: 1, per_node: None },
-            memory_per_pe: None,
-            command: "./a.out --input case.nml".into(),
-            cpu_limit: None,
-            time_limit: None,
-            immediate: false,
-            exclusive: false,
-            executable: Executable::default(),
-        };
+        let shape = Shape { width: nodes * processors, depth: 1, per_node: None };
+        let command = "./a.out --input case.nml".into();
+        let posting = Posting { command, ..Posting::plain(id, shape) };
         let event = Event::Posted {
             reply: ReplyId(self.requests),
             posting: Box::new(posting),

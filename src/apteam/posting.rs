@@ -84,6 +84,23 @@ pub struct Posting {
     pub executable: Executable,
 }
 
+impl Posting {
+    /// One that asks for nothing but this.
+    pub fn plain(request_id: [u8; 16], shape: Shape) -> Posting {
+        Posting {
+            request_id,
+            shape,
+            memory_per_pe: None,
+            command: String::new(),
+            cpu_limit: None,
+            time_limit: None,
+            immediate: false,
+            exclusive: false,
+            executable: Executable::default(),
+        }
+    }
+}
+
 /// Words that explain a refusal or a wait; the same ones everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Explanation {

@@ -55,17 +55,8 @@ fn at(seconds: u64) -> Now {
 }
 
 fn posting(number: u8, width: u32) -> Posting {
-    Posting {
-        request_id: [number; 16],
-        shape: Shape { width, depth: 1, per_node: None },
-        memory_per_pe: None,
-        command: "a.out".into(),
-        cpu_limit: None,
-        time_limit: None,
-        immediate: false,
-        exclusive: false,
-        executable: Default::default(),
-    }
+    let shape = Shape { width, depth: 1, per_node: None };
+    Posting { command: "a.out".into(), ..Posting::plain([number; 16], shape) }
 }
 
 pub(super) fn posted(number: u8, width: u32) -> Event {

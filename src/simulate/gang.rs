@@ -28,7 +28,7 @@ mod way;
 use super::workload::Job;
 use super::{Capacity, Moves, Outcome, Setup, Watch};
 use crate::apteam::ending::{EndCount, HostEnd, PeEnd};
-use crate::apteam::posting::{Executable, Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
@@ -327,17 +327,9 @@ impl<'a, W: Watch> Replay<'a, W> {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.replies.to_le_bytes());
         let user = job.user.unwrap_or(0);
-        let posting = Posting {
-            request_id: id,
-            shape: Shape { width: job.width, depth: 1, per_node: None },
-            memory_per_pe: job.memory_per_processor.filter(|_| self.memory),
-            command: String::new(),
-            cpu_limit: None,
-            time_limit: None,
-            immediate: false,
-            exclusive: false,
-            executable: Executable::default(),
-        };
+        let shape = Shape { width: job.width, depth: 1, per_node: None };
+        let memory_per_pe = job.memory_per_processor.filter(|_| self.memory);
+        let posting = Posting { memory_per_pe, ..Posting::plain(id, shape) };
         let event = Event::Posted {
             reply: ReplyId(self.replies),
             posting: Box::new(posting),

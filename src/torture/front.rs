@@ -87,15 +87,10 @@ impl World {
         let time_limit =
             (self.work.u32(0..12) == 0).then(|| Duration::from_millis(self.work.u64(100..20_000)));
         let posting = Posting {
-            request_id,
-            shape: Shape { width, depth, per_node },
-            memory_per_pe: None,
             command: format!("program{pid}"),
-            cpu_limit: None,
             time_limit,
             immediate: self.work.u32(0..12) == 0,
-            exclusive: false,
-            executable: Default::default(),
+            ..Posting::plain(request_id, Shape { width, depth, per_node })
         };
         let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };
         let plan = Plan::any(&mut self.work, width);

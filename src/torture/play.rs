@@ -167,16 +167,11 @@ impl Play {
         if let [only] = &plan.pes[..] {
             plan.pes = vec![only.clone(); width as usize];
         }
+        let shape = Shape { width, depth: 1, per_node: None };
         let posting = Posting {
-            request_id: request_of(pid),
-            shape: Shape { width, depth: 1, per_node: None },
-            memory_per_pe: None,
             command: format!("program{pid}"),
-            cpu_limit: None,
             time_limit: limit,
-            immediate: false,
-            exclusive: false,
-            executable: Default::default(),
+            ..Posting::plain(request_of(pid), shape)
         };
         let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };
         self.world.aprun_starts(pid, posting, owner, plan, false);

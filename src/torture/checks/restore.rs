@@ -119,17 +119,8 @@ impl World {
                 _ => {}
             }
         }
-        let posting = Posting {
-            request_id: [255; 16],
-            shape: Shape { width: 2, depth: 1, per_node: None },
-            memory_per_pe: None,
-            command: "next".into(),
-            cpu_limit: None,
-            time_limit: None,
-            immediate: false,
-            exclusive: false,
-            executable: Default::default(),
-        };
+        let shape = Shape { width: 2, depth: 1, per_node: None };
+        let posting = Posting { command: "next".into(), ..Posting::plain([255; 16], shape) };
         events.push(Event::Posted {
             reply: ReplyId(1),
             posting: Box::new(posting),
