@@ -19,6 +19,8 @@
 //! A *wide* gang of the top level finds its processors only when many others give way at once, so it
 //! counts as having entered earlier ([`Rules::wide_first`]), in proportion to its width: else wide long ones
 //! pay for what everybody else gains.
+//! Time had counts a little more the *wider* a gang is ([`Rules::width_exponent`]): what it takes from others
+//! while it runs. Much more would keep wide ones waiting.
 //!
 //! *Ageing* is soft: who has not run for long counts as of a middle level until it has run for a while. It is
 //! never among the lowest: a day-old long run must not keep a minute's run waiting. *Longest wait* is hard:
@@ -35,8 +37,8 @@
 //!
 //! # Where the numbers come from
 //!
-//! From a model that was run over recorded years of four machines, one change at a time; psched(7) has
-//! the table, `psched simulate` makes it anew. Fewer than four levels break the slowdown of short runs; more
+//! From recorded years of four machines, replayed with one change at a time; psched-policy(7) has the
+//! table, `psched simulate` makes it anew. Fewer than four levels break the slowdown of short runs; more
 //! make long ones wait for weeks. Stickiness and the quiet time between moves decide how often gangs are
 //! moved; ageing bounds the longest wait at next to no cost.
 

@@ -20,6 +20,17 @@
 //! 4. [`plan`]: the coming parties with their lengths, as nodes follow them by their own clocks. It
 //!    repeats when nobody renews it, and is made so that it may.
 //!
+//! Under least attained service 2 and 3 are one question with *where*: [`levels`] puts all in order, and
+//! [`crate::placement::packing`] gives each its place and turn. What that and each of its numbers is worth:
+//!
+//! | mean response s / mean bounded slowdown | KTH-SP2 | SDSC-SP2 | LANL-CM5 | Sandia-Ross |
+//! | --- | --- | --- | --- | --- |
+//! | EASY backfilling, by users' estimates | 15,693 / 92.7 | 27,907 / 87.8 | 9,730 / 61.6 | 44,973 / 10.7 |
+//! | least attained service | 12,325 / 1.42 | 17,231 / 1.92 | 6,595 / 1.81 | 44,346 / 1.20 |
+//!
+//! (gangs moved and rolled out, eight residents, a start 5 s, a move 30 s; psched-policy(7) has one change at
+//! a time.)
+//!
 //! ```text
 //!   processor   0 1 2 3 4 5
 //!   gangs       A A A A . .       B B . . . .       . . . . C C       . . D D D D

@@ -210,14 +210,14 @@ variables! {
         "whether gangs of the highest level queue, or take turns",
         "With turns one that has led for application.time_slice lets another of that level run; for \
          longer where its start would be more of that time than application.switch_share.";
-    application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 10 * HOUR,
+    application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 14 * HOUR,
         "so much earlier a gang as wide as the machine counts as having entered the highest level",
         "A narrower one in proportion. Without it wide long gangs pay for what everybody else gains; \
          with much more the others do.";
-    application_level_width_exponent = "application.level.width_exponent": Ratio, 0 => 1_000, default 0,
+    application_level_width_exponent = "application.level.width_exponent": Ratio, 0 => 1_000, default 100,
         "by how much the time of wide gangs counts for more",
         "Time had counts times the gang's share of the machine's processors to this power: with 0 \
-         width does not count.";
+         width does not count, with 0.1 that of one on a thousandth of the machine counts half.";
     application_load_balance_enabled = "application.load_balance.enabled": Flag, 0 => 1, default 0,
         "whether running applications are moved where one that waits finds no window for their places";
     application_load_balance_least_attained = "application.load_balance.least_attained": Duration, 0 => 365 * DAY, default 1_000 * SECOND,

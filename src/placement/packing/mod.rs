@@ -29,8 +29,8 @@
 //!   3. B finds no hole, and is stopped
 //! ```
 //!
-//! What the numbers are worth (years of four machines) is told in psched(7) and in
-//! [`crate::gang`]; they come from outside, with each [`Candidate`].
+//! What the numbers are worth (years of four machines) is told in psched-policy(7) and in
+//! [`crate::gang::levels`]; they come from outside, with each [`Candidate`].
 //!
 //! # Cost, and its bound
 //!
