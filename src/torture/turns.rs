@@ -76,21 +76,26 @@ impl World {
     }
 
     /// How long one that was frozen then may wait at most, where nothing disturbs: a slice for each that
-    /// is there, and for each that has come or gone meanwhile.
+    /// is there, and for each that has come or gone meanwhile. By least attained service `longest_wait`,
+    /// and for each of those what it may keep its place for then, or pays for its start.
     fn turns_take(&self, changes: u64) -> Option<u64> {
         let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
         let psched = self.psched.as_ref().filter(|_| undisturbed)?;
         let rules = &self.settings.turns;
         let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
         let slices = gangs + self.checks.changes() - changes + 1;
-        let round_robin = rules.order == Order::RoundRobin;
         let slice = rules.time_slice.as_nanos() as u64;
         let all = match self.memory.out {
+            _ if rules.order == Order::LeastAttainedService => {
+                let wait = rules.longest_wait.as_nanos() as u64;
+                let cost = rules.start_cost.as_nanos() as u64 + 2 * COST_MAX;
+                wait + slices * (wait / 5 + cost)
+            }
             0 => slices * slice,
             // One turn may be over before its memory is in; in the next it does not wait for that.
             _ => 2 * slices * (slice + COST_MAX).max(COST_MAX * 1_000 / rules.switch_share),
         };
-        round_robin.then_some(all + SECOND + AWAIT)
+        Some(all + SECOND + AWAIT)
     }
 
     /// The agent tells the switcher.

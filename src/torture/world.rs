@@ -120,6 +120,24 @@ pub enum Ev {
     Probe,
 }
 
+/// Levels, ageing and the longest wait such that runs of seconds come to all of them.
+fn small_levels(turns: &mut Turns, rng: &mut Rng) {
+    let of = |rng: &mut Rng, least, most| Duration::from_millis(rng.u64(least..=most));
+    turns.longest_wait = of(rng, 2_000, 8_000);
+    turns.start_cost = of(rng, 0, 100);
+    turns.reconsider = Duration::from_secs(1);
+    let levels = &mut turns.levels;
+    let bound = of(rng, 50, 500);
+    levels.bounds = (0..rng.u32(0..4)).map(|level| bound * 3u32.pow(level)).collect();
+    levels.stickiness = of(rng, 0, 3_000);
+    levels.aging_after = of(rng, 200, 3_000);
+    levels.aging_level = rng.usize(0..3);
+    levels.aging_grant = of(rng, 0, 500);
+    levels.longest_wait = turns.longest_wait;
+    levels.top_turns = rng.bool().then_some(turns.time_slice);
+    levels.switch_share = turns.switch_share;
+}
+
 /// The whole simulated cluster.
 pub struct World {
     pub options: Options,
@@ -212,7 +230,7 @@ impl World {
                 slots.push(Slot::new(host, nids, cpus));
             }
         }
-        let settings = Settings {
+        let mut settings = Settings {
             ticket_time: Duration::from_secs(10),
             passed_over_max: 8,
             kill_grace: Duration::from_secs(2),
@@ -232,6 +250,9 @@ impl World {
             },
             ..Settings::default()
         };
+        if settings.turns.order == Order::LeastAttainedService {
+            small_levels(&mut settings.turns, &mut turns);
+        }
         // Confirmed at once, or as late as a loaded host does it.
         let stops_take = if turns.bool() { 0 } else { turns.u64(0..=30 * MS) };
         let mix = Faults::choose(&options, &mut faults);
