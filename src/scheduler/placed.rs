@@ -173,6 +173,8 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         self.taken_back.remove(&team.key());
         self.occupancy.release(apid);
+        // It sits nowhere: a decision that found it at home there would give it no place.
+        self.schedule.decision.seats.remove(&apid);
         if team.doomed.is_some() {
             self.finish(now, apid, Said::ByPsched, out);
             return;

@@ -304,6 +304,7 @@ impl Scheduler {
             out.push(Effect::Command { link, command: Command::Discard(team.key()) });
         }
         self.relink(apid);
+        self.turns_changed(now, apid);
         out.push(Effect::Warn(format!("posting {apid} was refused: {why}")));
         self.place_waiting(now, out);
     }

@@ -209,6 +209,25 @@ fn those_beneath_one_that_is_never_launched_run_on() {
 }
 
 #[test]
+fn one_whose_place_was_taken_back_is_placed_again() {
+    let mut play = Play::new(2, 1, settings());
+    play.silent = [Apid(1)].into();
+    play.post(1, 2);
+    // Something is decided while it is on its way.
+    play.set(|_| {});
+    play.pass(100);
+    let key = play.s.team(Apid(1)).expect("it is there").key();
+    assert_eq!(play.s.team(Apid(1)).map(|team| team.state), Some(State::TakingBack));
+    let back = Box::new(Report::TakenBack(key));
+    play.take(Event::Report { link: LinkId(1), report: back });
+    assert_eq!(play.s.team(Apid(1)).map(|team| team.state), Some(State::Lapsed));
+    play.silent.clear();
+    play.take(Event::Looked { reply: ReplyId(1), apid: Apid(1) });
+    assert_eq!(play.s.team(Apid(1)).map(|team| team.state), Some(State::Running));
+    assert_eq!(play.party(), [1]);
+}
+
+#[test]
 fn the_order_is_changed_and_changed_back_and_nobody_is_stopped_for_ever() {
     let mut play = Play::new(2, 1, settings());
     play.settings.turns.order = Order::RoundRobin;
