@@ -110,8 +110,6 @@ pub struct Turn {
     pub attained: Duration,
     /// For how long it has not run; zero where it runs.
     pub waited: Duration,
-    /// How long ago it was moved last; none: never.
-    pub moved: Option<Duration>,
     /// It runs.
     pub runs: bool,
 }
@@ -142,7 +140,6 @@ struct Had {
     stopped: i64,
     /// When it began to run this time.
     began: i64,
-    moved: Option<i64>,
     aged: bool,
     /// Until when it counts as aged, or comes first, once it runs.
     aged_until: i64,
@@ -238,7 +235,6 @@ impl Levels {
             entered: since,
             stopped: since,
             began: now,
-            moved: None,
             aged: false,
             aged_until: 0,
             first_until: 0,
@@ -343,7 +339,7 @@ impl Levels {
         if let Some(had) = self.had.get_mut(&apid) {
             had.settle(at(now_ns));
             had.owes = had.owes.saturating_add(ns(cost));
-            (had.moved, had.arrived) = (Some(at(now_ns)), true);
+            had.arrived = true;
         }
     }
 
@@ -387,7 +383,6 @@ impl Levels {
                 pays: had.pays(),
                 attained: Duration::from_nanos(had.attained),
                 waited: Duration::from_nanos(waited),
-                moved: had.moved.map(|moved| Duration::from_nanos((now - moved).max(0) as u64)),
                 runs: had.runs,
             };
             order.push((place, turn));

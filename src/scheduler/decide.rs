@@ -34,6 +34,7 @@ use crate::apteam::{Apid, Incarnation, Key};
 use crate::gang::levels::{Place, Turn};
 use crate::occupancy::Occupancy;
 use crate::placement::Wanted;
+use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
 use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,7 +175,7 @@ impl Scheduler {
         early.iter().for_each(|apid| self.schedule.levels.hurry(*apid, until_ns));
         let line = self.in_line(now);
         self.seat_all(&line);
-        let packing = self.packed(&line);
+        let packing = self.packed(now, &line);
         let waits = line.len() > packing.party.len();
         self.realise(now, packing, out);
         let levels = &self.schedule.levels;
@@ -186,9 +187,9 @@ impl Scheduler {
         self.schedule.decision.due_ns = waits.then(soon);
     }
 
-    fn packed(&self, line: &[InLine]) -> Packing {
+    fn packed(&self, now: Now, line: &[InLine]) -> Packing {
         let mut candidates: Vec<Candidate> = Vec::with_capacity(line.len());
-        candidates.extend(line.iter().filter_map(|one| self.candidate(one)));
+        candidates.extend(line.iter().filter_map(|one| self.candidate(now, one)));
         let abilities = self.settings.abilities;
         let gate = &self.settings.turns.migration;
         let moves = abilities.moves && gate.enabled;
@@ -198,10 +199,10 @@ impl Scheduler {
             moved_max: gate.moves_max,
             searches_max: SEARCHES_MAX,
         };
-        pack(&self.occupancy, &candidates, &BTreeSet::new(), &rules)
+        pack(&self.occupancy, &candidates, &rules)
     }
 
-    fn candidate<'a>(&'a self, one: &InLine) -> Option<Candidate<'a>> {
+    fn candidate<'a>(&'a self, now: Now, one: &InLine) -> Option<Candidate<'a>> {
         let team = self.teams.get(&one.apid)?;
         let decision = &self.schedule.decision;
         let (abilities, turns) = (self.settings.abilities, &self.settings.turns);
@@ -214,14 +215,16 @@ impl Scheduler {
         let attained = one.turn.map_or(Duration::ZERO, |turn| turn.attained);
         let runs = one.turn.is_some_and(|turn| turn.runs);
         let pays = one.turn.is_some_and(|turn| turn.pays);
-        let quiet = one.turn.and_then(|turn| turn.moved).is_none_or(|ago| ago >= gate.quiet_time);
+        let ago = |at: &u64| Duration::from_nanos(now.mono_ns.saturating_sub(*at));
+        let moved = decision.moved_ns.get(&one.apid).map(ago);
+        let quiet = moved.is_none_or(|ago| ago >= gate.quiet_time);
         let moves = abilities.moves && gate.enabled && !team.posting.exclusive;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cost = || ms(self.move_cost(team).saturating_add(self.start_cost(one.apid))).max(1);
         let may_move = moves && quiet && !pays && !one.coming;
         let budget = || {
-            let gain = width.saturating_mul(ms(attained.max(Duration::from_secs(60))));
-            gain.saturating_mul(1_000) / gate.least_gain.max(1)
+            let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
+            u64::try_from(most).unwrap_or(u64::MAX)
         };
         let asks = moves && !runs && one.waited >= turns.compact_after && width >= gate.width_min;
         let level = one.turn.map_or(0, |turn| turn.level).min(20);
@@ -415,8 +418,9 @@ impl Scheduler {
                 self.schedule.resume(*apid, had, now.mono_ns);
             }
             self.schedule.levels.clear();
-            let away = std::mem::take(&mut self.schedule.decision);
-            self.schedule.decision.away = away.away;
+            let before = std::mem::take(&mut self.schedule.decision);
+            self.schedule.decision.away = before.away;
+            self.schedule.decision.moved_ns = before.moved_ns;
         }
         for apid in running {
             self.turns_changed(now, apid);

@@ -7,10 +7,8 @@
 use super::blocks::Blocks;
 use super::window::Scratch;
 use super::{Candidate, Now, Seat};
-use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Slot, Terms};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Nobody, where a candidate is named by its place in the order.
@@ -61,12 +59,7 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    pub fn new(
-        occupancy: &'a Occupancy,
-        order: &'a [Candidate<'a>],
-        kept: &BTreeSet<Nid>,
-        roll_out: bool,
-    ) -> Board<'a> {
+    pub fn new(occupancy: &'a Occupancy, order: &'a [Candidate<'a>], roll_out: bool) -> Board<'a> {
         let line = occupancy.line();
         let processors = match (occupancy.first().last(), line.last()) {
             (Some(first), Some(slot)) => *first as u32 + slot.processors,
@@ -88,10 +81,8 @@ impl<'a> Board<'a> {
             told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
         };
         board.cut_runners();
-        let kept =
-            kept.iter().filter_map(|nid| line.binary_search_by_key(nid, |slot| slot.nid).ok());
-        let shut = occupancy.notable().shut.iter().copied().chain(kept);
-        let mut walls: Vec<Range<u32>> = shut.map(|at| board.node(at)).collect();
+        let shut = &occupancy.notable().shut;
+        let mut walls: Vec<Range<u32>> = shut.iter().map(|at| board.node(*at)).collect();
         let most = occupancy.rules().highest_level();
         // (With a resident that shares with nobody it is more than any level.)
         let over =

@@ -81,7 +81,7 @@ impl Asks {
 
 fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
     let order: Vec<Candidate> = asks.iter().map(Asks::candidate).collect();
-    let packing = pack(&scene.occupancy, &order, &scene.kept, rules);
+    let packing = pack(&scene.occupancy, &order, rules);
     let first = scene.occupancy.first();
     let mut line: Vec<Vec<char>> =
         scene.occupancy.line().iter().map(|slot| vec!['.'; slot.processors as usize]).collect();

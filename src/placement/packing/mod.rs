@@ -58,10 +58,9 @@ pub use seat::Seat;
 use super::window::Need;
 use super::{Wanted, usable_runs};
 use crate::apteam::Apid;
-use crate::machine::Nid;
 use crate::occupancy::Occupancy;
 use board::Board;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use window::Form;
 
 /// Windows that are tried for one compaction, those first in which least is moved.
@@ -129,15 +128,9 @@ pub struct Packing {
     pub seats: BTreeMap<Apid, Seat>,
 }
 
-/// Goes through the candidates, which stand in order of turn. Nobody new sits on nodes that are
-/// `kept`.
-pub fn pack(
-    occupancy: &Occupancy,
-    order: &[Candidate<'_>],
-    kept: &BTreeSet<Nid>,
-    rules: &Rules,
-) -> Packing {
-    let mut packer = Packer::new(occupancy, order, kept, rules);
+/// Goes through the candidates, which stand in order of turn.
+pub fn pack(occupancy: &Occupancy, order: &[Candidate<'_>], rules: &Rules) -> Packing {
+    let mut packer = Packer::new(occupancy, order, rules);
     let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
@@ -168,14 +161,9 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(
-        occupancy: &'a Occupancy,
-        order: &'a [Candidate<'a>],
-        kept: &BTreeSet<Nid>,
-        rules: &'a Rules,
-    ) -> Packer<'a> {
+    fn new(occupancy: &'a Occupancy, order: &'a [Candidate<'a>], rules: &'a Rules) -> Packer<'a> {
         Packer {
-            board: Board::new(occupancy, order, kept, rules.roll_out),
+            board: Board::new(occupancy, order, rules.roll_out),
             order,
             seats: vec![None; order.len()],
             too_wide: BTreeMap::new(),

@@ -11,9 +11,11 @@
 use super::*;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
+use crate::machine::Nid;
 use crate::machine::{Flavors, Machine, Node};
 use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// One who wants to run, before it is known where it sits.
 #[derive(Clone, Debug)]
@@ -35,7 +37,6 @@ type Home = Option<(Seat, Vec<u32>)>;
 #[derive(Debug)]
 struct Scene {
     occupancy: Occupancy,
-    kept: BTreeSet<Nid>,
     asks: Vec<Asks>,
     homes: Vec<Home>,
 }
@@ -43,13 +44,11 @@ struct Scene {
 impl Scene {
     fn new(nodes: &[(u32, u32, u32)], memory: u64, most: u32, asks: Vec<Asks>) -> Scene {
         let mut machine = Machine::default();
-        let (mut nid, mut kept, mut closed) = (0, BTreeSet::new(), BTreeSet::new());
+        let (mut nid, mut closed) = (0, BTreeSet::new());
         for (step, processors, kind) in nodes {
             nid += step;
-            match kind {
-                0 => drop(closed.insert(Nid(nid))),
-                1 => drop(kept.insert(Nid(nid))),
-                _ => {}
+            if *kind < 2 {
+                closed.insert(Nid(nid));
             }
             let node = Node {
                 nid: Nid(nid),
@@ -104,7 +103,7 @@ impl Scene {
             Some((Seat::of(&occupancy, Apid(number), &pes), pes))
         };
         let homes = (0..).zip(&asks).map(home).collect();
-        Scene { occupancy, kept, asks, homes }
+        Scene { occupancy, asks, homes }
     }
 
     fn candidates(&self) -> Vec<Candidate<'_>> {
@@ -149,9 +148,7 @@ impl Scene {
         let at = self.node_of(p);
         let slot = &self.occupancy.line()[at];
         let residents = self.occupancy.residents(at)[p as usize - self.occupancy.first()[at]];
-        slot.open
-            && !self.kept.contains(&slot.nid)
-            && u32::from(residents) <= self.occupancy.rules().highest_level()
+        slot.open && u32::from(residents) <= self.occupancy.rules().highest_level()
     }
 }
 
@@ -378,7 +375,7 @@ proptest! {
     #[test]
     fn each_has_its_home_or_the_best_window_there_is(scene in scenes()) {
         let order = scene.candidates();
-        let packing = pack(&scene.occupancy, &order, &scene.kept, &RULES);
+        let packing = pack(&scene.occupancy, &order, &RULES);
         is_sound(&scene, &order, &packing)?;
         let processors: usize = scene.occupancy.line().iter().map(|s| s.processors as usize).sum();
         let mut line = Line {
@@ -457,7 +454,7 @@ proptest! {
     fn only_those_are_moved_aside_who_may_be(scene in scenes(), roll_out in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { roll_out, compactions_max: 1, moved_max: 3, ..RULES };
-        let packing = pack(&scene.occupancy, &order, &scene.kept, &rules);
+        let packing = pack(&scene.occupancy, &order, &rules);
         if !roll_out {
             is_sound(&scene, &order, &packing)?;
         }
@@ -477,7 +474,7 @@ proptest! {
     fn what_was_tried_in_vain_is_undone(scene in scenes(), roll_out in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { roll_out, ..RULES };
-        let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+        let mut packer = Packer::new(&scene.occupancy, &order, &rules);
         for (at, one) in order.iter().enumerate() {
             let runs = packer.turn(at);
             if !runs && one.now != Now::Comes && one.home.is_none() && !one.wanted.exclusive {
@@ -507,7 +504,7 @@ proptest! {
     ) {
         let order = scene.candidates();
         let rules = Rules { roll_out, compactions_max: 2, ..RULES };
-        let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+        let mut packer = Packer::new(&scene.occupancy, &order, &rules);
         for (at, one) in order.iter().enumerate() {
             if !packer.turn(at) && one.displaced % 3 == 0 {
                 packer.board.keep(|| usable_runs(scene.occupancy.line(), &one.wanted));
@@ -542,7 +539,7 @@ fn many_who_ask_in_vain_are_bounded() {
     let scene = Scene::new(&nodes, 0, 4, asks);
     let order = scene.candidates();
     let rules = Rules { compactions_max: 4, ..RULES };
-    let mut packer = Packer::new(&scene.occupancy, &order, &scene.kept, &rules);
+    let mut packer = Packer::new(&scene.occupancy, &order, &rules);
     let party = (0..order.len()).filter(|at| packer.turn(*at)).count();
     assert_eq!(party, 4_000);
     assert!(packer.searches <= rules.searches_max && packer.compactions <= 4);
