@@ -157,8 +157,8 @@ impl Scheduler {
         let decision = &mut self.schedule.decision;
         for one in line {
             let Some(team) = self.teams.get(&one.apid) else { continue };
-            let sits =
-                one.coming || team.state == State::Running && !decision.out.contains(&one.apid);
+            // (Of one whose memory is out it is known in what shape it sat.)
+            let sits = one.coming || team.state == State::Running;
             let known = decision.seats.get(&one.apid);
             if !sits || known.is_some_and(|seated| seated.incarnation == team.incarnation) {
                 continue;
@@ -194,7 +194,8 @@ impl Scheduler {
         let gate = &self.settings.turns.migration;
         let moves = abilities.moves && gate.enabled;
         let rules = packing::Rules {
-            roll_out: abilities.roll_out,
+            // By another order whoever has a place keeps its memory there.
+            roll_out: abilities.roll_out && self.decides(),
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
             moved_max: gate.moves_max,
             searches_max: SEARCHES_MAX,
@@ -232,7 +233,7 @@ impl Scheduler {
             apid: one.apid,
             wanted,
             home,
-            shape: seated.map(|seated| &seated.pes[..]).filter(|_| one.turn.is_some()),
+            shape: seated.map(|seated| &seated.pes[..]).filter(|_| one.turn.is_some() || out),
             now: match (one.coming, runs) {
                 (true, _) => packing::Now::Comes,
                 (false, true) => packing::Now::Runs,
@@ -263,7 +264,7 @@ impl Scheduler {
     }
 
     fn realise(&mut self, now: Now, packing: Packing, out: &mut Vec<Effect>) {
-        let new: Vec<Apid> = packing.seats.keys().copied().collect();
+        let mut new: Vec<Apid> = packing.seats.keys().copied().collect();
         for (apid, seat) in packing.seats {
             let Some(team) = self.teams.get(&apid) else { continue };
             let places = seat.places(&self.occupancy);
@@ -298,6 +299,8 @@ impl Scheduler {
         self.schedule.concern_all(&start);
         self.schedule.decision.party = party;
         if self.settings.abilities.roll_out {
+            // (Whoever ran on beneath one that was to come can go out now that it has.)
+            new.extend(start);
             self.roll_out(now, &new, out);
         }
     }
@@ -402,6 +405,33 @@ impl Scheduler {
         out.push(Effect::RollOut { key });
     }
 
+    /// Whose memory is out while nothing is decided any more comes in as soon as it has a place, before
+    /// anybody new is placed there: a decision took it out, and no other would bring it in.
+    pub(super) fn bring_in(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let one = |apid: Apid| InLine {
+            place: Place::of_coming(apid),
+            apid,
+            turn: None,
+            waited: Duration::ZERO,
+            coming: false,
+        };
+        let line: Vec<InLine> = self.out_for_good().map(one).collect();
+        if line.is_empty() {
+            return;
+        }
+        self.seat_all(&line);
+        for (apid, seat) in self.packed(now, &line).seats {
+            let places = seat.places(&self.occupancy);
+            self.move_to(now, apid, places, out);
+        }
+    }
+
+    /// Those whose memory is out, and of whom nothing is decided.
+    pub(super) fn out_for_good(&self) -> impl Iterator<Item = Apid> {
+        let out = self.schedule.decision.out.iter().copied();
+        out.filter(|apid| !self.decides() && !self.is_held(*apid))
+    }
+
     /// Turns are taken by another order from now on.
     pub(super) fn order_changed(&mut self, now: Now) {
         let running: Vec<Apid> =
@@ -418,9 +448,10 @@ impl Scheduler {
                 self.schedule.resume(*apid, had, now.mono_ns);
             }
             self.schedule.levels.clear();
-            let before = std::mem::take(&mut self.schedule.decision);
-            self.schedule.decision.away = before.away;
-            self.schedule.decision.moved_ns = before.moved_ns;
+            // (Those whose memory is out are brought in: `bring_in`.)
+            let decision = &mut self.schedule.decision;
+            decision.party.clear();
+            (decision.due_ns, decision.wanted) = (None, false);
         }
         for apid in running {
             self.turns_changed(now, apid);

@@ -290,6 +290,7 @@ impl Scheduler {
             }
         }
         self.decide_if_due(now, &mut out);
+        self.bring_in(now, &mut out);
         self.migrate_if_due(now, &mut out);
         self.turns_settle(now, &mut out);
         debug_assert!(self.linked_rightly());

@@ -29,7 +29,9 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
-        team.shares = self.settings.turns.max_resident > 1 && !team.posting.exclusive;
+        // Where memory can be rolled out one more may come: whoever stands there goes out.
+        let several = self.settings.turns.max_resident > 1 || self.settings.abilities.roll_out;
+        team.shares = several && !team.posting.exclusive;
         let taken = match self.settings.abilities.roll_out {
             // Somebody who stands there is rolled out.
             true => self.occupancy.take_found(apid, &places, (&*team).into()),

@@ -190,7 +190,7 @@ impl Scheduler {
             self.want_decision();
             return;
         }
-        let mut kept = BTreeSet::new();
+        let mut kept = self.kept_for_out();
         // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
         // not either, and the line is often many postings of few shapes.
         let mut too_wide: BTreeMap<_, u32> = BTreeMap::new();
@@ -229,8 +229,17 @@ impl Scheduler {
     pub(super) fn kept_before(&self, apid: Option<Apid>) -> BTreeSet<Nid> {
         let before = |a: &&Apid| apid.is_none_or(|before| **a < before);
         let line = self.queue.iter().take(COUNTED).take_while(before).map(|a| &self.teams[a]);
-        let mut kept = BTreeSet::new();
+        let mut kept = self.kept_for_out();
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
+            self.keep_for(&Wanted::from(&team.posting), &mut kept);
+        }
+        kept
+    }
+
+    /// Nodes kept for those whose memory is to come in.
+    fn kept_for_out(&self) -> BTreeSet<Nid> {
+        let mut kept = BTreeSet::new();
+        for team in self.out_for_good().filter_map(|apid| self.teams.get(&apid)) {
             self.keep_for(&Wanted::from(&team.posting), &mut kept);
         }
         kept

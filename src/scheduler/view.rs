@@ -159,6 +159,11 @@ impl Scheduler {
                 ..Explanation::default()
             },
             State::Launching => plain(format!("it is being launched on NIDs {}", nids())),
+            State::Running if self.schedule.decision.is_out(apid) => Explanation {
+                obstacle: "its memory is out, for others who ran where it sat".into(),
+                cure: "it comes in when it has a place".into(),
+                ..Explanation::default()
+            },
             State::Running => plain(format!("it runs on NIDs {}", nids())),
             State::Ended => plain("it has ended".into()),
         })

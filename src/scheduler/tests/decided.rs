@@ -395,6 +395,64 @@ fn too_many_are_rolled_out_and_come_in_again() {
 }
 
 #[test]
+fn who_is_out_comes_in_where_nothing_is_decided_any_more() {
+    let mut settings = able();
+    settings.turns.max_resident = 2;
+    let mut play = Play::new(2, 1, settings);
+    play.post(1, 2);
+    play.pass(1_000);
+    play.post(2, 2);
+    play.pass(100);
+    play.post(3, 2);
+    assert_eq!(play.out, [Apid(1)]);
+    play.set(|settings| settings.turns.order = Order::RoundRobin);
+    // One that comes now finds room after it.
+    play.post(4, 2);
+    let (had, moves) = (play.had(1), play.moves.len());
+    play.pass(100);
+    assert_eq!((play.had(1), play.moves.len()), (had, moves));
+    play.ends(3);
+    assert_eq!(play.moves.last().map(|(apid, from, _)| (*apid, &from[..])), Some((Apid(1), "")));
+    assert_eq!(play.s.team(Apid(4)).map(|team| team.state), Some(State::Posted));
+    play.pass(100);
+    assert!(play.had(1) > had + 40, "{} after {had}", play.had(1));
+    play.ends(2);
+    assert_eq!(play.s.team(Apid(4)).map(|team| team.state), Some(State::Running));
+}
+
+#[test]
+fn who_is_out_is_decided_again_where_the_order_comes_back() {
+    let mut settings = able();
+    settings.turns.max_resident = 2;
+    let mut play = Play::new(2, 1, settings);
+    play.post(1, 2);
+    play.pass(1_000);
+    play.post(2, 2);
+    play.pass(100);
+    play.post(3, 2);
+    play.set(|settings| settings.turns.order = Order::RoundRobin);
+    play.set(|settings| settings.turns.order = Order::LeastAttainedService);
+    play.ends(3);
+    play.ends(2);
+    assert_eq!((play.party(), play.nids(1)), (vec![1], "0-1".into()));
+}
+
+#[test]
+fn one_may_stay_and_the_others_are_rolled_out() {
+    let mut settings = able();
+    settings.turns.max_resident = 1;
+    let mut play = Play::new(2, 1, settings);
+    play.post(1, 2);
+    play.pass(1_000);
+    play.post(2, 2);
+    assert_eq!((play.party(), &play.out[..]), (vec![2], &[Apid(1)][..]));
+    let why = play.s.why(Apid(1)).expect("it is there");
+    assert!(why.obstacle.contains("its memory is out"), "{}", why.obstacle);
+    play.ends(2);
+    assert_eq!(play.party(), [1]);
+}
+
+#[test]
 fn levels_are_retuned_live() {
     let mut play = Play::new(2, 1, settings());
     play.post(1, 2);
