@@ -5,7 +5,7 @@ use super::*;
 use crate::apteam::place::Place;
 use crate::apteam::posting::Shape;
 use crate::machine::{Flavors, Machine, Node};
-use crate::occupancy::Rules;
+use crate::occupancy::{Held, Rules};
 use proptest::prelude::*;
 
 /// A small machine, who sits there, and who waits.
@@ -208,14 +208,13 @@ pub(super) fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
             }
         }
         occupancy.take(apid, to, mover.claim).map_err(|conflict| format!("{apid}: {conflict}"))?;
-        // It counts with what it was measured to have.
-        for (nid, held) in to.nids().zip(scene.occupancy.held(apid)) {
-            if occupancy
-                .held(apid)
-                .iter()
-                .any(|here| occupancy.line()[here.at].nid == nid && here.memory < held.memory)
-            {
-                occupancy.set_memory(apid, nid, held.memory);
+        // It counts with what it was measured to have: where it stays, with that and no more.
+        let counted = scene.occupancy.held(apid);
+        for ((home, nid), counted) in mover.places.nids().zip(to.nids()).zip(counted) {
+            let less =
+                |here: &Held| occupancy.line()[here.at].nid == nid && here.memory < counted.memory;
+            if home == nid || occupancy.held(apid).iter().any(less) {
+                occupancy.set_memory(apid, nid, counted.memory);
             }
         }
         if let Some(slot) = occupancy.line().iter().find(|slot| slot.promised > slot.limit) {

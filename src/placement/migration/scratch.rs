@@ -40,12 +40,6 @@ impl<'a> Scratch<'a> {
         Piece { terms: self.terms(mover), pes, counted: self.counted(apid, mover) }
     }
 
-    /// What it needs of its own nodes: memory as before.
-    pub fn at_home(&self, piece: &Piece) -> Piece {
-        let terms = Terms { memory_per_pe: Some(0), ..piece.terms };
-        Piece { terms, pes: piece.pes.clone(), counted: piece.counted.clone() }
-    }
-
     fn terms(&self, mover: &Mover) -> Terms {
         let first = mover.places.0.first();
         let depth = first.map_or(1, |p| p.processors.len() / (p.pes as usize).max(1));
@@ -160,6 +154,18 @@ impl<'a> Scratch<'a> {
         fits_all(&self.situation, &self.occupancy, start, piece)
     }
 
+    /// Whether it fits on its own nodes, which begin at `start`. It comes to none of them, so that
+    /// they may be closed, or kept for somebody else.
+    pub fn fits_at_home(&self, start: usize, piece: &Piece) -> bool {
+        let terms = Terms { memory_per_pe: Some(0), ..piece.terms };
+        fits(&self.occupancy, start, piece, |at| {
+            let slot = &self.occupancy.line()[at];
+            let processors = terms.given(self.occupancy.residents(at).iter().copied());
+            // (It counts with as much memory as before, and with none by its claim.)
+            slot.room(&terms, processors, slot.promised).pes
+        })
+    }
+
     /// First nodes of places for a piece, at most so many: those in the unbroken stretches with the
     /// least room that hold them come first, then those with the lowest NIDs. And how many nodes
     /// were looked at.
@@ -199,14 +205,21 @@ pub(super) fn takes(situation: &Situation, at: usize) -> bool {
 }
 
 fn fits_all(situation: &Situation, occupancy: &Occupancy, start: usize, piece: &Piece) -> bool {
+    fits(occupancy, start, piece, |at| match takes(situation, at) {
+        true => occupancy.room(at, &piece.terms).pes,
+        false => 0,
+    })
+}
+
+/// Whether a piece fits on the nodes that begin at `start`, which hold so many PEs each.
+fn fits(occupancy: &Occupancy, start: usize, piece: &Piece, room: impl Fn(usize) -> u32) -> bool {
     let line = occupancy.line();
     let mut each = (start..).zip(piece.pes.iter().zip(&piece.counted));
     start + piece.pes.len() <= line.len()
         && each.all(|(at, (pes, counted))| {
             let slot = &line[at];
             (at == start || adjacent(line, at - 1))
-                && takes(situation, at)
-                && occupancy.room(at, &piece.terms).pes >= *pes
+                && room(at) >= *pes
                 && (slot.memory == 0
                     || slot.limit.saturating_sub(slot.promised) >= (*counted).min(slot.limit))
         })

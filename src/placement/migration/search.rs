@@ -298,7 +298,7 @@ impl<'a> Search<'a> {
         let Some(one) = lifted.get(back.len()) else { return self.leaf(lifted, back, window) };
         let own = one.mover.places.0.first().and_then(|place| self.scratch.at(place.nid));
         // On shared processors there may be room for it where it was, on others of them.
-        let at_home = |at: &usize| self.scratch.fits_all(*at, &self.scratch.at_home(&one.piece));
+        let at_home = |at: &usize| self.scratch.fits_at_home(*at, &one.piece);
         let stays = own.filter(|at| self.shared && at_home(at));
         let stays = stays.filter(|_| self.is_contiguous(one.mover));
         let mut starts: Vec<usize> = stays.into_iter().collect();
@@ -349,16 +349,30 @@ impl<'a> Search<'a> {
     /// All are back: whether that can be done in steps, and what it costs.
     fn leaf(&mut self, lifted: &[Lifted<'a>], back: &[PlacementList], window: &PlacementList) {
         self.scratch.lift(NEW);
-        lifted.iter().for_each(|one| self.scratch.lift(one.apid));
-        lifted.iter().for_each(|one| self.home(one.apid));
-        let wishes: Vec<Wish> = lifted
-            .iter()
-            .zip(back)
-            .map(|(one, to)| Wish { apid: one.apid, to: to.clone(), any: !self.shared })
-            .collect();
-        match run(&mut self.scratch, &wishes) {
-            Ok(steps) => self.consider(lifted, window, steps),
-            Err(refusal) => drop(self.found.failure.get_or_insert(refusal)),
+        // Each has the processors that it was put back on. If they wait for each other's in a circle,
+        // or for ever, whichever are free when it goes may do.
+        for any in [!self.shared, true] {
+            lifted.iter().for_each(|one| self.scratch.lift(one.apid));
+            lifted.iter().for_each(|one| self.home(one.apid));
+            let wishes: Vec<Wish> = lifted
+                .iter()
+                .zip(back)
+                .map(|(one, to)| Wish { apid: one.apid, to: to.clone(), any })
+                .collect();
+            let straight = match run(&mut self.scratch, &wishes) {
+                Ok(steps) => {
+                    let straight = steps.len() <= lifted.len();
+                    self.consider(lifted, window, steps);
+                    straight
+                }
+                Err(refusal) => {
+                    self.found.failure.get_or_insert(refusal);
+                    false
+                }
+            };
+            if straight || any {
+                break;
+            }
         }
         lifted.iter().for_each(|one| self.scratch.lift(one.apid));
         let seated = self.scratch.seat_new(NEW, self.claim, window);
