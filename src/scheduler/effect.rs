@@ -119,20 +119,4 @@ impl Effect {
             _ => false,
         }
     }
-
-    /// Whether this goes into the store; the others wait until it is there, unless they wait for
-    /// nothing.
-    pub fn is_record(&self) -> bool {
-        use Effect::*;
-        matches!(
-            self,
-            Save { .. }
-                | SaveAdopted { .. }
-                | SavePassedOver { .. }
-                | Log { .. }
-                | SaveBoot { .. }
-                | SaveNodes { .. }
-                | SaveChange(_)
-        )
-    }
 }

@@ -7,10 +7,10 @@
 //!
 //! # Approach
 //! [`Scheduler::apply`] takes an [`Event`] and the time, changes the state, and returns what is to
-//! be done as [`Effect`]s. Nothing is done here: no clock, no disk, no network. Two kinds of
-//! effects are records ([`Effect::is_record`]); the others leave psched only once the records of
-//! the same batch, and of all before it, are durable. So whatever anybody outside has seen is on
-//! disk, and after a crash [`Scheduler::restore`] goes on from there.
+//! be done as [`Effect`]s. Nothing is done here: no clock, no disk, no network. Effects that save
+//! or log are records; the others leave psched only once the records of the same batch, and of all
+//! before it, are durable, but for a few ([`Effect::waits_for_nothing`]). So whatever anybody
+//! outside has seen is on disk, and after a crash [`Scheduler::restore`] goes on from there.
 //!
 //! # Example
 //! A posting on an idle machine gives, in this order: a saved record (already placed), log lines,
