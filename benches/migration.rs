@@ -14,7 +14,7 @@ use anyhow::Context;
 use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::posting::Shape;
-use psched::machine::{Flavors, Machine, Nid, Node};
+use psched::machine::{Machine, Nid, Node};
 use psched::occupancy::{Claim, Occupancy, Rules};
 use psched::placement::migration::{Gate, Mover, Situation, Waiting, plan, try_plan};
 use psched::placement::{Wanted, place, try_place};
@@ -67,14 +67,7 @@ struct Scene {
 
 fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::Result<Scene> {
     let mut dice = fastrand::Rng::with_seed(seed);
-    let node = |nid| Node {
-        nid: Nid(nid),
-        processors,
-        cpus: Vec::new(),
-        memory: 0,
-        flavors: Flavors::all(),
-        host: String::new(),
-    };
+    let node = |nid| Node::plain(Nid(nid), processors);
     let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
     let mut occupancy = Occupancy::new(&machine, Rules { max_resident, memory_overcommit: 1_000 });
     (0..nodes).for_each(|nid| occupancy.set_open(Nid(nid), true));

@@ -16,7 +16,7 @@ use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::place::{Place, PlacementList};
 use psched::apteam::posting::Shape;
-use psched::machine::{Flavors, Machine, Nid, Node};
+use psched::machine::{Machine, Nid, Node};
 use psched::occupancy::{Claim, Occupancy, Rules};
 use psched::placement::{Wanted, try_place};
 use std::collections::BTreeSet;
@@ -53,14 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// A machine and who is on it; `full`: no processor is free.
 fn occupied(nodes: u32, full: bool, dice: &mut fastrand::Rng) -> anyhow::Result<Occupancy> {
-    let node = |nid| Node {
-        nid: Nid(nid),
-        processors: PROCESSORS,
-        cpus: Vec::new(),
-        memory: 64 << 30,
-        flavors: Flavors::all(),
-        host: String::new(),
-    };
+    let node = |nid| Node { memory: 64 << 30, ..Node::plain(Nid(nid), PROCESSORS) };
     let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
     let mut occupancy = Occupancy::new(&machine, RULES);
     let mut apid = 0;

@@ -26,7 +26,7 @@ use psched::apteam::posting::{Owner, Posting, Shape};
 use psched::apteam::record::{FrontProcess, State};
 use psched::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use psched::apteam::{Apid, Key, Ticket};
-use psched::machine::{Flavors, Machine, Nid, Node};
+use psched::machine::{Machine, Nid, Node};
 use psched::scheduler::{Effect, Event, LinkId, News, Now, ReplyId, Scheduler, Settings, Turns};
 use psched::variables::Order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -118,14 +118,7 @@ fn settings(row: &Row, order: Order) -> Settings {
 }
 
 fn machine_of(row: &Row) -> Machine {
-    let node = |nid| Node {
-        nid: Nid(nid),
-        processors: row.processors,
-        cpus: Vec::new(),
-        memory: 64 << 30,
-        flavors: Flavors::all(),
-        host: String::new(),
-    };
+    let node = |nid| Node { memory: 64 << 30, ..Node::plain(Nid(nid), row.processors) };
     Machine { nodes: (0..row.nodes).map(|nid| (Nid(nid), node(nid))).collect() }
 }
 

@@ -127,12 +127,8 @@ pub fn read(text: &str) -> Result<Config, Vec<Problem>> {
 pub fn embedded(nodes: u32, processors: u32) -> Config {
     let nodes = nodes.clamp(1, NODES_MAX as u32);
     let node = |nid| Node {
-        nid: Nid(nid),
-        processors: processors.clamp(1, PROCESSORS_MAX),
-        cpus: Vec::new(),
-        memory: 0,
         flavors: if nid == 0 { Flavors::all() } else { Flavors::default().with(Flavor::Ap) },
-        host: String::new(),
+        ..Node::plain(Nid(nid), processors.clamp(1, PROCESSORS_MAX))
     };
     let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
     Config { machine, ..Config::default() }

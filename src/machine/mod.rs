@@ -109,6 +109,14 @@ pub struct Node {
     pub host: String,
 }
 
+impl Node {
+    /// One of this host, for everything, of whose memory nothing is known.
+    pub fn plain(nid: Nid, processors: u32) -> Node {
+        let (cpus, flavors, host) = (Vec::new(), Flavors::all(), String::new());
+        Node { nid, processors, cpus, memory: 0, flavors, host }
+    }
+}
+
 /// All nodes, by number.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Machine {

@@ -184,20 +184,13 @@ mod tests {
     use super::*;
     use crate::apteam::Apid;
     use crate::apteam::place::{Place, PlacementList};
-    use crate::machine::{Flavors, Machine, Nid, Node};
+    use crate::machine::{Machine, Nid, Node};
     use crate::occupancy::{Claim, Rules};
     use proptest::prelude::*;
 
     /// Ten nodes with a gap between the NIDs of two of them.
     fn machine() -> Machine {
-        let node = |nid: u32| Node {
-            nid: Nid(nid),
-            processors: 3,
-            cpus: Vec::new(),
-            memory: 24,
-            flavors: Flavors::all(),
-            host: String::new(),
-        };
+        let node = |nid: u32| Node { memory: 24, ..Node::plain(Nid(nid), 3) };
         let nodes = (0..10).map(|i| if i < 6 { i } else { i + 1 });
         Machine { nodes: nodes.map(|nid| (Nid(nid), node(nid))).collect() }
     }

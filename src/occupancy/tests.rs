@@ -18,12 +18,8 @@ fn free_processors(occupancy: &Occupancy, at: usize) -> Vec<u32> {
 
 fn machine(sizes: &[(u32, u32)]) -> Machine {
     let node = |&(nid, processors): &(u32, u32)| Node {
-        nid: Nid(nid),
-        processors,
-        cpus: Vec::new(),
-        memory: 0,
         flavors: if nid == 0 { Flavors::default().with(Flavor::Su) } else { Flavors::all() },
-        host: String::new(),
+        ..Node::plain(Nid(nid), processors)
     };
     Machine { nodes: sizes.iter().map(node).map(|n| (n.nid, n)).collect() }
 }

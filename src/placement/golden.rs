@@ -54,12 +54,9 @@ impl Scene {
             }
             rows.push(processors);
             let node = Node {
-                nid,
-                processors: processors.len() as u32,
-                cpus: Vec::new(),
                 memory,
                 flavors: Flavors::default().with(flavor),
-                host: String::new(),
+                ..Node::plain(nid, processors.len() as u32)
             };
             machine.nodes.insert(nid, node);
         }

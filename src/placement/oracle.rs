@@ -203,13 +203,10 @@ prop_compose! {
                 _ => {}
             }
             let node = Node {
-                nid: Nid(nid),
-                processors,
-                cpus: Vec::new(),
                 // Not known of some.
                 memory: if kind == 5 { 0 } else { memory },
                 flavors: Flavors::default().with(flavor),
-                host: String::new(),
+                ..Node::plain(Nid(nid), processors)
             };
             machine.nodes.insert(node.nid, node);
         }
@@ -405,14 +402,7 @@ proptest! {
 fn zeros_and_giants_are_survived() {
     let mut machine = Machine::default();
     for nid in [0, 1, u32::MAX] {
-        let node = Node {
-            nid: Nid(nid),
-            processors: 4_096,
-            cpus: Vec::new(),
-            memory: 0,
-            flavors: Flavors::all(),
-            host: String::new(),
-        };
+        let node = Node::plain(Nid(nid), 4_096);
         machine.nodes.insert(node.nid, node);
     }
     let rules = Rules { max_resident: 4, memory_overcommit: 1_000 };

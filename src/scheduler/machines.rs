@@ -29,14 +29,7 @@ pub(super) fn with_retired<'a>(
                 continue;
             }
             retired.insert(place.nid);
-            let bare = || Node {
-                nid: place.nid,
-                processors: needed,
-                cpus: Vec::new(),
-                memory: 0,
-                flavors: Flavors::default(),
-                host: String::new(),
-            };
+            let bare = || Node { flavors: Flavors::default(), ..Node::plain(place.nid, needed) };
             let known = old.and_then(|old| old.nodes.get(&place.nid).cloned());
             let mut node = known.unwrap_or_else(bare);
             // Without the flavor ap placement passes over it.

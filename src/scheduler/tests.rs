@@ -23,20 +23,13 @@ use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::attach::PSCHED_SIGNALS;
 use crate::apteam::talk::node::{Foreign, Phase, Report};
-use crate::machine::{Flavors, Node, format_nids};
+use crate::machine::{Node, format_nids};
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 
 pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
-    let node = |nid| Node {
-        nid: Nid(nid),
-        processors,
-        cpus: Vec::new(),
-        memory: 1 << 30,
-        flavors: Flavors::all(),
-        host: String::new(),
-    };
+    let node = |nid| Node { memory: 1 << 30, ..Node::plain(Nid(nid), processors) };
     Machine { nodes: (0..nodes).map(|n| (Nid(n), node(n))).collect() }
 }
 

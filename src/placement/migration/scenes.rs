@@ -4,7 +4,7 @@
 use super::*;
 use crate::apteam::place::Place;
 use crate::apteam::posting::Shape;
-use crate::machine::{Flavors, Machine, Node};
+use crate::machine::{Machine, Node};
 use crate::occupancy::{Held, Rules};
 use proptest::prelude::*;
 
@@ -81,14 +81,7 @@ fn scene(
     for (processors, kind) in nodes {
         // Some NIDs are not there.
         nid += if *kind == 0 { 2 } else { 1 };
-        let node = Node {
-            nid: Nid(nid),
-            processors: *processors,
-            cpus: Vec::new(),
-            memory,
-            flavors: Flavors::all(),
-            host: String::new(),
-        };
+        let node = Node { memory, ..Node::plain(Nid(nid), *processors) };
         match kind {
             1 => drop(kept.insert(Nid(nid))),
             2 => drop(closed.insert(Nid(nid))),

@@ -12,7 +12,7 @@ use super::*;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
-use crate::machine::{Flavors, Machine, Node};
+use crate::machine::{Machine, Node};
 use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -50,14 +50,7 @@ impl Scene {
             if *kind < 2 {
                 closed.insert(Nid(nid));
             }
-            let node = Node {
-                nid: Nid(nid),
-                processors: *processors,
-                cpus: Vec::new(),
-                memory,
-                flavors: Flavors::all(),
-                host: String::new(),
-            };
+            let node = Node { memory, ..Node::plain(Nid(nid), *processors) };
             machine.nodes.insert(node.nid, node);
         }
         let rules = OccupancyRules { max_resident: most, memory_overcommit: 1_000 };
