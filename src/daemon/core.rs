@@ -7,6 +7,7 @@
 
 mod store_watch;
 mod streams;
+mod together;
 
 pub use streams::{ended, refused};
 
@@ -211,10 +212,21 @@ impl Core {
                         self.outcome(outcome);
                     }
                 }
-                input = inputs.recv() => match input {
-                    Some(Input::Stop) | None => break,
-                    Some(input) => self.input(input),
-                },
+                input = inputs.recv() => {
+                    let mut input = input;
+                    if let Some(Input::Event(event)) = input {
+                        let (events, behind) = together::gather(*event, &mut inputs);
+                        self.events(events);
+                        if behind.is_none() {
+                            continue;
+                        }
+                        input = behind;
+                    }
+                    match input {
+                        Some(Input::Stop) | None => break,
+                        Some(input) => self.input(input),
+                    }
+                }
                 () = wait::sleep(due) => self.event(Event::Tick),
             }
         }
@@ -279,12 +291,7 @@ impl Core {
                 self.links.insert(link, LinkOut { sender, seq: 0 });
                 self.event(*event);
             }
-            Input::Event(event) => {
-                if let Event::LinkClosed { link } = event.as_ref() {
-                    self.links.remove(link);
-                }
-                self.event(*event);
-            }
+            Input::Event(event) => self.events(vec![*event]),
             Input::Read(read) => {
                 let answer = read(&self.scheduler);
                 self.answer(answer);

@@ -229,49 +229,68 @@ impl Scheduler {
 
     /// Takes an event and says what is to be done.
     pub fn apply(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        self.apply_all(now, [event])
+    }
+
+    /// The same of several that come at one instant: each is taken in its turn, and then it is decided
+    /// once, knowing all of them, who runs where.
+    pub fn apply_all(&mut self, now: Now, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
         let mut out = Vec::new();
         self.wall_ns = now.wall_ns;
+        for event in events {
+            self.take(now, event, &mut out);
+        }
+        self.decide_if_due(now, &mut out);
+        self.bring_in(now, &mut out);
+        self.migrate_if_due(now, &mut out);
+        self.turns_settle(now, &mut out);
+        debug_assert!(self.linked_rightly());
+        out
+    }
+
+    /// Takes an event; what it leaves to be decided is only noted.
+    fn take(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Posted { reply, posting, owner, front, secret } => {
-                self.posted(now, reply, *posting, owner, front, secret, &mut out);
+                self.posted(now, reply, *posting, owner, front, secret, out);
             }
-            Event::Looked { reply, apid } => self.looked(now, reply, apid, &mut out),
-            Event::FrontGone { apid } => self.front_gone(now, apid, &mut out),
+            Event::Looked { reply, apid } => self.looked(now, reply, apid, out),
+            Event::FrontGone { apid } => self.front_gone(now, apid, out),
             Event::Kill { reply, apids, signal, uid, administrator } => {
                 let problems = apids
                     .into_iter()
-                    .map(|apid| self.kill(now, apid, signal, uid, administrator, &mut out).err())
+                    .map(|apid| self.kill(now, apid, signal, uid, administrator, out).err())
                     .collect();
                 out.push(Effect::Killed { reply, problems });
             }
-            Event::LinkOpened { link, hello } => self.link_opened(now, link, *hello, &mut out),
-            Event::Inventory { link, items } => self.inventory(now, link, &items, &mut out),
-            Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, &mut out),
+            Event::LinkOpened { link, hello } => self.link_opened(now, link, *hello, out),
+            Event::Inventory { link, items } => self.inventory(now, link, &items, out),
+            Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, out),
             Event::Manage { reply, what, nids, by, administrator, used } => {
                 let order = foreign::Order { reply, what, nids, by, administrator, used };
-                self.manage(now, &order, &mut out);
+                self.manage(now, &order, out);
             }
             Event::Nodes { reply, to, nids, reason, by } => {
-                self.order_nodes(now, reply, to, &nids, reason, by, &mut out);
+                self.order_nodes(now, reply, to, &nids, reason, by, out);
             }
             Event::Hold { reply, apids, hold, by } => {
-                self.hold(now, reply, &apids, hold, &by, &mut out);
+                self.hold(now, reply, &apids, hold, &by, out);
             }
             Event::Noted { link, notes } => {
                 if let Some(link) = self.links.get_mut(&link) {
                     link.hello.notes = notes;
                 }
             }
-            Event::LinkClosed { link } => self.link_closed(now, link, &mut out),
-            Event::Report { link, report } => self.report(now, link, *report, &mut out),
-            Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, &mut out),
-            Event::Moved { key } => self.moved(now, key, &mut out),
+            Event::LinkClosed { link } => self.link_closed(now, link, out),
+            Event::Report { link, report } => self.report(now, link, *report, out),
+            Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, out),
+            Event::Moved { key } => self.moved(now, key, out),
             Event::Tick => {
-                self.tick(now, &mut out);
-                self.memory_tick(now, &mut out);
-                self.turns_tick(now, &mut out);
+                self.tick(now, out);
+                self.memory_tick(now, out);
+                self.turns_tick(now, out);
             }
-            Event::Machine(machine) => self.reconfigured(now, *machine, &mut out),
+            Event::Machine(machine) => self.reconfigured(now, *machine, out),
             Event::Settings(settings) => {
                 let before = std::mem::replace(&mut self.settings, *settings);
                 if before.turns != self.settings.turns {
@@ -286,15 +305,9 @@ impl Scheduler {
                     };
                     out.extend(self.links.keys().map(command));
                 }
-                self.place_waiting(now, &mut out);
+                self.place_waiting(now, out);
             }
         }
-        self.decide_if_due(now, &mut out);
-        self.bring_in(now, &mut out);
-        self.migrate_if_due(now, &mut out);
-        self.turns_settle(now, &mut out);
-        debug_assert!(self.linked_rightly());
-        out
     }
 
     /// When [`Event::Tick`] is wanted next, on the monotonic clock.

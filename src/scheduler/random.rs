@@ -36,6 +36,8 @@ enum Step {
     Finish(usize, u32),
     Deliver(u32),
     Hear(u32),
+    /// All that the nodes report is heard at one instant.
+    HearAll,
     /// A report that was heard before comes again.
     HearAgain(u32, usize),
     Break(u32),
@@ -68,6 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any.clone(), node.clone()).prop_map(|(a, n)| Step::Finish(a, n)),
         6 => node.clone().prop_map(Step::Deliver),
         6 => node.clone().prop_map(Step::Hear),
+        3 => Just(Step::HearAll),
         3 => (node.clone(), 0..64usize).prop_map(|(n, i)| Step::HearAgain(n, i)),
         2 => node.clone().prop_map(Step::Break),
         3 => node.clone().prop_map(Step::Connect),
@@ -254,6 +257,18 @@ impl World {
             }
             Step::Hear(node) => {
                 self.hear(node as usize);
+            }
+            Step::HearAll => {
+                let mut events = Vec::new();
+                for node in &mut self.nodes {
+                    let Some(link) = node.link else { continue };
+                    for report in node.reports.drain(..) {
+                        node.heard.push(report.clone());
+                        events.push(Event::Report { link, report: Box::new(report) });
+                    }
+                }
+                let effects = self.scheduler.apply_all(self.now(), events);
+                self.effects(effects);
             }
             Step::HearAgain(node, index) => {
                 let node = &self.nodes[node as usize];

@@ -36,7 +36,7 @@ use crate::apteam::{Apid, Key, Ticket};
 use crate::placement::migration::Gate;
 use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
 use progress::Progress;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::{Parties, Tally};
 use way::{Way, nanos};
@@ -81,8 +81,8 @@ struct Live {
 /// A plan that is followed.
 struct Followed {
     plan: SlicePlan,
-    /// By whom.
-    members: BTreeSet<Apid>,
+    /// By how many.
+    followers: usize,
 }
 
 struct Replay<'a, W> {
@@ -97,10 +97,11 @@ struct Replay<'a, W> {
     ends: BTreeSet<(u64, Apid)>,
     plans: BTreeMap<u64, Followed>,
     /// Plans that are followed by others than before.
-    joined: BTreeSet<u64>,
+    joined: Vec<u64>,
     /// Who has another way, or place.
-    touched: BTreeSet<Apid>,
-    events: VecDeque<Event>,
+    touched: Vec<Apid>,
+    /// What happens now.
+    events: Vec<Event>,
     replies: u64,
     processors: u64,
     tally: Tally,
@@ -138,8 +139,9 @@ pub fn replay<E>(
             next = jobs.next().transpose().map_err(Stopped::Jobs)?;
         }
         if replay.scheduler.deadline().is_some_and(|at| at <= replay.now) {
-            replay.apply(Event::Tick);
+            replay.events.push(Event::Tick);
         }
+        replay.tell();
         replay.settle();
         if let Some((line, job, why)) = replay.refused.take() {
             return Err(Stopped::Refused { line, job, why });
@@ -167,9 +169,9 @@ impl<'a, W: Watch> Replay<'a, W> {
             live: BTreeMap::new(),
             ends: BTreeSet::new(),
             plans: BTreeMap::new(),
-            joined: BTreeSet::new(),
-            touched: BTreeSet::new(),
-            events: VecDeque::new(),
+            joined: Vec::new(),
+            touched: Vec::new(),
+            events: Vec::new(),
             replies: 0,
             processors: setup.machine.application_processors(),
             tally: Tally::new(setup.machine.application_processors(), ZERO),
@@ -186,8 +188,9 @@ impl<'a, W: Watch> Replay<'a, W> {
             nids: setup.machine.nodes.keys().copied().collect(),
             ..Hello::default()
         };
-        replay.apply(Event::LinkOpened { link: LINK, hello: Box::new(hello) });
-        replay.apply(Event::Inventory { link: LINK, items: Vec::new() });
+        replay.events.push(Event::LinkOpened { link: LINK, hello: Box::new(hello) });
+        replay.events.push(Event::Inventory { link: LINK, items: Vec::new() });
+        replay.tell();
         replay
     }
 
@@ -251,10 +254,14 @@ impl<'a, W: Watch> Replay<'a, W> {
             }
         }
         assert_eq!(run.len() as u64, self.tally.now().0);
-        for (generation, Followed { plan, members }) in &self.plans {
+        for (generation, Followed { plan, followers }) in &self.plans {
+            let follows =
+                |apid: &Apid| self.live.get(apid).is_some_and(|l| l.generation == *generation);
+            let all = plan.members.iter().map(|key| key.apid).filter(follows).count();
+            assert_eq!(all, *followers, "of {generation}");
             for slice in &plan.slices {
                 let mut run = BTreeSet::new();
-                for apid in slice.party.iter().map(|key| key.apid).filter(|a| members.contains(a)) {
+                for apid in slice.party.iter().map(|key| key.apid).filter(follows) {
                     for seat in seats(apid) {
                         assert!(run.insert(seat), "{seat:?}: {apid} and another, by {generation}");
                     }
@@ -269,12 +276,11 @@ impl<'a, W: Watch> Replay<'a, W> {
         self.tally.pass(now, |at, held, waiting| look(self.watch, at, held, waiting));
     }
 
-    fn apply(&mut self, event: Event) {
+    /// Tells the scheduler all that happens now, and then what comes of that.
+    fn tell(&mut self) {
         let now = Now { mono_ns: self.now, wall_ns: self.now };
-        let effects = self.scheduler.apply(now, event);
-        self.hear(effects);
-        while let Some(event) = self.events.pop_front() {
-            let effects = self.scheduler.apply(now, event);
+        while !self.events.is_empty() {
+            let effects = self.scheduler.apply_all(now, self.events.drain(..));
             self.hear(effects);
         }
     }
@@ -294,15 +300,15 @@ impl<'a, W: Watch> Replay<'a, W> {
                     if let Some(live) = self.live.get_mut(&place.key.apid) {
                         live.key = place.key;
                     }
-                    self.events.push_back(report(Report::Launched(place.key)));
-                    self.events.push_back(report(Report::Running(place.key)));
+                    self.events.push(report(Report::Launched(place.key)));
+                    self.events.push(report(Report::Running(place.key)));
                 }
                 Effect::Command { command: Command::Plan(plan), .. } => self.follow(*plan),
                 Effect::Tell { apid, news: crate::scheduler::News::Running } => {
                     if let Some(live) = self.live.get_mut(&apid).filter(|l| l.generation == 0) {
                         // Nobody keeps it from running until a plan does.
                         live.next = Some(Way::Always);
-                        self.touched.insert(apid);
+                        self.touched.push(apid);
                     }
                 }
                 Effect::Move { key, .. } => {
@@ -311,9 +317,9 @@ impl<'a, W: Watch> Replay<'a, W> {
                         let memory = live.job.memory_to_move().filter(|_| self.memory);
                         let cost = self.moves.cost_of_bytes(memory.unwrap_or(0));
                         live.progress.moved(nanos(cost));
-                        self.touched.insert(key.apid);
+                        self.touched.push(key.apid);
                     }
-                    self.events.push_back(Event::Moved { key });
+                    self.events.push(Event::Moved { key });
                 }
                 _ => {}
             }
@@ -338,7 +344,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             secret: Ticket(id),
         };
         self.posted.insert(self.replies, job);
-        self.apply(event);
+        self.events.push(event);
     }
 
     fn accepted(&mut self, reply: ReplyId, apid: Apid) {
@@ -363,17 +369,17 @@ impl<'a, W: Watch> Replay<'a, W> {
     /// A new plan, of a component: from now on, as far as it is for one that does not wait for others.
     fn follow(&mut self, plan: SlicePlan) {
         let generation = plan.generation;
-        let mut members = BTreeSet::new();
+        let mut followers = 0;
         for (apid, way) in Way::all(&plan) {
             let Some(live) = self.live.get_mut(&apid) else { continue };
             live.next = Some(way);
             let before = std::mem::replace(&mut live.generation, generation);
             self.follows_not(apid, before);
-            self.touched.insert(apid);
-            members.insert(apid);
+            self.touched.push(apid);
+            followers += 1;
         }
-        self.plans.insert(generation, Followed { plan, members });
-        self.joined.insert(generation);
+        self.plans.insert(generation, Followed { plan, followers });
+        self.joined.push(generation);
     }
 
     /// It has another plan than before, or has ended: one that nobody follows any more is forgotten.
@@ -385,11 +391,11 @@ impl<'a, W: Watch> Replay<'a, W> {
                 None => {}
             }
         } else if let Some(followed) = self.plans.get_mut(&before) {
-            followed.members.remove(&apid);
-            if followed.members.is_empty() {
+            followed.followers -= 1;
+            if followed.followers == 0 {
                 self.plans.remove(&before);
             }
-            self.joined.insert(before);
+            self.joined.push(before);
         }
     }
 
@@ -425,13 +431,15 @@ impl<'a, W: Watch> Replay<'a, W> {
                 job: live.job,
             });
             let report = Box::new(Report::Ended(Box::new(end)));
-            self.apply(Event::Report { link: LINK, report });
+            self.events.push(Event::Report { link: LINK, report });
         }
     }
 
     /// Who has another way or place goes on with it from now on.
     fn settle(&mut self) {
-        for apid in std::mem::take(&mut self.touched) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for apid in self.touched.drain(..) {
             let Some(live) = self.live.get_mut(&apid) else { continue };
             live.progress.go(&live.way, self.now);
             if let Some(next) = live.next.take() {
@@ -449,7 +457,9 @@ impl<'a, W: Watch> Replay<'a, W> {
                 }
             }
         }
-        for generation in std::mem::take(&mut self.joined) {
+        self.joined.sort_unstable();
+        self.joined.dedup();
+        for generation in self.joined.drain(..) {
             let width = |live: &Live| (live.generation == generation).then_some(live.width);
             let width = |apid: Apid| self.live.get(&apid).and_then(width);
             let parties =

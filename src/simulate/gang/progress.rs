@@ -204,7 +204,7 @@ mod tests {
             slices: slices.iter().map(slice).collect(),
             ..SlicePlan::default()
         };
-        Way::all(&plan).remove(&KEY.apid).expect("a member")
+        Way::all(&plan).pop().expect("a member").1
     }
 
     #[test]

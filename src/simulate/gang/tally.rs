@@ -79,23 +79,36 @@ struct Looks {
 impl Parties {
     /// Of this plan, with the members that still have it, by width.
     pub fn of(plan: &SlicePlan, width: impl Fn(Apid) -> Option<u64>) -> Parties {
-        let widths = |keys: &[Key]| -> BTreeSet<(u64, Apid)> {
-            keys.iter().filter_map(|key| Some((width(key.apid)?, key.apid))).collect()
-        };
-        let members = widths(&plan.members);
-        let looks = |ends: u64, party: BTreeSet<(u64, Apid)>| Looks {
-            ends,
-            held: party.iter().map(|(width, _)| *width).sum(),
-            waiting: (members.len() - party.len()) as u64,
-            narrowest: members.iter().find(|one| !party.contains(one)).map(|(width, _)| *width),
+        let member = |key: &Key| Some((key.apid, width(key.apid)?));
+        let mut members: Vec<(Apid, u64)> = plan.members.iter().filter_map(member).collect();
+        members.sort_unstable();
+        let mut runs = vec![false; members.len()];
+        let mut looks = |ends: u64, party: &[Key]| {
+            runs.fill(false);
+            for key in party {
+                if let Ok(at) = members.binary_search_by_key(&key.apid, |(apid, _)| *apid) {
+                    runs[at] = true;
+                }
+            }
+            let mut looks = Looks { ends, held: 0, waiting: 0, narrowest: None };
+            for ((_, width), runs) in members.iter().zip(&runs) {
+                if *runs {
+                    looks.held += width;
+                } else {
+                    looks.waiting += 1;
+                    looks.narrowest =
+                        Some(looks.narrowest.map_or(*width, |least| least.min(*width)));
+                }
+            }
+            looks
         };
         let mut slices: Vec<Looks> = Vec::new();
         for slice in plan.slices.iter().filter(|slice| !slice.length.is_zero()) {
             let begins = slices.last().map_or(0, |before| before.ends);
-            slices.push(looks(begins.saturating_add(nanos(slice.length)), widths(&slice.party)));
+            slices.push(looks(begins.saturating_add(nanos(slice.length)), &slice.party));
         }
         if slices.is_empty() {
-            slices.push(looks(u64::MAX, BTreeSet::new()));
+            slices.push(looks(u64::MAX, &[]));
         }
         Parties { round: Round::of(plan), slices, on: 0, changes: u64::MAX }
     }

@@ -125,8 +125,8 @@ fn the_memory_of_a_gang_is_paid_where_it_moves() {
 fn round_robin_gives_each_a_half() {
     let setup = setup(2, "round-robin", (0, 0), Moves::Daemon);
     let (outcomes, capacity) = replayed(&setup, &jobs(&[(0, 2, 100), (0, 2, 100)]));
-    // Who came last leads first.
-    for (outcome, end) in outcomes.iter().zip([200.0, 199.0]) {
+    // They come at once: the first leads first.
+    for (outcome, end) in outcomes.iter().zip([199.0, 200.0]) {
         let turns = outcome.turns.expect("turns");
         assert!((outcome.end.as_secs_f64() - end).abs() < 0.1, "{outcome:?}");
         assert!((99..=101).contains(&turns.starts), "{outcome:?}");

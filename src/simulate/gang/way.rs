@@ -2,7 +2,6 @@
 
 use crate::apteam::Apid;
 use crate::apteam::talk::turns::SlicePlan;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// When a gang runs, in nanoseconds of psched's clock.
@@ -60,16 +59,20 @@ impl Round {
 }
 
 impl Way {
-    /// Those of the members of a plan.
-    pub fn all(plan: &SlicePlan) -> BTreeMap<Apid, Way> {
+    /// Those of the members of a plan, by number.
+    pub fn all(plan: &SlicePlan) -> Vec<(Apid, Way)> {
         let round = Round::of(plan);
-        let mut all: BTreeMap<Apid, Vec<(u64, u64)>> =
+        let mut all: Vec<(Apid, Vec<(u64, u64)>)> =
             plan.members.iter().map(|key| (key.apid, Vec::new())).collect();
+        all.sort_unstable_by_key(|(apid, _)| *apid);
         let mut begins = 0u64;
         for slice in plan.slices.iter().filter(|slice| !slice.length.is_zero()) {
             let ends = begins.saturating_add(nanos(slice.length));
             for key in &slice.party {
-                let Some(stretches) = all.get_mut(&key.apid) else { continue };
+                let Ok(at) = all.binary_search_by_key(&key.apid, |(apid, _)| *apid) else {
+                    continue;
+                };
+                let stretches = &mut all[at].1;
                 match stretches.last_mut().filter(|(_, end)| *end == begins) {
                     Some((_, end)) => *end = ends,
                     None => stretches.push((begins, ends)),
