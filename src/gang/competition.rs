@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Room {
     bytes: u64,
     promised: u64,
-    gangs: BTreeSet<Apid>,
+    gangs: Vec<Apid>,
 }
 
 impl Room {
@@ -95,7 +95,7 @@ impl Competition {
             let room = &mut self.rooms[node as usize];
             let crowded = room.crowded();
             room.promised = room.promised.saturating_add(bytes);
-            room.gangs.insert(apid);
+            room.gangs.push(apid);
             self.crowded += usize::from(room.crowded()) - usize::from(crowded);
         }
         self.gangs.insert(apid, (index, gang));
@@ -112,7 +112,7 @@ impl Competition {
             let room = &mut self.rooms[node as usize];
             let crowded = room.crowded();
             room.promised = room.promised.saturating_sub(bytes);
-            room.gangs.remove(&apid);
+            room.gangs.retain(|other| *other != apid);
             self.crowded -= usize::from(crowded) - usize::from(room.crowded());
         }
     }
@@ -202,8 +202,10 @@ impl Competition {
         let mut met = FixedBitSet::with_capacity(self.graph.node_bound());
         let mut seen_rooms = BTreeSet::new();
         // Those who are found; from `next` on their own are still to be looked for.
-        let (mut found, mut next) = (vec![apid], 0);
-        let mut indices = vec![*first];
+        let (mut found, mut next) = (Vec::with_capacity(16), 0);
+        let mut indices = Vec::with_capacity(16);
+        found.push(apid);
+        indices.push(*first);
         met.insert(first.index());
         while let Some(index) = indices.get(next).copied() {
             let mut meet = |other: NodeIndex<u32>| {

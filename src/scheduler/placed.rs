@@ -125,7 +125,13 @@ impl Scheduler {
     pub(super) fn hosts_of(&self, places: &PlacementList) -> Vec<HostPart> {
         let mut hosts: Vec<HostPart> = Vec::new();
         let mut numbers: BTreeMap<Option<LinkId>, usize> = BTreeMap::new();
+        let mut latest: Option<(Option<LinkId>, usize)> = None;
         for (nid, link) in self.offering(places) {
+            // Nodes of one apinit mostly follow each other.
+            if let Some((_, number)) = latest.filter(|(of, _)| *of == link) {
+                hosts[number].nids.push(nid);
+                continue;
+            }
             let number = *numbers.entry(link).or_insert_with(|| {
                 let hello = link.and_then(|l| self.links.get(&l)).map(|l| &l.hello);
                 hosts.push(HostPart {
@@ -138,6 +144,7 @@ impl Scheduler {
                 hosts.len() - 1
             });
             hosts[number].nids.push(nid);
+            latest = Some((link, number));
         }
         hosts
     }

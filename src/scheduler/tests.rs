@@ -13,6 +13,7 @@ mod orders;
 mod postings;
 mod retuned;
 mod sharing;
+mod together;
 mod turns;
 
 use super::*;

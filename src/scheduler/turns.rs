@@ -139,16 +139,14 @@ impl Schedule {
 
     /// What of an application decides whom it may run with, by what it holds.
     fn gang(&self, held: &[Held]) -> Gang {
-        let first = |held: &Held| self.first_processor.get(held.at).copied().unwrap_or(0);
-        let of = |held: &Held| {
-            let first = first(held);
-            held.processors.iter().map(|p| first.saturating_add(*p)).collect::<Vec<u32>>()
-        };
         let memory = |held: &Held| (held.at as u32, held.memory);
-        Gang {
-            processors: held.iter().flat_map(of).collect(),
-            memory: held.iter().map(memory).collect(),
+        let memory = held.iter().map(memory).collect();
+        let mut processors = Vec::with_capacity(held.iter().map(|h| h.processors.len()).sum());
+        for held in held {
+            let first = self.first_processor.get(held.at).copied().unwrap_or(0);
+            processors.extend(held.processors.iter().map(|p| first.saturating_add(*p)));
         }
+        Gang { processors, memory }
     }
 
     /// Everybody who shares a plan with this one is concerned too, unless he is about to have another.
@@ -159,15 +157,26 @@ impl Schedule {
     /// The same of each of these: a plan that several of them share is gone through once.
     pub(super) fn concern_all(&mut self, apids: &[Apid]) {
         self.changed.extend(apids);
-        let (plan_of, asked_of) = (&self.plan_of, &self.asked_of);
-        let mut generations: Vec<u64> =
-            apids.iter().filter_map(|apid| plan_of.get(apid).copied()).collect();
-        generations.sort_unstable();
-        generations.dedup();
-        for generation in &generations {
+        self.concern_others(&self.plans_of(apids), &[]);
+    }
+
+    /// The agreed plans of these.
+    fn plans_of(&self, apids: &[Apid]) -> Vec<u64> {
+        let plans = apids.iter().filter_map(|apid| self.plan_of.get(apid).copied());
+        let mut plans: Vec<u64> = plans.collect();
+        plans.sort_unstable();
+        plans.dedup();
+        plans
+    }
+
+    /// Everybody who has one of these plans, but for those, who stand in order.
+    fn concern_others(&mut self, plans: &[u64], but: &[Apid]) {
+        for generation in plans {
             let Some(planned) = self.plans.get(generation) else { continue };
             let shares = |other: &&Apid| {
-                plan_of.get(other) == Some(generation) && !asked_of.contains_key(other)
+                but.binary_search(other).is_err()
+                    && self.plan_of.get(other) == Some(generation)
+                    && !self.asked_of.contains_key(other)
             };
             self.changed.extend(planned.members.iter().filter(shares));
         }
@@ -223,17 +232,41 @@ impl Schedule {
         self.levels.set_width(team.apid, of / self.processors.max(1), rules);
     }
 
+    /// These have this plan from now on.
+    fn have(&mut self, apids: &[Apid], generation: u64) {
+        let mut former = Vec::new();
+        for apid in apids {
+            self.alone.remove(apid);
+            self.inherited.remove(apid);
+            former.extend(self.plan_of.insert(*apid, generation));
+        }
+        former.sort_unstable();
+        former.dedup();
+        self.retire(former);
+    }
+
     /// Forgets plans that are nobody's any more.
     fn retire(&mut self, generations: impl IntoIterator<Item = u64>) {
         for generation in generations {
             let Some(planned) = self.plans.get(&generation) else { continue };
+            let asking = self.asking.contains(&generation);
             let still = |apid: &Apid| {
                 self.plan_of.get(apid) == Some(&generation)
-                    || self.asked_of.get(apid) == Some(&generation)
+                    || asking && self.asked_of.get(apid) == Some(&generation)
             };
             if !planned.members.iter().any(still) {
                 self.remove(generation);
             }
+        }
+    }
+
+    /// Plans that would have to be made anew soon are made anew with what happens now.
+    fn renew_ripe(&mut self, now_ns: u64) {
+        while let Some((_, generation)) = self.due.first() {
+            let planned = self.plans.get(generation);
+            let Some(planned) = planned.filter(|planned| planned.is_ripe(now_ns)) else { return };
+            self.changed.extend(&planned.members);
+            self.due.pop_first();
         }
     }
 

@@ -6,8 +6,8 @@ use crate::variables::Order;
 use std::time::Duration;
 
 /// One apinit, which does what it is told at once, and front ends that launch what is placed.
-struct Play {
-    s: Scheduler,
+pub(super) struct Play {
+    pub(super) s: Scheduler,
     ms: u64,
     settings: Settings,
     /// Front ends that do not.
@@ -19,7 +19,7 @@ struct Play {
     words: Vec<String>,
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.turns.order = Order::LeastAttainedService;
     settings.turns.start_cost = Duration::ZERO;
@@ -27,7 +27,7 @@ fn settings() -> Settings {
 }
 
 impl Play {
-    fn new(nodes: u32, processors: u32, settings: Settings) -> Play {
+    pub(super) fn new(nodes: u32, processors: u32, settings: Settings) -> Play {
         let mut s = Scheduler::new(machine(nodes, processors), settings.clone());
         link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
         Play {
@@ -42,21 +42,25 @@ impl Play {
         }
     }
 
-    fn take(&mut self, event: Event) {
-        let mut events = std::collections::VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            let effects = self.s.apply(ms(self.ms), event);
+    pub(super) fn take(&mut self, event: Event) {
+        self.take_all(vec![event]);
+    }
+
+    pub(super) fn take_all(&mut self, events: Vec<Event>) {
+        let mut events = std::collections::VecDeque::from([events]);
+        while let Some(together) = events.pop_front() {
+            let effects = self.s.apply_all(ms(self.ms), together);
             let report = |report| Event::Report { link: LinkId(1), report: Box::new(report) };
             for effect in effects {
                 match effect {
                     Effect::Command { command: Command::Place(place), .. }
                         if !self.silent.contains(&place.key.apid) =>
                     {
-                        events.push_back(report(Report::Launched(place.key)));
-                        events.push_back(report(Report::Running(place.key)));
+                        events.push_back(vec![report(Report::Launched(place.key))]);
+                        events.push_back(vec![report(Report::Running(place.key))]);
                     }
                     Effect::Command { command: Command::Plan(plan), .. } if !plan.agreed => {
-                        events.push_back(report(Report::PlanTaken(plan.generation)));
+                        events.push_back(vec![report(Report::PlanTaken(plan.generation))]);
                     }
                     Effect::Move { key, from, to } => {
                         let nids = |places: &crate::apteam::place::PlacementList| {
@@ -64,7 +68,7 @@ impl Play {
                         };
                         self.moves.push((key.apid, nids(&from), nids(&to)));
                         if self.moves_end {
-                            events.push_back(Event::Moved { key });
+                            events.push_back(vec![Event::Moved { key }]);
                         }
                     }
                     Effect::RollOut { key } => self.out.push(key.apid),
@@ -90,7 +94,7 @@ impl Play {
     }
 
     /// Lets so many seconds pass, with every tick that is asked for.
-    fn pass(&mut self, seconds: u64) {
+    pub(super) fn pass(&mut self, seconds: u64) {
         let until = self.ms + seconds * 1_000;
         let mut ticks = 0;
         while let Some(at) = self.s.deadline().filter(|at| *at <= until * 1_000_000) {
@@ -102,16 +106,19 @@ impl Play {
         self.ms = until;
     }
 
-    fn post(&mut self, number: u8, width: u32) {
+    pub(super) fn post(&mut self, number: u8, width: u32) {
         self.take(posted(number, width));
     }
 
+    pub(super) fn end_of(&self, apid: u64) -> Event {
+        let team = self.s.team(Apid(apid)).expect("it is there");
+        let nids: Vec<u32> = team.places.nids().map(|n| n.0).collect();
+        let report = Box::new(ended(team.key(), &nids, None));
+        Event::Report { link: LinkId(1), report }
+    }
+
     fn ends(&mut self, apid: u64) {
-        let key = self.s.team(Apid(apid)).expect("it is there").key();
-        let nids: Vec<u32> =
-            self.s.team(Apid(apid)).expect("it").places.nids().map(|n| n.0).collect();
-        let report = Box::new(ended(key, &nids, None));
-        self.take(Event::Report { link: LinkId(1), report });
+        self.take(self.end_of(apid));
     }
 
     fn set(&mut self, change: impl FnOnce(&mut Settings)) {
@@ -124,7 +131,7 @@ impl Play {
         self.take(Event::Hold { reply: ReplyId(1), apids, hold, by: Default::default() });
     }
 
-    fn party(&self) -> Vec<u64> {
+    pub(super) fn party(&self) -> Vec<u64> {
         self.s.schedule.decision.party.iter().map(|apid| apid.0).collect()
     }
 

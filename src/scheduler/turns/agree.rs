@@ -53,35 +53,33 @@ impl Scheduler {
         if let Some((missing, _)) = &mut planned.missing {
             missing.remove(&link);
             if missing.is_empty() {
-                self.agreed(generation, false, out);
+                self.agreed(generation, out);
             }
         }
     }
 
-    /// All have it; `told`: as agreed.
-    pub(super) fn agreed(&mut self, generation: u64, told: bool, out: &mut Vec<Effect>) {
+    /// All have it.
+    fn agreed(&mut self, generation: u64, out: &mut Vec<Effect>) {
         let schedule = &mut self.schedule;
         schedule.asking.remove(&generation);
         let Some(mut planned) = schedule.remove(generation) else { return };
         planned.missing = None;
-        let members = planned.members.clone();
+        // Who has gone meanwhile is in no plan any more; its end has the others planned anew.
+        let mut there = planned.members.clone();
+        there.retain(|apid| schedule.asked_of.remove(apid).is_some());
+        schedule.have(&there, generation);
         schedule.insert(generation, planned);
-        let mut former = BTreeSet::new();
-        for apid in &members {
-            // Who has gone meanwhile is in no plan any more; its end has the others planned anew.
-            if schedule.asked_of.remove(apid).is_some() {
-                schedule.alone.remove(apid);
-                schedule.inherited.remove(apid);
-                former.extend(schedule.plan_of.insert(*apid, generation));
-            }
-        }
-        schedule.retire(former);
-        if told && schedule.silent.is_empty() {
+        self.say_agreed(generation, false, out);
+    }
+
+    /// Tells all nodes that it is agreed; `told`: those that were asked know.
+    pub(super) fn say_agreed(&self, generation: u64, told: bool, out: &mut Vec<Effect>) {
+        if told && self.schedule.silent.is_empty() {
             // All were asked.
             return;
         }
         let Some(planned) = self.schedule.plans.get(&generation) else { return };
-        for link in self.links_of_all(&members) {
+        for link in self.links_of_all(&planned.members) {
             let command = match planned.asked.contains(&link) {
                 true if told => continue,
                 true => Command::AgreePlan(generation),
@@ -94,8 +92,13 @@ impl Scheduler {
 
     /// The links that stand of these applications' nodes.
     pub(super) fn links_of_all(&self, members: &[Apid]) -> BTreeSet<LinkId> {
-        let mut links: Vec<LinkId> =
-            members.iter().filter_map(|apid| self.linked.get(apid)).flatten().copied().collect();
+        let mut links: Vec<LinkId> = Vec::new();
+        for link in members.iter().filter_map(|apid| self.linked.get(apid)).flatten() {
+            // (Mostly all are on the same.)
+            if links.last() != Some(link) {
+                links.push(*link);
+            }
+        }
         links.sort_unstable();
         links.dedup();
         links.retain(|link| self.links.get(link).is_some_and(|l| l.known));

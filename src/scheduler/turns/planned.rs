@@ -46,11 +46,22 @@ impl Planned {
     pub(super) fn over_ns(&self) -> Option<u64> {
         if self.order == Order::LeastAttainedService && !self.plan.repeats {
             // Long before who runs gives way to whoever waits.
-            let first = self.plan.slices.first().map_or(0, |slice| nanos(slice.length) / 2);
-            return Some(self.begins_ns.saturating_add(first));
+            return Some(self.begins_ns.saturating_add(self.first_ns() / 4 * 3));
         }
         let over = || self.begins_ns.saturating_add(nanos(self.plan.length()));
         (!self.plan.repeats && !self.plan.slices.is_empty()).then(over)
+    }
+
+    /// Whether it is made anew now that something happens anyway, so that psched need not be woken for it.
+    pub(super) fn is_ripe(&self, now_ns: u64) -> bool {
+        let ripe = |over: u64| over.saturating_sub(self.first_ns() / 4) <= now_ns;
+        let decided = self.order == Order::LeastAttainedService && self.missing.is_none();
+        decided && self.over_ns().is_some_and(ripe)
+    }
+
+    /// How long its first slice is.
+    fn first_ns(&self) -> u64 {
+        self.plan.slices.first().map_or(0, |slice| nanos(slice.length))
     }
 
     /// When something is to be done about it; `u64::MAX`: never.

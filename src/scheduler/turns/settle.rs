@@ -19,6 +19,7 @@ const SOON: Duration = Duration::from_millis(1);
 impl Scheduler {
     /// Plans anew what has changed, as far as that can be done now.
     pub(in crate::scheduler) fn turns_settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.schedule.renew_ripe(now.mono_ns);
         self.schedule.silent.retain(|link| self.links.contains_key(link));
         // Whoever was to answer and is away now does not.
         let gone = |generation: &&u64| {
@@ -42,7 +43,8 @@ impl Scheduler {
                 // Held: it has its place, and does not run.
                 None => vec![apid],
             };
-            self.schedule.concern_all(&members);
+            let former = self.schedule.plans_of(&members);
+            self.schedule.concern_others(&former, &members);
             let asked = members.iter().any(|apid| self.schedule.asked_of.contains_key(apid));
             let until = self.away_until(&members);
             for apid in &members {
@@ -58,7 +60,7 @@ impl Scheduler {
                 }
                 waits.extend(members);
             } else {
-                self.plan_component(now, members, out);
+                self.plan_component(now, members, &former, out);
             }
         }
         self.schedule.changed = waits;
@@ -76,14 +78,18 @@ impl Scheduler {
         nids.filter_map(|nid| away.get(&nid)).max().copied()
     }
 
-    /// A new plan for a component, and on its way to its nodes.
-    fn plan_component(&mut self, now: Now, members: Vec<Apid>, out: &mut Vec<Effect>) {
+    /// A new plan for a component, whose members have these, and on its way to its nodes.
+    fn plan_component(
+        &mut self,
+        now: Now,
+        members: Vec<Apid>,
+        former: &[u64],
+        out: &mut Vec<Effect>,
+    ) {
         let rules = self.settings.rules();
         let all = self.links_of_all(&members);
         let schedule = &mut self.schedule;
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
-        let former: BTreeSet<u64> =
-            members.iter().filter_map(|apid| schedule.plan_of.get(apid).copied()).collect();
         let inherited = schedule.inherited.contains_key(&members[0]);
         let order = self.settings.turns.order;
         let runs = order == Order::RoundRobin || schedule.decision.party.contains(&members[0]);
@@ -92,11 +98,14 @@ impl Scheduler {
             schedule.early.remove(&members[0]);
             return;
         }
-        let asked: BTreeSet<LinkId> = all.difference(&schedule.silent).copied().collect();
+        let asked: BTreeSet<LinkId> = match schedule.silent.is_empty() {
+            true => all,
+            false => all.difference(&schedule.silent).copied().collect(),
+        };
         let lead = if asked.len() > 1 { self.settings.turns.plan_lead } else { SOON };
         let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
         let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
-        for generation in &former {
+        for generation in former {
             schedule.account(*generation, from_ns);
         }
         for apid in &members {
@@ -107,7 +116,7 @@ impl Scheduler {
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            false => schedule.next_plan(&members, &former, (order, &rules), from_ns, &early),
+            false => schedule.next_plan(&members, former, (order, &rules), from_ns, &early),
         };
         if begins_ns < from_ns {
             // They are on.
@@ -122,7 +131,6 @@ impl Scheduler {
             (asked.clone(), until)
         });
         let agreed = missing.is_none();
-        schedule.asked_of.extend(members.iter().map(|apid| (*apid, generation)));
         let accounted_ns = from_ns;
         let planned = Planned {
             members,
@@ -136,17 +144,17 @@ impl Scheduler {
             early,
         };
         let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
-        let commands: Vec<Effect> = planned
-            .asked
-            .iter()
-            .map(|link| Effect::Command { link: *link, command: plan(*link) })
-            .collect();
-        out.extend(commands);
-        self.schedule.insert(generation, planned);
+        let command = |link: &LinkId| Effect::Command { link: *link, command: plan(*link) };
+        out.extend(planned.asked.iter().map(command));
+        let schedule = &mut self.schedule;
         if agreed {
-            self.agreed(generation, true, out);
+            schedule.have(&planned.members, generation);
+            schedule.insert(generation, planned);
+            self.say_agreed(generation, true, out);
         } else {
-            self.schedule.asking.insert(generation);
+            schedule.asked_of.extend(planned.members.iter().map(|apid| (*apid, generation)));
+            schedule.asking.insert(generation);
+            schedule.insert(generation, planned);
         }
     }
 }
@@ -156,7 +164,7 @@ impl Schedule {
     fn next_plan(
         &self,
         members: &[Apid],
-        former: &BTreeSet<u64>,
+        former: &[u64],
         (order, rules): (Order, &Rules),
         from_ns: u64,
         early: &BTreeSet<Apid>,
