@@ -42,7 +42,7 @@ impl Block {
         !self.mixed && self.joins && of(self) == of(other)
     }
 
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.at + self.nodes
     }
 }
@@ -77,6 +77,7 @@ impl Board<'_> {
         if self.blocks.stale.is_empty() {
             return;
         }
+        self.settle();
         let mut stale = std::mem::take(&mut self.blocks.stale);
         let mut old = std::mem::take(&mut self.blocks.known);
         let mut new = std::mem::take(&mut self.blocks.spare);

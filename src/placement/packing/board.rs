@@ -56,6 +56,21 @@ pub(super) struct Board<'a> {
     new: Vec<u64>,
     /// Nodes with the same processors may have room for different numbers of PEs.
     pub(super) told_apart: bool,
+    /// How each of those who run is at home.
+    running: Vec<Running>,
+    /// Some of them have stayed since the cells were looked at last.
+    stayed: bool,
+}
+
+/// How one who runs is at home. Most stay there, and nobody looks at their cells for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    /// Nobody has touched it, and somebody new may sit on all of it.
+    Untouched,
+    /// It has taken it in its turn.
+    Stayed,
+    /// As its cells say.
+    Other,
 }
 
 impl<'a> Board<'a> {
@@ -79,6 +94,8 @@ impl<'a> Board<'a> {
             used: vec![0; with_memory],
             new: vec![0; with_memory],
             told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
+            running: vec![Running::Other; order.len()],
+            stayed: false,
         };
         board.cut_runners();
         let shut = &occupancy.notable().shut;
@@ -108,6 +125,9 @@ impl<'a> Board<'a> {
         for (number, candidate) in (0..).zip(self.order) {
             if let Some(home) = candidate.home.filter(|_| candidate.now == Now::Runs) {
                 running.extend(home.runs.iter().map(|run| (run.start, run.end, number)));
+                if !candidate.wanted.exclusive {
+                    self.running[number as usize] = Running::Untouched;
+                }
             }
         }
         running.sort_unstable();
@@ -117,6 +137,9 @@ impl<'a> Board<'a> {
         let mut cells = Vec::with_capacity(4 * running.len() + 16);
         let mut known = 0;
         for (start, stop, number) in running {
+            if start < known {
+                self.running[number as usize] = Running::Other;
+            }
             let start = start.max(known);
             if start > known {
                 cells.push(cell(known, start, NOBODY));
@@ -138,6 +161,7 @@ impl<'a> Board<'a> {
         if walls.is_empty() || self.open == 0 {
             return;
         }
+        self.settle();
         let mut cells: Vec<Cell> = Vec::with_capacity(self.cells.len() + walls.len());
         let mut walls = walls.into_iter().peekable();
         let (mut wall, mut at) = (0..0, 0);
@@ -155,6 +179,7 @@ impl<'a> Board<'a> {
                 at = piece.end;
                 let processors = u64::from(piece.end - piece.start);
                 if walled && piece.usable {
+                    touch(&mut self.running, piece.runner);
                     self.open -= processors;
                     self.free -= if piece.taken == NOBODY { processors } else { 0 };
                 }
@@ -180,6 +205,18 @@ impl<'a> Board<'a> {
         let walls = walls.map(|n| self.node(n.start).start..self.node(n.end - 1).end);
         self.wall(walls.collect());
         self.blocks.changed(nodes);
+    }
+
+    /// Brings the cells of those up to date who have stayed where they run.
+    pub(super) fn settle(&mut self) {
+        if !std::mem::take(&mut self.stayed) {
+            return;
+        }
+        for cell in &mut self.cells {
+            if self.running.get(cell.runner as usize) == Some(&Running::Stayed) {
+                (cell.taken, cell.runner) = (cell.runner, NOBODY);
+            }
+        }
     }
 
     /// The cells of a range, which is cut out of them.
@@ -235,13 +272,16 @@ impl<'a> Board<'a> {
         self.order.get(number as usize)
     }
 
-    pub fn at_home(&self, at: usize, home: &Seat) -> Home {
+    pub fn at_home(&mut self, at: usize, home: &Seat) -> Home {
         let mut coming = false;
-        for cell in home.runs.iter().flat_map(|run| self.touched(run)) {
-            match self.candidate(cell.taken) {
-                None => {}
-                Some(by) if by.now == Now::Comes => coming = true,
-                Some(_) => return Home::Taken,
+        if self.running[at] != Running::Untouched {
+            self.settle();
+            for cell in home.runs.iter().flat_map(|run| self.touched(run)) {
+                match self.candidate(cell.taken) {
+                    None => {}
+                    Some(by) if by.now == Now::Comes => coming = true,
+                    Some(_) => return Home::Taken,
+                }
             }
         }
         if !self.occupancy.notable().tight.is_empty() && !self.memory_fits(at) {
@@ -260,6 +300,17 @@ impl<'a> Board<'a> {
         })
     }
 
+    /// It takes what of its home nobody has taken.
+    pub fn take_home(&mut self, at: usize, home: &Seat) {
+        if self.running[at] != Running::Untouched {
+            return self.take(at, home);
+        }
+        (self.running[at], self.stayed) = (Running::Stayed, true);
+        self.blocks.changed(home.span());
+        self.free -= home.width();
+        self.charge(at, home, true);
+    }
+
     /// It takes what of the seat nobody has taken.
     pub fn take(&mut self, at: usize, seat: &Seat) {
         self.give(NOBODY, at as u32, seat);
@@ -274,6 +325,7 @@ impl<'a> Board<'a> {
 
     /// Processors of a seat change hands; of one who would share its nodes with nobody, all of them.
     fn give(&mut self, from: u32, to: u32, seat: &Seat) {
+        self.settle();
         let exclusive = |one| self.candidate(one).is_some_and(|one| one.wanted.exclusive);
         let runs = match exclusive(from) || exclusive(to) {
             true => Cow::Owned(seat.nodes.iter().map(|(at, ..)| self.node(*at as usize)).collect()),
@@ -287,6 +339,7 @@ impl<'a> Board<'a> {
                     continue;
                 }
                 cell.taken = to;
+                touch(&mut self.running, cell.runner);
                 let processors = u64::from(cell.end - cell.start);
                 match (cell.usable, to) {
                     (false, _) => {}
@@ -332,7 +385,8 @@ impl<'a> Board<'a> {
 
     /// All of it in words, wherever the cells are cut.
     #[cfg(test)]
-    pub fn state(&self) -> String {
+    pub fn state(&mut self) -> String {
+        self.settle();
         let of = |cell: &Cell| {
             let one = (cell.taken, cell.runner, cell.usable);
             std::iter::repeat_n(one, (cell.end - cell.start) as usize)
@@ -345,6 +399,9 @@ impl<'a> Board<'a> {
     pub fn passed(&mut self, at: usize) {
         let candidate = &self.order[at];
         let Some(home) = candidate.home.filter(|_| candidate.now == Now::Runs) else { return };
+        if self.running[at] == Running::Stayed {
+            return;
+        }
         self.blocks.changed(home.span());
         for run in &home.runs {
             let first = self.cells.partition_point(|cell| cell.end <= run.start);
@@ -403,5 +460,12 @@ impl<'a> Board<'a> {
         let from = chosen.len();
         chosen.extend(order.iter().take(count as usize).map(|(.., p)| *p));
         chosen[from..].sort_unstable();
+    }
+}
+
+/// Whoever runs there may not find all of its home any more.
+fn touch(running: &mut [Running], runner: u32) {
+    if let Some(running) = running.get_mut(runner as usize) {
+        *running = Running::Other;
     }
 }

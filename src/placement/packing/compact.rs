@@ -1,5 +1,7 @@
 //! Compaction: a window made by moving aside those who have taken it.
 
+use super::blocks::Block;
+use super::board::NOBODY;
 use super::window::{Form, Most, Of, Search, Window};
 use super::{Packer, Seat};
 use std::ops::Range;
@@ -31,35 +33,33 @@ impl Packer<'_> {
     /// What one loses that is moved: nothing where it has its place only by this decision, far too
     /// much where it may not be moved.
     fn loss(&self, one: u32) -> u64 {
-        match &self.seats[one as usize] {
-            Some(_) => 0,
-            None => self.order[one as usize].may_be_moved.unwrap_or(u64::MAX / 2),
+        match self.seats.contains_key(&one) {
+            true => 0,
+            false => self.order[one as usize].may_be_moved.unwrap_or(u64::MAX / 2),
         }
     }
 
     /// Who has to go from a window.
-    fn in_the_way(&mut self, form: &Form<'_>, nodes: &Range<usize>) -> Vec<u32> {
+    pub(super) fn in_the_way(&mut self, form: &Form<'_>, nodes: &Range<usize>) -> Vec<u32> {
         let terms = &form.need().terms;
         self.board.blocks();
         let mut rest = form.need().width as u32;
         let (mut on, mut who) = (Vec::new(), Vec::new());
         let blocks = self.board.known_blocks();
-        let first = blocks.partition_point(|block| block.at + block.nodes <= nodes.start);
+        let first = blocks.partition_point(|block| block.end() <= nodes.start);
         for block in blocks[first..].iter().take_while(|block| block.at < nodes.end) {
-            let end = (block.at + block.nodes).min(nodes.end);
-            for at in block.at.max(nodes.start)..end {
-                let pes = match form {
-                    Form::Kept(pes, _) => pes[at - nodes.start],
-                    Form::Laid(_) => self.board.pes(at, terms, block.all).min(rest),
-                };
-                rest = rest.saturating_sub(pes);
-                if block.mixed {
-                    let cost = |one| self.loss(one);
-                    self.board.hit(block, Of::All, pes * terms.depth, cost, &mut on, &mut who);
-                } else if self.board.candidate(block.taken).is_some() {
-                    who.push(block.taken);
-                    who.dedup();
-                }
+            // (Nodes of a block have room for the same.)
+            let here = block.at.max(nodes.start)..block.end().min(nodes.end);
+            let pes = match form {
+                Form::Kept(pes, _) => pes[here.start - nodes.start],
+                Form::Laid(_) => self.board.pes(here.start, terms, block.all).min(rest),
+            };
+            rest = rest.saturating_sub(pes.saturating_mul(here.len() as u32));
+            if block.mixed {
+                let cost = |one| self.loss(one);
+                self.board.hit(block, Of::All, pes * terms.depth, cost, &mut on, &mut who);
+            } else if block.taken != NOBODY {
+                who.push(block.taken);
             }
         }
         who.sort_unstable();
@@ -67,14 +67,57 @@ impl Packer<'_> {
         who
     }
 
+    /// Whether there is a gap for the widest of those who have to go (ascending), as far as can be seen
+    /// without moving anybody: most trials fail at that. A node that is cut counts as if all of it were free.
+    pub(super) fn has_gap(&self, form: &Form<'_>, window: &Range<usize>, who: &[u32]) -> bool {
+        let processors = |one: &u32| self.order[*one as usize].wanted.shape.processors();
+        let wanted = who.iter().map(processors).max().unwrap_or(0);
+        let blocks = self.board.known_blocks();
+        let nodes = |nodes: Range<usize>, each: u32| nodes.len() as u64 * u64::from(each);
+        let all = |b: &Block| nodes(b.at.max(window.start)..b.end().min(window.end), b.all);
+        let need = form.need();
+        let left = blocks.iter().map(all).sum::<u64>();
+        let left = left.saturating_sub(need.width * u64::from(need.terms.depth));
+        let (mut gap, mut widest) = (0, 0);
+        for block in blocks {
+            let goes = block.mixed || who.binary_search(&block.taken).is_ok();
+            let each = if goes { block.all } else { block.free };
+            let before = block.at..block.end().min(window.start);
+            let behind = block.at.max(window.end)..block.end();
+            gap = if each > 0 || before.is_empty() { gap + nodes(before, each) } else { 0 };
+            widest = widest.max(gap);
+            if (block.at..block.end()).contains(&window.start) {
+                widest = widest.max(gap + left);
+                // Where less is left than it has nodes one of them is full: no gap goes through it.
+                gap = if left < window.len() as u64 { left } else { gap + left };
+            }
+            gap = if each > 0 || behind.is_empty() { gap + nodes(behind, each) } else { 0 };
+            widest = widest.max(gap);
+            gap = if block.joins { gap } else { 0 };
+        }
+        widest >= wanted
+    }
+
     /// Gives it this window, and those in it others, widest first. Where one of them finds none, all is
     /// as it was.
     pub(super) fn move_aside(&mut self, at: usize, form: &Form<'_>, nodes: Range<usize>) -> bool {
+        let who = self.in_the_way(form, &nodes);
+        self.has_gap(form, &nodes, &who) && self.exchange(at, form, nodes, who)
+    }
+
+    /// The same, for those who are in the way.
+    pub(super) fn exchange(
+        &mut self,
+        at: usize,
+        form: &Form<'_>,
+        nodes: Range<usize>,
+        who: Vec<u32>,
+    ) -> bool {
         let mut moved: Vec<(u64, u32, Seat)> = Vec::new();
-        for one in self.in_the_way(form, &nodes) {
-            let seat = self.seats[one as usize].clone();
-            if let Some(seat) = seat.or_else(|| self.order[one as usize].home.cloned()) {
-                moved.push((seat.width(), one, seat));
+        for one in who {
+            let seat = self.seats.get(&one).or(self.order[one as usize].home);
+            if let Some(seat) = seat {
+                moved.push((seat.width(), one, seat.clone()));
             }
         }
         moved.sort_unstable_by_key(|(width, one, _)| (u64::MAX - width, *one));
@@ -83,24 +126,21 @@ impl Packer<'_> {
         }
         let own = self.board.seat(form, nodes, Of::Free);
         self.board.take(at, &own);
-        let mut placed: Vec<(usize, Seat)> = Vec::new();
+        let mut placed: Vec<(u32, Seat)> = Vec::new();
         for (_, one, _) in &moved {
-            let one = *one as usize;
-            let its = Form::of(&self.order[one], self.level);
+            let its = Form::of(&self.order[*one as usize], self.level);
             let Some(nodes) = self.board.best_fit(&its, Of::Free) else { break };
             let seat = self.board.seat(&its, nodes, Of::Free);
-            self.board.take(one, &seat);
-            placed.push((one, seat));
+            self.board.take(*one as usize, &seat);
+            placed.push((*one, seat));
         }
         if placed.len() == moved.len() {
-            for (one, seat) in placed {
-                self.seats[one] = Some(seat);
-            }
-            self.seats[at] = Some(own);
+            self.seats.extend(placed);
+            self.seats.insert(at as u32, own);
             return true;
         }
         for (one, seat) in &placed {
-            self.board.leave(*one, seat);
+            self.board.leave(*one as usize, seat);
         }
         self.board.leave(at, &own);
         for (_, one, seat) in &moved {

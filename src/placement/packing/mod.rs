@@ -141,8 +141,8 @@ pub fn pack(occupancy: &Occupancy, order: &[Candidate<'_>], rules: &Rules) -> Pa
         }
         packer.board.passed(at);
     }
-    let seats = packer.seats.into_iter().enumerate();
-    let seats = seats.filter_map(|(at, seat)| Some((order[at].apid, seat?))).collect();
+    let seats = packer.seats.into_iter();
+    let seats = seats.map(|(at, seat)| (order[at as usize].apid, seat)).collect();
     Packing { party, seats }
 }
 
@@ -150,7 +150,7 @@ struct Packer<'a> {
     board: Board<'a>,
     order: &'a [Candidate<'a>],
     /// Who has been given a place by this decision.
-    seats: Vec<Option<Seat>>,
+    seats: BTreeMap<u32, Seat>,
     /// The smallest width for which no window was found, by all else that is asked.
     too_wide: BTreeMap<(u32, Option<u32>, Option<u64>, bool), u64>,
     searches: usize,
@@ -165,7 +165,7 @@ impl<'a> Packer<'a> {
         Packer {
             board: Board::new(occupancy, order, rules.roll_out),
             order,
-            seats: vec![None; order.len()],
+            seats: BTreeMap::new(),
             too_wide: BTreeMap::new(),
             searches: 0,
             compactions: 0,
@@ -180,12 +180,12 @@ impl<'a> Packer<'a> {
         if let Some(home) = candidate.home {
             match self.board.at_home(at, home) {
                 board::Home::Free => {
-                    self.board.take(at, home);
+                    self.board.take_home(at, home);
                     return candidate.now != Now::Comes;
                 }
                 // Those for whom it must go are not there yet.
                 board::Home::Coming if candidate.now == Now::Runs => {
-                    self.board.take(at, home);
+                    self.board.take_home(at, home);
                     return true;
                 }
                 _ => {}
@@ -233,7 +233,7 @@ impl<'a> Packer<'a> {
         };
         let seat = self.board.seat(form, nodes, of);
         self.board.take(at, &seat);
-        self.seats[at] = Some(seat);
+        self.seats.insert(at as u32, seat);
         true
     }
 }

@@ -474,7 +474,10 @@ proptest! {
                 let form = Form::of(one, packer.level);
                 for window in packer.windows_to_compact(&form, u64::MAX / 4) {
                     let before = (packer.board.state(), packer.seats.clone());
-                    if packer.move_aside(at, &form, window.nodes) {
+                    let who = packer.in_the_way(&form, &window.nodes);
+                    let gap = packer.has_gap(&form, &window.nodes, &who);
+                    if packer.exchange(at, &form, window.nodes, who) {
+                        prop_assert!(gap, "refused at sight");
                         break;
                     }
                     prop_assert_eq!(before, (packer.board.state(), packer.seats.clone()));
