@@ -158,14 +158,14 @@ impl Had {
         }
     }
 
-    /// Time had as levels count it.
-    fn counted(&self) -> u64 {
-        // (As for most of all gangs: nobody divides by 1 a thousand times.)
+    /// It has had so much, as levels count.
+    fn has_had(&self, bound: u64) -> bool {
+        // (As for most of all gangs: nobody multiplies by 1 a thousand times.)
         if self.counts == 1_000_000 && self.weight == 1 {
-            return self.attained;
+            return self.attained >= bound;
         }
-        let time = u128::from(self.attained) * u128::from(self.counts) / 1_000_000;
-        u64::try_from(time / u128::from(self.weight)).unwrap_or(u64::MAX)
+        let per_second = u128::from(self.weight) * 1_000_000;
+        u128::from(self.attained) * u128::from(self.counts) >= u128::from(bound) * per_second
     }
 
     /// How long it has to run until it has had so much, as levels count.
@@ -350,14 +350,13 @@ impl Levels {
         }
     }
 
-    /// All gangs that may run, in order of turn.
-    pub fn order(&mut self, rules: &Rules, now_ns: u64) -> Vec<(Place, Turn)> {
+    /// All gangs that may run, by number, each with its place in the order of turn.
+    pub fn turns(&mut self, rules: &Rules, now_ns: u64) -> Vec<(Place, Turn)> {
         let now = at(now_ns);
-        let mut order: Vec<(Place, Turn)> = Vec::with_capacity(self.had.len());
+        let mut turns: Vec<(Place, Turn)> = Vec::with_capacity(self.had.len());
         for (apid, had) in self.had.iter_mut().filter(|(_, had)| !had.away) {
             had.settle(now);
-            let counted = had.counted();
-            let level = rules.bounds.iter().take_while(|bound| counted >= ns(**bound)).count();
+            let level = rules.bounds.iter().take_while(|bound| had.has_had(ns(**bound))).count();
             if level != had.level {
                 (had.level, had.entered) = (level, now);
             }
@@ -385,10 +384,9 @@ impl Levels {
                 waited: Duration::from_nanos(waited),
                 runs: had.runs,
             };
-            order.push((place, turn));
+            turns.push((place, turn));
         }
-        order.sort_unstable_by_key(|(place, _)| *place);
-        order
+        turns
     }
 
     /// When somebody's place in the order changes by itself, in nanoseconds: one that runs leaves its level or

@@ -26,6 +26,8 @@
 //! [`packing`]: crate::placement::packing
 //! [`levels`]: crate::gang::levels
 
+mod out;
+
 use super::ends::nanos;
 use super::{Effect, Now, Scheduler};
 use crate::apteam::place::PlacementList;
@@ -121,8 +123,9 @@ impl Scheduler {
     /// Who may run, in order of turn.
     fn in_line(&mut self, now: Now) -> Vec<InLine> {
         let rules = &self.settings.turns.levels;
-        let order = self.schedule.levels.order(rules, now.mono_ns);
-        let mut line: Vec<InLine> = Vec::with_capacity(order.len() + self.coming.len());
+        let turns = self.schedule.levels.turns(rules, now.mono_ns);
+        let posted = self.queue.len().min(POSTINGS_MAX);
+        let mut line: Vec<InLine> = Vec::with_capacity(turns.len() + self.coming.len() + posted);
         let gang = |(place, turn): (Place, Turn)| InLine {
             place,
             apid: turn.apid,
@@ -130,7 +133,7 @@ impl Scheduler {
             waited: turn.waited,
             coming: false,
         };
-        line.extend(order.into_iter().map(gang));
+        line.extend(turns.into_iter().map(gang));
         let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
         let coming = self.coming.iter().chain(moving).map(|apid| InLine {
             place: Place::of_coming(*apid),
@@ -140,7 +143,6 @@ impl Scheduler {
             coming: true,
         });
         line.extend(coming);
-        line.reserve(self.queue.len().min(POSTINGS_MAX));
         let posted = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
@@ -152,19 +154,11 @@ impl Scheduler {
         line
     }
 
-    /// Sees to it that it is known where each sits.
-    fn seat_all(&mut self, line: &[InLine]) {
-        let decision = &mut self.schedule.decision;
-        for one in line {
-            let Some(team) = self.teams.get(&one.apid) else { continue };
-            // (Of one whose memory is out it is known in what shape it sat.)
-            let sits = one.coming || team.state == State::Running;
-            let known = decision.seats.get(&one.apid);
-            if !sits || known.is_some_and(|seated| seated.incarnation == team.incarnation) {
-                continue;
-            }
+    /// Notes where it sits.
+    fn seat(&mut self, apid: Apid) {
+        if let Some(team) = self.teams.get(&apid).filter(|team| team.state.holds_processors()) {
             let seated = seated(&self.occupancy, team);
-            decision.seats.insert(one.apid, seated);
+            self.schedule.decision.seats.insert(apid, seated);
         }
     }
 
@@ -174,10 +168,9 @@ impl Scheduler {
         let until_ns = now.mono_ns.saturating_add(nanos(self.settings.turns.time_slice));
         early.iter().for_each(|apid| self.schedule.levels.hurry(*apid, until_ns));
         let line = self.in_line(now);
-        self.seat_all(&line);
         let packing = self.packed(now, &line);
         let waits = line.len() > packing.party.len();
-        self.realise(now, packing, out);
+        self.realise(now, &line, packing, out);
         let levels = &self.schedule.levels;
         let soon = || {
             let again = now.mono_ns.saturating_add(nanos(self.settings.turns.reconsider));
@@ -187,9 +180,14 @@ impl Scheduler {
         self.schedule.decision.due_ns = waits.then(soon);
     }
 
-    fn packed(&self, now: Now, line: &[InLine]) -> Packing {
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(line.len());
-        candidates.extend(line.iter().filter_map(|one| self.candidate(now, one)));
+    fn packed(&mut self, now: Now, line: &[InLine]) -> Packing {
+        let candidates = match self.lined_up(now, line) {
+            Ok(candidates) => candidates,
+            Err(unseated) => {
+                unseated.into_iter().for_each(|apid| self.seat(apid));
+                self.lined_up(now, line).unwrap_or_default()
+            }
+        };
         let abilities = self.settings.abilities;
         let gate = &self.settings.turns.migration;
         let moves = abilities.moves && gate.enabled;
@@ -203,36 +201,69 @@ impl Scheduler {
         pack(&self.occupancy, &candidates, &rules)
     }
 
-    fn candidate<'a>(&'a self, now: Now, one: &InLine) -> Option<Candidate<'a>> {
-        let team = self.teams.get(&one.apid)?;
+    /// The line as packing sees it; or who sits somewhere, and it is not known where.
+    fn lined_up(&self, now: Now, line: &[InLine]) -> Result<Vec<Candidate<'_>>, Vec<Apid>> {
+        let (mut candidates, mut unseated) = (Vec::with_capacity(line.len()), Vec::new());
+        // (What a move costs is asked only for the sake of those who have waited for long.)
+        let aside = line.iter().any(|one| self.may_ask(one));
+        for one in line {
+            let Some(team) = self.teams.get(&one.apid) else { continue };
+            let seated = self.schedule.decision.seats.get(&one.apid);
+            // (Of one whose memory is out it is known in what shape it sat.)
+            let sits = one.coming || team.state == State::Running;
+            if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
+                unseated.push(one.apid);
+            }
+            candidates.push(self.candidate(now, one, team, seated, aside));
+        }
+        if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
+    }
+
+    /// It has waited for so long that others may be moved for it.
+    fn may_ask(&self, one: &InLine) -> bool {
+        one.waited >= self.settings.turns.compact_after && !one.turn.is_some_and(|turn| turn.runs)
+    }
+
+    /// `aside`: whether what it loses by being moved aside is of any interest.
+    fn candidate<'a>(
+        &'a self,
+        now: Now,
+        one: &InLine,
+        team: &Apteam,
+        seated: Option<&'a Seated>,
+        aside: bool,
+    ) -> Candidate<'a> {
         let decision = &self.schedule.decision;
-        let (abilities, turns) = (self.settings.abilities, &self.settings.turns);
-        let gate = &turns.migration;
-        let seated = decision.seats.get(&one.apid);
+        let abilities = self.settings.abilities;
+        let gate = &self.settings.turns.migration;
         let out = decision.out.contains(&one.apid);
-        let home = seated.filter(|_| !out).map(|seated| &seated.seat);
         let wanted = Wanted::from(&team.posting);
         let width = wanted.shape.processors();
         let attained = one.turn.map_or(Duration::ZERO, |turn| turn.attained);
         let runs = one.turn.is_some_and(|turn| turn.runs);
         let pays = one.turn.is_some_and(|turn| turn.pays);
-        let ago = |at: &u64| Duration::from_nanos(now.mono_ns.saturating_sub(*at));
-        let moved = decision.moved_ns.get(&one.apid).map(ago);
-        let quiet = moved.is_none_or(|ago| ago >= gate.quiet_time);
-        let moves = abilities.moves && gate.enabled && !team.posting.exclusive;
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let cost = || ms(self.move_cost(team).saturating_add(self.start_cost(one.apid))).max(1);
-        let may_move = moves && quiet && !pays && !one.coming;
+        let quiet = || {
+            let ago = |at: &u64| Duration::from_nanos(now.mono_ns.saturating_sub(*at));
+            let moved = decision.moved_ns.get(&one.apid).map(ago);
+            moved.is_none_or(|ago| ago >= gate.quiet_time)
+        };
+        let moves = abilities.moves && gate.enabled && !wanted.exclusive;
+        let may_move = moves && !pays && !one.coming && quiet();
+        let loses = || {
+            let cost = self.move_cost(team).saturating_add(self.start_cost(one.apid));
+            let ms = u64::try_from(cost.as_millis()).unwrap_or(u64::MAX);
+            width.saturating_mul(ms.max(1))
+        };
         let budget = || {
             let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
             u64::try_from(most).unwrap_or(u64::MAX)
         };
-        let asks = moves && !runs && one.waited >= turns.compact_after && width >= gate.width_min;
+        let asks = moves && self.may_ask(one) && width >= gate.width_min;
         let level = one.turn.map_or(0, |turn| turn.level).min(20);
-        Some(Candidate {
+        Candidate {
             apid: one.apid,
             wanted,
-            home,
+            home: seated.filter(|_| !out).map(|seated| &seated.seat),
             shape: seated.map(|seated| &seated.pes[..]).filter(|_| one.turn.is_some() || out),
             now: match (one.coming, runs) {
                 (true, _) => packing::Now::Comes,
@@ -241,11 +272,10 @@ impl Scheduler {
             },
             keeps: team.state == State::Posted && self.waits_too_long(team),
             may_move,
-            may_be_moved: (may_move && attained >= gate.least_attained)
-                .then(|| width.saturating_mul(cost())),
+            may_be_moved: (aside && may_move && attained >= gate.least_attained).then(loses),
             may_move_others: asks.then(budget),
             displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
-        })
+        }
     }
 
     /// What it loses by a start.
@@ -263,21 +293,48 @@ impl Scheduler {
         self.settings.turns.migration.cost_of_bytes(bytes)
     }
 
-    fn realise(&mut self, now: Now, packing: Packing, out: &mut Vec<Effect>) {
+    fn realise(&mut self, now: Now, line: &[InLine], packing: Packing, out: &mut Vec<Effect>) {
         let mut new: Vec<Apid> = packing.seats.keys().copied().collect();
         for (apid, seat) in packing.seats {
             let Some(team) = self.teams.get(&apid) else { continue };
             let places = seat.places(&self.occupancy);
             match team.state {
-                State::Posted => self.grant(now, apid, places, out),
+                State::Posted => {
+                    self.grant(now, apid, places, out);
+                    self.seat(apid);
+                }
                 State::Running => self.move_to(now, apid, places, out),
                 _ => {}
             }
         }
+        let start = self.change_party(now, line, &packing.party);
+        if self.settings.abilities.roll_out {
+            // (Whoever ran on beneath one that was to come can go out now that it has.)
+            new.extend(start);
+            self.roll_out(now, &new, out);
+        }
+    }
+
+    /// These run from now on, of the line in its order; returned: those of them who did not before.
+    fn change_party(&mut self, now: Now, line: &[InLine], runs: &[Apid]) -> Vec<Apid> {
         let decision = &self.schedule.decision;
-        let runs =
-            |apid: &Apid| !decision.away.contains(apid) && self.schedule.levels.contains(*apid);
-        let mut party: BTreeSet<Apid> = packing.party.into_iter().filter(runs).collect();
+        let (mut party, mut same) = (Vec::with_capacity(runs.len()), true);
+        let mut runs = runs.iter().peekable();
+        for one in line {
+            if runs.next_if(|apid| **apid == one.apid).is_none() {
+                continue;
+            }
+            // (A posting runs when it has been launched, and who is moved when it is there.)
+            if let Some(turn) = one.turn.filter(|_| !decision.away.contains(&one.apid)) {
+                party.push(one.apid);
+                same &= turn.runs;
+            }
+        }
+        party.sort_unstable();
+        if same && party.iter().eq(&decision.party) {
+            return Vec::new();
+        }
+        let mut party: BTreeSet<Apid> = party.into_iter().collect();
         // Whose place was given to one that has still to come runs on until then.
         let (stop, run_on): (Vec<Apid>, Vec<Apid>) =
             self.schedule.decision.party.difference(&party).partition(|apid| {
@@ -298,11 +355,7 @@ impl Scheduler {
         self.schedule.concern_all(&stop);
         self.schedule.concern_all(&start);
         self.schedule.decision.party = party;
-        if self.settings.abilities.roll_out {
-            // (Whoever ran on beneath one that was to come can go out now that it has.)
-            new.extend(start);
-            self.roll_out(now, &new, out);
-        }
+        start
     }
 
     /// It sits elsewhere from now on, and does not run until its nodes say that it is there.
@@ -351,85 +404,6 @@ impl Scheduler {
             out.push(Effect::Log { apid: key.apid, name: "moved", detail: String::new() });
             self.turns_changed(now, key.apid);
         }
-    }
-
-    /// Where more sit than may, now that these have come: who stands there and is of the highest level
-    /// goes out, and of those who has stood longest.
-    fn roll_out(&mut self, now: Now, new: &[Apid], out: &mut Vec<Effect>) {
-        let most = self.settings.turns.max_resident;
-        let full = self.occupancy.notable().full.clone();
-        let nodes: BTreeSet<usize> = new
-            .iter()
-            .flat_map(|apid| self.occupancy.held(*apid))
-            .map(|held| held.at)
-            .filter(|at| full.contains(at))
-            .collect();
-        for at in nodes {
-            loop {
-                let over = |(_, residents): &(u32, &u8)| u32::from(**residents) > most;
-                let processor = (0..).zip(self.occupancy.residents(at)).find(over);
-                let Some(processor) = processor.map(|(processor, _)| processor) else { break };
-                let Some(apid) = self.to_roll_out(at, processor, now) else { break };
-                self.roll_out_one(apid, out);
-            }
-        }
-    }
-
-    /// Of those who stand on a processor.
-    fn to_roll_out(&self, at: usize, processor: u32, now: Now) -> Option<Apid> {
-        let holders = self.occupancy.holders_at(at).iter().copied();
-        let sits = |apid: &Apid| {
-            let held = self.occupancy.held(*apid);
-            let here = held.iter().find(|held| held.at == at);
-            here.is_some_and(|held| held.processors.binary_search(&processor).is_ok())
-        };
-        let levels = &self.schedule.levels;
-        let stands = |apid: &Apid| {
-            levels.contains(*apid)
-                && !levels.runs(*apid)
-                && !self.schedule.decision.away.contains(apid)
-                && !self.is_held(*apid)
-        };
-        let rank = |apid: &Apid| levels.stands(*apid, now.mono_ns);
-        holders.filter(|apid| stands(apid) && sits(apid)).max_by_key(rank)
-    }
-
-    fn roll_out_one(&mut self, apid: Apid, out: &mut Vec<Effect>) {
-        let Some(team) = self.teams.get(&apid) else { return };
-        let key = team.key();
-        self.occupancy.release(apid);
-        self.schedule.competition_without(apid);
-        self.schedule.decision.out.insert(apid);
-        self.schedule.concern(apid);
-        out.push(Effect::Log { apid, name: "rolled-out", detail: String::new() });
-        out.push(Effect::RollOut { key });
-    }
-
-    /// Whose memory is out while nothing is decided any more comes in as soon as it has a place, before
-    /// anybody new is placed there: a decision took it out, and no other would bring it in.
-    pub(super) fn bring_in(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let one = |apid: Apid| InLine {
-            place: Place::of_coming(apid),
-            apid,
-            turn: None,
-            waited: Duration::ZERO,
-            coming: false,
-        };
-        let line: Vec<InLine> = self.out_for_good().map(one).collect();
-        if line.is_empty() {
-            return;
-        }
-        self.seat_all(&line);
-        for (apid, seat) in self.packed(now, &line).seats {
-            let places = seat.places(&self.occupancy);
-            self.move_to(now, apid, places, out);
-        }
-    }
-
-    /// Those whose memory is out, and of whom nothing is decided.
-    pub(super) fn out_for_good(&self) -> impl Iterator<Item = Apid> {
-        let out = self.schedule.decision.out.iter().copied();
-        out.filter(|apid| !self.decides() && !self.is_held(*apid))
     }
 
     /// Turns are taken by another order from now on.

@@ -41,8 +41,14 @@ fn at_s(seconds: u64) -> u64 {
     (30 * 86_400 + seconds) * SECOND
 }
 
+fn turns(levels: &mut Levels, rules: &Rules, now_ns: u64) -> Vec<Turn> {
+    let mut turns = levels.turns(rules, now_ns);
+    turns.sort_by_key(|(place, _)| *place);
+    turns.into_iter().map(|(_, turn)| turn).collect()
+}
+
 fn order(levels: &mut Levels, rules: &Rules, seconds: u64) -> Vec<u64> {
-    levels.order(rules, at_s(seconds)).iter().map(|(_, turn)| turn.apid.0).collect()
+    turns(levels, rules, at_s(seconds)).iter().map(|turn| turn.apid.0).collect()
 }
 
 fn next(levels: &Levels, rules: &Rules, seconds: u64) -> Option<Duration> {
@@ -56,7 +62,7 @@ fn who_has_had_least_comes_first_in_levels() {
     // 3 and 4 have had between 60 and 360 s, and so has 6: in order of entry, and that was one moment.
     assert_eq!(order(&mut levels, &rules(), 0), [5, 3, 4, 6, 2, 1]);
     let level: Vec<usize> =
-        levels.order(&rules(), at_s(0)).iter().map(|(_, turn)| turn.level).collect();
+        turns(&mut levels, &rules(), at_s(0)).iter().map(|turn| turn.level).collect();
     assert_eq!(level, [0, 1, 1, 1, 2, 3]);
 }
 
@@ -77,7 +83,7 @@ fn within_a_level_it_goes_by_the_time_of_entry() {
 #[test]
 fn who_runs_gives_way_to_one_that_has_waited_for_much_longer() {
     let mut levels = gangs(&[100, 100]);
-    levels.order(&rules(), at_s(0));
+    levels.turns(&rules(), at_s(0));
     let sticky = Rules { stickiness: s(10), ..rules() };
     levels.add(Apid(3), 1, s(100), Duration::ZERO, at_s(9));
     order(&mut levels, &sticky, 9);
@@ -178,7 +184,7 @@ fn who_has_waited_longest_is_first_and_stays_it_for_a_while() {
     assert_eq!(order(&mut levels, &rules, 1_210), [3, 2, 1]);
     // A posting that has waited for so long is before all who have not.
     let place = Place::of_new(Apid(9), s(1_000), &rules, at_s(1_210));
-    assert!(levels.order(&rules, at_s(1_210)).iter().all(|(other, _)| place < *other));
+    assert!(levels.turns(&rules, at_s(1_210)).iter().all(|(other, _)| place < *other));
 }
 
 #[test]
@@ -206,7 +212,7 @@ fn on_the_top_level_they_queue_or_take_turns() {
 fn a_turn_is_long_enough_for_its_start() {
     let turns = Rules { top_turns: Some(s(10)), ..rules() };
     let mut levels = gangs(&[5_000, 5_000]);
-    levels.order(&turns, at_s(0));
+    levels.turns(&turns, at_s(0));
     // A second is 5 % of 20.
     levels.start(Apid(1), s(1), &turns, at_s(0));
     assert_eq!(order(&mut levels, &turns, 1), [1, 2]);
@@ -243,11 +249,10 @@ fn it_goes_on_a_little_after_psched_has_begun() {
     let mut levels = Levels::default();
     levels.add(Apid(1), 1, Duration::ZERO, s(10_000_000), 5);
     levels.add(Apid(2), 0, Duration::MAX, Duration::MAX, 5);
-    let order = levels.order(&rules(), 5);
-    assert_eq!(order[0].1.apid, Apid(1));
+    assert_eq!(turns(&mut levels, &rules(), 5)[0].apid, Apid(1));
     levels.start(Apid(1), Duration::MAX, &rules(), 6);
     assert!(levels.next(&rules(), 6).is_some());
-    levels.order(&rules(), u64::MAX);
+    levels.turns(&rules(), u64::MAX);
     levels.stop(Apid(1), u64::MAX);
     assert_eq!(Levels::default().next(&rules(), 0), None);
 }
@@ -302,9 +307,9 @@ proptest! {
             }
             most_there = most_there.max(sets.len() as u64);
             let mut taken = std::collections::BTreeSet::new();
-            let order = levels.order(&rules, at_s(seconds));
+            let order = turns(&mut levels, &rules, at_s(seconds));
             let mut party = Vec::new();
-            for (_, turn) in &order {
+            for turn in &order {
                 if taken.is_disjoint(&sets[&turn.apid]) {
                     taken.extend(sets[&turn.apid].iter().copied());
                     party.push(turn.apid);
@@ -313,7 +318,7 @@ proptest! {
                 let bound = LONGEST + (long + 120) * 20 + most_there * (LONGEST / 5 + 20);
                 prop_assert!(turn.waited <= s(bound), "{} waits for {:?}", turn.apid, turn.waited);
             }
-            for (_, turn) in &order {
+            for turn in &order {
                 if !party.contains(&turn.apid) {
                     levels.stop(turn.apid, at_s(seconds));
                 }
