@@ -76,11 +76,11 @@ pub struct Setup {
 }
 
 /// Which moves and roll-outs are simulated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moves {
-    /// All that the scheduler can plan
+    /// All that the scheduler can plan.
     All,
-    /// Those that the daemon's nodes can do today
+    /// Those that the daemon's nodes can do today.
     #[default]
     Daemon,
 }

@@ -45,7 +45,7 @@ impl Job {
 }
 
 /// What is done with a job without an estimate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoEstimate {
     /// It is left out.
     #[default]
@@ -55,7 +55,7 @@ pub enum NoEstimate {
 }
 
 /// What is done with a job that ran longer than its estimate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
     /// It was ended then.
     #[default]

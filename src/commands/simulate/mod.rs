@@ -10,6 +10,7 @@ mod replay;
 mod setting;
 mod table;
 mod tsv;
+mod words;
 
 use super::question::{ended, write_out};
 use super::start::assignment;

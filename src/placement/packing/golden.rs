@@ -147,9 +147,6 @@ fn replay(golden: &str) {
             again += &format!("  {}\n", drawn(&scene, &asks, &rules));
         }
     }
-    if std::env::var_os("PSCHED_GOLDEN").is_some() {
-        std::fs::write("/tmp/laws_packing.txt", &again).expect("written");
-    }
     assert!(again == golden, "the golden text is\n{golden}\nand what came of it now\n{again}");
 }
 

@@ -22,6 +22,8 @@ pub mod placement;
 pub mod scheduler;
 #[path = "../../../src/shepherd/mod.rs"]
 pub mod shepherd;
+#[path = "../../../src/simulate/mod.rs"]
+pub mod simulate;
 #[path = "../../../src/torture/mod.rs"]
 pub mod torture;
 #[path = "../../../src/variables/mod.rs"]
