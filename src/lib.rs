@@ -19,10 +19,10 @@
 //! | [`shepherd`] | what apshepherd does, PMI with it | pure |
 //! | [`front`] | what aprun does | pure |
 //! | [`torture`] | all of these together in a simulated cluster, tried against every fault | pure |
+//! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
 //! | [`commands`] | aprun, apstat, apkill, psmgr, psview and `psched start` | |
-//! | [`simulate`] | recorded workloads, replayed in virtual time | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
