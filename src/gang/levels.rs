@@ -186,6 +186,38 @@ impl Had {
         if self.runs { 0 } else { u64::try_from(now.saturating_sub(self.stopped)).unwrap_or(0) }
     }
 
+    /// Its place in the order, and its turn.
+    fn turn(&mut self, apid: Apid, rules: &Rules, now: i64) -> (Place, Turn) {
+        self.settle(now);
+        let level = rules.bounds.iter().take_while(|bound| self.has_had(ns(**bound))).count();
+        if level != self.level {
+            (self.level, self.entered) = (level, now);
+        }
+        let waited = self.waited(now);
+        let share = || share(self.attained, rules.aging_share);
+        match self.runs {
+            true if self.aged && self.aged_until <= now => self.aged = false,
+            false if waited > ns(rules.aging_after).saturating_add(share()) => self.aged = true,
+            _ => {}
+        }
+        if self.runs
+            && level == rules.bounds.len()
+            && rules.turn(self).is_some_and(|turn| now - self.began >= at(turn))
+        {
+            // It stands behind those who wait; if it runs on all the same, for another turn.
+            (self.entered, self.began) = (now, now);
+        }
+        let turn = Turn {
+            apid,
+            level,
+            pays: self.pays(),
+            attained: Duration::from_nanos(self.attained),
+            waited: Duration::from_nanos(waited),
+            runs: self.runs,
+        };
+        (Place::of(self, rules, now, apid), turn)
+    }
+
     fn overdue(&self, now: i64, rules: &Rules) -> bool {
         now < self.first_until || self.waited(now) >= ns(rules.longest_wait)
     }
@@ -198,7 +230,7 @@ pub struct Levels {
 }
 
 fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }
 
 fn at(ns: u64) -> i64 {
@@ -350,43 +382,12 @@ impl Levels {
         }
     }
 
-    /// All gangs that may run, by number, each with its place in the order of turn.
-    pub fn turns(&mut self, rules: &Rules, now_ns: u64) -> Vec<(Place, Turn)> {
+    /// All gangs that may run, by number, each with its place in the order of turn. What they have had is
+    /// brought up to now as they are gone through.
+    pub fn turns(&mut self, rules: &Rules, now_ns: u64) -> impl Iterator<Item = (Place, Turn)> {
         let now = at(now_ns);
-        let mut turns: Vec<(Place, Turn)> = Vec::with_capacity(self.had.len());
-        for (apid, had) in self.had.iter_mut().filter(|(_, had)| !had.away) {
-            had.settle(now);
-            let level = rules.bounds.iter().take_while(|bound| had.has_had(ns(**bound))).count();
-            if level != had.level {
-                (had.level, had.entered) = (level, now);
-            }
-            let waited = had.waited(now);
-            let aging =
-                ns(rules.aging_after).saturating_add(share(had.attained, rules.aging_share));
-            match had.runs {
-                true if had.aged && had.aged_until <= now => had.aged = false,
-                false if waited > aging => had.aged = true,
-                _ => {}
-            }
-            if had.runs
-                && level == rules.bounds.len()
-                && rules.turn(had).is_some_and(|turn| now - had.began >= at(turn))
-            {
-                // It stands behind those who wait; if it runs on all the same, for another turn.
-                (had.entered, had.began) = (now, now);
-            }
-            let place = Place::of(had, rules, now, *apid);
-            let turn = Turn {
-                apid: *apid,
-                level,
-                pays: had.pays(),
-                attained: Duration::from_nanos(had.attained),
-                waited: Duration::from_nanos(waited),
-                runs: had.runs,
-            };
-            turns.push((place, turn));
-        }
-        turns
+        let may_run = self.had.iter_mut().filter(|(_, had)| !had.away);
+        may_run.map(move |(apid, had)| had.turn(*apid, rules, now))
     }
 
     /// When somebody's place in the order changes by itself, in nanoseconds: one that runs leaves its level or
@@ -430,7 +431,7 @@ fn counts(millionths: u64, exponent: u64) -> u64 {
 
 /// A place in the order of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u8, usize, i64, Apid);
+pub struct Place(u8, u8, i64, Apid);
 
 impl Place {
     fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
@@ -443,14 +444,14 @@ impl Place {
         }
         if had.overdue(now, rules) {
             // Who leads by that goes on; then who has waited longest.
-            return Place(1, usize::from(!had.runs), had.stopped, apid);
+            return Place(1, u8::from(!had.runs), had.stopped, apid);
         }
         // (Who is always earlier would have every turn.)
         let early = match had.level == rules.bounds.len() && !turns {
             true => ns(rules.wide_first) / 1_000_000 * had.width,
             false => 0,
         };
-        Place(2, level, entered.saturating_sub(at(early)), apid)
+        Place(2, level as u8, entered.saturating_sub(at(early)), apid)
     }
 
     /// That of one who has not run yet, and waits since then.

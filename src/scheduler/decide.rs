@@ -56,6 +56,9 @@ pub(super) struct Seated {
     seat: Seat,
     /// PEs on each of its nodes.
     pes: Vec<u32>,
+    wanted: Wanted,
+    /// When it was moved last.
+    moved_ns: Option<u64>,
 }
 
 /// The last decision, and what is known for the next.
@@ -75,6 +78,9 @@ pub(super) struct Decision {
     pub moved_ns: BTreeMap<Apid, u64>,
     /// Where each sits.
     pub seats: BTreeMap<Apid, Seated>,
+    /// Room for the next.
+    line: Vec<InLine>,
+    room: packing::Room,
 }
 
 impl Decision {
@@ -92,13 +98,23 @@ impl Decision {
     }
 }
 
-/// One of the line: how it stands in order, and what of its turn is known.
+/// One of the line: its place in the order of turn, and how it stands.
+#[derive(Clone, Debug)]
 struct InLine {
     place: Place,
     apid: Apid,
-    turn: Option<Turn>,
-    waited: Duration,
-    coming: bool,
+    stands: Stands,
+}
+
+/// How one of the line stands.
+#[derive(Clone, Copy, Debug)]
+enum Stands {
+    /// It takes turns.
+    Turn(Turn),
+    /// It is on its way to its place.
+    Comes,
+    /// It has waited so long for a place.
+    Waits(Duration),
 }
 
 impl Scheduler {
@@ -120,45 +136,40 @@ impl Scheduler {
         }
     }
 
-    /// Who may run, in order of turn.
+    /// Who may run: the gangs by number, then others.
     fn in_line(&mut self, now: Now) -> Vec<InLine> {
         let rules = &self.settings.turns.levels;
-        let turns = self.schedule.levels.turns(rules, now.mono_ns);
-        let posted = self.queue.len().min(POSTINGS_MAX);
-        let mut line: Vec<InLine> = Vec::with_capacity(turns.len() + self.coming.len() + posted);
+        let mut line = std::mem::take(&mut self.schedule.decision.line);
+        line.clear();
         let gang = |(place, turn): (Place, Turn)| InLine {
             place,
             apid: turn.apid,
-            turn: Some(turn),
-            waited: turn.waited,
-            coming: false,
+            stands: Stands::Turn(turn),
         };
-        line.extend(turns.into_iter().map(gang));
+        line.extend(self.schedule.levels.turns(rules, now.mono_ns).map(gang));
         let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
         let coming = self.coming.iter().chain(moving).map(|apid| InLine {
             place: Place::of_coming(*apid),
             apid: *apid,
-            turn: None,
-            waited: Duration::ZERO,
-            coming: true,
+            stands: Stands::Comes,
         });
         line.extend(coming);
         let posted = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
             let place = Place::of_new(*apid, waited, rules, now.mono_ns);
-            Some(InLine { place, apid: *apid, turn: None, waited, coming: false })
+            Some(InLine { place, apid: *apid, stands: Stands::Waits(waited) })
         };
         line.extend(self.queue.iter().take(POSTINGS_MAX).filter_map(posted));
-        line.sort_unstable_by_key(|one| one.place);
         line
     }
 
     /// Notes where it sits.
     fn seat(&mut self, apid: Apid) {
         if let Some(team) = self.teams.get(&apid).filter(|team| team.state.holds_processors()) {
-            let seated = seated(&self.occupancy, team);
-            self.schedule.decision.seats.insert(apid, seated);
+            let decision = &mut self.schedule.decision;
+            let moved_ns = decision.moved_ns.get(&apid).copied();
+            decision.seats.insert(apid, seated(&self.occupancy, team, moved_ns));
         }
     }
 
@@ -171,6 +182,7 @@ impl Scheduler {
         let packing = self.packed(now, &line);
         let waits = line.len() > packing.party.len();
         self.realise(now, &line, packing, out);
+        self.schedule.decision.line = line;
         let levels = &self.schedule.levels;
         let soon = || {
             let again = now.mono_ns.saturating_add(nanos(self.settings.turns.reconsider));
@@ -181,6 +193,7 @@ impl Scheduler {
     }
 
     fn packed(&mut self, now: Now, line: &[InLine]) -> Packing {
+        let mut room = std::mem::take(&mut self.schedule.decision.room);
         let candidates = match self.lined_up(now, line) {
             Ok(candidates) => candidates,
             Err(unseated) => {
@@ -198,81 +211,101 @@ impl Scheduler {
             moved_max: gate.moves_max,
             searches_max: SEARCHES_MAX,
         };
-        pack(&self.occupancy, &candidates, &rules)
+        let loses = |one: &Candidate| {
+            let cost = self.move_cost(&one.wanted).saturating_add(self.start_cost(one.apid));
+            let ms = u64::try_from(cost.as_millis()).unwrap_or(u64::MAX);
+            one.wanted.shape.processors().saturating_mul(ms.max(1))
+        };
+        let packing = pack(&self.occupancy, &candidates, &rules, &loses, &mut room);
+        self.schedule.decision.room = room;
+        packing
     }
 
-    /// The line as packing sees it; or who sits somewhere, and it is not known where.
+    /// The line as packing sees it, in order of turn; or who sits somewhere, and it is not known where.
     fn lined_up(&self, now: Now, line: &[InLine]) -> Result<Vec<Candidate<'_>>, Vec<Apid>> {
+        let seats = &self.schedule.decision.seats;
+        // (Gangs stand by number, as the seats do: most need not be looked up.)
+        let mut along = seats.iter().peekable();
+        let seat_of = |one: &InLine| match one.stands {
+            Stands::Turn(_) => {
+                while along.next_if(|(apid, _)| **apid < one.apid).is_some() {}
+                along.next_if(|(apid, _)| **apid == one.apid).map(|(_, seated)| seated)
+            }
+            _ => seats.get(&one.apid),
+        };
+        let seated: Vec<Option<&Seated>> = line.iter().map(seat_of).collect();
+        let mut order: Vec<(Place, usize)> = line.iter().map(|one| one.place).zip(0..).collect();
+        order.sort_unstable();
         let (mut candidates, mut unseated) = (Vec::with_capacity(line.len()), Vec::new());
-        // (What a move costs is asked only for the sake of those who have waited for long.)
-        let aside = line.iter().any(|one| self.may_ask(one));
-        for one in line {
+        for (_, at) in order {
+            let (one, seated) = (&line[at], seated[at]);
+            if let (Stands::Turn(_), Some(seated)) = (one.stands, seated) {
+                debug_assert_eq!(
+                    self.teams.get(&one.apid).map(|team| team.incarnation),
+                    Some(seated.incarnation)
+                );
+                candidates.push(self.candidate(now, one, seated.wanted, Some(seated)));
+                continue;
+            }
             let Some(team) = self.teams.get(&one.apid) else { continue };
-            let seated = self.schedule.decision.seats.get(&one.apid);
             // (Of one whose memory is out it is known in what shape it sat.)
-            let sits = one.coming || team.state == State::Running;
+            let sits = matches!(one.stands, Stands::Comes) || team.state == State::Running;
             if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
                 unseated.push(one.apid);
             }
-            candidates.push(self.candidate(now, one, team, seated, aside));
+            let candidate = self.candidate(now, one, (&team.posting).into(), seated);
+            let keeps = team.state == State::Posted && self.waits_too_long(team);
+            candidates.push(Candidate { keeps, ..candidate });
         }
         if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
     }
 
-    /// It has waited for so long that others may be moved for it.
-    fn may_ask(&self, one: &InLine) -> bool {
-        one.waited >= self.settings.turns.compact_after && !one.turn.is_some_and(|turn| turn.runs)
-    }
-
-    /// `aside`: whether what it loses by being moved aside is of any interest.
     fn candidate<'a>(
         &'a self,
         now: Now,
         one: &InLine,
-        team: &Apteam,
+        wanted: Wanted,
         seated: Option<&'a Seated>,
-        aside: bool,
     ) -> Candidate<'a> {
-        let decision = &self.schedule.decision;
         let abilities = self.settings.abilities;
         let gate = &self.settings.turns.migration;
-        let out = decision.out.contains(&one.apid);
-        let wanted = Wanted::from(&team.posting);
+        let out = self.schedule.decision.out.contains(&one.apid);
         let width = wanted.shape.processors();
-        let attained = one.turn.map_or(Duration::ZERO, |turn| turn.attained);
-        let runs = one.turn.is_some_and(|turn| turn.runs);
-        let pays = one.turn.is_some_and(|turn| turn.pays);
+        let (stands, launched) = match one.stands {
+            Stands::Turn(turn) if turn.runs => (packing::Now::Runs, true),
+            Stands::Turn(_) => (packing::Now::Stands, true),
+            Stands::Comes => (packing::Now::Comes, out),
+            Stands::Waits(_) => (packing::Now::Stands, out),
+        };
+        let (pays, attained, waited, level) = match one.stands {
+            Stands::Turn(turn) => (turn.pays, turn.attained, turn.waited, turn.level.min(20)),
+            Stands::Comes => (true, Duration::ZERO, Duration::ZERO, 0),
+            Stands::Waits(waited) => (false, Duration::ZERO, waited, 0),
+        };
         let quiet = || {
-            let ago = |at: &u64| Duration::from_nanos(now.mono_ns.saturating_sub(*at));
-            let moved = decision.moved_ns.get(&one.apid).map(ago);
-            moved.is_none_or(|ago| ago >= gate.quiet_time)
+            let moved = seated.and_then(|seated| seated.moved_ns);
+            let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
+            moved.is_none_or(|at| ago(at) >= gate.quiet_time)
         };
         let moves = abilities.moves && gate.enabled && !wanted.exclusive;
-        let may_move = moves && !pays && !one.coming && quiet();
-        let loses = || {
-            let cost = self.move_cost(team).saturating_add(self.start_cost(one.apid));
-            let ms = u64::try_from(cost.as_millis()).unwrap_or(u64::MAX);
-            width.saturating_mul(ms.max(1))
-        };
+        let may_move = moves && !pays && quiet();
         let budget = || {
             let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
             u64::try_from(most).unwrap_or(u64::MAX)
         };
-        let asks = moves && self.may_ask(one) && width >= gate.width_min;
-        let level = one.turn.map_or(0, |turn| turn.level).min(20);
+        let asks = moves
+            && stands != packing::Now::Runs
+            && waited >= self.settings.turns.compact_after
+            && width >= gate.width_min;
         Candidate {
             apid: one.apid,
             wanted,
             home: seated.filter(|_| !out).map(|seated| &seated.seat),
-            shape: seated.map(|seated| &seated.pes[..]).filter(|_| one.turn.is_some() || out),
-            now: match (one.coming, runs) {
-                (true, _) => packing::Now::Comes,
-                (false, true) => packing::Now::Runs,
-                (false, false) => packing::Now::Stands,
-            },
-            keeps: team.state == State::Posted && self.waits_too_long(team),
+            shape: seated.filter(|_| launched).map(|seated| &seated.pes[..]),
+            now: stands,
+            keeps: false,
             may_move,
-            may_be_moved: (aside && may_move && attained >= gate.least_attained).then(loses),
+            may_be_moved: may_move && attained >= gate.least_attained,
             may_move_others: asks.then(budget),
             displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
         }
@@ -287,9 +320,9 @@ impl Scheduler {
     }
 
     /// What it loses by a move, beside the start that follows it.
-    fn move_cost(&self, team: &Apteam) -> Duration {
-        let each = team.posting.memory_per_pe.unwrap_or(0);
-        let bytes = each.saturating_mul(u64::from(team.posting.shape.width));
+    fn move_cost(&self, wanted: &Wanted) -> Duration {
+        let each = wanted.memory_per_pe.unwrap_or(0);
+        let bytes = each.saturating_mul(u64::from(wanted.shape.width));
         self.settings.turns.migration.cost_of_bytes(bytes)
     }
 
@@ -307,7 +340,7 @@ impl Scheduler {
                 _ => {}
             }
         }
-        let start = self.change_party(now, line, &packing.party);
+        let start = self.change_party(now, line, packing.party);
         if self.settings.abilities.roll_out {
             // (Whoever ran on beneath one that was to come can go out now that it has.)
             new.extend(start);
@@ -315,22 +348,20 @@ impl Scheduler {
         }
     }
 
-    /// These run from now on, of the line in its order; returned: those of them who did not before.
-    fn change_party(&mut self, now: Now, line: &[InLine], runs: &[Apid]) -> Vec<Apid> {
+    /// These run from now on, of the line; returned: those of them who did not before.
+    fn change_party(&mut self, now: Now, line: &[InLine], mut runs: Vec<Apid>) -> Vec<Apid> {
         let decision = &self.schedule.decision;
+        runs.sort_unstable();
         let (mut party, mut same) = (Vec::with_capacity(runs.len()), true);
-        let mut runs = runs.iter().peekable();
-        for one in line {
-            if runs.next_if(|apid| **apid == one.apid).is_none() {
-                continue;
-            }
+        for one in line.iter().filter(|one| runs.binary_search(&one.apid).is_ok()) {
             // (A posting runs when it has been launched, and who is moved when it is there.)
-            if let Some(turn) = one.turn.filter(|_| !decision.away.contains(&one.apid)) {
+            if let Stands::Turn(turn) = one.stands
+                && !decision.away.contains(&one.apid)
+            {
                 party.push(one.apid);
                 same &= turn.runs;
             }
         }
-        party.sort_unstable();
         if same && party.iter().eq(&decision.party) {
             return Vec::new();
         }
@@ -379,9 +410,9 @@ impl Scheduler {
         team.places = to.clone();
         team.hosts = hosts.into();
         let key = team.key();
-        let seated = seated(&self.occupancy, team);
+        let seated = seated(&self.occupancy, team, Some(now.mono_ns));
         self.relink(apid);
-        let cost = self.teams.get(&apid).map(|team| self.move_cost(team)).unwrap_or_default();
+        let cost = self.move_cost(&seated.wanted);
         let decision = &mut self.schedule.decision;
         decision.out.remove(&apid);
         decision.away.insert(apid);
@@ -434,7 +465,13 @@ impl Scheduler {
 }
 
 /// Where it sits, by what it holds.
-fn seated(occupancy: &Occupancy, team: &Apteam) -> Seated {
+fn seated(occupancy: &Occupancy, team: &Apteam, moved_ns: Option<u64>) -> Seated {
     let pes: Vec<u32> = team.places.0.iter().map(|place| place.pes).collect();
-    Seated { incarnation: team.incarnation, seat: Seat::of(occupancy, team.apid, &pes), pes }
+    Seated {
+        incarnation: team.incarnation,
+        seat: Seat::of(occupancy, team.apid, &pes),
+        pes,
+        wanted: (&team.posting).into(),
+        moved_ns,
+    }
 }

@@ -42,7 +42,7 @@ fn at_s(seconds: u64) -> u64 {
 }
 
 fn turns(levels: &mut Levels, rules: &Rules, now_ns: u64) -> Vec<Turn> {
-    let mut turns = levels.turns(rules, now_ns);
+    let mut turns: Vec<_> = levels.turns(rules, now_ns).collect();
     turns.sort_by_key(|(place, _)| *place);
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
@@ -83,7 +83,7 @@ fn within_a_level_it_goes_by_the_time_of_entry() {
 #[test]
 fn who_runs_gives_way_to_one_that_has_waited_for_much_longer() {
     let mut levels = gangs(&[100, 100]);
-    levels.turns(&rules(), at_s(0));
+    order(&mut levels, &rules(), 0);
     let sticky = Rules { stickiness: s(10), ..rules() };
     levels.add(Apid(3), 1, s(100), Duration::ZERO, at_s(9));
     order(&mut levels, &sticky, 9);
@@ -184,7 +184,7 @@ fn who_has_waited_longest_is_first_and_stays_it_for_a_while() {
     assert_eq!(order(&mut levels, &rules, 1_210), [3, 2, 1]);
     // A posting that has waited for so long is before all who have not.
     let place = Place::of_new(Apid(9), s(1_000), &rules, at_s(1_210));
-    assert!(levels.turns(&rules, at_s(1_210)).iter().all(|(other, _)| place < *other));
+    assert!(levels.turns(&rules, at_s(1_210)).all(|(other, _)| place < other));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn on_the_top_level_they_queue_or_take_turns() {
 fn a_turn_is_long_enough_for_its_start() {
     let turns = Rules { top_turns: Some(s(10)), ..rules() };
     let mut levels = gangs(&[5_000, 5_000]);
-    levels.turns(&turns, at_s(0));
+    order(&mut levels, &turns, 0);
     // A second is 5 % of 20.
     levels.start(Apid(1), s(1), &turns, at_s(0));
     assert_eq!(order(&mut levels, &turns, 1), [1, 2]);
@@ -252,7 +252,7 @@ fn it_goes_on_a_little_after_psched_has_begun() {
     assert_eq!(turns(&mut levels, &rules(), 5)[0].apid, Apid(1));
     levels.start(Apid(1), Duration::MAX, &rules(), 6);
     assert!(levels.next(&rules(), 6).is_some());
-    levels.turns(&rules(), u64::MAX);
+    turns(&mut levels, &rules(), u64::MAX);
     levels.stop(Apid(1), u64::MAX);
     assert_eq!(Levels::default().next(&rules(), 0), None);
 }

@@ -48,7 +48,7 @@ impl Block {
 }
 
 /// All blocks of the line, from the left, and of which nodes they are not those of its cells.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
     known: Vec<Block>,
     stale: Vec<Range<usize>>,
@@ -57,10 +57,11 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Of a line of so many nodes, none known.
-    pub fn new(nodes: usize) -> Blocks {
-        let stale = std::iter::once(0..nodes).collect();
-        Blocks { known: Vec::new(), stale, spare: Vec::new() }
+    /// Of a line of so many nodes none is known.
+    pub fn forget(&mut self, nodes: usize) {
+        self.known.clear();
+        self.stale.clear();
+        self.stale.push(0..nodes);
     }
 
     /// Cells of these nodes have changed, or what there is room for.
@@ -83,6 +84,7 @@ impl Board<'_> {
         let mut new = std::mem::take(&mut self.blocks.spare);
         stale.sort_unstable_by_key(|nodes| nodes.start);
         new.clear();
+        new.reserve(self.cells.len());
         // Before `next` all is known, in `old` from `i` on what comes after it.
         let (mut i, mut next) = (0, 0);
         let mut ranges = stale.drain(..).peekable();

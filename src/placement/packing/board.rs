@@ -25,6 +25,16 @@ pub(super) enum Home {
     Taken,
 }
 
+/// What a decision works in, for the next to use again: it has room for what there is to note.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    cells: Vec<Cell>,
+    blocks: Blocks,
+    scratch: Scratch,
+    homes: Vec<(u32, u32, u32)>,
+    running: Vec<Running>,
+}
+
 /// Processors in one state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
@@ -58,6 +68,8 @@ pub(super) struct Board<'a> {
     pub(super) told_apart: bool,
     /// How each of those who run is at home.
     running: Vec<Running>,
+    /// Where they are, for a moment.
+    homes: Vec<(u32, u32, u32)>,
     /// Some of them have stayed since the cells were looked at last.
     stayed: bool,
 }
@@ -74,7 +86,13 @@ enum Running {
 }
 
 impl<'a> Board<'a> {
-    pub fn new(occupancy: &'a Occupancy, order: &'a [Candidate<'a>], roll_out: bool) -> Board<'a> {
+    pub fn new(
+        occupancy: &'a Occupancy,
+        order: &'a [Candidate<'a>],
+        roll_out: bool,
+        room: Room,
+    ) -> Board<'a> {
+        let Room { mut cells, mut blocks, mut scratch, homes, mut running } = room;
         let line = occupancy.line();
         let processors = match (occupancy.first().last(), line.last()) {
             (Some(first), Some(slot)) => *first as u32 + slot.processors,
@@ -82,19 +100,26 @@ impl<'a> Board<'a> {
         };
         let with_memory = if occupancy.memory_known() { line.len() } else { 0 };
         let all = Cell { start: 0, end: processors, taken: NOBODY, runner: NOBODY, usable: true };
+        cells.clear();
+        cells.push(all);
+        blocks.forget(line.len());
+        scratch.clear();
+        running.clear();
+        running.resize(order.len(), Running::Other);
         let mut board = Board {
             occupancy,
             order,
-            cells: vec![all],
-            blocks: Blocks::new(line.len()),
-            scratch: Scratch::default(),
+            cells,
+            blocks,
+            scratch,
             free: u64::from(processors),
             open: u64::from(processors),
             roll_out,
             used: vec![0; with_memory],
             new: vec![0; with_memory],
             told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
-            running: vec![Running::Other; order.len()],
+            running,
+            homes,
             stayed: false,
         };
         board.cut_runners();
@@ -121,38 +146,42 @@ impl<'a> Board<'a> {
 
     /// The cells of those who run. They share no processor, for they run.
     fn cut_runners(&mut self) {
-        let mut running: Vec<(u32, u32, u32)> = Vec::with_capacity(self.order.len());
+        self.homes.clear();
         for (number, candidate) in (0..).zip(self.order) {
             if let Some(home) = candidate.home.filter(|_| candidate.now == Now::Runs) {
-                running.extend(home.runs.iter().map(|run| (run.start, run.end, number)));
+                self.homes.extend(home.runs.iter().map(|run| (run.start, run.end, number)));
                 if !candidate.wanted.exclusive {
                     self.running[number as usize] = Running::Untouched;
                 }
             }
         }
-        running.sort_unstable();
+        self.homes.sort_unstable();
         let end = self.cells[0].end;
         let cell = |start, end, runner| Cell { start, end, taken: NOBODY, runner, usable: true };
-        // (With room for those who are placed elsewhere.)
-        let mut cells = Vec::with_capacity(4 * running.len() + 16);
+        self.cells.clear();
         let mut known = 0;
-        for (start, stop, number) in running {
+        for (start, stop, number) in self.homes.iter().copied() {
             if start < known {
                 self.running[number as usize] = Running::Other;
             }
             let start = start.max(known);
             if start > known {
-                cells.push(cell(known, start, NOBODY));
+                self.cells.push(cell(known, start, NOBODY));
             }
             if stop > start {
-                cells.push(cell(start, stop, number));
+                self.cells.push(cell(start, stop, number));
                 known = stop;
             }
         }
-        if known < end || cells.is_empty() {
-            cells.push(cell(known, end, NOBODY));
+        if known < end || self.cells.is_empty() {
+            self.cells.push(cell(known, end, NOBODY));
         }
-        self.cells = cells;
+    }
+
+    /// What it has worked in.
+    pub fn over(self) -> Room {
+        let Board { cells, blocks, scratch, homes, running, .. } = self;
+        Room { cells, blocks, scratch, homes, running }
     }
 
     /// Nobody new may sit there. All of it in one pass: there may be as many walls as nodes.

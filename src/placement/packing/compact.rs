@@ -3,7 +3,7 @@
 use super::blocks::Block;
 use super::board::NOBODY;
 use super::window::{Form, Most, Of, Search, Window};
-use super::{Packer, Seat};
+use super::{Candidate, Packer, Seat};
 use std::ops::Range;
 
 impl Packer<'_> {
@@ -17,6 +17,11 @@ impl Packer<'_> {
 
     /// Windows in which all who have taken something may be moved, the cheapest first.
     pub(super) fn windows_to_compact(&mut self, form: &Form<'_>, budget: u64) -> Vec<Window> {
+        if self.losses.is_empty() {
+            let of =
+                |one: &Candidate| if one.may_be_moved { (self.loses)(one) } else { u64::MAX / 2 };
+            self.losses = self.order.iter().map(of).collect();
+        }
         self.board.blocks();
         let scratch = std::mem::take(&mut self.board.scratch);
         let mut search = Search::new(&self.board, scratch, form, Of::All);
@@ -35,7 +40,7 @@ impl Packer<'_> {
     fn loss(&self, one: u32) -> u64 {
         match self.seats.contains_key(&one) {
             true => 0,
-            false => self.order[one as usize].may_be_moved.unwrap_or(u64::MAX / 2),
+            false => self.losses[one as usize],
         }
     }
 
@@ -67,42 +72,49 @@ impl Packer<'_> {
         who
     }
 
-    /// Whether there is a gap for the widest of those who have to go (ascending), as far as can be seen
-    /// without moving anybody: most trials fail at that. A node that is cut counts as if all of it were free.
-    pub(super) fn has_gap(&self, form: &Form<'_>, window: &Range<usize>, who: &[u32]) -> bool {
-        let processors = |one: &u32| self.order[*one as usize].wanted.shape.processors();
-        let wanted = who.iter().map(processors).max().unwrap_or(0);
+    /// Whether there are gaps for those who have to go, as far as can be seen without moving anybody: most
+    /// trials fail at that. A node that is cut counts as if all of it were free.
+    pub(super) fn has_gaps(&self, form: &Form<'_>, window: &Range<usize>, who: &[u32]) -> bool {
         let blocks = self.board.known_blocks();
-        let nodes = |nodes: Range<usize>, each: u32| nodes.len() as u64 * u64::from(each);
-        let all = |b: &Block| nodes(b.at.max(window.start)..b.end().min(window.end), b.all);
+        let from = blocks.partition_point(|block| block.end() <= window.start);
+        let to = from + blocks[from..].partition_point(|block| block.at < window.end);
+        let (Some(first), Some(last)) = (blocks.get(from), blocks[..to].last()) else {
+            return true;
+        };
+        let each = |block: &Block| {
+            let goes = block.mixed || block.taken != NOBODY && who.contains(&block.taken);
+            if goes { block.all } else { block.free }
+        };
+        let mut gaps = Gaps { known: Vec::with_capacity(blocks.len()), open: 0 };
+        blocks[..from].iter().for_each(|block| gaps.add(block.nodes, each(block), block.joins));
+        gaps.add(window.start.saturating_sub(first.at), each(first), true);
+        let within = |block: &Block| {
+            let nodes = block.end().min(window.end) - block.at.max(window.start);
+            nodes as u64 * u64::from(block.all)
+        };
         let need = form.need();
-        let left = blocks.iter().map(all).sum::<u64>();
+        let left = blocks[from..to].iter().map(within).sum::<u64>();
         let left = left.saturating_sub(need.width * u64::from(need.terms.depth));
-        let (mut gap, mut widest) = (0, 0);
-        for block in blocks {
-            let goes = block.mixed || who.binary_search(&block.taken).is_ok();
-            let each = if goes { block.all } else { block.free };
-            let before = block.at..block.end().min(window.start);
-            let behind = block.at.max(window.end)..block.end();
-            gap = if each > 0 || before.is_empty() { gap + nodes(before, each) } else { 0 };
-            widest = widest.max(gap);
-            if (block.at..block.end()).contains(&window.start) {
-                widest = widest.max(gap + left);
-                // Where less is left than it has nodes one of them is full: no gap goes through it.
-                gap = if left < window.len() as u64 { left } else { gap + left };
-            }
-            gap = if each > 0 || behind.is_empty() { gap + nodes(behind, each) } else { 0 };
-            widest = widest.max(gap);
-            gap = if block.joins { gap } else { 0 };
+        gaps.open += left;
+        if left < window.len() as u64 {
+            // One of its nodes is full, wherever that is: no gap goes through it.
+            gaps.end();
+            gaps.open = left;
         }
-        widest >= wanted
+        gaps.add(last.end().saturating_sub(window.end), each(last), last.joins);
+        blocks[to..].iter().for_each(|block| gaps.add(block.nodes, each(block), block.joins));
+        gaps.end();
+        let width = |one: &u32| self.order[*one as usize].wanted.shape.processors().max(1);
+        let mut widths: Vec<u64> = who.iter().map(width).collect();
+        widths.sort_unstable_by(|a, b| b.cmp(a));
+        (1..).zip(widths).all(|(count, width)| gaps.hold(width) >= count)
     }
 
     /// Gives it this window, and those in it others, widest first. Where one of them finds none, all is
     /// as it was.
     pub(super) fn move_aside(&mut self, at: usize, form: &Form<'_>, nodes: Range<usize>) -> bool {
         let who = self.in_the_way(form, &nodes);
-        self.has_gap(form, &nodes, &who) && self.exchange(at, form, nodes, who)
+        self.has_gaps(form, &nodes, &who) && self.exchange(at, form, nodes, who)
     }
 
     /// The same, for those who are in the way.
@@ -147,5 +159,33 @@ impl Packer<'_> {
             self.board.take(*one as usize, seat);
         }
         false
+    }
+}
+
+/// Processors that nobody will have taken, in unbroken rows of nodes.
+struct Gaps {
+    known: Vec<u64>,
+    /// Of the one that may go on.
+    open: u64,
+}
+
+impl Gaps {
+    /// So many nodes more, with so many processors each. `joins`: the next one joins on.
+    fn add(&mut self, nodes: usize, each: u32, joins: bool) {
+        self.open += nodes as u64 * u64::from(each);
+        if each == 0 && nodes > 0 || !joins {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        if self.open > 0 {
+            self.known.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    /// How many so wide there is room for at most.
+    fn hold(&self, width: u64) -> u64 {
+        self.known.iter().map(|gap| gap / width).sum()
     }
 }

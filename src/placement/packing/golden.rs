@@ -72,7 +72,7 @@ impl Asks {
             now,
             keeps: self.is("keeps"),
             may_move: self.is("moves"),
-            may_be_moved: self.number("aside"),
+            may_be_moved: self.number("aside").is_some(),
             may_move_others: self.number("budget"),
             displaced: self.number("costs").unwrap_or(self.wanted.shape.processors()),
         }
@@ -81,7 +81,11 @@ impl Asks {
 
 fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
     let order: Vec<Candidate> = asks.iter().map(Asks::candidate).collect();
-    let packing = pack(&scene.occupancy, &order, rules);
+    let loses = |one: &Candidate| {
+        let asks = asks.iter().find(|asks| asks.apid == one.apid);
+        asks.and_then(|asks| asks.number("aside")).unwrap_or(u64::MAX / 2)
+    };
+    let packing = pack(&scene.occupancy, &order, rules, &loses, &mut Room::default());
     let first = scene.occupancy.first();
     let mut line: Vec<Vec<char>> =
         scene.occupancy.line().iter().map(|slot| vec!['.'; slot.processors as usize]).collect();

@@ -53,6 +53,7 @@ mod oracle;
 mod seat;
 mod window;
 
+pub use board::Room;
 pub use seat::Seat;
 
 use super::window::Need;
@@ -98,9 +99,9 @@ pub struct Candidate<'a> {
     pub keeps: bool,
     /// It may be given another place.
     pub may_move: bool,
-    /// It may be moved aside for another's sake, and loses so much by that, in processor milliseconds.
-    pub may_be_moved: Option<u64>,
-    /// How much those may lose in sum who are moved aside for it, likewise.
+    /// It may be moved aside for another's sake.
+    pub may_be_moved: bool,
+    /// How much those may lose in sum who are moved aside for it, in processor milliseconds.
     pub may_move_others: Option<u64>,
     /// What it costs to displace it, in millionths; more for who is wide and has had little.
     pub displaced: u64,
@@ -128,9 +129,16 @@ pub struct Packing {
     pub seats: BTreeMap<Apid, Seat>,
 }
 
-/// Goes through the candidates, which stand in order of turn.
-pub fn pack(occupancy: &Occupancy, order: &[Candidate<'_>], rules: &Rules) -> Packing {
-    let mut packer = Packer::new(occupancy, order, rules);
+/// Goes through the candidates, which stand in order of turn. `loses`: how much one loses by being moved aside,
+/// in processor milliseconds; it is seldom asked. `room`: of the decision before.
+pub fn pack(
+    occupancy: &Occupancy,
+    order: &[Candidate<'_>],
+    rules: &Rules,
+    loses: &dyn Fn(&Candidate<'_>) -> u64,
+    room: &mut Room,
+) -> Packing {
+    let mut packer = Packer::new(occupancy, order, rules, loses, std::mem::take(room));
     let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {
         if packer.turn(at) {
@@ -141,8 +149,11 @@ pub fn pack(occupancy: &Occupancy, order: &[Candidate<'_>], rules: &Rules) -> Pa
         }
         packer.board.passed(at);
     }
-    let seats = packer.seats.into_iter();
-    let seats = seats.map(|(at, seat)| (order[at as usize].apid, seat)).collect();
+    let mut seats = BTreeMap::new();
+    for (at, seat) in packer.seats {
+        seats.insert(order[at as usize].apid, seat);
+    }
+    *room = packer.board.over();
     Packing { party, seats }
 }
 
@@ -158,12 +169,21 @@ struct Packer<'a> {
     /// The highest level at which somebody new may sit.
     level: u32,
     rules: &'a Rules,
+    loses: &'a dyn Fn(&Candidate<'_>) -> u64,
+    /// What that is for each, once it is known.
+    losses: Vec<u64>,
 }
 
 impl<'a> Packer<'a> {
-    fn new(occupancy: &'a Occupancy, order: &'a [Candidate<'a>], rules: &'a Rules) -> Packer<'a> {
+    fn new(
+        occupancy: &'a Occupancy,
+        order: &'a [Candidate<'a>],
+        rules: &'a Rules,
+        loses: &'a dyn Fn(&Candidate<'_>) -> u64,
+        room: Room,
+    ) -> Packer<'a> {
         Packer {
-            board: Board::new(occupancy, order, rules.roll_out),
+            board: Board::new(occupancy, order, rules.roll_out, room),
             order,
             seats: BTreeMap::new(),
             too_wide: BTreeMap::new(),
@@ -171,6 +191,8 @@ impl<'a> Packer<'a> {
             compactions: 0,
             level: occupancy.rules().highest_level(),
             rules,
+            loses,
+            losses: Vec::new(),
         }
     }
 

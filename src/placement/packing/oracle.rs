@@ -99,6 +99,11 @@ impl Scene {
         Scene { occupancy, asks, homes }
     }
 
+    /// How much one loses that is moved aside.
+    fn loses(&self) -> impl Fn(&Candidate<'_>) -> u64 {
+        |one| self.asks[one.apid.0 as usize].aside.unwrap_or(u64::MAX / 2)
+    }
+
     fn candidates(&self) -> Vec<Candidate<'_>> {
         let of = |(number, (one, home)): (u64, (&Asks, &Home))| Candidate {
             apid: Apid(number),
@@ -117,7 +122,7 @@ impl Scene {
             },
             keeps: false,
             may_move: one.may_move && !one.exclusive,
-            may_be_moved: one.aside.filter(|_| !one.exclusive),
+            may_be_moved: one.aside.is_some() && !one.exclusive,
             may_move_others: one.budget.filter(|_| !one.exclusive),
             displaced: one.displaced,
         };
@@ -127,7 +132,7 @@ impl Scene {
             candidate.home = home.as_ref().map(|(seat, _)| seat);
             candidate.shape = home.as_ref().map(|(_, pes)| &pes[..]);
             if candidate.now == Now::Comes {
-                candidate.may_be_moved = None;
+                candidate.may_be_moved = false;
             }
         }
         all
@@ -301,7 +306,7 @@ fn is_sound(scene: &Scene, order: &[Candidate], packing: &Packing) -> Result<(),
         prop_assert!(one.now != Now::Comes, "{} runs, and has not come", one.apid);
         let seat = match (seat, one.home) {
             (Some(seat), home) => {
-                let moved_aside = one.may_be_moved.is_some();
+                let moved_aside = one.may_be_moved;
                 prop_assert!(home.is_none() || one.may_move || moved_aside, "{} stays", one.apid);
                 let list = seat.places(&scene.occupancy);
                 let pes: Vec<u32> = list.0.iter().map(|place| place.pes).collect();
@@ -368,7 +373,7 @@ proptest! {
     #[test]
     fn each_has_its_home_or_the_best_window_there_is(scene in scenes()) {
         let order = scene.candidates();
-        let packing = pack(&scene.occupancy, &order, &RULES);
+        let packing = pack(&scene.occupancy, &order, &RULES, &scene.loses(), &mut Room::default());
         is_sound(&scene, &order, &packing)?;
         let processors: usize = scene.occupancy.line().iter().map(|s| s.processors as usize).sum();
         let mut line = Line {
@@ -447,7 +452,7 @@ proptest! {
     fn only_those_are_moved_aside_who_may_be(scene in scenes(), roll_out in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { roll_out, compactions_max: 1, moved_max: 3, ..RULES };
-        let packing = pack(&scene.occupancy, &order, &rules);
+        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &mut Room::default());
         if !roll_out {
             is_sound(&scene, &order, &packing)?;
         }
@@ -458,7 +463,7 @@ proptest! {
             .collect();
         prop_assert!(aside.len() <= 3);
         let budgets = order.iter().filter_map(|one| one.may_move_others).max().unwrap_or(0);
-        let lost = aside.iter().map(|one| one.may_be_moved.unwrap_or(u64::MAX / 2)).sum::<u64>();
+        let lost = aside.iter().map(|one| scene.loses()(one)).sum::<u64>();
         prop_assert!(lost <= budgets, "{} of {}", lost, budgets);
     }
 
@@ -467,7 +472,8 @@ proptest! {
     fn what_was_tried_in_vain_is_undone(scene in scenes(), roll_out in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { roll_out, ..RULES };
-        let mut packer = Packer::new(&scene.occupancy, &order, &rules);
+        let loses = scene.loses();
+        let mut packer = Packer::new(&scene.occupancy, &order, &rules, &loses, Room::default());
         for (at, one) in order.iter().enumerate() {
             let runs = packer.turn(at);
             if !runs && one.now != Now::Comes && one.home.is_none() && !one.wanted.exclusive {
@@ -475,9 +481,9 @@ proptest! {
                 for window in packer.windows_to_compact(&form, u64::MAX / 4) {
                     let before = (packer.board.state(), packer.seats.clone());
                     let who = packer.in_the_way(&form, &window.nodes);
-                    let gap = packer.has_gap(&form, &window.nodes, &who);
+                    let gaps = packer.has_gaps(&form, &window.nodes, &who);
                     if packer.exchange(at, &form, window.nodes, who) {
-                        prop_assert!(gap, "refused at sight");
+                        prop_assert!(gaps, "refused at sight");
                         break;
                     }
                     prop_assert_eq!(before, (packer.board.state(), packer.seats.clone()));
@@ -500,7 +506,8 @@ proptest! {
     ) {
         let order = scene.candidates();
         let rules = Rules { roll_out, compactions_max: 2, ..RULES };
-        let mut packer = Packer::new(&scene.occupancy, &order, &rules);
+        let loses = scene.loses();
+        let mut packer = Packer::new(&scene.occupancy, &order, &rules, &loses, Room::default());
         for (at, one) in order.iter().enumerate() {
             if !packer.turn(at) && one.displaced % 3 == 0 {
                 packer.board.keep(|| usable_runs(scene.occupancy.line(), &one.wanted));
@@ -535,7 +542,8 @@ fn many_who_ask_in_vain_are_bounded() {
     let scene = Scene::new(&nodes, 0, 4, asks);
     let order = scene.candidates();
     let rules = Rules { compactions_max: 4, ..RULES };
-    let mut packer = Packer::new(&scene.occupancy, &order, &rules);
+    let loses = scene.loses();
+    let mut packer = Packer::new(&scene.occupancy, &order, &rules, &loses, Room::default());
     let party = (0..order.len()).filter(|at| packer.turn(*at)).count();
     assert_eq!(party, 4_000);
     assert!(packer.searches <= rules.searches_max && packer.compactions <= 4);

@@ -97,7 +97,7 @@ impl Most {
 }
 
 /// What one search leaves to the next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     /// By candidate: in which walk it was met last.
     met: Vec<u32>,
@@ -107,6 +107,14 @@ pub(super) struct Scratch {
     /// Who is on a node that is cut, and who of them is hit.
     on: Vec<(u64, u32, u32)>,
     who: Vec<u32>,
+}
+
+impl Scratch {
+    /// For another decision.
+    pub fn clear(&mut self) {
+        self.met.clear();
+        (self.walk, self.steps) = (0, 0);
+    }
 }
 
 /// A search: all windows of a form.
@@ -125,7 +133,7 @@ impl<'s, 'a> Search<'s, 'a> {
     pub fn new(board: &'s Board<'a>, scratch: Scratch, form: &'s Form<'s>, of: Of) -> Self {
         let mut scratch = scratch;
         if of != Of::Idle && scratch.met.is_empty() {
-            scratch.met = vec![0; board.candidates()];
+            scratch.met.resize(board.candidates(), 0);
         }
         let until = (scratch.steps + STEPS_MAX).min(STEPS_ALL_MAX);
         Search { board, blocks: board.known_blocks(), form, of, scratch, until }
@@ -156,20 +164,44 @@ impl<'s, 'a> Search<'s, 'a> {
         cost: impl Fn(u32) -> u64 + Copy,
         mut found: impl FnMut(Window, &mut Most),
     ) {
-        for i in 0..self.blocks.len() {
-            let block = self.blocks[i];
-            if self.of.each(&block) == 0 {
-                continue;
-            }
-            for (i, start) in self.starts(i) {
-                if let Some(window) = self.from(i, start, &most, cost) {
-                    found(window, &mut most);
-                }
-                if self.ends() {
-                    return;
+        let mut next = 0;
+        while let Some((run, _)) = self.gap(next) {
+            next = run.end;
+            for block in run {
+                for (i, start) in self.starts(block) {
+                    if let Some(window) = self.from(i, start, &most, cost) {
+                        found(window, &mut most);
+                    }
+                    if self.ends() {
+                        return;
+                    }
                 }
             }
         }
+    }
+
+    /// The next gap from this block on in which a window may be: a run of blocks that have something to give,
+    /// and together enough; and how many processors.
+    fn gap(&self, mut next: usize) -> Option<(Range<usize>, u64)> {
+        let need = self.form.need();
+        let wanted = (need.width * u64::from(need.terms.depth)).max(1);
+        while next < self.blocks.len() {
+            let (first, mut gap) = (next, 0);
+            while let Some(block) = self.blocks.get(next) {
+                let each = u64::from(self.of.each(block));
+                gap += each * block.nodes as u64;
+                next += usize::from(each > 0);
+                if each == 0 || !block.joins {
+                    break;
+                }
+            }
+            // (No window gives less than what is taken.)
+            if gap >= wanted {
+                return Some((first..next, gap));
+            }
+            next = next.max(first + 1);
+        }
+        None
     }
 
     /// Where the windows begin that this block gives rise to, each with the block in which that is.
@@ -368,33 +400,15 @@ impl Board<'_> {
         self.blocks();
         let scratch = std::mem::take(&mut self.scratch);
         let mut search = Search::new(self, scratch, form, of);
-        let blocks = search.blocks;
         let mut most = Most::ANY;
         let need = form.need();
         let taken = need.width * u64::from(need.terms.depth);
         let mut best: Option<(Rank, Range<usize>)> = None;
         let mut next = 0;
-        'gaps: while next < blocks.len() {
-            // A run of blocks that have something to give.
-            let mut gap = 0;
-            let first = next;
-            while next < blocks.len() {
-                let block = &blocks[next];
-                let each = of.each(block);
-                if each == 0 {
-                    break;
-                }
-                gap += u64::from(each) * block.nodes as u64;
-                next += 1;
-                if !block.joins {
-                    break;
-                }
-            }
-            let run = first..next;
-            next = next.max(first + 1);
-            // (No window gives less than what is taken.)
+        'gaps: while let Some((run, gap)) = search.gap(next) {
+            next = run.end;
             let wider = |(rank, _): &(Rank, _)| rank.0 == taken && gap > rank.1;
-            if gap < taken || best.as_ref().is_some_and(wider) {
+            if best.as_ref().is_some_and(wider) {
                 continue;
             }
             for block in run {

@@ -1,6 +1,6 @@
 //! Memory that goes out where more sit than may, and comes in again.
 
-use super::{InLine, Place};
+use super::{InLine, Place, Stands};
 use crate::apteam::Apid;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
@@ -65,9 +65,7 @@ impl Scheduler {
         let one = |apid: Apid| InLine {
             place: Place::of_coming(apid),
             apid,
-            turn: None,
-            waited: Duration::ZERO,
-            coming: false,
+            stands: Stands::Waits(Duration::ZERO),
         };
         let line: Vec<InLine> = self.out_for_good().map(one).collect();
         if line.is_empty() {
