@@ -260,16 +260,6 @@ impl Schedule {
         }
     }
 
-    /// Plans that would have to be made anew soon are made anew with what happens now.
-    fn renew_ripe(&mut self, now_ns: u64) {
-        while let Some((_, generation)) = self.due.first() {
-            let planned = self.plans.get(generation);
-            let Some(planned) = planned.filter(|planned| planned.is_ripe(now_ns)) else { return };
-            self.changed.extend(&planned.members);
-            self.due.pop_first();
-        }
-    }
-
     fn insert(&mut self, generation: u64, planned: Planned) {
         self.due.insert((planned.due_ns(), generation));
         self.plans.insert(generation, planned);

@@ -46,7 +46,7 @@ impl Planned {
     pub(super) fn over_ns(&self) -> Option<u64> {
         if self.order == Order::LeastAttainedService && !self.plan.repeats {
             // Long before who runs gives way to whoever waits.
-            return Some(self.begins_ns.saturating_add(self.first_ns() / 4 * 3));
+            return Some(self.begins_ns.saturating_add(self.first_ns() / 6 * 5));
         }
         let over = || self.begins_ns.saturating_add(nanos(self.plan.length()));
         (!self.plan.repeats && !self.plan.slices.is_empty()).then(over)
@@ -54,7 +54,7 @@ impl Planned {
 
     /// Whether it is made anew now that something happens anyway, so that psched need not be woken for it.
     pub(super) fn is_ripe(&self, now_ns: u64) -> bool {
-        let ripe = |over: u64| over.saturating_sub(self.first_ns() / 4) <= now_ns;
+        let ripe = |over: u64| over.saturating_sub(self.first_ns() / 6) <= now_ns;
         let decided = self.order == Order::LeastAttainedService && self.missing.is_none();
         decided && self.over_ns().is_some_and(ripe)
     }

@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_millis(1);
 impl Scheduler {
     /// Plans anew what has changed, as far as that can be done now.
     pub(in crate::scheduler) fn turns_settle(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.schedule.renew_ripe(now.mono_ns);
+        self.renew_ripe(now, out);
         self.schedule.silent.retain(|link| self.links.contains_key(link));
         // Whoever was to answer and is away now does not.
         let gone = |generation: &&u64| {
@@ -64,6 +64,57 @@ impl Scheduler {
             }
         }
         self.schedule.changed = waits;
+    }
+
+    /// Plans that would have to be made anew soon are made anew with what happens now.
+    fn renew_ripe(&mut self, now: Now, out: &mut Vec<Effect>) {
+        while let Some((_, generation)) = self.schedule.due.first().copied() {
+            let planned = self.schedule.plans.get(&generation);
+            let Some(planned) = planned.filter(|p| p.is_ripe(now.mono_ns)) else { return };
+            let concerned = planned.members.iter().any(|a| self.schedule.changed.contains(a));
+            if !concerned && self.may_say_again(generation, planned) {
+                self.say_again(now, generation, out);
+            } else {
+                self.schedule.changed.extend(&planned.members);
+                self.schedule.due.pop_first();
+            }
+        }
+    }
+
+    /// Whether nothing but the time is to be another in a plan: all have it, and the one apinit that follows
+    /// it has heard of it.
+    fn may_say_again(&self, generation: u64, planned: &Planned) -> bool {
+        let schedule = &self.schedule;
+        let has = |apid: &Apid| {
+            schedule.plan_of.get(apid) == Some(&generation) && !schedule.asked_of.contains_key(apid)
+        };
+        planned.asked.len() == 1
+            && schedule.silent.is_empty()
+            && schedule.away.is_empty()
+            && planned.members.iter().all(has)
+            && self.links_of_all(&planned.members) == planned.asked
+    }
+
+    /// The same plan from now on, by which a decision is carried out.
+    fn say_again(&mut self, now: Now, generation: u64, out: &mut Vec<Effect>) {
+        let schedule = &mut self.schedule;
+        let Some(mut planned) = schedule.remove(generation) else { return };
+        let rules = self.settings.rules();
+        debug_assert!(
+            !schedule.changed.is_empty()
+                || schedule.levelled(&planned.members, &rules) == planned.plan,
+            "{planned:?}"
+        );
+        let from_ns = now.mono_ns.saturating_add(nanos(SOON)).max(planned.from_ns);
+        (planned.begins_ns, planned.from_ns, planned.accounted_ns) = (from_ns, from_ns, from_ns);
+        planned.early.clear();
+        schedule.generation += 1;
+        let generation = schedule.generation;
+        schedule.plan_of.extend(planned.members.iter().map(|apid| (*apid, generation)));
+        let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, true)));
+        let command = |link: &LinkId| Effect::Command { link: *link, command: plan(*link) };
+        out.extend(planned.asked.iter().map(command));
+        self.schedule.insert(generation, planned);
     }
 
     /// Until when nodes of these that are away are waited for.
@@ -160,6 +211,11 @@ impl Scheduler {
 }
 
 impl Schedule {
+    /// The plan of a component by the decision that is in force.
+    fn levelled(&self, members: &[Apid], rules: &Rules) -> Plan {
+        levelled(&self.competition, members, &self.decision.party, rules.time_slice)
+    }
+
     /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
     fn next_plan(
         &self,
@@ -170,8 +226,7 @@ impl Schedule {
         early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
         if order == Order::LeastAttainedService {
-            let party = &self.decision.party;
-            return (levelled(&self.competition, members, party, rules.time_slice), from_ns);
+            return (self.levelled(members, rules), from_ns);
         }
         let here: BTreeSet<Apid> = members.iter().copied().collect();
         // Who runs by then, and whose slice has most left.
