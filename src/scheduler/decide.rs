@@ -207,6 +207,7 @@ impl Scheduler {
         let rules = packing::Rules {
             // By another order whoever has a place keeps its memory there.
             roll_out: abilities.roll_out && self.decides(),
+            stay: !moves,
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
             moved_max: gate.moves_max,
             searches_max: SEARCHES_MAX,

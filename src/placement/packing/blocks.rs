@@ -30,6 +30,8 @@ pub(super) struct Block {
     /// Who has taken them, and who runs there, where it is one.
     pub taken: u32,
     pub runner: u32,
+    /// The most that sit on one of their processors, where that counts.
+    pub sit: u8,
     /// It is one node with cells of several kinds.
     pub mixed: bool,
     /// The node after the last is the next by its NID.
@@ -38,7 +40,7 @@ pub(super) struct Block {
 
 impl Block {
     fn is_as(&self, other: &Block) -> bool {
-        let of = |b: &Block| (b.idle, b.free, b.all, b.taken, b.runner, b.mixed);
+        let of = |b: &Block| (b.idle, b.free, b.all, b.taken, b.runner, b.sit, b.mixed);
         !self.mixed && self.joins && of(self) == of(other)
     }
 
@@ -156,7 +158,10 @@ impl Board<'_> {
                 .min(nodes.end - at)
                 .max(1);
             let alike = match self.told_apart {
-                true => (1..alike).find(|i| !self.same_room(at, at + i)).unwrap_or(alike),
+                true => {
+                    let room = self.room_of(at);
+                    (1..alike).find(|i| self.room_of(at + i) != room).unwrap_or(alike)
+                }
                 false => alike,
             };
             let last = at + alike - 1;
@@ -170,6 +175,7 @@ impl Board<'_> {
                 idle: if taken || here.runner != NOBODY { 0 } else { all },
                 taken: here.taken,
                 runner: if taken { NOBODY } else { here.runner },
+                sit: self.sit(at),
                 mixed: false,
                 joins: self.joins(last),
             };
@@ -195,6 +201,7 @@ impl Board<'_> {
             all: 0,
             taken: NOBODY,
             runner: NOBODY,
+            sit: self.sit(at),
             mixed: true,
             joins: self.joins(at),
         };

@@ -6,7 +6,7 @@
 
 use super::blocks::Blocks;
 use super::window::Scratch;
-use super::{Candidate, Now, Seat};
+use super::{Candidate, Now, Rules, Seat};
 use crate::occupancy::{Occupancy, Slot, Terms};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -59,12 +59,15 @@ pub(super) struct Board<'a> {
     /// Processors on which somebody new may sit.
     open: u64,
     roll_out: bool,
+    /// Nobody is moved: it counts how many sit somewhere.
+    stay: bool,
     /// Bytes of those who have taken processors of each node, where not everybody fits at once, or memory
     /// can be rolled out; empty where no memory is known.
     used: Vec<u64>,
     /// Those of them who do not sit there yet: their bytes are not promised yet.
     new: Vec<u64>,
-    /// Nodes with the same processors may have room for different numbers of PEs.
+    /// Nodes with the same processors may have room for different numbers of PEs, or it counts how many
+    /// sit there.
     pub(super) told_apart: bool,
     /// How each of those who run is at home.
     running: Vec<Running>,
@@ -89,11 +92,12 @@ impl<'a> Board<'a> {
     pub fn new(
         occupancy: &'a Occupancy,
         order: &'a [Candidate<'a>],
-        roll_out: bool,
+        rules: &Rules,
         room: Room,
     ) -> Board<'a> {
         let Room { mut cells, mut blocks, mut scratch, homes, mut running } = room;
         let line = occupancy.line();
+        let (roll_out, stay) = (rules.roll_out, rules.stay);
         let processors = match (occupancy.first().last(), line.last()) {
             (Some(first), Some(slot)) => *first as u32 + slot.processors,
             _ => 0,
@@ -115,9 +119,12 @@ impl<'a> Board<'a> {
             free: u64::from(processors),
             open: u64::from(processors),
             roll_out,
+            stay,
             used: vec![0; with_memory],
             new: vec![0; with_memory],
-            told_apart: occupancy.memory_known() || order.iter().any(|c| c.wanted.exclusive),
+            told_apart: stay
+                || occupancy.memory_known()
+                || order.iter().any(|c| c.wanted.exclusive),
             running,
             homes,
             stayed: false,
@@ -459,11 +466,21 @@ impl<'a> Board<'a> {
 
     /// Whether two nodes with the same processors have room for the same.
     pub(super) fn same_room(&self, one: usize, other: usize) -> bool {
-        let of = |at: usize| {
-            let slot = &self.line()[at];
-            (slot.memory, self.promised(at), slot.free < slot.processors)
-        };
-        !self.told_apart || of(one) == of(other)
+        !self.told_apart || self.room_of(one) == self.room_of(other)
+    }
+
+    /// By what nodes with the same processors are told apart.
+    pub(super) fn room_of(&self, at: usize) -> (u64, u64, bool, u8) {
+        let slot = &self.line()[at];
+        (slot.memory, self.promised(at), slot.free < slot.processors, self.sit(at))
+    }
+
+    /// The most that sit on a processor of a node, where that counts.
+    pub(super) fn sit(&self, at: usize) -> u8 {
+        match self.stay {
+            true => self.occupancy.residents(at).iter().copied().max().unwrap_or(0),
+            false => 0,
+        }
     }
 
     /// The cells of a node, each with its processors there.

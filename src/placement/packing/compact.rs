@@ -26,7 +26,7 @@ impl Packer<'_> {
         let scratch = std::mem::take(&mut self.board.scratch);
         let mut search = Search::new(&self.board, scratch, form, Of::All);
         let mut found: Vec<Window> = Vec::new();
-        let most = Most { cost: budget, number: self.rules.moved_max, ..Most::ANY };
+        let most = Most { sit: 0, cost: budget, number: self.rules.moved_max, ..Most::ANY };
         search.windows(most, |one| self.loss(one), |window, _| found.push(window));
         self.board.scratch = search.over();
         let order = |w: &Window| (w.cost, w.nodes.len(), w.nodes.start);

@@ -5,7 +5,8 @@
 //! $ over   .... CCCC            more who sit there
 //! $ resident 4                  so many may share a processor from now on; 4 at first
 //! $ memory 64                   each node of the next line has so much, as -m in megabytes
-//! $ rules rollout compactions=4 moved=8 searches=256       what may be done; this at first, no rollout
+//! $ rules rollout stay compactions=4 moved=8 searches=256       what may be done; this at first,
+//!                                                          no rollout, and nobody who must stay
 //! $ pack C -n 4, A moves, B     these want to run, in this order
 //! ```
 //!
@@ -117,7 +118,8 @@ fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
 fn replay(golden: &str) {
     let mut occupancy = OccupancyRules { max_resident: 4, memory_overcommit: 1_000 };
     let mut memory = 0;
-    let mut rules = Rules { roll_out: false, compactions_max: 4, moved_max: 8, searches_max: 256 };
+    let mut rules =
+        Rules { roll_out: false, stay: false, compactions_max: 4, moved_max: 8, searches_max: 256 };
     let mut scene = Scene::new("", occupancy, memory);
     let mut again = String::new();
     for line in golden.lines() {
@@ -141,6 +143,7 @@ fn replay(golden: &str) {
             };
             rules = Rules {
                 roll_out: words.contains("rollout"),
+                stay: words.contains("stay"),
                 compactions_max: of("compactions=").unwrap_or(4),
                 moved_max: of("moved=").unwrap_or(8),
                 searches_max: of("searches=").unwrap_or(256),

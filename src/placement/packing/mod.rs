@@ -15,7 +15,8 @@
 //! 1. its *home*, where it sits, if that is free. Those who run there now and come later in the
 //!    order are no obstacle: they are *displaced*;
 //! 2. else, if it may be moved or sits nowhere yet, the window that displaces least: none, by best
-//!    fit; or else the fewest by what their displacement costs;
+//!    fit; or else the fewest by what their displacement costs. Where nobody is ever moved that comes
+//!    second: first it goes where the fewest sit, for with those it will take turns;
 //! 3. else, if it has waited for long, a window that is *compacted*: those who have taken it are
 //!    moved aside, if that is worth what it costs.
 //!
@@ -112,6 +113,8 @@ pub struct Candidate<'a> {
 pub struct Rules {
     /// Memory of who stands can be rolled out: then there may be more residents than may stay.
     pub roll_out: bool,
+    /// Nobody who sits is moved: whoever is given a place waits there for those who sit there too.
+    pub stay: bool,
     /// Gangs for whom others are moved aside.
     pub compactions_max: usize,
     /// Gangs that are moved aside for one.
@@ -183,7 +186,7 @@ impl<'a> Packer<'a> {
         room: Room,
     ) -> Packer<'a> {
         Packer {
-            board: Board::new(occupancy, order, rules.roll_out, room),
+            board: Board::new(occupancy, order, rules, room),
             order,
             seats: BTreeMap::new(),
             too_wide: BTreeMap::new(),

@@ -193,15 +193,23 @@ struct Line {
     new: Vec<u64>,
 }
 
-/// What the window from this node on costs; none: there is none. `idle`: nobody may be displaced.
-fn cost(scene: &Scene, line: &Line, one: &Candidate, first: usize, idle: bool) -> Option<u64> {
+/// The most that sit on a processor of the window from this node on, and what it costs; none: there is
+/// none. `idle`: nobody may be displaced.
+fn cost(
+    scene: &Scene,
+    line: &Line,
+    one: &Candidate,
+    first: usize,
+    idle: bool,
+) -> Option<(u8, u64)> {
     let slots = scene.occupancy.line();
     let shape = one.wanted.shape;
-    let (mut rest, mut hit) = (shape.width, BTreeSet::new());
+    let (mut rest, mut hit, mut sit) = (shape.width, BTreeSet::new(), 0);
     for at in first..slots.len() {
         if at > first && slots[at].nid.0 != slots[at - 1].nid.0 + 1 {
             return None;
         }
+        sit = sit.max(most_on(scene, at));
         let base = scene.occupancy.first()[at] as u32;
         let all: Vec<u32> = (base..base + slots[at].processors)
             .filter(|p| scene.takes_new(*p) && line.taken[*p as usize].is_none())
@@ -237,10 +245,14 @@ fn cost(scene: &Scene, line: &Line, one: &Candidate, first: usize, idle: bool) -
         hit.extend(on.iter().take(wanted).map(|(_, runner)| *runner));
         rest -= pes;
         if rest == 0 {
-            return Some(hit.iter().map(|runner| scene.asks[*runner].displaced).sum());
+            return Some((sit, hit.iter().map(|runner| scene.asks[*runner].displaced).sum()));
         }
     }
     None
+}
+
+fn most_on(scene: &Scene, at: usize) -> u8 {
+    scene.occupancy.residents(at).iter().copied().max().unwrap_or(0)
 }
 
 prop_compose! {
@@ -286,7 +298,8 @@ prop_compose! {
     }
 }
 
-const RULES: Rules = Rules { roll_out: false, compactions_max: 0, moved_max: 8, searches_max: 256 };
+const RULES: Rules =
+    Rules { roll_out: false, stay: false, compactions_max: 0, moved_max: 8, searches_max: 256 };
 
 /// What holds of every decision.
 fn is_sound(scene: &Scene, order: &[Candidate], packing: &Packing) -> Result<(), TestCaseError> {
@@ -371,9 +384,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn each_has_its_home_or_the_best_window_there_is(scene in scenes()) {
+    fn each_has_its_home_or_the_best_window_there_is(scene in scenes(), stay in any::<bool>()) {
         let order = scene.candidates();
-        let packing = pack(&scene.occupancy, &order, &RULES, &scene.loses(), &mut Room::default());
+        let rules = Rules { stay, ..RULES };
+        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &mut Room::default());
         is_sound(&scene, &order, &packing)?;
         let processors: usize = scene.occupancy.line().iter().map(|s| s.processors as usize).sum();
         let mut line = Line {
@@ -403,8 +417,11 @@ proptest! {
             }
             let at_home = runs && seat.is_none() || one.now == Now::Comes && free;
             if !at_home && one.now != Now::Comes && (one.home.is_none() || one.may_move) {
+                // (Where others are moved it does not count how many sit somewhere.)
+                let of = |(sit, cost)| (if stay { sit } else { 0 }, cost);
                 let costs = |idle| {
-                    (0..line.new.len()).filter_map(|at| cost(&scene, &line, one, at, idle)).min()
+                    let all = 0..line.new.len();
+                    all.filter_map(|at| cost(&scene, &line, one, at, idle)).map(of).min()
                 };
                 let (idle, least) = (costs(true), costs(false));
                 prop_assert_eq!(runs, least.is_some(), "{}: {:?}", one.apid, packing);
@@ -417,8 +434,11 @@ proptest! {
                         .filter_map(|p| line.runner[p as usize])
                         .collect();
                     let hit: u64 = hit.iter().map(|runner| scene.asks[*runner].displaced).sum();
-                    let most = if idle.is_some() { 0 } else { least.unwrap_or(0) };
-                    prop_assert!(hit <= most, "{} costs {} from {}, not {}", one.apid, hit, here, most);
+                    let sit = seat.nodes.iter().map(|node| most_on(&scene, node.0 as usize)).max();
+                    let is = of((sit.unwrap_or(0), hit));
+                    let most = if idle.is_some() { (u8::MAX, 0) } else { least.unwrap_or_default() };
+                    let right = is.1 == 0 && idle.is_some() || idle.is_none() && is <= most;
+                    prop_assert!(right, "{} costs {:?} from {}, not {:?}", one.apid, is, here, most);
                 }
             } else if !at_home {
                 prop_assert!(!runs, "{} runs elsewhere", one.apid);
@@ -501,11 +521,12 @@ proptest! {
     #[test]
     fn blocks_are_those_of_the_line(
         scene in scenes(),
-        roll_out in any::<bool>(),
+        (roll_out, stay) in any::<(bool, bool)>(),
         looks in prop::collection::vec(any::<bool>(), 8),
     ) {
         let order = scene.candidates();
-        let rules = Rules { roll_out, compactions_max: 2, ..RULES };
+        let compactions_max = if stay { 0 } else { 2 };
+        let rules = Rules { roll_out, stay, compactions_max, ..RULES };
         let loses = scene.loses();
         let mut packer = Packer::new(&scene.occupancy, &order, &rules, &loses, Room::default());
         for (at, one) in order.iter().enumerate() {

@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 200_000;
 const CUT_STEPS: usize = 8;
 
 /// What of two windows makes one the better: the least of these, in this order.
-type Rank = (u64, u64, usize, usize);
+type Rank = (u8, u64, u64, usize, usize);
 
 /// What is looked for.
 #[derive(Clone, Debug)]
@@ -82,18 +82,23 @@ pub(super) struct Window {
     pub number: usize,
     /// Processors of its nodes that count.
     pub processors: u64,
+    /// The most that sit on one of its processors, where that counts.
+    pub sit: u8,
 }
 
 /// Beyond which a window is of no use: it is not gone through to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
+    pub sit: u8,
+    /// Of those where no fewer sit.
     pub cost: u64,
     pub number: usize,
     pub processors: u64,
 }
 
 impl Most {
-    pub const ANY: Most = Most { cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
+    pub const ANY: Most =
+        Most { sit: u8::MAX, cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
 }
 
 /// What one search leaves to the next.
@@ -224,7 +229,7 @@ impl<'s, 'a> Search<'s, 'a> {
     ) -> Option<Window> {
         let need = *self.form.need();
         self.scratch.walk += 1;
-        let mut window = Window { nodes: start..start, cost: 0, number: 0, processors: 0 };
+        let mut window = Window { nodes: start..start, cost: 0, number: 0, processors: 0, sit: 0 };
         let (mut rest, mut i, mut at) = (need.width, block, start);
         while rest > 0 {
             self.scratch.steps += 1;
@@ -262,7 +267,9 @@ impl<'s, 'a> Search<'s, 'a> {
             if self.of != Of::Idle {
                 self.hits(&here, takes * need.terms.depth, cost, &mut window);
             }
-            let useless = window.cost > most.cost
+            window.sit = window.sit.max(here.sit);
+            let useless = window.sit > most.sit
+                || window.sit == most.sit && window.cost > most.cost
                 || window.number > most.number
                 || window.processors > most.processors;
             if useless {
@@ -372,8 +379,8 @@ impl Board<'_> {
         }
     }
 
-    /// The best window on what nobody has taken: where nobody is displaced, by best fit; or where it
-    /// costs least.
+    /// The best window on what nobody has taken: where nobody is displaced, by best fit; or, where nobody
+    /// is moved, on which the fewest sit; or where it costs least.
     pub fn best(&mut self, form: &Form<'_>) -> Option<(Range<usize>, Of)> {
         if let Some(nodes) = self.best_fit(form, Of::Idle) {
             return Some((nodes, Of::Idle));
@@ -384,9 +391,10 @@ impl Board<'_> {
         let cost = |one: u32| self.candidate(one).map_or(0, |c| c.displaced);
         let mut best: Option<(Rank, Range<usize>)> = None;
         search.windows(Most::ANY, cost, |window, most| {
-            let rank = (window.cost, window.processors, window.nodes.len(), window.nodes.start);
+            let Window { nodes, cost, processors, sit, .. } = &window;
+            let rank = (*sit, *cost, *processors, nodes.len(), nodes.start);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                most.cost = window.cost;
+                (most.sit, most.cost) = (*sit, *cost);
                 best = Some((rank, window.nodes));
             }
         });
@@ -407,7 +415,7 @@ impl Board<'_> {
         let mut next = 0;
         'gaps: while let Some((run, gap)) = search.gap(next) {
             next = run.end;
-            let wider = |(rank, _): &(Rank, _)| rank.0 == taken && gap > rank.1;
+            let wider = |(rank, _): &(Rank, _)| rank.1 == taken && gap > rank.2;
             if best.as_ref().is_some_and(wider) {
                 continue;
             }
@@ -415,7 +423,7 @@ impl Board<'_> {
                 for (i, start) in search.starts(block) {
                     let window = search.from(i, start, &most, |_| 0);
                     if let Some(Window { nodes, processors, .. }) = window {
-                        let rank = (processors, gap, nodes.len(), nodes.start);
+                        let rank = (0, processors, gap, nodes.len(), nodes.start);
                         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                             most.processors = processors;
                             best = Some((rank, nodes));
