@@ -80,6 +80,7 @@ pub(super) struct Decision {
     pub seats: BTreeMap<Apid, Seated>,
     /// Room for the next.
     line: Vec<InLine>,
+    candidates: Vec<Candidate<'static>>,
     room: packing::Room,
 }
 
@@ -194,11 +195,12 @@ impl Scheduler {
 
     fn packed(&mut self, now: Now, line: &[InLine]) -> Packing {
         let mut room = std::mem::take(&mut self.schedule.decision.room);
-        let candidates = match self.lined_up(now, line) {
+        let none = emptied(std::mem::take(&mut self.schedule.decision.candidates));
+        let candidates = match self.lined_up(now, line, none) {
             Ok(candidates) => candidates,
             Err(unseated) => {
                 unseated.into_iter().for_each(|apid| self.seat(apid));
-                self.lined_up(now, line).unwrap_or_default()
+                self.lined_up(now, line, Vec::new()).unwrap_or_default()
             }
         };
         let abilities = self.settings.abilities;
@@ -218,12 +220,19 @@ impl Scheduler {
             one.wanted.shape.processors().saturating_mul(ms.max(1))
         };
         let packing = pack(&self.occupancy, &candidates, &rules, &loses, &mut room);
-        self.schedule.decision.room = room;
+        let candidates = emptied(candidates);
+        (self.schedule.decision.room, self.schedule.decision.candidates) = (room, candidates);
         packing
     }
 
     /// The line as packing sees it, in order of turn; or who sits somewhere, and it is not known where.
-    fn lined_up(&self, now: Now, line: &[InLine]) -> Result<Vec<Candidate<'_>>, Vec<Apid>> {
+    /// `candidates`: none, with room for them.
+    fn lined_up<'a>(
+        &'a self,
+        now: Now,
+        line: &[InLine],
+        mut candidates: Vec<Candidate<'a>>,
+    ) -> Result<Vec<Candidate<'a>>, Vec<Apid>> {
         let seats = &self.schedule.decision.seats;
         // (Gangs stand by number, as the seats do: most need not be looked up.)
         let mut along = seats.iter().peekable();
@@ -237,7 +246,7 @@ impl Scheduler {
         let seated: Vec<Option<&Seated>> = line.iter().map(seat_of).collect();
         let mut order: Vec<(Place, usize)> = line.iter().map(|one| one.place).zip(0..).collect();
         order.sort_unstable();
-        let (mut candidates, mut unseated) = (Vec::with_capacity(line.len()), Vec::new());
+        let mut unseated = Vec::new();
         for (_, at) in order {
             let (one, seated) = (&line[at], seated[at]);
             if let (Stands::Turn(_), Some(seated)) = (one.stands, seated) {
@@ -475,4 +484,11 @@ fn seated(occupancy: &Occupancy, team: &Apteam, moved_ns: Option<u64>) -> Seated
         wanted: (&team.posting).into(),
         moved_ns,
     }
+}
+
+/// The same vector without anybody, for candidates of another time. (It is collected in place, and keeps its
+/// room.)
+fn emptied<'a>(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'a>> {
+    candidates.clear();
+    candidates.into_iter().map(|_| unreachable!("it is empty")).collect()
 }

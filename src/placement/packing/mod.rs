@@ -38,7 +38,8 @@
 //! A look at home costs a bit for each processor; a search one pass over the line's blocks, of which only
 //! those are made anew where somebody was placed since the search before, and a window is left as soon as it
 //! costs more than the best one so far. After a search that found nothing no wider one is made. A compaction
-//! is such a pass and [`WINDOWS_MAX`] trials.
+//! is such a pass and [`WINDOWS_MAX`] trials, most of which end with a look at the gaps. Those who run on
+//! where they are cost next to nothing.
 //!
 //! However many ask, a decision makes no more than [`Rules::searches_max`] searches, which look at
 //! no more than [`STEPS_ALL_MAX`] blocks in sum, [`Rules::compactions_max`] compactions, and keeps nodes for
