@@ -124,7 +124,9 @@ impl<R: BufRead> Log<R> {
 
     fn remark(&mut self, remark: &str) {
         let Some((name, value)) = remark.split_once(':') else { return };
-        let value = value.split_whitespace().next().and_then(|word| word.parse().ok());
+        let value = value.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+        // (Whoever makes a machine of it says what is too large.)
+        let value = value.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         match name.trim() {
             "MaxProcs" if self.processors.is_none() => self.processors = value,
             "MaxNodes" if self.nodes.is_none() => self.nodes = value,

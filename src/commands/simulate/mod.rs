@@ -22,6 +22,7 @@ use anyhow::Context;
 use clap::Args;
 use setting::{Compared, Policy, Setting};
 use setting::{parse_compared, parse_cost, parse_load, parse_nodes, parse_procs};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub struct SimulateArgs {
     policy: Policy,
     /// So many nodes of one processor each [default: the log's MaxProcs]
     #[arg(long, value_name = "N", value_parser = parse_procs, conflicts_with = "nodes")]
+    #[arg(allow_negative_numbers = true)]
     procs: Option<u32>,
     /// N nodes of P processors each
     #[arg(long, value_name = "NxP", value_parser = parse_nodes)]
@@ -113,8 +115,12 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
+    let settings = Setting::all(args)?;
+    for file in args.out.iter().chain(&args.plot) {
+        may_be_written(file).with_context(|| naming(file))?;
+    }
     let mut all = Vec::new();
-    for setting in Setting::all(args)? {
+    for setting in settings {
         let ran = replay::replay(&args.log, &setting, args.plot.is_some())
             .with_context(|| args.log.display().to_string())?;
         if let (true, Some(out)) = (all.is_empty(), &args.out) {
@@ -131,6 +137,19 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
         false => table::text(&log, &all),
     };
     write_out(&text).map_err(anyhow::Error::msg)
+}
+
+/// Told before years are replayed for it. What is there stays until there is something to write.
+fn may_be_written(file: &Path) -> std::io::Result<()> {
+    match std::fs::OpenOptions::new().write(true).open(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                Some(folder) if !std::fs::metadata(folder)?.is_dir() => Err(error),
+                _ => Ok(()),
+            }
+        }
+        opened => opened.map(drop),
+    }
 }
 
 fn naming(file: &Path) -> String {

@@ -71,9 +71,27 @@ fn a_log_without_what_is_needed_is_told_the_cure() {
     let wide = log(1).replace("; MaxProcs: 10\n", "; MaxProcs: 0\n");
     let wide = said("wide.swf", wide.as_bytes());
     assert!(wide.starts_with("0 is no number of nodes; say --procs or --nodes"), "{wide}");
+    let huge = log(1).replace("; MaxProcs: 10\n", "; MaxProcs: 5000000000\n");
+    let huge = said("huge.swf", huge.as_bytes());
+    assert!(huge.starts_with("4294967295 is no number of nodes; say --procs"), "{huge}");
     let none = "; MaxProcs: 4\n1 0 -1 9 8 -1 -1 8 60 -1 1 1 -1 -1 -1 -1 -1 -1\n";
     let none = said("none.swf", none.as_bytes());
     assert!(none.starts_with("none of its 1 jobs counts on 4 processors: "), "{none}");
+}
+
+/// Where nothing can be written that is told before anything is replayed.
+#[test]
+fn a_file_that_can_not_be_written_is_told_at_once() {
+    let folder = tempfile::tempdir().expect("made");
+    let path = write(folder.path(), "log.swf", b"no log at all");
+    for (name, why) in [("not/there.tsv", "No such file or directory"), (".", "Is a directory")] {
+        for option in ["--out", "--plot"] {
+            let file = folder.path().join(name);
+            let ran = simulate(&path, &[option, file.to_str().expect("text")]).expect(1);
+            let says = format!("can't write {}: {why}", file.display());
+            assert!(ran.says(&says).stdout.is_empty());
+        }
+    }
 }
 
 /// An option that is wrong is told before anything is replayed.
@@ -81,6 +99,7 @@ fn a_log_without_what_is_needed_is_told_the_cure() {
 fn a_comparison_that_is_none_is_a_wrong_option() {
     let folder = tempfile::tempdir().expect("made");
     let path = write(folder.path(), "log.swf", log(1).as_bytes());
+    simulate(&path, &["--procs", "-3"]).expect(2).says("give a number from 1 to 1000000");
     for (compare, says) in [("polici=easy", "none of policy, procs, "), ("easy", "give NAME=VALUE")]
     {
         let ran = simulate(&path, &["--compare", compare]).expect(2);
