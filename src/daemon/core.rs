@@ -213,18 +213,19 @@ impl Core {
                     }
                 }
                 input = inputs.recv() => {
-                    let mut input = input;
-                    if let Some(Input::Event(event)) = input {
-                        let (events, behind) = together::gather(*event, &mut inputs);
-                        self.events(events);
-                        if behind.is_none() {
-                            continue;
+                    let Some(input) = input else { break };
+                    let behind = match input {
+                        Input::Event(event) => {
+                            let (events, behind) = together::gather(*event, &mut inputs);
+                            self.events(events);
+                            behind
                         }
-                        input = behind;
-                    }
-                    match input {
-                        Some(Input::Stop) | None => break,
+                        other => Some(other),
+                    };
+                    match behind {
+                        Some(Input::Stop) => break,
                         Some(input) => self.input(input),
+                        None => {}
                     }
                 }
                 () = wait::sleep(due) => self.event(Event::Tick),
