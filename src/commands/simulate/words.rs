@@ -5,41 +5,23 @@ use crate::simulate::workload::{NoEstimate, Overrun};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-impl ValueEnum for Moves {
-    fn value_variants<'a>() -> &'a [Moves] {
-        &[Moves::All, Moves::Daemon]
-    }
+/// The words of all values of one option.
+macro_rules! words {
+    ($of:ident: $($value:ident $word:literal),+) => {
+        impl ValueEnum for $of {
+            fn value_variants<'a>() -> &'a [$of] {
+                &[$($of::$value),+]
+            }
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Moves::All => "all",
-            Moves::Daemon => "daemon",
-        }))
-    }
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(PossibleValue::new(match self {
+                    $($of::$value => $word),+
+                }))
+            }
+        }
+    };
 }
 
-impl ValueEnum for Overrun {
-    fn value_variants<'a>() -> &'a [Overrun] {
-        &[Overrun::Kill, Overrun::Extend]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            Overrun::Kill => "kill",
-            Overrun::Extend => "extend",
-        }))
-    }
-}
-
-impl ValueEnum for NoEstimate {
-    fn value_variants<'a>() -> &'a [NoEstimate] {
-        &[NoEstimate::Drop, NoEstimate::Runtime]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(match self {
-            NoEstimate::Drop => "drop",
-            NoEstimate::Runtime => "runtime",
-        }))
-    }
-}
+words!(Moves: All "all", Daemon "daemon");
+words!(Overrun: Kill "kill", Extend "extend");
+words!(NoEstimate: Drop "drop", Runtime "runtime");
