@@ -155,7 +155,11 @@ pub fn pack(
     }
     let mut seats = BTreeMap::new();
     for (at, seat) in packer.seats {
-        seats.insert(order[at as usize].apid, seat);
+        let one = &order[at as usize];
+        // (A window that was made for one may be the one where it sits.)
+        if one.home != Some(&seat) {
+            seats.insert(one.apid, seat);
+        }
     }
     *room = packer.board.over();
     Packing { party, seats }
