@@ -42,11 +42,15 @@
 //! make long ones wait for weeks. Stickiness and the quiet time between moves decide how often gangs are
 //! moved; ageing bounds the longest wait at next to no cost.
 
+mod had;
 #[cfg(test)]
 mod tests;
 
+pub use had::Place;
+
 use super::rotation::amortised;
 use crate::apteam::Apid;
+use had::Had;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -112,115 +116,6 @@ pub struct Turn {
     pub waited: Duration,
     /// It runs.
     pub runs: bool,
-}
-
-/// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
-/// before its zero.
-#[derive(Clone, Copy, Debug)]
-struct Had {
-    weight: u32,
-    /// Its share of all processors, in millionths.
-    width: u64,
-    /// What a second counts for, in millionths: less for who is narrow, where width counts.
-    counts: u64,
-    /// Time had until `at`, and what it has still to pay then.
-    attained: u64,
-    owes: u64,
-    /// What its last start cost.
-    cost: u64,
-    at: i64,
-    runs: bool,
-    /// Its place was given to it by a decision, and it has not run there yet.
-    arrived: bool,
-    /// It is held, or on its way.
-    away: bool,
-    level: usize,
-    entered: i64,
-    /// Since when it does not run.
-    stopped: i64,
-    /// When it began to run this time.
-    began: i64,
-    aged: bool,
-    /// Until when it counts as aged, or comes first, once it runs.
-    aged_until: i64,
-    first_until: i64,
-}
-
-impl Had {
-    /// Brings what it has had and owes up to then.
-    fn settle(&mut self, now: i64) {
-        let time = u64::try_from(now.saturating_sub(self.at)).unwrap_or(0);
-        self.at = self.at.max(now);
-        if self.runs {
-            let pays = self.owes.min(time);
-            self.owes -= pays;
-            self.attained = self.attained.saturating_add(time - pays);
-        }
-    }
-
-    /// It has had so much, as levels count.
-    fn has_had(&self, bound: u64) -> bool {
-        // (As for most of all gangs: nobody multiplies by 1 a thousand times.)
-        if self.counts == 1_000_000 && self.weight == 1 {
-            return self.attained >= bound;
-        }
-        let per_second = u128::from(self.weight) * 1_000_000;
-        u128::from(self.attained) * u128::from(self.counts) >= u128::from(bound) * per_second
-    }
-
-    /// How long it has to run until it has had so much, as levels count.
-    fn until(&self, bound: u64) -> u64 {
-        if self.counts == 1_000_000 && self.weight == 1 {
-            return bound.saturating_sub(self.attained);
-        }
-        let time = u128::from(bound) * u128::from(self.weight) * 1_000_000;
-        let time = time.div_ceil(u128::from(self.counts.max(1)));
-        u64::try_from(time).unwrap_or(u64::MAX).saturating_sub(self.attained)
-    }
-
-    fn pays(&self) -> bool {
-        self.arrived || self.runs && self.owes > 0
-    }
-
-    fn waited(&self, now: i64) -> u64 {
-        if self.runs { 0 } else { u64::try_from(now.saturating_sub(self.stopped)).unwrap_or(0) }
-    }
-
-    /// Its place in the order, and its turn.
-    fn turn(&mut self, apid: Apid, rules: &Rules, now: i64) -> (Place, Turn) {
-        self.settle(now);
-        let level = rules.bounds.iter().take_while(|bound| self.has_had(ns(**bound))).count();
-        if level != self.level {
-            (self.level, self.entered) = (level, now);
-        }
-        let waited = self.waited(now);
-        let share = || share(self.attained, rules.aging_share);
-        match self.runs {
-            true if self.aged && self.aged_until <= now => self.aged = false,
-            false if waited > ns(rules.aging_after).saturating_add(share()) => self.aged = true,
-            _ => {}
-        }
-        if self.runs
-            && level == rules.bounds.len()
-            && rules.turn(self).is_some_and(|turn| now - self.began >= at(turn))
-        {
-            // It stands behind those who wait; if it runs on all the same, for another turn.
-            (self.entered, self.began) = (now, now);
-        }
-        let turn = Turn {
-            apid,
-            level,
-            pays: self.pays(),
-            attained: Duration::from_nanos(self.attained),
-            waited: Duration::from_nanos(waited),
-            runs: self.runs,
-        };
-        (Place::of(self, rules, now, apid), turn)
-    }
-
-    fn overdue(&self, now: i64, rules: &Rules) -> bool {
-        now < self.first_until || self.waited(now) >= ns(rules.longest_wait)
-    }
 }
 
 /// What all gangs have had.
@@ -390,31 +285,32 @@ impl Levels {
         may_run.map(move |(apid, had)| had.turn(*apid, rules, now))
     }
 
-    /// When somebody's place in the order changes by itself, in nanoseconds: one that runs leaves its level or
-    /// has paid, or its turn or what it was granted is over; or one has waited for `longest_wait`. (Whoever
-    /// becomes aged is found at the next decision.)
-    pub fn next(&self, rules: &Rules, now_ns: u64) -> Option<u64> {
+    /// When somebody's place in the order changes by itself, in nanoseconds, to where it comes behind one of
+    /// those who are `waiting`, in order, before whom it came: it leaves its level or has paid, or its turn or
+    /// what it was granted is over; or one has waited for `longest_wait`.
+    pub fn next(&self, rules: &Rules, waiting: &[Place], now_ns: u64) -> Option<u64> {
+        let now = at(now_ns);
+        let of = |(apid, had): (&Apid, &Had)| match had.runs {
+            true => had.passed(*apid, rules, waiting, now),
+            // One that is overdue already leads next, whenever that is.
+            false => {
+                Some(ns(rules.longest_wait).saturating_sub(had.waited(now))).filter(|n| *n > 0)
+            }
+        };
+        let next = self.had.iter().filter(|(_, had)| !had.away).filter_map(of).min()?;
+        Some(now_ns.saturating_add(next))
+    }
+
+    /// In how many nanoseconds somebody's place changes by itself who does not run: it is aged, or does not
+    /// come first any more. (That is a matter of hours, and need not be known to the second.)
+    pub fn later(&self, rules: &Rules, now_ns: u64) -> Option<u64> {
         let now = at(now_ns);
         let of = |had: &Had| {
-            if !had.runs {
-                let left = ns(rules.longest_wait).saturating_sub(had.waited(now));
-                // One that is overdue already leads next, whenever that is.
-                return Some(left).filter(|left| *left > 0);
-            }
-            if had.owes > 0 {
-                return Some(had.owes);
-            }
-            let left =
-                |until: i64| u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0);
-            let aged = Some(had.aged_until).filter(|_| had.aged).and_then(left);
-            let bound = rules.bounds.get(had.level).map(|bound| had.until(ns(*bound)).max(1));
-            let turn = rules.turn(had).filter(|_| bound.is_none()).map(|turn| {
-                turn.saturating_sub(u64::try_from(now - had.began).unwrap_or(0)).max(1)
-            });
-            left(had.first_until).into_iter().chain(aged).chain(bound).chain(turn).min()
+            let first = u64::try_from(had.first_until.saturating_sub(now)).ok();
+            let ages = (!had.aged).then(|| had.ages(rules).saturating_sub(had.waited(now)));
+            first.into_iter().chain(ages).filter(|left| *left > 0).min()
         };
-        let next = self.had.values().filter(|had| !had.away).filter_map(of).min()?;
-        Some(now_ns.saturating_add(next))
+        self.had.values().filter(|had| !had.away && !had.runs).filter_map(of).min()
     }
 }
 
@@ -426,45 +322,5 @@ fn counts(millionths: u64, exponent: u64) -> u64 {
             let width = (millionths.clamp(1, 1_000_000) as f64) / 1e6;
             (width.powf(exponent as f64 / 1e3) * 1e6) as u64
         }
-    }
-}
-
-/// A place in the order of turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u8, u8, i64, Apid);
-
-impl Place {
-    fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
-        let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
-        let turns = rules.top_turns.is_some() && level == rules.bounds.len();
-        let sticky = if had.runs && !turns { at(ns(rules.stickiness)) } else { 0 };
-        let entered = had.entered.saturating_sub(sticky);
-        if had.pays() {
-            return Place(0, 0, entered, apid);
-        }
-        if had.overdue(now, rules) {
-            // Who leads by that goes on; then who has waited longest.
-            return Place(1, u8::from(!had.runs), had.stopped, apid);
-        }
-        // (Who is always earlier would have every turn.)
-        let early = match had.level == rules.bounds.len() && !turns {
-            true => ns(rules.wide_first) / 1_000_000 * had.width,
-            false => 0,
-        };
-        Place(2, level as u8, entered.saturating_sub(at(early)), apid)
-    }
-
-    /// That of one who has not run yet, and waits since then.
-    pub fn of_new(apid: Apid, waited: Duration, rules: &Rules, now_ns: u64) -> Place {
-        let since = at(now_ns).saturating_sub(at(ns(waited)));
-        if waited >= rules.longest_wait {
-            return Place(1, 1, since, apid);
-        }
-        Place(2, 0, since, apid)
-    }
-
-    /// That of one who is on its way to its place.
-    pub fn of_coming(apid: Apid) -> Place {
-        Place(0, 0, i64::MIN, apid)
     }
 }

@@ -18,14 +18,15 @@
 //! A posting holds nothing until it is granted, so being admitted costs nobody anything; memory goes out
 //! only when a place is needed. What nodes can't do ([`super::Abilities`]) is not decided.
 //!
-//! A decision is taken when a posting comes, when a gang comes, ends, leaves its level or has paid for its start, and
-//! every `reconsider` while somebody waits. Its time grows with the gangs, with no more than 1,024
-//! postings, and with the nodes that are closed or full; what is looked for in it has bounds of its own
-//! ([`packing`]).
+//! A decision is taken when a posting or a gang comes, when one ends, and when time changes who comes before whom
+//! (`again.rs`). Its time grows with the gangs, with no more than 1,024 postings, and with the nodes that are
+//! closed or full; what is looked for in it has bounds of its own ([`packing`]).
 //!
 //! [`packing`]: crate::placement::packing
 //! [`levels`]: crate::gang::levels
 
+mod again;
+mod line;
 mod out;
 
 use super::ends::nanos;
@@ -33,17 +34,14 @@ use super::{Effect, Now, Scheduler};
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Incarnation, Key};
-use crate::gang::levels::{Place, Turn};
 use crate::occupancy::Occupancy;
 use crate::placement::Wanted;
-use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
 use crate::variables::Order;
+use line::{InLine, Stands};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Postings that are looked at in one decision, from the head of the line: a bound on its time.
-const POSTINGS_MAX: usize = 1_024;
 /// Searches for a window in one decision.
 const SEARCHES_MAX: usize = 256;
 /// Gangs for whom others are moved aside in one decision.
@@ -99,25 +97,6 @@ impl Decision {
     }
 }
 
-/// One of the line: its place in the order of turn, and how it stands.
-#[derive(Clone, Debug)]
-struct InLine {
-    place: Place,
-    apid: Apid,
-    stands: Stands,
-}
-
-/// How one of the line stands.
-#[derive(Clone, Copy, Debug)]
-enum Stands {
-    /// It takes turns.
-    Turn(Turn),
-    /// It is on its way to its place.
-    Comes,
-    /// It has waited so long for a place.
-    Waits(Duration),
-}
-
 impl Scheduler {
     /// Whether places are given by decisions.
     pub(super) fn decides(&self) -> bool {
@@ -137,32 +116,11 @@ impl Scheduler {
         }
     }
 
-    /// Who may run: the gangs by number, then others.
-    fn in_line(&mut self, now: Now) -> Vec<InLine> {
-        let rules = &self.settings.turns.levels;
-        let mut line = std::mem::take(&mut self.schedule.decision.line);
-        line.clear();
-        let gang = |(place, turn): (Place, Turn)| InLine {
-            place,
-            apid: turn.apid,
-            stands: Stands::Turn(turn),
-        };
-        line.extend(self.schedule.levels.turns(rules, now.mono_ns).map(gang));
-        let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
-        let coming = self.coming.iter().chain(moving).map(|apid| InLine {
-            place: Place::of_coming(*apid),
-            apid: *apid,
-            stands: Stands::Comes,
-        });
-        line.extend(coming);
-        let posted = |apid: &Apid| {
-            let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
-            let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
-            let place = Place::of_new(*apid, waited, rules, now.mono_ns);
-            Some(InLine { place, apid: *apid, stands: Stands::Waits(waited) })
-        };
-        line.extend(self.queue.iter().take(POSTINGS_MAX).filter_map(posted));
-        line
+    /// What comes of a decision at some time.
+    #[cfg(test)]
+    pub(crate) fn decided_at(&mut self, now: Now) -> Vec<Effect> {
+        self.want_decision();
+        self.apply(now, super::Event::Tick)
     }
 
     /// Notes where it sits.
@@ -180,17 +138,17 @@ impl Scheduler {
         let until_ns = now.mono_ns.saturating_add(nanos(self.settings.turns.time_slice));
         early.iter().for_each(|apid| self.schedule.levels.hurry(*apid, until_ns));
         let line = self.in_line(now);
-        let packing = self.packed(now, &line);
-        let waits = line.len() > packing.party.len();
-        self.realise(now, &line, packing, out);
+        let Packing { mut party, seats } = self.packed(now, &line);
+        party.sort_unstable();
+        let changed = self.realise(now, &line, &party, seats, out);
+        let settled = !changed && early.is_empty();
+        self.schedule.decision.due_ns = self.again(now, &line, &party, settled);
         self.schedule.decision.line = line;
-        let levels = &self.schedule.levels;
-        let soon = || {
-            let again = now.mono_ns.saturating_add(nanos(self.settings.turns.reconsider));
-            let next = levels.next(&self.settings.turns.levels, now.mono_ns);
-            next.map_or(again, |next| next.min(again))
-        };
-        self.schedule.decision.due_ns = waits.then(soon);
+    }
+
+    /// Whether anybody may be moved.
+    pub(super) fn moves(&self) -> bool {
+        self.settings.abilities.moves && self.settings.turns.migration.enabled
     }
 
     fn packed(&mut self, now: Now, line: &[InLine]) -> Packing {
@@ -203,15 +161,13 @@ impl Scheduler {
                 self.lined_up(now, line, Vec::new()).unwrap_or_default()
             }
         };
-        let abilities = self.settings.abilities;
-        let gate = &self.settings.turns.migration;
-        let moves = abilities.moves && gate.enabled;
+        let moves = self.moves();
         let rules = packing::Rules {
             // By another order whoever has a place keeps its memory there.
-            roll_out: abilities.roll_out && self.decides(),
+            roll_out: self.settings.abilities.roll_out && self.decides(),
             stay: !moves,
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
-            moved_max: gate.moves_max,
+            moved_max: self.settings.turns.migration.moves_max,
             searches_max: SEARCHES_MAX,
         };
         let loses = |one: &Candidate| {
@@ -223,102 +179,6 @@ impl Scheduler {
         let candidates = emptied(candidates);
         (self.schedule.decision.room, self.schedule.decision.candidates) = (room, candidates);
         packing
-    }
-
-    /// The line as packing sees it, in order of turn; or who sits somewhere, and it is not known where.
-    /// `candidates`: none, with room for them.
-    fn lined_up<'a>(
-        &'a self,
-        now: Now,
-        line: &[InLine],
-        mut candidates: Vec<Candidate<'a>>,
-    ) -> Result<Vec<Candidate<'a>>, Vec<Apid>> {
-        let seats = &self.schedule.decision.seats;
-        // (Gangs stand by number, as the seats do: most need not be looked up.)
-        let mut along = seats.iter().peekable();
-        let seat_of = |one: &InLine| match one.stands {
-            Stands::Turn(_) => {
-                while along.next_if(|(apid, _)| **apid < one.apid).is_some() {}
-                along.next_if(|(apid, _)| **apid == one.apid).map(|(_, seated)| seated)
-            }
-            _ => seats.get(&one.apid),
-        };
-        let seated: Vec<Option<&Seated>> = line.iter().map(seat_of).collect();
-        let mut order: Vec<(Place, usize)> = line.iter().map(|one| one.place).zip(0..).collect();
-        order.sort_unstable();
-        let mut unseated = Vec::new();
-        for (_, at) in order {
-            let (one, seated) = (&line[at], seated[at]);
-            if let (Stands::Turn(_), Some(seated)) = (one.stands, seated) {
-                debug_assert_eq!(
-                    self.teams.get(&one.apid).map(|team| team.incarnation),
-                    Some(seated.incarnation)
-                );
-                candidates.push(self.candidate(now, one, seated.wanted, Some(seated)));
-                continue;
-            }
-            let Some(team) = self.teams.get(&one.apid) else { continue };
-            // (Of one whose memory is out it is known in what shape it sat.)
-            let sits = matches!(one.stands, Stands::Comes) || team.state == State::Running;
-            if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
-                unseated.push(one.apid);
-            }
-            let candidate = self.candidate(now, one, (&team.posting).into(), seated);
-            let keeps = team.state == State::Posted && self.waits_too_long(team);
-            candidates.push(Candidate { keeps, ..candidate });
-        }
-        if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
-    }
-
-    fn candidate<'a>(
-        &'a self,
-        now: Now,
-        one: &InLine,
-        wanted: Wanted,
-        seated: Option<&'a Seated>,
-    ) -> Candidate<'a> {
-        let abilities = self.settings.abilities;
-        let gate = &self.settings.turns.migration;
-        let out = self.schedule.decision.out.contains(&one.apid);
-        let width = wanted.shape.processors();
-        let (stands, launched) = match one.stands {
-            Stands::Turn(turn) if turn.runs => (packing::Now::Runs, true),
-            Stands::Turn(_) => (packing::Now::Stands, true),
-            Stands::Comes => (packing::Now::Comes, out),
-            Stands::Waits(_) => (packing::Now::Stands, out),
-        };
-        let (pays, attained, waited, level) = match one.stands {
-            Stands::Turn(turn) => (turn.pays, turn.attained, turn.waited, turn.level.min(20)),
-            Stands::Comes => (true, Duration::ZERO, Duration::ZERO, 0),
-            Stands::Waits(waited) => (false, Duration::ZERO, waited, 0),
-        };
-        let quiet = || {
-            let moved = seated.and_then(|seated| seated.moved_ns);
-            let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
-            moved.is_none_or(|at| ago(at) >= gate.quiet_time)
-        };
-        let moves = abilities.moves && gate.enabled && !wanted.exclusive;
-        let may_move = moves && !pays && quiet();
-        let budget = || {
-            let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
-            u64::try_from(most).unwrap_or(u64::MAX)
-        };
-        let asks = moves
-            && stands != packing::Now::Runs
-            && waited >= self.settings.turns.compact_after
-            && width >= gate.width_min;
-        Candidate {
-            apid: one.apid,
-            wanted,
-            home: seated.filter(|_| !out).map(|seated| &seated.seat),
-            shape: seated.filter(|_| launched).map(|seated| &seated.pes[..]),
-            now: stands,
-            keeps: false,
-            may_move,
-            may_be_moved: may_move && attained >= gate.least_attained,
-            may_move_others: asks.then(budget),
-            displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
-        }
     }
 
     /// What it loses by a start.
@@ -336,9 +196,17 @@ impl Scheduler {
         self.settings.turns.migration.cost_of_bytes(bytes)
     }
 
-    fn realise(&mut self, now: Now, line: &[InLine], packing: Packing, out: &mut Vec<Effect>) {
-        let mut new: Vec<Apid> = packing.seats.keys().copied().collect();
-        for (apid, seat) in packing.seats {
+    /// Carries it out; returned: whether anything changes.
+    fn realise(
+        &mut self,
+        now: Now,
+        line: &[InLine],
+        party: &[Apid],
+        seats: BTreeMap<Apid, Seat>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let mut new: Vec<Apid> = seats.keys().copied().collect();
+        for (apid, seat) in seats {
             let Some(team) = self.teams.get(&apid) else { continue };
             let places = seat.places(&self.occupancy);
             match team.state {
@@ -350,18 +218,20 @@ impl Scheduler {
                 _ => {}
             }
         }
-        let start = self.change_party(now, line, packing.party);
+        let start = self.change_party(now, line, party);
+        let changed = start.is_some() || !new.is_empty();
         if self.settings.abilities.roll_out {
             // (Whoever ran on beneath one that was to come can go out now that it has.)
-            new.extend(start);
+            new.extend(start.into_iter().flatten());
             self.roll_out(now, &new, out);
         }
+        changed
     }
 
-    /// These run from now on, of the line; returned: those of them who did not before.
-    fn change_party(&mut self, now: Now, line: &[InLine], mut runs: Vec<Apid>) -> Vec<Apid> {
+    /// These run from now on, of the line; returned, where they are not those who did before: who of them
+    /// did not.
+    fn change_party(&mut self, now: Now, line: &[InLine], runs: &[Apid]) -> Option<Vec<Apid>> {
         let decision = &self.schedule.decision;
-        runs.sort_unstable();
         let (mut party, mut same) = (Vec::with_capacity(runs.len()), true);
         for one in line.iter().filter(|one| runs.binary_search(&one.apid).is_ok()) {
             // (A posting runs when it has been launched, and who is moved when it is there.)
@@ -373,7 +243,7 @@ impl Scheduler {
             }
         }
         if same && party.iter().eq(&decision.party) {
-            return Vec::new();
+            return None;
         }
         let mut party: BTreeSet<Apid> = party.into_iter().collect();
         // Whose place was given to one that has still to come runs on until then.
@@ -396,7 +266,7 @@ impl Scheduler {
         self.schedule.concern_all(&stop);
         self.schedule.concern_all(&start);
         self.schedule.decision.party = party;
-        start
+        Some(start)
     }
 
     /// It sits elsewhere from now on, and does not run until its nodes say that it is there.

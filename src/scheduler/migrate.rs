@@ -33,10 +33,7 @@ const TRIED_MAX: usize = 4;
 impl Scheduler {
     /// Whether anybody may be moved for a posting that waits.
     fn migrates(&self) -> bool {
-        !self.decides()
-            && self.settings.abilities.moves
-            && self.settings.turns.migration.enabled
-            && !self.queue.is_empty()
+        !self.decides() && self.moves() && !self.queue.is_empty()
     }
 
     /// Makes windows for those that have waited for long, if it is time.

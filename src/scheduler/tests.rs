@@ -1,5 +1,6 @@
 //! Examples with exact effects: what leaves, and that nothing else does.
 
+mod again;
 mod bounds;
 mod decided;
 mod ends;

@@ -147,7 +147,10 @@ pub fn replay<E>(
             return Err(Stopped::Refused { line, job, why });
         }
         #[cfg(test)]
-        replay.check();
+        {
+            replay.check();
+            replay.check_settled(next.as_ref().map(|job| ZERO + job.submit * SECOND));
+        }
         let (held, waiting) = replay.tally.now();
         look(replay.watch, replay.now, held, waiting);
     }
@@ -267,6 +270,20 @@ impl<'a, W: Watch> Replay<'a, W> {
                     }
                 }
             }
+        }
+    }
+
+    /// Until something is due, a decision would change nothing: for some seconds, where all happens at whole ones.
+    #[cfg(test)]
+    fn check_settled(&self, submit: Option<u64>) {
+        let until = self
+            .next(submit)
+            .filter(|_| self.setup.variables.application_reconsider().as_secs() == 1);
+        let Some(until) = until else { return };
+        assert_eq!(self.now % SECOND, 0);
+        for at in (self.now..until).step_by(SECOND as usize).skip(1).take(20) {
+            let effects = self.scheduler.clone().decided_at(Now { mono_ns: at, wall_ns: at });
+            assert!(effects.is_empty(), "at {at}, {} after: {effects:?}", at - self.now);
         }
     }
 

@@ -52,8 +52,13 @@ fn order(levels: &mut Levels, rules: &Rules, seconds: u64) -> Vec<u64> {
 }
 
 fn next(levels: &Levels, rules: &Rules, seconds: u64) -> Option<Duration> {
-    let next = levels.next(rules, at_s(seconds))?;
+    let next = levels.next(rules, &everywhere(), at_s(seconds))?;
     Some(Duration::from_nanos(next - at_s(seconds)))
+}
+
+/// Somebody waits before all of each kind and level.
+fn everywhere() -> Vec<Place> {
+    [(1, 0), (2, 0), (2, 1), (2, 2), (2, 3)].map(|(a, b)| Place(a, b, i64::MIN, Apid(0))).into()
 }
 
 #[test]
@@ -117,6 +122,62 @@ fn costs_are_no_time_had_and_who_pays_is_first() {
 }
 
 #[test]
+fn it_matters_when_somebody_who_waits_comes_before_one_that_runs() {
+    let mut levels = gangs(&[50]);
+    order(&mut levels, &rules(), 0);
+    levels.start(Apid(1), s(30), &rules(), at_s(0));
+    let waits = |level: u8, hours: i64| {
+        let since = at(at_s(0)) - hours * 3_600 * SECOND as i64;
+        let waiting = [Place(2, level, since, Apid(2))];
+        levels.next(&rules(), &waiting, at_s(0)).map(|next| (next - at_s(0)) / SECOND)
+    };
+    // Who has waited for longer than stickiness is before it on the same level.
+    assert_eq!(waits(0, 9), Some(30));
+    assert_eq!(waits(0, 7), Some(30 + 10));
+    assert_eq!(waits(1, 9), Some(30 + 10));
+    assert_eq!(waits(1, 7), Some(30 + 310));
+    assert_eq!(waits(2, 7), Some(30 + 2_110));
+    assert_eq!(waits(3, 9), Some(30 + 2_110));
+    assert_eq!(waits(3, 7), None);
+    // Where they take turns there the first begins when it comes there.
+    let turns = Rules { top_turns: Some(s(10)), ..rules() };
+    assert_eq!(levels.next(&turns, &[], at_s(0)), Some(at_s(30 + 2_110)));
+}
+
+#[test]
+fn it_has_entered_its_level_when_it_had_so_much_whoever_looked() {
+    let mut levels = gangs(&[50, 50, 50]);
+    for (apid, since) in [(1, 0), (2, 5), (3, 30)] {
+        levels.start(Apid(apid), Duration::ZERO, &rules(), at_s(since));
+    }
+    // 1 and 2 have stopped, after 20 s and 25 s; 3 runs, and nobody is sticky.
+    levels.stop(Apid(1), at_s(20));
+    levels.stop(Apid(2), at_s(30));
+    let rules = Rules { stickiness: Duration::ZERO, ..rules() };
+    order(&mut levels, &rules, 1_000);
+    let entered: Vec<i64> = levels
+        .had
+        .values()
+        .map(|had| had.entered - at(at_s(0)))
+        .map(|ns| ns / 1_000_000_000)
+        .collect();
+    // (3 came to the third level 310 s after it began.)
+    assert_eq!(entered, [10, 15, 30 + 310]);
+}
+
+#[test]
+fn when_one_that_waits_is_aged_is_known_before() {
+    let mut levels = gangs(&[10_000]);
+    let ages = s(48 * 3_600 + 2_500) + Duration::from_nanos(1);
+    let later = |levels: &Levels| levels.later(&rules(), at_s(0)).map(Duration::from_nanos);
+    assert_eq!(later(&levels), Some(ages));
+    levels.hurry(Apid(1), at_s(7));
+    assert_eq!(later(&levels), Some(s(7)));
+    levels.start(Apid(1), Duration::ZERO, &rules(), at_s(0));
+    assert_eq!(later(&levels), None);
+}
+
+#[test]
 fn a_weight_makes_time_count_for_less() {
     let mut levels = gangs(&[100, 100]);
     levels.set_weight(Apid(2), 2);
@@ -145,13 +206,14 @@ fn who_is_aged_counts_as_of_a_middle_level_for_a_while() {
     levels.start(Apid(3), Duration::ZERO, &rules(), at_s(0));
     let wait = 48 * 3_600 + 2_500;
     assert_eq!(order(&mut levels, &rules(), 100), [3, 1, 2]);
-    // 48 h, and a quarter of what it has had: 1 is of the third level then, where it stands behind nobody.
-    assert_eq!(order(&mut levels, &rules(), wait), [1, 2, 3]);
-    assert_eq!(order(&mut levels, &rules(), wait + 1), [1, 2, 3]);
+    // 3 runs, and is before all of the top level. After more than 48 h, and a quarter of what it has had, 1 is of
+    // the level below.
+    assert_eq!(order(&mut levels, &rules(), wait), [3, 1, 2]);
+    assert_eq!(order(&mut levels, &rules(), wait + 1), [1, 3, 2]);
     // A short one is before it all the same.
     levels.add(Apid(4), 1, s(0), Duration::ZERO, at_s(wait + 1));
     levels.add(Apid(5), 1, s(300), Duration::ZERO, at_s(wait + 1));
-    assert_eq!(order(&mut levels, &rules(), wait + 1), [4, 5, 1, 2, 3]);
+    assert_eq!(order(&mut levels, &rules(), wait + 1), [4, 5, 1, 3, 2]);
     // It keeps that for a fifth of its wait, and is not stopped by one of the top level meanwhile.
     levels.start(Apid(1), Duration::ZERO, &rules(), at_s(wait + 1));
     let grant = s(wait + 1) / 5;
@@ -251,10 +313,10 @@ fn it_goes_on_a_little_after_psched_has_begun() {
     levels.add(Apid(2), 0, Duration::MAX, Duration::MAX, 5);
     assert_eq!(turns(&mut levels, &rules(), 5)[0].apid, Apid(1));
     levels.start(Apid(1), Duration::MAX, &rules(), 6);
-    assert!(levels.next(&rules(), 6).is_some());
+    assert!(levels.next(&rules(), &[], 6).is_some());
     turns(&mut levels, &rules(), u64::MAX);
     levels.stop(Apid(1), u64::MAX);
-    assert_eq!(Levels::default().next(&rules(), 0), None);
+    assert_eq!(Levels::default().next(&rules(), &everywhere(), 0), None);
 }
 
 proptest! {

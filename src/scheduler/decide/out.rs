@@ -1,7 +1,8 @@
 //! Memory that goes out where more sit than may, and comes in again.
 
-use super::{InLine, Place, Stands};
+use super::line::{InLine, Stands};
 use crate::apteam::Apid;
+use crate::gang::levels::Place;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
 use std::time::Duration;

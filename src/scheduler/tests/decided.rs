@@ -14,7 +14,7 @@ pub(super) struct Play {
     silent: BTreeSet<Apid>,
     /// Nodes say that a move is over.
     moves_end: bool,
-    moves: Vec<(Apid, String, String)>,
+    pub(super) moves: Vec<(Apid, String, String)>,
     out: Vec<Apid>,
     words: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl Play {
         Event::Report { link: LinkId(1), report }
     }
 
-    fn ends(&mut self, apid: u64) {
+    pub(super) fn ends(&mut self, apid: u64) {
         self.take(self.end_of(apid));
     }
 
@@ -135,7 +135,7 @@ impl Play {
         self.s.schedule.decision.party.iter().map(|apid| apid.0).collect()
     }
 
-    fn nids(&self, apid: u64) -> String {
+    pub(super) fn nids(&self, apid: u64) -> String {
         format_nids(self.s.team(Apid(apid)).expect("it is there").places.nids())
     }
 
@@ -145,7 +145,7 @@ impl Play {
     }
 }
 
-fn able() -> Settings {
+pub(super) fn able() -> Settings {
     let mut settings = settings();
     settings.abilities = Abilities { moves: true, roll_out: true };
     settings.turns.migration.enabled = true;

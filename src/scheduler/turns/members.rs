@@ -29,6 +29,7 @@ impl Scheduler {
             schedule.levels.set_attained(apid, ran, now.mono_ns);
             schedule.joined.insert(apid, (now.mono_ns, ran));
             schedule.concern(apid);
+            schedule.decision.wanted = true;
         }
     }
 

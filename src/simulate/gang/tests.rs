@@ -148,6 +148,16 @@ fn slices_are_lengthened_for_what_a_start_costs() {
     assert!(outcomes.iter().all(|o| o.turns.is_some_and(|turns| turns.starts > 5)), "{outcomes:?}");
 }
 
+/// Jobs that are each submitted so many seconds after the one before.
+fn one_after_the_other(mut all: Vec<(u64, u32, u64)>) -> Vec<(u64, u32, u64)> {
+    let mut at = 0;
+    for (submit, ..) in &mut all {
+        at += *submit;
+        *submit = at;
+    }
+    all
+}
+
 struct Nobody;
 
 impl Watch for Nobody {
@@ -201,14 +211,7 @@ proptest! {
         all in proptest::collection::vec((0u64..60, 1u32..=6, 1u64..400), 1..16),
         least: bool, moves: bool, costs in (0u64..6, 0u64..31),
     ) {
-        let mut at = 0;
-        let all: Vec<(u64, u32, u64)> = all
-            .into_iter()
-            .map(|(after, width, run)| {
-                at += after;
-                (at, width, run)
-            })
-            .collect();
+        let all = one_after_the_other(all);
         let order = if least { LEAST } else { "round-robin" };
         let moves = if moves { Moves::All } else { Moves::Daemon };
         let (setup, jobs) = (setup(6, order, costs, moves), jobs(&all));
@@ -221,5 +224,33 @@ proptest! {
             prop_assert!(turns.starts > 0 && (turns.moves == 0 || moves == Moves::All));
         }
         prop_assert_eq!(replayed(&setup, &jobs), (outcomes, capacity));
+    }
+
+    /// All that is for hours and days happens within minutes here. (That a decision would come to nothing before
+    /// it is due is looked at inside.)
+    #[test]
+    fn what_is_not_decided_would_come_to_nothing(
+        all in proptest::collection::vec((0u64..60, 1u32..=6, 1u64..500), 8..30),
+        moves: bool, costs in (0u64..6, 0u64..31),
+    ) {
+        let moves = if moves { Moves::All } else { Moves::Daemon };
+        let mut setup = setup(6, LEAST, costs, moves);
+        for (name, value) in [
+            ("reconsider", "1s"),
+            ("compact_after", "7s"),
+            ("load_balance.quiet_time", "12s"),
+            ("load_balance.least_attained", "15s"),
+            ("level.stickiness", "100s"),
+            ("level.bound", "10s"),
+            ("aging.after", "100s"),
+            ("longest_wait", "500s"),
+            // Then all happens at whole seconds.
+            ("level.width_exponent", "0"),
+            ("aging.share", "0%"),
+        ] {
+            setup.variables.set(&format!("application.{name}"), value).expect("in range");
+        }
+        let jobs = jobs(&one_after_the_other(all));
+        prop_assert_eq!(replayed(&setup, &jobs).0.len(), jobs.len());
     }
 }

@@ -1,0 +1,158 @@
+//! The line of those who may run, and each of them as packing sees it.
+
+use super::Seated;
+use crate::apteam::Apid;
+use crate::apteam::record::State;
+use crate::gang::levels::{Place, Turn};
+use crate::placement::Wanted;
+use crate::placement::migration::Waiting;
+use crate::placement::packing::{self, Candidate};
+use crate::scheduler::{Now, Scheduler};
+use std::time::Duration;
+
+/// Postings that are looked at in one decision, from the head of the line: a bound on its time.
+const POSTINGS_MAX: usize = 1_024;
+
+/// One of the line: its place in the order of turn, and how it stands.
+#[derive(Clone, Debug)]
+pub(super) struct InLine {
+    pub(super) place: Place,
+    pub(super) apid: Apid,
+    pub(super) stands: Stands,
+}
+
+/// How one of the line stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stands {
+    /// It takes turns.
+    Turn(Turn),
+    /// It is on its way to its place.
+    Comes,
+    /// It has waited so long for a place.
+    Waits(Duration),
+}
+
+impl Scheduler {
+    /// Who may run: the gangs by number, then others.
+    pub(super) fn in_line(&mut self, now: Now) -> Vec<InLine> {
+        let rules = &self.settings.turns.levels;
+        let mut line = std::mem::take(&mut self.schedule.decision.line);
+        line.clear();
+        let gang = |(place, turn): (Place, Turn)| InLine {
+            place,
+            apid: turn.apid,
+            stands: Stands::Turn(turn),
+        };
+        line.extend(self.schedule.levels.turns(rules, now.mono_ns).map(gang));
+        let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
+        let coming = self.coming.iter().chain(moving).map(|apid| InLine {
+            place: Place::of_coming(*apid),
+            apid: *apid,
+            stands: Stands::Comes,
+        });
+        line.extend(coming);
+        let posted = |apid: &Apid| {
+            let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
+            let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
+            let place = Place::of_new(*apid, waited, rules, now.mono_ns);
+            Some(InLine { place, apid: *apid, stands: Stands::Waits(waited) })
+        };
+        line.extend(self.queue.iter().take(POSTINGS_MAX).filter_map(posted));
+        line
+    }
+
+    /// The line as packing sees it, in order of turn; or who sits somewhere, and it is not known where.
+    /// `candidates`: none, with room for them.
+    pub(super) fn lined_up<'a>(
+        &'a self,
+        now: Now,
+        line: &[InLine],
+        mut candidates: Vec<Candidate<'a>>,
+    ) -> Result<Vec<Candidate<'a>>, Vec<Apid>> {
+        let seats = &self.schedule.decision.seats;
+        // (Gangs stand by number, as the seats do: most need not be looked up.)
+        let mut along = seats.iter().peekable();
+        let seat_of = |one: &InLine| match one.stands {
+            Stands::Turn(_) => {
+                while along.next_if(|(apid, _)| **apid < one.apid).is_some() {}
+                along.next_if(|(apid, _)| **apid == one.apid).map(|(_, seated)| seated)
+            }
+            _ => seats.get(&one.apid),
+        };
+        let seated: Vec<Option<&Seated>> = line.iter().map(seat_of).collect();
+        let mut order: Vec<(Place, usize)> = line.iter().map(|one| one.place).zip(0..).collect();
+        order.sort_unstable();
+        let mut unseated = Vec::new();
+        for (_, at) in order {
+            let (one, seated) = (&line[at], seated[at]);
+            if let (Stands::Turn(_), Some(seated)) = (one.stands, seated) {
+                debug_assert_eq!(
+                    self.teams.get(&one.apid).map(|team| team.incarnation),
+                    Some(seated.incarnation)
+                );
+                candidates.push(self.candidate(now, one, seated.wanted, Some(seated)));
+                continue;
+            }
+            let Some(team) = self.teams.get(&one.apid) else { continue };
+            // (Of one whose memory is out it is known in what shape it sat.)
+            let sits = matches!(one.stands, Stands::Comes) || team.state == State::Running;
+            if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
+                unseated.push(one.apid);
+            }
+            let candidate = self.candidate(now, one, (&team.posting).into(), seated);
+            let keeps = team.state == State::Posted && self.waits_too_long(team);
+            candidates.push(Candidate { keeps, ..candidate });
+        }
+        if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
+    }
+
+    fn candidate<'a>(
+        &'a self,
+        now: Now,
+        one: &InLine,
+        wanted: Wanted,
+        seated: Option<&'a Seated>,
+    ) -> Candidate<'a> {
+        let gate = &self.settings.turns.migration;
+        let out = self.schedule.decision.out.contains(&one.apid);
+        let width = wanted.shape.processors();
+        let (stands, launched) = match one.stands {
+            Stands::Turn(turn) if turn.runs => (packing::Now::Runs, true),
+            Stands::Turn(_) => (packing::Now::Stands, true),
+            Stands::Comes => (packing::Now::Comes, out),
+            Stands::Waits(_) => (packing::Now::Stands, out),
+        };
+        let (pays, attained, waited, level) = match one.stands {
+            Stands::Turn(turn) => (turn.pays, turn.attained, turn.waited, turn.level.min(20)),
+            Stands::Comes => (true, Duration::ZERO, Duration::ZERO, 0),
+            Stands::Waits(waited) => (false, Duration::ZERO, waited, 0),
+        };
+        let quiet = || {
+            let moved = seated.and_then(|seated| seated.moved_ns);
+            let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
+            moved.is_none_or(|at| ago(at) >= gate.quiet_time)
+        };
+        let moves = self.moves() && !wanted.exclusive;
+        let may_move = moves && !pays && quiet();
+        let budget = || {
+            let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
+            u64::try_from(most).unwrap_or(u64::MAX)
+        };
+        let asks = moves
+            && stands != packing::Now::Runs
+            && waited >= self.settings.turns.compact_after
+            && width >= gate.width_min;
+        Candidate {
+            apid: one.apid,
+            wanted,
+            home: seated.filter(|_| !out).map(|seated| &seated.seat),
+            shape: seated.filter(|_| launched).map(|seated| &seated.pes[..]),
+            now: stands,
+            keeps: false,
+            may_move,
+            may_be_moved: may_move && attained >= gate.least_attained,
+            may_move_others: asks.then(budget),
+            displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
+        }
+    }
+}
