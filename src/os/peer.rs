@@ -109,6 +109,17 @@ pub fn process(
     }
 }
 
+/// Whether the process at the other end, or the one that listens there, is known to have ended. (Not known: it
+/// is of another pid namespace, or its pid is another's by now.)
+pub fn has_ended(socket: &impl AsFd) -> bool {
+    let pid = credentials(socket).ok().and_then(|peer| rustix::process::Pid::from_raw(peer.pid));
+    let Some(pid) = pid else { return false };
+    match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+        Ok(pidfd) => !is_running(&pidfd),
+        Err(errno) => errno == rustix::io::Errno::SRCH,
+    }
+}
+
 /// What [`process`] does on a kernel without SO_PEERPIDFD.
 fn process_by_pid(peer: Credentials, accepted: u64) -> io::Result<Option<PeerProcess>> {
     let Some(pid) = rustix::process::Pid::from_raw(peer.pid) else {

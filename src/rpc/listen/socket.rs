@@ -1,6 +1,6 @@
 //! Making the socket itself.
 
-use crate::os::trust;
+use crate::os::{peer, trust};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{Mode, fchmod};
@@ -20,6 +20,13 @@ const BACKLOG: i32 = 4096;
 
 /// How long to wait for another process that is listening in the same directory just now.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// How long to wait for what a daemon that was killed was just starting: until it is executed it keeps the
+/// daemon's socket.
+const ORPHAN_WAIT: Duration = Duration::from_secs(1);
+
+/// How long to wait before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Why there is no listening on a path.
 #[derive(Debug, thiserror::Error)]
@@ -129,28 +136,43 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     if !kind.is_socket() {
         return Err(ListenError::NotASocket(path.to_owned()));
     }
-    match try_connect(path) {
-        Ok(()) => Err(ListenError::Answered(path.to_owned())),
-        Err(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(|error| wrong("remove the stale socket", path, error))
+    let until = Instant::now() + ORPHAN_WAIT;
+    loop {
+        match try_connect(path) {
+            Ok(Answer::Orphan) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
+            Ok(_) => return Err(ListenError::Answered(path.to_owned())),
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::ConnectionRefused => fs::remove_file(path)
+                        .map_err(|error| wrong("remove the stale socket", path, error)),
+                    io::ErrorKind::NotFound => Ok(()),
+                    // Somebody listens, and has more callers than the backlog takes.
+                    io::ErrorKind::WouldBlock => Err(ListenError::Answered(path.to_owned())),
+                    _ => Err(wrong("see who listens on", path, error)),
+                };
             }
-            io::ErrorKind::NotFound => Ok(()),
-            // Somebody listens, and has more callers than the backlog takes.
-            io::ErrorKind::WouldBlock => Err(ListenError::Answered(path.to_owned())),
-            _ => Err(wrong("see who listens on", path, error)),
-        },
+        }
     }
 }
 
+/// Who takes connections.
+enum Answer {
+    /// Somebody.
+    Daemon,
+    /// The kernel, for a process that has ended, and of which another has the socket still.
+    Orphan,
+}
+
 /// Without waiting, for one who does not accept either.
-fn try_connect(path: &Path) -> io::Result<()> {
+fn try_connect(path: &Path) -> io::Result<Answer> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
         // A socket of another type: datagrams, say.
-        Err(nix::Error::EPROTOTYPE) => Ok(()),
-        outcome => Ok(outcome?),
+        Err(nix::Error::EPROTOTYPE) => Ok(Answer::Daemon),
+        Err(errno) => Err(errno.into()),
+        Ok(()) if peer::has_ended(&socket) => Ok(Answer::Orphan),
+        Ok(()) => Ok(Answer::Daemon),
     }
 }
 
@@ -174,7 +196,7 @@ fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
             Ok(lock) => return Ok(lock),
             Err((again, nix::Error::EWOULDBLOCK)) if Instant::now() < until => {
                 file = again;
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(LOOK_AGAIN);
             }
             Err((_, nix::Error::EWOULDBLOCK)) => {
                 return Err(ListenError::Locked(directory.to_owned()));

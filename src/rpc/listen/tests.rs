@@ -1,8 +1,10 @@
 use super::*;
 use nix::sys::stat::{Mode, umask};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_stream::StreamExt;
 
@@ -75,6 +77,27 @@ async fn a_stale_socket_is_replaced_and_nothing_else_is() {
     let datagrams = folder.path().join("d");
     let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).expect("bound");
     assert!(matches!(listen(&datagrams, 0o600), Err(ListenError::Answered(_))));
+}
+
+/// A daemon is killed while it starts a program, which has its socket until it is executed: here `sleep`.
+#[tokio::test]
+async fn a_socket_that_a_killed_daemons_child_has_is_soon_stale() {
+    const PATH: &str = "PSCHED_TEST_LISTENS_ON";
+    if let Some(path) = std::env::var_os(PATH) {
+        let socket = std::os::unix::net::UnixListener::bind(path).expect("bound");
+        let mut sleep = std::process::Command::new("sleep");
+        sleep.arg("0.3").stdin(OwnedFd::from(socket)).spawn().expect("spawned");
+        return;
+    }
+    let folder = folder();
+    let path = folder.path().join("s");
+    let mut daemon = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let name = "rpc::listen::tests::a_socket_that_a_killed_daemons_child_has_is_soon_stale";
+    let ended = daemon.args(["--exact", name]).env(PATH, &path).stdout(Stdio::null()).status();
+    assert!(ended.expect("spawned").success());
+    std::os::unix::net::UnixStream::connect(&path).expect("it still takes connections");
+    let _again = listen(&path, 0o600).expect("until the child has gone");
+    connect(&path).await;
 }
 
 #[tokio::test]
