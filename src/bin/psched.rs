@@ -48,6 +48,10 @@ struct Daemon {
     runtime: Option<PathBuf>,
 }
 
+/// A decision makes and drops many small lists.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
