@@ -85,8 +85,9 @@ async fn a_socket_that_a_killed_daemons_child_has_is_soon_stale() {
     const PATH: &str = "PSCHED_TEST_LISTENS_ON";
     if let Some(path) = std::env::var_os(PATH) {
         let socket = std::os::unix::net::UnixListener::bind(path).expect("bound");
-        let mut sleep = std::process::Command::new("sleep");
-        sleep.arg("0.3").stdin(OwnedFd::from(socket)).spawn().expect("spawned");
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", "sleep 0.3 &"]).stdout(OwnedFd::from(socket)).status();
+        assert!(shell.expect("spawned").success());
         return;
     }
     let folder = folder();
