@@ -1,5 +1,6 @@
 //! The second pass: what the values mean, and whether they go together.
 
+use super::form::MISSING;
 use super::syntax::{File, Nodes, Pairs, Text};
 use super::{Administrator, Config, NODES_MAX, PROBLEMS_MAX, PROCESSORS_MAX, Problem};
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node, parse_nids};
@@ -14,14 +15,14 @@ const CPU_MAX: u32 = 65_535;
 /// Letters of a wrong value that are repeated in its problem.
 const QUOTED_MAX: usize = 60;
 
-/// The problems so far.
-#[derive(Default)]
+/// The problems so far; where they are is looked up later, by their keys.
 struct Problems(Vec<Problem>);
 
 impl Problems {
     fn add(&mut self, key: impl Into<String>, what: impl Into<String>, cure: impl Into<String>) {
         if self.0.len() < PROBLEMS_MAX {
-            self.0.push(Problem { key: key.into(), what: what.into(), cure: cure.into() });
+            let (key, what, cure) = (key.into(), what.into(), cure.into());
+            self.0.push(Problem { at: None, key, what, cure });
         }
     }
 }
@@ -34,9 +35,9 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Checks the whole file.
-pub(super) fn check(file: File) -> Result<Config, Vec<Problem>> {
-    let mut problems = Problems::default();
+/// Checks the whole file, of which form has these problems.
+pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Problem>> {
+    let mut problems = Problems(form);
     let config = Config {
         machine: machine(file.nodes.unwrap_or_default(), &mut problems),
         variables: variables(file.variables.unwrap_or_default(), &mut problems),
@@ -49,7 +50,12 @@ pub(super) fn check(file: File) -> Result<Config, Vec<Problem>> {
 
 fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
     let mut machine = Machine::default();
+    // What is missing of nodes that were not understood may just be there.
+    let understood = |problems: &Problems| !problems.0.iter().any(|p| p.key.starts_with("nodes"));
     if entries.is_empty() {
+        if !understood(problems) {
+            return machine;
+        }
         let cure = "list at least one under nodes, such as { nids: 0-3, processors: 8 }";
         problems.add("nodes", "there are no nodes", cure);
         return machine;
@@ -57,7 +63,6 @@ fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
     // Which entry each node came from, and whether that entry names its flavors.
     let mut from: BTreeMap<Nid, usize> = BTreeMap::new();
     let mut unnamed: BTreeSet<Nid> = BTreeSet::new();
-    let before = problems.0.len();
     for (i, entry) in entries.into_iter().enumerate() {
         let names_flavors = entry.flavors.is_some();
         for node in nodes(&format!("nodes[{i}]"), entry, problems) {
@@ -88,8 +93,7 @@ fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
             node.flavors = flavors_unsaid;
         }
     }
-    // Where an entry was not understood, what is missing may just be in it.
-    if problems.0.len() == before {
+    if understood(problems) {
         check_flavors(&machine, problems);
         check_cpus(&machine, &from, problems);
     }
@@ -106,7 +110,7 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             BTreeSet::new()
         }
         None => {
-            problems.add(format!("{key}.nids"), "is missing", "give a list such as 0-3,8");
+            problems.add(format!("{key}.nids"), MISSING, "give a list such as 0-3,8");
             BTreeSet::new()
         }
     };
@@ -121,7 +125,7 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             }
         },
         None => {
-            problems.add(format!("{key}.processors"), "is missing", range);
+            problems.add(format!("{key}.processors"), MISSING, range);
             None
         }
     };
@@ -256,13 +260,11 @@ fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
 
 fn variables(pairs: Pairs, problems: &mut Problems) -> Variables {
     let mut variables = Variables::default();
-    let mut seen = BTreeSet::new();
-    for (name, Text(text)) in pairs.0 {
-        let key = format!("variables.{}", quoted(&name).trim_matches('"'));
+    for (name, text) in pairs.0 {
+        let text = text.map_or_else(String::new, |text| text.0);
         if let Err(error) = variables.set(&name, &text) {
+            let key = format!("variables.{}", quoted(&name).trim_matches('"'));
             problems.add(key, error.what(), error.cure());
-        } else if !seen.insert(name) {
-            problems.add(key, "is set twice", "set it once");
         }
     }
     variables

@@ -7,10 +7,11 @@
 //!
 //! # The approach
 //!
-//! Two passes. [`syntax`] is serde_yaml's: keys that don't exist and values of the wrong form stop
-//! it at the first one, which it names with line and column. It takes every single value as text.
-//! [`meaning`] then reads these texts and goes on after each problem, so that it finds them all;
-//! it names each by its key path (`nodes[1].processors`).
+//! Three passes. [`tree`] reads what is YAML, with the place of each part. [`form`] compares it with the keys that
+//! there are; what does not fit is a problem and is left out, and serde_yaml makes of the rest what [`syntax`]
+//! says. [`meaning`] then reads the single values, and looks whether they go together; it names each by its key
+//! path (`nodes[1].processors`), by which its place is found in the tree again. So all problems are found but
+//! those behind a place that is no YAML.
 //!
 //! ```
 //! # use psched::config;
@@ -23,24 +24,27 @@
 //! ").unwrap_err();
 //! let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
 //! assert_eq!(said, [
-//!     "nodes[0].processors: \"0\" is not a number of processors; give 1 to 4096",
-//!     "nodes[1].flavors: \"so\" is not a flavor; the flavors are su, os, ap",
-//!     "nodes[1].nids: NID 3 is already in nodes[0]; give each node once",
-//!     "variables.kill_grase: there is no variable kill_grase; did you mean kill_grace?",
+//!     "3:28: nodes[0].processors: \"0\" is not a number of processors; give 1 to 4096",
+//!     "4:44: nodes[1].flavors: \"so\" is not a flavor; the flavors are su, os, ap",
+//!     "4:13: nodes[1].nids: NID 3 is already in nodes[0]; give each node once",
+//!     "6:15: variables.kill_grase: there is no variable kill_grase; did you mean kill_grace?",
 //! ]);
 //! ```
 //!
 //! This is the small form of the file; domains, regions and gates are not in it yet. The grammar is
 //! in psched.yaml(5).
 
+mod form;
 mod meaning;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node};
 use crate::variables::Variables;
 use std::fmt;
+use std::path::Path;
 
 /// The largest file that is read, in bytes: a million nodes, each on a line of its own, would take
 /// a tenth of it per word.
@@ -85,10 +89,21 @@ impl fmt::Display for Administrator {
     }
 }
 
+/// A place in the text, both from 1 on; columns are of letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// Which line.
+    pub line: u32,
+    /// Which letter of it.
+    pub column: u32,
+}
+
 /// One thing that is wrong with the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: the path of the key, `nodes[1].processors`. Empty: `what` says where.
+    /// Where it is; none: it is of the whole file.
+    pub at: Option<At>,
+    /// The path of the key, `nodes[1].processors`. Empty: `what` says it all.
     pub key: String,
     /// What is wrong.
     pub what: String,
@@ -96,8 +111,19 @@ pub struct Problem {
     pub cure: String,
 }
 
+impl Problem {
+    /// As compilers write it: `/etc/psched/psched.yaml:3:28: nodes[0].processors: what; cure`.
+    pub fn of_file(&self, path: &Path) -> String {
+        let blank = if self.at.is_some() { "" } else { " " };
+        format!("{}:{blank}{self}", path.display())
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(At { line, column }) = self.at {
+            write!(f, "{line}:{column}: ")?;
+        }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
@@ -112,13 +138,27 @@ impl fmt::Display for Problem {
 pub fn read(text: &str) -> Result<Config, Vec<Problem>> {
     if text.len() > SIZE_MAX {
         return Err(vec![Problem {
+            at: None,
             key: String::new(),
             what: format!("the file has {} bytes, more than {SIZE_MAX}", text.len()),
             cure: "write nodes that are alike as one entry with a range of NIDs".into(),
         }]);
     }
-    let file = syntax::read(text).map_err(|problem| vec![problem])?;
-    meaning::check(file)
+    let tree = tree::read(text).map_err(|problem| vec![problem])?;
+    let (fitting, problems) = form::fitting(&tree);
+    let file = syntax::read(fitting).map_err(|problem| vec![problem])?;
+    meaning::check(file, problems).map_err(|problems| in_order(&tree, problems))
+}
+
+/// With their places, from the top of the file to its end.
+fn in_order(tree: &tree::Tree, mut problems: Vec<Problem>) -> Vec<Problem> {
+    let all = problems.clone();
+    problems.retain(|problem| !form::says_no_more(problem, &all));
+    for problem in &mut problems {
+        problem.at.get_or_insert_with(|| tree.place(&problem.key));
+    }
+    problems.sort_by_key(|problem| problem.at);
+    problems
 }
 
 /// What `psched start --nodes N --processors P` means: NIDs from 0 on this host, node 0 with all

@@ -1,13 +1,10 @@
-//! The first pass: the form of the file, by serde_yaml. This is the only module that knows of it.
+//! The file as serde_yaml hands it over, once its form has been looked at ([`form`](super::form)).
 
 use super::Problem;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_yaml::Value as Yaml;
 use std::fmt;
-
-/// How deeply brackets may be nested. The file needs three; the parser's time grows with the square
-/// of the depth.
-const DEPTH_MAX: usize = 100;
 
 /// The file.
 #[derive(Debug, Default, Deserialize)]
@@ -36,48 +33,20 @@ pub(super) struct Nodes {
 #[derive(Debug)]
 pub(super) struct Text(pub String);
 
-/// Keys and values in the order of the file, so that a key given twice is not lost.
+/// Keys and values in the order of the file.
 #[derive(Debug, Default)]
-pub(super) struct Pairs(pub Vec<(String, Text)>);
+pub(super) struct Pairs(pub Vec<(String, Option<Text>)>);
 
-/// Reads the form.
-pub(super) fn read(text: &str) -> Result<File, Problem> {
-    if let Some(line) = too_deep(text) {
-        return Err(Problem {
-            key: String::new(),
-            what: format!("line {line}: brackets are nested more than {DEPTH_MAX} deep"),
-            cure: "close them where their list or map ends".into(),
-        });
-    }
+/// The file, of which only what fits is left.
+pub(super) fn read(fitting: Yaml) -> Result<File, Problem> {
     // A file of comments only is an empty one.
-    let file: Result<Option<File>, _> = serde_yaml::from_str(text);
+    let file: Result<Option<File>, _> = serde_yaml::from_value(fitting);
     file.map(Option::unwrap_or_default).map_err(|error| Problem {
+        at: None,
         key: String::new(),
         what: error.to_string(),
-        cure: "correct that place first, what follows it was not looked at; \
-               psched.yaml(5) describes the file"
-            .into(),
+        cure: "psched.yaml(5) describes the file".into(),
     })
-}
-
-/// The line where brackets are nested too deeply, if there is one. It looks at no quotes: nobody
-/// needs so many that are not closed.
-fn too_deep(text: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    for (line, text) in (1..).zip(text.lines()) {
-        let comment = if text.starts_with('#') { Some(0) } else { text.find(" #") };
-        for byte in text[..comment.unwrap_or(text.len())].bytes() {
-            match byte {
-                b'[' | b'{' => depth += 1,
-                b']' | b'}' => depth = depth.saturating_sub(1),
-                _ => continue,
-            }
-            if depth > DEPTH_MAX {
-                return Some(line);
-            }
-        }
-    }
-    None
 }
 
 impl<'de> Deserialize<'de> for Text {
@@ -90,24 +59,6 @@ impl<'de> Deserialize<'de> for Text {
             }
             fn visit_str<E>(self, value: &str) -> Result<Text, E> {
                 Ok(Text(value.into()))
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_u128<E>(self, value: u128) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_i128<E>(self, value: i128) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
             }
         }
         from.deserialize_any(Any)

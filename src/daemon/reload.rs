@@ -125,7 +125,7 @@ pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
         )
     })?;
     crate::config::read(&text).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = problems.iter().map(|problem| problem.of_file(path)).collect();
         anyhow::anyhow!(
             "the configuration {} has {} problem(s):\n  {}",
             path.display(),

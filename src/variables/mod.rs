@@ -173,7 +173,10 @@ impl Variables {
             return self.set_weight(name, user, value as u32);
         }
         let Some(at) = TABLE.iter().position(|row| row.name == name) else {
-            return Err(VariableError::Unknown { name: name.into(), nearest: nearest(name) });
+            return Err(VariableError::Unknown {
+                name: name.into(),
+                nearest: nearest(name, spellings()),
+            });
         };
         self.values[at] = TABLE[at].value(name, text)?;
         Ok(())
@@ -232,20 +235,27 @@ pub fn row(name: &str) -> Result<&'static Definition, VariableError> {
     if name.starts_with(WEIGHT) {
         return Ok(&WEIGHTS);
     }
-    let unknown = || VariableError::Unknown { name: name.into(), nearest: nearest(name) };
+    let unknown =
+        || VariableError::Unknown { name: name.into(), nearest: nearest(name, spellings()) };
     TABLE.iter().find(|row| row.name == name).ok_or_else(unknown)
 }
 
-/// The known name that is a typing error or two away.
-fn nearest(name: &str) -> Option<&'static str> {
+/// The known name that is a typing error or two away: of these, each a spelling and the name that it stands for.
+pub fn nearest<'a>(
+    name: &str,
+    spellings: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<&'a str> {
     let far = 1 + name.len() / 5;
-    let away = |row: &'static Definition| {
-        // Also where the domain was left out.
-        let short = row.name.strip_prefix("application.").unwrap_or(row.name);
-        (distance(name, row.name).min(distance(name, short)), row.name)
-    };
-    let near = TABLE.iter().map(away).min()?;
+    let near = spellings.map(|(spelling, known)| (distance(name, spelling), known)).min()?;
     (near.0 <= far).then_some(near.1)
+}
+
+/// Names of variables, also where the domain is left out.
+fn spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.iter().flat_map(|row| {
+        let short = row.name.strip_prefix("application.").unwrap_or(row.name);
+        [(row.name, row.name), (short, row.name)]
+    })
 }
 
 /// Letters to be changed, added or removed to make one of the other.
