@@ -1,7 +1,7 @@
-//! psched: the placement scheduler's daemon, `psched start`, `psched simulate` and `psched torture`.
+//! psched: the placement scheduler's daemon, `psched check`, `psched start`, `psched simulate` and `psched torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{simulate, start, torture};
+use psched::commands::{check, simulate, start, torture};
 use psched::daemon;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -27,6 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Start(start::StartArgs),
     Torture(torture::TortureArgs),
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         }
     };
     match cli.command {
+        Some(Command::Check(args)) => check::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Start(args)) => start::run(args),
         Some(Command::Torture(args)) => torture::run(&args),

@@ -1,9 +1,10 @@
-//! The commands: aprun, apstat, apkill, psmgr, psview, `psched start`, `psched simulate` and `psched
-//! torture`.
+//! The commands: aprun, apstat, apkill, psmgr, psview, `psched check`, `psched start`, `psched simulate` and
+//! `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
 pub mod apstat;
+pub mod check;
 pub mod psmgr;
 pub mod psview;
 mod question;

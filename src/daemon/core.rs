@@ -78,6 +78,12 @@ pub enum Input {
     Read(Read),
     /// psched.yaml was read again. The answer: what that changed of the variables.
     Reconfigured { variables: Box<Variables>, machine: Box<Machine>, answer: oneshot::Sender<Told> },
+    /// What would that change, were it read? Of the variables, and for applications.
+    Compare {
+        variables: Box<Variables>,
+        machine: Box<Machine>,
+        answer: oneshot::Sender<(Told, Vec<String>)>,
+    },
     /// Stop.
     Stop,
 }
@@ -97,7 +103,7 @@ enum Waiter {
 
 /// What the loop knows beside the scheduler.
 pub struct Core {
-    scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     commits: std::sync::mpsc::Sender<Commit>,
     trouble: Trouble,
     pub(super) outbox: Outbox,
@@ -299,6 +305,9 @@ impl Core {
             }
             Input::Reconfigured { variables, machine, answer } => {
                 self.reconfigured(*variables, machine, answer);
+            }
+            Input::Compare { variables, machine, answer } => {
+                self.compare(*variables, *machine, answer);
             }
             Input::Stop => {}
         }

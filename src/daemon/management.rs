@@ -29,7 +29,7 @@ impl Service {
     ///
     /// # Errors
     /// He is none.
-    fn administrator<T>(&self, request: &Request<T>) -> Result<By, Status> {
+    pub(super) fn administrator<T>(&self, request: &Request<T>) -> Result<By, Status> {
         let uid = caller(request)?.uid;
         if !self.is_administrator(uid) {
             return Err(Status::permission_denied(format!(

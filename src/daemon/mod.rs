@@ -10,6 +10,7 @@
 //! [`run`] puts them together and takes them apart again in bounded time.
 
 pub mod committer;
+mod compare;
 pub mod core;
 mod fronts;
 mod links;
@@ -187,11 +188,13 @@ async fn serve(
     let core = tokio::spawn(async move { core.run(queue, outcomes, &told).await });
     let stop = CancellationToken::new();
     let administrators = Arc::new(RwLock::new(reload::administrators(config)));
+    let running = Arc::new(RwLock::new(config.clone()));
     let service = services::Service {
         inputs: inputs.clone(),
         store: database,
         administrators: Arc::clone(&administrators),
         identity: identity.clone(),
+        running: Arc::clone(&running),
     };
     let nodes = links::Nodes {
         inputs: inputs.clone(),
@@ -213,8 +216,7 @@ async fn serve(
     let server = tokio::spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
-    let mut reload =
-        reload::Reload { arguments, running: config.clone(), administrators, inputs: &inputs };
+    let mut reload = reload::Reload { arguments, running, administrators, inputs: &inputs };
     tokio::pin!(ended);
     let why = loop {
         tokio::select! {

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 pub struct Reload<'a> {
     pub arguments: &'a Arguments,
     /// What is in force.
-    pub running: Config,
+    pub running: Arc<RwLock<Config>>,
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
     pub inputs: &'a mpsc::Sender<Input>,
 }
@@ -43,7 +43,8 @@ impl Reload<'_> {
             }
             Err(_) => return,
         };
-        let (new, mut told) = merged(&self.running, new);
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (new, mut told) = merged(&running, new);
         let (answer, tuned) = oneshot::channel();
         let (variables, machine) = (Box::new(new.variables.clone()), Box::new(new.machine.clone()));
         let input = Input::Reconfigured { variables, machine, answer };
@@ -65,13 +66,13 @@ impl Reload<'_> {
             tracing::info!("the configuration was read again: {}", told.changes.join(", "));
         }
         *self.administrators.write().unwrap_or_else(PoisonError::into_inner) = administrators;
-        self.running = new;
+        *self.running.write().unwrap_or_else(PoisonError::into_inner) = new;
     }
 }
 
 /// The new configuration with what can't change while psched runs as it was. Variables are
 /// [`Tuning`](crate::scheduler::tuning::Tuning)'s.
-fn merged(old: &Config, mut new: Config) -> (Config, Told) {
+pub(super) fn merged(old: &Config, mut new: Config) -> (Config, Told) {
     let mut told = Told::default();
     if new.listen != old.listen {
         told.waits.push("listening changes".into());

@@ -9,6 +9,7 @@ use super::views;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
+use crate::config::Config;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
@@ -42,6 +43,8 @@ pub struct Service {
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
     /// Which store it is, and which start.
     pub identity: Identity,
+    /// What of psched.yaml is in force.
+    pub running: Arc<RwLock<Config>>,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + Send>>;
@@ -435,6 +438,13 @@ impl pb::psched_server::Psched for Service {
         request: Request<pb::LogRequest>,
     ) -> Result<Response<pb::LogReply>, Status> {
         self.changes(request).await
+    }
+
+    async fn compare(
+        &self,
+        request: Request<tonic::Streaming<pb::CompareRequest>>,
+    ) -> Result<Response<pb::CompareReply>, Status> {
+        self.compare_with(request).await
     }
 }
 

@@ -5,7 +5,7 @@
 //! everything that leaves psched because of it.
 
 use super::committer::Answer;
-use super::core::Core;
+use super::core::{Core, now};
 use super::settings;
 use crate::apteam::change::By;
 use crate::machine::Machine;
@@ -63,6 +63,22 @@ impl Core {
         self.event(Event::Machine(machine));
         self.tuned();
         let _ = answer.send(told);
+    }
+
+    /// What would that change, were it read? Nothing is changed.
+    pub(super) fn compare(
+        &mut self,
+        variables: Variables,
+        machine: Machine,
+        answer: oneshot::Sender<(Told, Vec<String>)>,
+    ) {
+        let mut tuning = self.tuner.tuning.clone();
+        let told = tuning.reconfigured(variables);
+        let settings = settings(&tuning.in_force());
+        let applications = self.scheduler.compared(now(), machine, settings);
+        self.answer(Box::new(move || {
+            let _ = answer.send((told, applications));
+        }));
     }
 
     /// What is in force takes effect.

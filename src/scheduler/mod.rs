@@ -33,6 +33,7 @@
 //! scheduler, the order of records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
+mod compare;
 mod decide;
 mod effect;
 mod ends;

@@ -2,6 +2,7 @@
 
 mod again;
 mod bounds;
+mod compare;
 mod decided;
 mod ends;
 mod foreign;

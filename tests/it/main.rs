@@ -4,6 +4,7 @@ mod apinit;
 mod aprun_cli;
 mod bad;
 mod bounds;
+mod check;
 mod daemon;
 mod disks;
 mod emulated;

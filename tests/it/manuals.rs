@@ -67,7 +67,10 @@ fn check(page: &str, commands: &[&[&str]]) {
 
 #[test]
 fn psched_8() {
-    check("psched.8", &[&["psched"], &["psched", "start"], &["psched", "torture"]]);
+    check(
+        "psched.8",
+        &[&["psched"], &["psched", "check"], &["psched", "start"], &["psched", "torture"]],
+    );
 }
 
 #[test]

@@ -83,6 +83,13 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn compare(
+        &self,
+        _: Request<tonic::Streaming<pb::CompareRequest>>,
+    ) -> Result<Response<pb::CompareReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn log(&self, _: Request<pb::LogRequest>) -> Result<Response<pb::LogReply>, Status> {
         Err(Status::unimplemented(""))
     }

@@ -212,6 +212,13 @@ impl Psched for Services {
         Err(Status::unimplemented(""))
     }
 
+    async fn compare(
+        &self,
+        _: Request<tonic::Streaming<pb::CompareRequest>>,
+    ) -> Result<Response<pb::CompareReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn log(&self, _: Request<pb::LogRequest>) -> Result<Response<pb::LogReply>, Status> {
         Err(Status::unimplemented(""))
     }
