@@ -81,6 +81,12 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         limits: view.limits,
         stops: view.apinit.map_or("", |(stops, _)| super::turns::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
+        arch: view.arch,
+        why: view.why,
+        room: view.room,
+        residents: view.residents,
+        seen: view.seen,
+        retired: view.retired,
         cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
     }
 }

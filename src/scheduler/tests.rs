@@ -11,6 +11,7 @@ mod machines;
 mod measured;
 mod memory;
 mod migrate;
+mod nodes;
 mod orders;
 mod postings;
 mod retuned;

@@ -1,47 +1,15 @@
 //! What apstat and its like are told: reading only.
 
+pub(super) mod nodes;
+
+use super::Scheduler;
 use super::postings::shape_text;
-use super::{Link, Scheduler};
 use crate::apteam::Apid;
-use crate::apteam::change::{Closed, NodeOrder};
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::turns::StopMeans;
-use crate::machine::{Nid, Node, format_nids};
+use crate::machine::{Nid, format_nids};
 use crate::placement;
-use crate::variables::Isolation;
 use std::collections::BTreeMap;
-
-/// One node, for a table.
-#[derive(Clone, Debug)]
-pub struct NodeView<'a> {
-    /// As configured.
-    pub node: &'a Node,
-    /// `free`, `busy`, `pending` (all its applications are placed, none launched), `suspect` (no
-    /// apinit offers it), `foreign` (its apinit obeys another psched), or closed by an administrator:
-    /// `drained`, `draining` while applications are on it, `down`.
-    pub state: &'static str,
-    /// Processors in use.
-    pub used: u32,
-    /// Applications on it.
-    pub apids: Vec<Apid>,
-    /// Their PEs on it.
-    pub pes: u32,
-    /// What its apinit says it can't do; of a foreign one, why and the cure.
-    pub notes: Vec<String>,
-    /// Limits that its apinit enforces.
-    pub limits: Vec<String>,
-    /// The host's name.
-    pub host: String,
-    /// How its apinit stops a gang, and the lowest of that one's NIDs, while one offers it.
-    pub apinit: Option<(StopMeans, Nid)>,
-    /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
-    pub memory: u64,
-}
-
-/// Of a node that is in use, and not in the configuration.
-const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
-                       nothing new is placed there";
 
 impl Scheduler {
     /// The application that was made of this posting, unless it has ended.
@@ -57,74 +25,6 @@ impl Scheduler {
     /// One of them.
     pub fn team(&self, apid: Apid) -> Option<&Apteam> {
         self.teams.get(&apid)
-    }
-
-    /// All nodes, by number.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
-        self.machine.nodes.values().map(|node| {
-            let apids = self.occupancy.holders(node.nid);
-            let teams = || apids.iter().filter_map(|a| self.teams.get(a));
-            let link = self.offered.get(&node.nid).and_then(|l| self.links.get(l));
-            let closed = self.closed(node.nid);
-            let state = if closed.is_some_and(|c| c.closed == Closed::Down) {
-                "down"
-            } else if link.is_some_and(|l| l.foreign.is_some()) {
-                "foreign"
-            } else if closed.is_some() && apids.is_empty() {
-                "drained"
-            } else if !link.is_some_and(|l| l.known) {
-                "suspect"
-            } else if closed.is_some() {
-                "draining"
-            } else if apids.is_empty() {
-                "free"
-            } else if teams().all(|t| matches!(t.state, State::Placed | State::TakingBack)) {
-                "pending"
-            } else {
-                "busy"
-            };
-            let pes = teams()
-                .flat_map(|t| t.places.0.iter())
-                .filter(|p| p.nid == node.nid)
-                .map(|p| p.pes)
-                .sum();
-            let told = link.map_or(0, |l| l.hello.memory / l.hello.nids.len().max(1) as u64);
-            NodeView {
-                node,
-                memory: if node.memory > 0 { node.memory } else { told },
-                state,
-                used: self.occupancy.used(node.nid),
-                pes,
-                apids,
-                notes: link
-                    .map(|l| self.notes(l))
-                    .into_iter()
-                    .flatten()
-                    .chain(closed.map(NodeOrder::to_string))
-                    .chain(self.stuck_on(node.nid))
-                    .chain(self.retired.contains(&node.nid).then(|| RETIRED.to_owned()))
-                    .collect(),
-                limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
-                apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
-                host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
-            }
-        })
-    }
-
-    /// What a node can't do, by its own words and by what is configured, and whether it is foreign.
-    fn notes(&self, link: &Link) -> Vec<String> {
-        let Link { hello, foreign, .. } = link;
-        let foreign = foreign.as_ref().map(|f| f.note(&hello.nids));
-        let configured = match self.settings.isolation {
-            Isolation::Off => Some("not isolated: isolation is off"),
-            Isolation::Root if self.settings.only_uid.is_some() => {
-                Some("not isolated: isolation is root, and apinit does not run as root")
-            }
-            Isolation::Auto | Isolation::Root => None,
-        };
-        let told =
-            hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
-        told.cloned().chain(configured.map(str::to_owned)).chain(foreign).collect()
     }
 
     /// Why an application is where it is; the words that placement itself uses.
@@ -167,15 +67,6 @@ impl Scheduler {
             State::Running => plain(format!("it runs on NIDs {}", nids())),
             State::Ended => plain("it has ended".into()),
         })
-    }
-
-    /// Processes that outlive their KILL on the host whose first node of the application this is.
-    fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = String> {
-        let of = move |(apid, nodes): (&Apid, &BTreeMap<Nid, Vec<String>>)| {
-            let all = nodes.get(&nid)?.join("; ");
-            (!all.is_empty()).then(|| format!("application {apid} is being ended, and {all}"))
-        };
-        self.stuck.iter().filter_map(of)
     }
 
     /// Its processes that outlive their KILL, in words; empty: there are none.

@@ -42,6 +42,8 @@ pub struct Hello {
     pub limits: Vec<String>,
     /// How it stops a gang whose turn is over.
     pub stops: StopMeans,
+    /// The machine of its host, as `uname -m` has it; empty: an older release, which does not tell.
+    pub arch: String,
 }
 
 /// What a node is told about itself.

@@ -58,7 +58,7 @@ pub struct Cli {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     history: Option<u32>,
     /// With -a: also when the next turn comes, what share of its time each has had, what was its due,
-    /// and how long it has run
+    /// and how long it has run. With -n: also host, flavors, memory, room, and why a node is not free
     #[arg(short = 'v', long = "verbose", conflicts_with = "one")]
     verbose: bool,
     /// The same as JSON
@@ -175,7 +175,7 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
         report.tables.push(views::pending(&reply));
     }
     if cli.nodes {
-        report.tables.extend(views::nodes(&reply));
+        report.tables.extend(views::nodes(&reply, cli.verbose));
     }
     report.notices.extend(views::notices(&reply, cli.nodes));
     Ok(report)

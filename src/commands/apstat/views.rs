@@ -1,5 +1,9 @@
 //! psched's answers as tables: one function a view. Pure: the time is in the answer.
 
+mod nodes;
+
+pub use nodes::nodes;
+
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
 use crate::commands::table::{Cell, Report, Table, moment, short};
@@ -7,9 +11,6 @@ use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
-
-/// Pages, in which ALPS counts memory.
-const PAGE: u64 = 4096;
 
 /// An age as ALPS writes it: `0h02m`.
 fn age(from_ns: u64, now_ns: u64) -> Cell {
@@ -164,55 +165,6 @@ pub fn pending(reply: &pb::ListReply) -> Table {
     table
 }
 
-/// `-n`: the nodes, and their summary.
-pub fn nodes(reply: &pb::ListReply) -> [Table; 2] {
-    let arch = std::env::consts::ARCH;
-    let columns = ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids";
-    let mut table = Table::new("nodes", "", columns);
-    for node in &reply.nodes {
-        // Of each application on this node: its PEs here times what each may have.
-        let placed: u64 = reply
-            .applications
-            .iter()
-            .flat_map(|a| a.places.iter().map(move |p| (p, a.memory_per_pe)))
-            .filter(|(p, _)| p.nid == node.nid)
-            .map(|(p, each)| u64::from(p.pes).saturating_mul(each))
-            .fold(0, u64::saturating_add)
-            / PAGE;
-        table.rows.push(vec![
-            Cell::Number(node.nid.into()),
-            Cell::text(arch),
-            Cell::text(node.state.clone()),
-            Cell::Number(node.processors.into()),
-            Cell::Number(node.used.into()),
-            Cell::Number(node.used.into()),
-            Cell::Amount("4K".into()),
-            Cell::Number(node.memory / PAGE),
-            // Confirmed reservations: none yet.
-            Cell::Number(0),
-            Cell::Number(placed),
-            Cell::Number(node.pes.into()),
-            Cell::text(node.limits.join(",")),
-            Cell::List(node.apids.clone()),
-        ]);
-    }
-    let count = |state: &str| reply.nodes.iter().filter(|n| n.state == state).count() as u64;
-    let (all, down) =
-        (reply.nodes.len() as u64, ["suspect", "foreign", "down"].map(count).iter().sum());
-    let columns = "<arch >config >up >resv >use >avail >down";
-    let mut summary = Table::new("summary", "Compute node summary", columns);
-    summary.rows.push(vec![
-        Cell::text(arch),
-        Cell::Number(all),
-        Cell::Number(all - down),
-        Cell::Number(count("pending")),
-        Cell::Number(count("busy") + count("draining")),
-        Cell::Number(count("free")),
-        Cell::Number(down),
-    ]);
-    [table, summary]
-}
-
 /// What psched has to say, and with `nodes` what its nodes can't do, each thing once.
 pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
     let mut lines: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
@@ -346,10 +298,16 @@ mod tests {
     use super::*;
 
     /// 2026-11-20 12:00:00 UTC.
-    const NOW: u64 = 1_795_176_000_000_000_000;
+    pub(super) const NOW: u64 = 1_795_176_000_000_000_000;
     const MINUTE: u64 = 60_000_000_000;
 
-    fn row(apid: u64, name: &str, width: u32, state: &str, command: &str) -> pb::ApplicationRow {
+    pub(super) fn row(
+        apid: u64,
+        name: &str,
+        width: u32,
+        state: &str,
+        command: &str,
+    ) -> pb::ApplicationRow {
         pb::ApplicationRow {
             key: Some(pb::ApplicationKey { apid, incarnation: 1 }),
             owner: Some(pb::Owner { uid: 61234, name: name.into(), ..Default::default() }),
@@ -361,11 +319,11 @@ mod tests {
         }
     }
 
-    fn place(nid: u32, processors: &[u32], pes: u32) -> pb::Place {
+    pub(super) fn place(nid: u32, processors: &[u32], pes: u32) -> pb::Place {
         pb::Place { nid, processors: processors.to_vec(), pes }
     }
 
-    fn node(nid: u32, state: &str, used: u32, apids: &[u64]) -> pb::NodeRow {
+    pub(super) fn node(nid: u32, state: &str, used: u32, apids: &[u64]) -> pb::NodeRow {
         pb::NodeRow {
             nid,
             state: state.into(),
@@ -374,6 +332,7 @@ mod tests {
             memory: 4 << 20,
             apids: apids.to_vec(),
             pes: used,
+            arch: if state == "suspect" { "" } else { "x86_64" }.into(),
             notes: vec!["no cgroups: the tree is not ours".into()],
             limits: apids.iter().map(|_| "memory".into()).collect(),
             ..Default::default()
@@ -381,7 +340,7 @@ mod tests {
     }
 
     /// Two run, one waits, one has ended; three nodes.
-    fn reply() -> pb::ListReply {
+    pub(super) fn reply() -> pb::ListReply {
         let mut running = row(7, "alice", 3, "running", "./a.out -x");
         running.places = vec![place(0, &[0, 1], 2), place(1, &[0], 1)];
         running.memory_per_pe = 1 << 20;
@@ -430,7 +389,7 @@ mod tests {
         }
     }
 
-    fn text(tables: impl IntoIterator<Item = Table>) -> String {
+    pub(super) fn text(tables: impl IntoIterator<Item = Table>) -> String {
         Report { tables: tables.into_iter().collect(), ..Report::default() }.text()
     }
 
@@ -480,32 +439,6 @@ Apid User w:d:N   Age Passed Command Why
   13 bob  8:1:2 0h02m      3 big     needs 8 processors; 7 of alice; -n 1 fits now
 ";
         assert_eq!(text([pending(&reply())]), golden);
-    }
-
-    #[test]
-    fn nodes_and_their_summary() {
-        let golden = "\
-NID Arch   State   HW Rv Pl PgSz  Avl Conf Placed PEs Limits        Apids
-  0 x86_64 busy     2  2  2   4K 1024    0    512   2 memory        7
-  1 x86_64 busy     2  2  2   4K 1024    0    256   2 memory,memory 7,12
-  2 x86_64 suspect  2  0  0   4K 1024    0      0   0 -             -
-
-Compute node summary
-arch   config up resv use avail down
-x86_64      3  2    0   2     0    1
-";
-        let golden = if cfg!(target_arch = "x86_64") {
-            golden.to_string()
-        } else {
-            // The column is as wide as the name.
-            return;
-        };
-        assert_eq!(text(nodes(&reply())), golden);
-        assert_eq!(
-            notices(&reply(), true),
-            ["psched: the store is nearly full", "NID 0-2: no cgroups: the tree is not ours"]
-        );
-        assert_eq!(notices(&reply(), false).len(), 1);
     }
 
     #[test]

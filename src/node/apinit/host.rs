@@ -40,6 +40,11 @@ pub(super) fn memory() -> u64 {
     kib.saturating_mul(1024)
 }
 
+/// Its machine, as `uname -m` has it.
+pub(super) fn arch() -> String {
+    rustix::system::uname().machine().to_string_lossy().into_owned()
+}
+
 pub(super) fn hostname() -> String {
     nix::unistd::gethostname()
         .map(|name| name.to_string_lossy().into_owned())

@@ -200,6 +200,7 @@ impl Shell {
             memory: host::memory(),
             limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
             stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
+            arch: host::arch(),
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {

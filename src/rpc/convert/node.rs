@@ -30,6 +30,7 @@ impl From<Hello> for pb::NodeHello {
             memory: hello.memory,
             limits: hello.limits,
             stops: pb::StopMeans::from(hello.stops).into(),
+            arch: hello.arch,
         }
     }
 }
@@ -51,6 +52,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             memory: hello.memory,
             limits: of("limits").texts(hello.limits)?,
             stops: pb::StopMeans::try_from(hello.stops).unwrap_or_default().into(),
+            arch: of("arch").text(hello.arch)?,
         })
     }
 }

@@ -349,7 +349,7 @@ fn switches() -> impl Strategy<Value = Switches> {
 }
 
 fn node_hello() -> impl Strategy<Value = node::Hello> {
-    let texts = (text(), text(), text(), text());
+    let texts = (text(), text(), text(), text(), text());
     let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
     (any::<u32>(), texts, lists, any::<u64>(), any::<u64>(), stop_means()).prop_map(
         |(protocol, texts, (nids, notes, cpus, limits), epoch, memory, stops)| node::Hello {
@@ -365,6 +365,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
             memory,
             limits,
             stops,
+            arch: texts.4,
         },
     )
 }
