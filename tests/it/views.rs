@@ -42,6 +42,43 @@ fn every_cell_of_a_table_is_in_json() {
     long.wait(BOUND).expect(137);
 }
 
+/// A line for a script, before and while something is there.
+#[test]
+fn nodes_for_scripts() {
+    let instance = instance(2, 2);
+    let lines = || {
+        let text = instance.run("apstat", ["--nodes", "--parse"]).expect(0).out();
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        text.lines().map(fields).collect::<Vec<Vec<String>>>()
+    };
+    let idle = lines();
+    assert_eq!(idle.len(), 2, "{idle:?}");
+    for (nid, line) in idle.iter().enumerate() {
+        assert_eq!(line.len(), 14, "{line:?}");
+        assert_eq!(line[0], nid.to_string());
+        assert_eq!(line[2..3], ["free"]);
+        assert_eq!(line[4..7], ["2", "0", "2"]);
+        assert_eq!(line[8..13], ["0", "_", "_", "_", "_"]);
+        assert_eq!(line[13], std::env::consts::ARCH, "{line:?}");
+    }
+    assert_eq!((&idle[0][3][..], &idle[1][3][..]), ("su,os,ap", "ap"));
+    let long = instance.start_script("-q -n 3", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let user = instance.apstat("-a")["applications"][0]["user"].clone();
+    let busy = lines();
+    assert_eq!([&busy[0][2], &busy[1][2]], ["busy", "free"]);
+    assert_eq!(busy[0][5..7], ["2", "0"]);
+    assert_eq!(busy[1][5..7], ["1", "1"]);
+    for (line, pes) in busy.iter().zip(["2", "1"]) {
+        assert_eq!(line[8..10], [pes, &apid]);
+        assert_eq!(line[10], user.as_str().expect("a name"));
+        assert!(line[11].parse::<u64>().is_ok(), "{line:?}");
+    }
+    assert_eq!(busy[0][12], "2 of 2 processors are in use");
+    instance.run("apkill", ["-9", &apid]).expect(0);
+    long.wait(BOUND).expect(137);
+}
+
 #[test]
 fn a_refusal_and_an_explanation_have_the_same_words() {
     let instance = instance(2, 2);

@@ -44,6 +44,10 @@ pub struct Cli {
     /// Nodes, and a summary of them
     #[arg(short = 'n', long = "nodes", conflicts_with = "one")]
     nodes: bool,
+    /// With --nodes: one line a node, for scripts: fields between colons, _ for nothing, no heading
+    #[arg(long, requires = "nodes",
+          conflicts_with_all = ["applications", "pending", "verbose", "json", "watch", "one"])]
+    parse: bool,
     /// All about one application
     #[arg(short = 'A', long = "application", value_name = "APID")]
     application: Option<u64>,
@@ -87,6 +91,10 @@ pub fn run() -> ExitCode {
 async fn show(cli: &Cli) -> Result<(), String> {
     if !cli.watch {
         let mut client = client().await?;
+        if cli.parse {
+            let reply = bounded(client.list(cli.list_request())).await?;
+            return write_out(&views::parse(&reply));
+        }
         let report = report(cli, &mut client).await?;
         return write_out(&text_of(cli, &report));
     }
@@ -141,17 +149,18 @@ async fn watch(cli: &Cli) -> Result<(), String> {
     }
 }
 
+async fn bounded<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_BOUND, call).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(status_text(status)),
+        Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
+    }
+}
+
 /// Asks psched, and puts its answer into tables.
 async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report, String> {
-    async fn bounded<T>(
-        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    ) -> Result<T, String> {
-        match tokio::time::timeout(ANSWER_BOUND, call).await {
-            Ok(Ok(reply)) => Ok(reply.into_inner()),
-            Ok(Err(status)) => Err(status_text(status)),
-            Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
-        }
-    }
     let zone = TimeZone::system();
     if let Some(apid) = cli.events {
         let reply = bounded(client.events(pb::EventsRequest { apid })).await?;
@@ -193,6 +202,7 @@ mod tests {
     fn options_that_go_together_and_not() {
         let parse = |words: &str| Cli::try_parse_from(words.split(' '));
         assert!(parse("apstat -a -n -p -v --json").is_ok());
+        assert!(parse("apstat --nodes --parse").is_ok());
         assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
         assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
         assert_eq!(parse("apstat -A 7").expect("one").list_request().apid, 7);
@@ -203,6 +213,13 @@ mod tests {
             "apstat -v -A 1",
             "apstat --history 0",
             "apstat 5",
+            "apstat --parse",
+            "apstat -n --parse -a",
+            "apstat -n --parse -p",
+            "apstat -n --parse --json",
+            "apstat -n --parse -v",
+            "apstat -n --parse -w",
+            "apstat -n --parse -A 1",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

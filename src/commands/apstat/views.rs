@@ -1,8 +1,10 @@
 //! psched's answers as tables: one function a view. Pure: the time is in the answer.
 
 mod nodes;
+mod parse;
 
 pub use nodes::nodes;
+pub use parse::parse;
 
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
