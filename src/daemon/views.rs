@@ -2,7 +2,7 @@
 
 use crate::apteam::record::{Apteam, State};
 use crate::rpc::pb;
-use crate::scheduler::{NodeView, Scheduler};
+use crate::scheduler::{NodeView, Scheduler, When};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
@@ -11,10 +11,25 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
-    let why = if waiting { scheduler.why(team.apid).map(Into::into) } else { None };
+    let why = if waiting { scheduler.why_and_when(team.apid) } else { None };
+    let (why, when) = why.map(|(why, when)| (why.into(), when_row(when))).unzip();
+    let waits = matches!(team.state, State::Posted | State::Lapsed);
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
-    pb::ApplicationRow { waiting: why, turn, memory, ..row(team) }
+    let when = when.filter(|_| waits);
+    pb::ApplicationRow { waiting: why, when, turn, memory, ..row(team) }
+}
+
+fn when_row(when: When) -> pb::When {
+    use pb::when::Kind;
+    let (kind, kept_at_ns) = match when {
+        When::Unknown => (Kind::Unknown, 0),
+        When::Next => (Kind::Next, 0),
+        When::Kept => (Kind::Kept, 0),
+        When::KeptAt(at_ns) => (Kind::KeptAt, at_ns),
+        When::Held => (Kind::Held, 0),
+    };
+    pb::When { kind: kind.into(), kept_at_ns }
 }
 
 /// One that has.

@@ -60,6 +60,7 @@ pub use event::{Event, LinkId, Manage, Now, ReplyId};
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use settings::{Abilities, Settings, Turns};
 pub use turns::{PlanView, Share, Turn};
+pub use view::When;
 pub use view::nodes::NodeView;
 
 #[cfg(test)]

@@ -3,13 +3,32 @@
 pub(super) mod nodes;
 
 use super::Scheduler;
-use super::postings::shape_text;
+use super::ends::nanos;
+use super::postings::{COUNTED, shape_text};
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, format_nids};
 use crate::placement;
 use std::collections::BTreeMap;
+
+/// What is known of the time at which a posting gets its place.
+///
+/// Nobody knows when those who hold the processors end, so mostly it is a bound: from then on no newcomer
+/// is placed where it could go, and what ends there makes room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Nothing.
+    Unknown,
+    /// It is placed next: it fits.
+    Next,
+    /// Nodes are kept for it, from now on.
+    Kept,
+    /// Nodes will be kept for it from then on at the latest, in nanoseconds since the epoch.
+    KeptAt(u64),
+    /// When an administrator releases it.
+    Held,
+}
 
 impl Scheduler {
     /// The application that was made of this posting, unless it has ended.
@@ -29,18 +48,34 @@ impl Scheduler {
 
     /// Why an application is where it is; the words that placement itself uses.
     pub fn why(&self, apid: Apid) -> Option<Explanation> {
+        self.why_and_when(apid).map(|(why, _)| why)
+    }
+
+    /// The same, and of a posting what is known of when it gets its place.
+    pub fn why_and_when(&self, apid: Apid) -> Option<(Explanation, When)> {
         let team = self.teams.get(&apid)?;
+        if team.state == State::Posted && team.held.is_none() && self.stuck_of(apid).is_empty() {
+            return Some(self.why_waiting(team));
+        }
+        let held = team.held.is_some() && matches!(team.state, State::Posted | State::Lapsed);
+        let when = if held { When::Held } else { When::Unknown };
+        Some((self.why_there(team), when))
+    }
+
+    /// Of one that does not wait for its place in line.
+    fn why_there(&self, team: &Apteam) -> Explanation {
+        let apid = team.apid;
         let plain = |obstacle: String| Explanation { obstacle, ..Explanation::default() };
         let nids = || format_nids(team.places.nids());
         let stuck = self.stuck_of(apid);
-        Some(match team.state {
+        match team.state {
             _ if !stuck.is_empty() => plain(format!("it is being ended, and {stuck}")),
             State::Posted | State::Lapsed | State::Placed | State::Launching | State::Running
                 if team.held.is_some() =>
             {
                 Self::why_held(team).unwrap_or_default()
             }
-            State::Posted => self.why_waiting(team),
+            State::Posted => self.why_waiting(team).0,
             State::Lapsed => Explanation {
                 obstacle: format!(
                     "application {apid} lost its place because its aprun did not answer"
@@ -66,7 +101,7 @@ impl Scheduler {
             },
             State::Running => plain(format!("it runs on NIDs {}", nids())),
             State::Ended => plain("it has ended".into()),
-        })
+        }
     }
 
     /// Its processes that outlive their KILL, in words; empty: there are none.
@@ -81,9 +116,14 @@ impl Scheduler {
         no_room.explain(|a| self.name_of(a), |nid| self.is_foreign(nid), |nid| self.closed(nid))
     }
 
-    fn why_waiting(&self, team: &Apteam) -> Explanation {
+    fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
         let kept = self.kept_before(Some(team.apid));
-        match placement::why_not(&self.occupancy, &(&team.posting).into(), &kept) {
+        let no_room = placement::why_not(&self.occupancy, &(&team.posting).into(), &kept);
+        let when = match no_room {
+            None if !self.decides() => When::Next,
+            _ => self.kept_when(team),
+        };
+        let why = match no_room {
             Some(no_room) => self.explain(&no_room),
             None if self.decides() => Explanation {
                 obstacle: format!(
@@ -100,7 +140,21 @@ impl Scheduler {
                 ),
                 ..Explanation::default()
             },
+        };
+        (why, when)
+    }
+
+    /// When nodes are kept for it, at the latest. Of those far behind in line it is not known: they are
+    /// kept for the first of it only.
+    fn kept_when(&self, team: &Apteam) -> When {
+        if !self.queue.iter().take(COUNTED).any(|apid| *apid == team.apid) {
+            return When::Unknown;
         }
+        if self.waits_too_long(team) {
+            return When::Kept;
+        }
+        let longest = nanos(self.settings.turns.longest_wait);
+        When::KeptAt(team.posted_at_ns.saturating_add(longest))
     }
 
     /// A few of those who run by the last decision.

@@ -146,11 +146,26 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<
     cells
 }
 
+/// `next`, `kept`, `kept in 6d`, `held`, `unknown`.
+fn when(row: &pb::ApplicationRow, now_ns: u64) -> Cell {
+    use pb::when::Kind;
+    let when = row.when.unwrap_or_default();
+    match when.kind() {
+        Kind::Unknown => Cell::text("unknown"),
+        Kind::Next => Cell::text("next"),
+        Kind::Kept => Cell::text("kept"),
+        Kind::KeptAt => {
+            Cell::Text(format!("kept in {}", short(when.kept_at_ns.saturating_sub(now_ns))))
+        }
+        Kind::Held => Cell::text("held"),
+    }
+}
+
 /// `-p`.
 pub fn pending(reply: &pb::ListReply) -> Table {
     let rows: Vec<_> = reply.applications.iter().filter(|a| waits(a)).collect();
     let title = format!("Pending applications: {}", rows.len());
-    let columns = ">Apid <User <w:d:N >Age >Passed <Command <Why";
+    let columns = ">Apid <User <w:d:N >Age >Passed <When <Command <Why";
     let mut table = Table::new("pending", title, columns);
     for row in rows {
         let why = row.waiting.as_ref().map(words).unwrap_or_default();
@@ -160,6 +175,7 @@ pub fn pending(reply: &pb::ListReply) -> Table {
             Cell::Text(shape(row)),
             age(row.posted_at_ns, reply.now_ns),
             Cell::Number(row.passed_over.into()),
+            when(row, reply.now_ns),
             Cell::text(row.command.clone()),
             Cell::text(why),
         ]);
@@ -362,6 +378,10 @@ mod tests {
         let mut waiting = row(13, "bob", 8, "posted", "big");
         waiting.shape = Some(pb::Shape { width: 8, depth: 1, per_node: 2 });
         waiting.passed_over = 3;
+        waiting.when = Some(pb::When {
+            kind: pb::when::Kind::KeptAt.into(),
+            kept_at_ns: NOW + 6 * 24 * 60 * MINUTE,
+        });
         waiting.waiting = Some(pb::Explanation {
             obstacle: "needs 8 processors".into(),
             holder: "7 of alice".into(),
@@ -434,11 +454,31 @@ Apid ResId User  PEs Nodes     Age State   Turn        Next   Had   Due Run Comm
     }
 
     #[test]
+    fn when_in_a_word() {
+        use pb::when::Kind;
+        let of = |when| super::when(&pb::ApplicationRow { when, ..Default::default() }, NOW);
+        let word = |kind: Kind, kept_at_ns| of(Some(pb::When { kind: kind.into(), kept_at_ns }));
+        let words = [
+            (word(Kind::Unknown, 0), "unknown"),
+            (of(None), "unknown"),
+            (word(Kind::Next, 0), "next"),
+            (word(Kind::Kept, 0), "kept"),
+            (word(Kind::KeptAt, NOW + 90 * MINUTE), "kept in 90m"),
+            // The clock on the wall was set back, or psched looks in a moment.
+            (word(Kind::KeptAt, NOW - 1), "kept in 0ms"),
+            (word(Kind::Held, 0), "held"),
+        ];
+        for (cell, expected) in words {
+            assert_eq!(cell, Cell::text(expected));
+        }
+    }
+
+    #[test]
     fn pending_ones_say_why() {
         let golden = "\
 Pending applications: 1
-Apid User w:d:N   Age Passed Command Why
-  13 bob  8:1:2 0h02m      3 big     needs 8 processors; 7 of alice; -n 1 fits now
+Apid User w:d:N   Age Passed When       Command Why
+  13 bob  8:1:2 0h02m      3 kept in 6d big     needs 8 processors; 7 of alice; -n 1 fits now
 ";
         assert_eq!(text([pending(&reply())]), golden);
     }

@@ -205,3 +205,45 @@ fn one_user_only_where_there_is_no_privilege() {
     let mut s = Scheduler::new(machine(1, 1), settings);
     assert_eq!(brief(&s.apply(at(1), posted(1, 1))), ["refuse 1 NotAllowed"]);
 }
+
+/// What is said of when a posting gets its place is what the scheduler will do.
+#[test]
+fn when_a_posting_gets_its_place() {
+    let when = |s: &Scheduler, apid| s.why_and_when(Apid(apid)).map(|(_, when)| when);
+    let mut s = ready(2, 1);
+    s.apply(at(0), posted(1, 1));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(1), posted(2, 2));
+    let longest = Turns::default().longest_wait.as_secs();
+    assert_eq!(when(&s, 1), Some(When::Unknown), "it has a place");
+    assert_eq!(when(&s, 2), Some(When::KeptAt(at(1 + longest).wall_ns)));
+    // Until then others are placed past it; from then on none is.
+    s.apply(at(longest), posted(3, 1));
+    assert_eq!(s.team(Apid(3)).map(|t| t.state), Some(State::Placed));
+    assert_eq!(when(&s, 2), Some(When::KeptAt(at(1 + longest).wall_ns)));
+    let gone = Box::new(not_launched(key(3, 1), &[1], None));
+    s.apply(at(longest), Event::Report { link: LinkId(1), report: gone });
+    s.apply(at(1 + longest), Event::Tick);
+    assert_eq!(when(&s, 2), Some(When::Kept));
+    s.apply(at(1 + longest), posted(4, 1));
+    assert_eq!(s.team(Apid(4)).map(|t| t.state), Some(State::Posted));
+    // It waits for them, and so for the same bound of its own.
+    assert_eq!(when(&s, 4), Some(When::KeptAt(at(1 + 2 * longest).wall_ns)));
+    let by = By { uid: 0, name: "root".into(), at_ns: 7 };
+    let apids = [Apid(2)].into();
+    s.apply(at(2 + longest), Event::Hold { reply: ReplyId(9), apids, hold: true, by });
+    assert_eq!(when(&s, 2), Some(When::Held));
+    assert_eq!(when(&s, 9), None);
+}
+
+/// Nodes are kept for the first of the line only: of those behind it nothing is known.
+#[test]
+fn far_back_in_line_nothing_is_known() {
+    let mut s = ready(1, 1);
+    for number in 1..=66 {
+        s.apply(at(0), posted(number, 1));
+    }
+    let when = |apid| s.why_and_when(Apid(apid)).map(|(_, when)| when);
+    let bound = at(Turns::default().longest_wait.as_secs()).wall_ns;
+    assert_eq!([when(65), when(66)], [Some(When::KeptAt(bound)), Some(When::Unknown)]);
+}
