@@ -1,6 +1,7 @@
 //! Where the daemons' diagnostics go.
 //!
-//! `PSCHED_LOG` is a filter in tracing's notation (`info`, `psched::node=debug`, default `warn`).
+//! `PSCHED_LOG` is a filter in tracing's notation (`info`, `psched::node=debug`); without it there are
+//! warnings, and psched's line of each application that has ended (`warn,usage=info`).
 //! They go to the journal where stderr is connected to it; else to stderr, in lines for people, or
 //! in JSON with `PSCHED_LOG_FORMAT=json`.
 
@@ -13,16 +14,18 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 pub const FILTER_VARIABLE: &str = "PSCHED_LOG";
 /// The variable with the format: `json`, or anything else for lines.
 pub const FORMAT_VARIABLE: &str = "PSCHED_LOG_FORMAT";
+/// The filter where the variable is not set.
+const DEFAULT: &str = "warn,usage=info";
 /// Set by systemd: `device:inode` of the stream to the journal.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
 /// Begins. A second call in one process has no effect.
 pub fn init(program: &'static str) {
     let text = std::env::var(FILTER_VARIABLE).unwrap_or_default();
-    let text = if text.is_empty() { "warn" } else { &text };
+    let text = if text.is_empty() { DEFAULT } else { &text };
     let (filter, wrong) = match EnvFilter::try_new(text) {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("warn"), Some(error)),
+        Err(error) => (EnvFilter::new(DEFAULT), Some(error)),
     };
     let json = std::env::var(FORMAT_VARIABLE).is_ok_and(|format| format == "json");
     let layer = if json {
@@ -36,7 +39,7 @@ pub fn init(program: &'static str) {
     // An Err: somebody has begun before.
     let begun = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
     if let (Ok(()), Some(error)) = (begun, wrong) {
-        tracing::warn!("{FILTER_VARIABLE}={text} is not a filter ({error}): using warn");
+        tracing::warn!("{FILTER_VARIABLE}={text} is not a filter ({error}): using {DEFAULT}");
     }
 }
 

@@ -339,6 +339,9 @@ pub struct HostEnd {
     /// Those of the nodes where its apshepherd, or all of it, was lost before it could tell how it
     /// ended: what PEs wrote last there may be missing.
     pub lost: Vec<Nid>,
+    /// The most memory in bytes that it had on all these nodes, as psched was told while it ran; 0: not
+    /// measured.
+    pub peak_memory: u64,
 }
 
 impl HostEnd {
@@ -375,6 +378,7 @@ impl HostEnd {
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
         self.frozen = self.frozen.max(other.frozen);
+        self.peak_memory = self.peak_memory.saturating_add(other.peak_memory);
         self
     }
 

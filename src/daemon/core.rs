@@ -14,6 +14,7 @@ pub use streams::{ended, refused};
 use super::committer::{Answer, Commit, Outcome, Release, Trouble};
 use super::fronts::Fronts;
 use super::tune::Tuner;
+use super::usage;
 use crate::apteam::Apid;
 use crate::apteam::change::By;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
@@ -350,7 +351,7 @@ impl Core {
         if effects.is_empty() {
             return;
         }
-        let leaving = self.outbox.take(now().wall_ns, effects, new);
+        let mut leaving = self.outbox.take(now().wall_ns, effects, new);
         let records = leaving.commit.iter().flat_map(|c| &c.records);
         for record in records {
             if let Record::Log { apid, name, detail, .. } = record {
@@ -360,7 +361,9 @@ impl Core {
         for effect in leaving.now {
             self.perform(effect);
         }
-        if let Some(commit) = leaving.commit {
+        if let Some(mut commit) = leaving.commit.take() {
+            let lines = usage::lines(&commit.records);
+            commit.releases.extend(lines.into_iter().map(Release::Answer));
             self.commit(commit);
         }
     }

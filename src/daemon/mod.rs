@@ -21,6 +21,7 @@ mod services;
 pub mod store;
 mod tune;
 mod turns;
+mod usage;
 mod views;
 
 pub use reload::configuration_of;

@@ -15,7 +15,7 @@ use crate::scheduler::tuning::SetValue;
 use crate::scheduler::{Effect, ReplyId};
 use std::time::Duration;
 
-fn team(apid: u64, state: State) -> Apteam {
+pub(super) fn team(apid: u64, state: State) -> Apteam {
     Apteam {
         apid: Apid(apid),
         incarnation: Incarnation(2),

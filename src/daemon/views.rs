@@ -34,18 +34,23 @@ fn when_row(when: When) -> pb::When {
 
 /// One that has.
 pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
+    let run_ns = ran_ns(team);
     let end = team.end.clone().unwrap_or_default();
-    let run_ns = match super::turns::nanos(end.run) {
-        // Nobody could say: it was lost with its nodes, say.
-        0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
-        run_ns => run_ns,
-    };
     pb::ApplicationRow {
         run_ns,
         status: u32::from(end.status()),
         usage: Some(end.usage.into()),
         decisive: end.first.map(Into::into),
         ..row(team)
+    }
+}
+
+/// How long one that has ended ran, without the time in which it was frozen.
+pub fn ran_ns(team: &Apteam) -> u64 {
+    match team.end.as_ref().map_or(0, |end| super::turns::nanos(end.run)) {
+        // Nobody could say: it was lost with its nodes, say.
+        0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
+        ran_ns => ran_ns,
     }
 }
 

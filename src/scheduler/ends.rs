@@ -44,6 +44,8 @@ impl Scheduler {
     /// The end of an application: recorded, told, and its processors free.
     pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
         let Some(mut team) = self.teams.remove(&apid) else { return };
+        let peak_memory =
+            self.measured.peaks(apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         self.measured.forget(apid);
         self.stuck.remove(&apid);
         // Whether others may fit now: a waiting posting that goes frees nothing, unless nodes were
@@ -59,6 +61,7 @@ impl Scheduler {
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();
         end.key = team.key();
+        end.peak_memory = peak_memory.max(end.peak_memory);
         // A decision that came to its nodes when every PE had ended has not made it end.
         let by_themselves =
             end.ends.iter().filter(|e| !e.consequence).map(|e| e.count).sum::<u32>();

@@ -239,8 +239,9 @@ impl Shepherd {
             leftovers: self.leftovers,
             output_lost: false,
             run,
-            // It does not know.
+            // It knows neither.
             frozen: Duration::ZERO,
+            peak_memory: 0,
             lost: Vec::new(),
         }
     }

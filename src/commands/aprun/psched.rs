@@ -193,6 +193,7 @@ fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
         lost: wire.lost,
         run_ms: 0,
         frozen_ms: 0,
+        peak_memory: 0,
     };
     Ok(Ended { status, end: end.try_into()?, told: false })
 }

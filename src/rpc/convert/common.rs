@@ -321,6 +321,7 @@ impl From<HostEnd> for pb::HostEnd {
             run_ms: ms(end.run),
             frozen_ms: ms(end.frozen),
             lost: bare(end.lost),
+            peak_memory: end.peak_memory,
         }
     }
 }
@@ -340,6 +341,7 @@ impl TryFrom<pb::HostEnd> for HostEnd {
             run: Duration::from_millis(end.run_ms),
             frozen: Duration::from_millis(end.frozen_ms),
             lost: Field("HostEnd", "lost").nids(end.lost)?,
+            peak_memory: end.peak_memory,
         })
     }
 }

@@ -152,11 +152,12 @@ fn end_count() -> impl Strategy<Value = EndCount> {
 fn host_end() -> impl Strategy<Value = HostEnd> {
     let start = (key(), nids(), any::<bool>(), option::of(decisive()));
     let lost = (any::<bool>(), nids());
-    let times = (millis(), millis());
+    let times = (millis(), millis(), any::<u64>());
     (start, vec(end_count(), 0..4), usage(), 0..=super::COUNT_MAX, lost, times).prop_map(
         |((key, nids, launched, first), ends, usage, leftovers, (output_lost, lost), times)| {
-            let (run, frozen) = times;
+            let (run, frozen, peak_memory) = times;
             HostEnd {
+                peak_memory,
                 run,
                 frozen,
                 key,

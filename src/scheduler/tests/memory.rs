@@ -89,6 +89,23 @@ fn who_has_more_than_its_share_counts_with_it_at_once() {
     assert!(freed.contains(&"-> 1 place 3.1".into()), "{freed:?}");
 }
 
+/// For accounting.
+#[test]
+fn the_most_that_it_had_goes_with_its_end() {
+    let mut s = cluster(&[&[0]]);
+    runs(&mut s, ms(0), 1, 2);
+    peaks(&mut s, ms(1), 1, &[(key(1, 1), 0, 900)]);
+    peaks(&mut s, ms(2), 1, &[(key(1, 1), 0, 800)]);
+    let end = HostEnd { key: key(1, 1), nids: vec![Nid(0)], ..HostEnd::default() };
+    let report = Box::new(Report::Ended(Box::new(end)));
+    let effects = s.apply(ms(3), Event::Report { link: LinkId(1), report });
+    let peak = effects.iter().find_map(|effect| match effect {
+        Effect::Save { team, .. } => team.end.as_ref().map(|end| end.peak_memory),
+        _ => None,
+    });
+    assert_eq!(peak, Some(900 * MIB));
+}
+
 #[test]
 fn who_has_less_counts_with_it_after_a_minute_of_its_own() {
     let mut s = cluster(&[&[0]]);
