@@ -201,6 +201,10 @@ impl Agent {
         if let Err(text) = self.may_attach(conn, app, &ticket) {
             return self.refuse(conn, text, None, out);
         }
+        // (aprun looks at that before. This one may be another, or say something else than it did.)
+        if let Err(text) = launch.binding.fits(&app.place.places) {
+            return self.refuse(conn, text, None, out);
+        }
         if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
             // every host had it. (It may be here before its former stream is seen to be closed.)

@@ -3,13 +3,15 @@
 use super::application::{App, Shepherd};
 use super::{Action, Agent, GroupsOwner, HostLaunch, NodeSpec, Out};
 use crate::apteam::Key;
-use crate::apteam::launch::{Binding, LocalPe};
+use crate::apteam::binding::Binding;
+use crate::apteam::launch::LocalPe;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::Report;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::machine::Nid;
 use crate::shepherd::mapping::mapping_of;
 use crate::variables::Isolation;
+use std::collections::BTreeSet;
 
 impl Agent {
     /// Gives the shepherd its launch, if it is there and the processors are free of everybody else
@@ -48,17 +50,12 @@ impl Agent {
 
     /// This host's part of the launch: its own PEs, from the placement list.
     fn host_launch(&self, app: &App) -> Option<HostLaunch> {
-        let launch = app.launch.as_deref()?.clone();
+        let mut launch = app.launch.as_deref()?.clone();
         let place = &app.place;
-        let bound = launch.binding == Binding::Cpu;
-        let here = place.places.pes(place.shape.depth).filter(|pe| app.nids.contains(&pe.nid));
-        let pes = here
-            .map(|pe| LocalPe {
-                rank: pe.rank,
-                nid: pe.nid,
-                cpus: if bound { self.real_cpus(pe.nid, &pe.processors) } else { Vec::new() },
-            })
-            .collect();
+        let pes = self.local_pes(app, &launch.binding)?;
+        if launch.binding != Binding::None {
+            launch.binding = Binding::Cpu;
+        }
         Some(HostLaunch {
             key: app.key(),
             width: place.shape.width,
@@ -82,16 +79,30 @@ impl Agent {
         })
     }
 
-    fn real_cpus(&self, nid: Nid, processors: &[u32]) -> Vec<u32> {
-        let nodes = self.welcome.as_ref().map_or(&[][..], |w| &w.nodes);
-        let Some(node): Option<&NodeSpec> = nodes.iter().find(|n| n.nid == nid) else {
-            return Vec::new();
-        };
-        let mut cpus: Vec<u32> =
-            processors.iter().filter_map(|p| node.cpu(*p, &self.me.cpus)).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        cpus
+    /// The PEs of this host, each with its real processors. `None`: the binding names some that the
+    /// application does not have (with which no launch is taken).
+    fn local_pes(&self, app: &App, binding: &Binding) -> Option<Vec<LocalPe>> {
+        let depth = app.place.shape.depth;
+        let mut pes = Vec::new();
+        let mut first = 0u32;
+        for part in app.place.places.0.iter() {
+            if app.nids.contains(&part.nid) {
+                let node = self.node(part.nid);
+                let real = |p: u32| node.and_then(|node| node.cpu(p, &self.me.cpus));
+                let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
+                let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
+                pes.extend((first..).zip(sets).map(|(rank, set)| {
+                    let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
+                    LocalPe { rank, nid: part.nid, cpus: cpus.into_iter().collect() }
+                }));
+            }
+            first = first.saturating_add(part.pes);
+        }
+        Some(pes)
+    }
+
+    fn node(&self, nid: Nid) -> Option<&NodeSpec> {
+        self.welcome.as_ref()?.nodes.iter().find(|n| n.nid == nid)
     }
 
     /// Every PE here stands before its first instruction.

@@ -24,7 +24,8 @@
 //!
 //! ```
 //! # use psched::{agent::*, machine::Nid};
-//! let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![0, 1], boot_id: "boot".into() };
+//! let nids = [Nid(0)].into();
+//! let me = Me { nids, uid: 0, cpus: vec![0, 1], numa: [].into(), boot_id: "boot".into() };
 //! let mut agent = Agent::new(me, None);
 //! let actions = agent.apply(0, Happening::Linked(Default::default()));
 //! assert!(actions.contains(&Action::Inventory { items: vec![], last_command: 0 }));
@@ -97,6 +98,8 @@ pub struct Me {
     pub uid: u32,
     /// Real processors that it may use.
     pub cpus: Vec<u32>,
+    /// The NUMA node of each real processor. Those of which nothing is known are one.
+    pub numa: BTreeMap<u32, u32>,
     /// The boot of its host: psched's clock is this one if it is psched's boot too.
     pub boot_id: String,
 }

@@ -1,16 +1,7 @@
 //! What is to be executed: everything of the caller's that a PE is given.
 
+use super::binding::Binding;
 use std::time::Duration;
-
-/// How PEs are bound to processors (`-cc`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Binding {
-    /// Each PE to its own.
-    #[default]
-    Cpu,
-    /// Not at all.
-    None,
-}
 
 /// A file as it was when aprun opened it: one that has changed since is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -49,7 +40,8 @@ pub struct Launch {
     pub umask: u32,
     /// Soft limits.
     pub limits: Vec<Limit>,
-    /// Binding to processors.
+    /// Binding to processors. What an apinit gives to its shepherd has none or [`Binding::Cpu`]: each
+    /// [`LocalPe`] has its set, and an older shepherd need not know of more.
     pub binding: Binding,
     /// Serve PMI-1.
     pub pmi: bool,

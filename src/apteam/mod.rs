@@ -3,9 +3,11 @@
 //! An *application* is one parallel program; its *apteam* is the record that psched creates and
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
 //! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
-//! ([`launch`]), within which bounds ([`bounds`]), how it ends ([`ending`]), what administrators change
+//! ([`launch`]), how it is bound to processors
+//! ([`binding`]), within which bounds ([`bounds`]), how it ends ([`ending`]), what administrators change
 //! ([`change`]), and the messages that the processes exchange ([`talk`]).
 
+pub mod binding;
 pub mod bounds;
 pub mod change;
 pub mod ending;

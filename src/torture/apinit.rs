@@ -125,7 +125,8 @@ impl World {
         let at = &mut self.slots[slot];
         at.life += 1;
         let life = at.life;
-        let me = Me { nids: at.nids.clone(), uid: 0, cpus: at.cpus.clone(), boot_id };
+        let me =
+            Me { nids: at.nids.clone(), uid: 0, cpus: at.cpus.clone(), numa: [].into(), boot_id };
         at.proc = Some(Box::new(Apinit {
             agent: Agent::new(me, at.welcome.clone()).planned(at.plans.clone()),
             apps: BTreeMap::new(),

@@ -4,6 +4,7 @@ use crate::support::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -97,6 +98,64 @@ fn each_pe_is_bound_to_its_own_processors() {
     assert!(free.iter().all(|cpus| *cpus == allowed), "{free:?}");
     let deep = affinities(&instance.script("-q -n 1 -d 2 --label", script).expect(0));
     assert_eq!(deep[0].len(), 2.min(real_cores(&allowed)), "{deep:?}");
+}
+
+/// Those processors of these that are the first of their core, in order: what a private instance's
+/// processors 0, 1, ... are.
+fn first_of_cores(allowed: &BTreeSet<u32>) -> Vec<u32> {
+    let siblings = |cpu: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).map_or_else(|_| [cpu].into(), |text| cpu_list(&text))
+    };
+    let first = |cpu: u32| siblings(cpu).into_iter().find(|sibling| allowed.contains(sibling));
+    allowed.iter().copied().filter(|cpu| first(*cpu) == Some(*cpu)).collect()
+}
+
+/// As it is asked for: the sets of all PEs, as the kernel has them.
+#[test]
+fn bindings_by_depth_numa_node_and_lists() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("there");
+    let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).expect("there");
+    let allowed = cpu_list(allowed);
+    let cores = first_of_cores(&allowed);
+    let instance = instance(2, 4);
+    let real = |nid: usize, numbers: &[usize]| -> BTreeSet<u32> {
+        numbers.iter().map(|n| cores[(4 * nid + n) % cores.len()]).collect()
+    };
+    let script = "grep Cpus_allowed_list /proc/self/status";
+    let has = |options: &str, expected: &[BTreeSet<u32>]| {
+        let sets = affinities(&instance.script(&format!("-q --label {options}"), script).expect(0));
+        assert_eq!(sets, expected, "{options}");
+    };
+    has("-n 2 -d 2 -cc depth", &[real(0, &[0, 1]), real(0, &[2, 3])]);
+    // The application's on that node: all that are in the first one's NUMA node.
+    let domain = |cpu: u32| {
+        let folders = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+        let list = |folder: &Path| std::fs::read_to_string(folder.join("cpulist")).ok();
+        let mut cpus = folders.filter_map(|f| list(&f.path())).filter(|l| !l.trim().is_empty());
+        cpus.find(|l| cpu_list(l).contains(&cpu))
+    };
+    let near = |own: usize| -> BTreeSet<u32> {
+        let own = real(0, &[own]).first().copied().expect("one");
+        let all = real(0, &[0, 1, 2]);
+        all.into_iter().filter(|cpu| domain(*cpu) == domain(own)).collect()
+    };
+    has("-n 3 -cc numa_node", &[near(0), near(1), near(2)]);
+    let of_node = |nid| [real(nid, &[1]), real(nid, &[0, 2, 3]), allowed.clone(), real(nid, &[1])];
+    has("-n 8 -N 4 -cc 1:3-2,0:x", &[of_node(0), of_node(1)].concat());
+    // What can be known is told before psched is asked; what the placement alone tells, before
+    // anything runs.
+    let said = "aprun: -cc: list 1 names processor 7, and the application has 2 processors, numbers 0 \
+                to 1, on a node at most: name one of those, or ask for more (-n, -N, -d)\n";
+    assert_eq!(instance.aprun(words("-n 2 -cc 7 false")).expect(125).stderr, said);
+    let marker = instance.directory().join("ran");
+    let mut command = instance.command("aprun", words("-n 3 -N 2 -cc 0,1 touch"));
+    let run = run(command.arg(&marker)).expect(125);
+    let said = "aprun: -cc: list 1 names processor 1, and the application has 1 processor, number 0, \
+                on NID 1: name one of those, or ask for more (-n, -N, -d)\n";
+    assert_eq!(run.stderr, said);
+    assert!(!marker.exists());
+    instance.wait_until_free();
 }
 
 /// Cores among these processors, siblings counted once.

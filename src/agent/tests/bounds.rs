@@ -143,7 +143,8 @@ fn bounds_are_those_of_the_psched_that_is_obeyed() {
     assert_eq!(agent.bounds(), bounds);
     go_through(&mut agent, S, [Happening::Command(2, Command::Adopt)]);
     assert_eq!(agent.bounds(), theirs);
-    let me = Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![], boot_id: "boot".into() };
+    let me =
+        Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![], numa: [].into(), boot_id: "boot".into() };
     let again = Agent::new(me.clone(), Some(Welcome { bounds, ..welcome() }));
     assert_eq!(again.bounds(), bounds);
     assert_eq!(Agent::new(me, None).bounds(), HostBounds::default());

@@ -106,7 +106,13 @@ fn a_young_copy_is_not_obeyed() {
         assert!(self::told(&actions).why.contains("a start of this store that lacked"));
     }
     // Also by an apinit that was started again.
-    let me = Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0], boot_id: "boot".into() };
+    let me = Me {
+        nids: [Nid(0), Nid(1)].into(),
+        uid: 0,
+        cpus: vec![0],
+        numa: [].into(),
+        boot_id: "boot".into(),
+    };
     let mut again = Agent::new(me, Some(welcome())).distrusting(starts.clone());
     told_by(&mut again, later);
     // The store itself comes back.

@@ -380,7 +380,13 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
 #[test]
 fn a_former_life_is_taken_up() {
     let mut agent = Agent::new(
-        Me { nids: [Nid(0), Nid(1)].into(), uid: 0, cpus: vec![0, 1], boot_id: "boot".into() },
+        Me {
+            nids: [Nid(0), Nid(1)].into(),
+            uid: 0,
+            cpus: vec![0, 1],
+            numa: [].into(),
+            boot_id: "boot".into(),
+        },
         Some(welcome()),
     );
     let key = key(12, 1);

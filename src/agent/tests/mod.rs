@@ -1,6 +1,7 @@
 //! The agent by examples, with the exact actions of each step; and thrown at with random
 //! happenings in [`random`].
 
+mod binding;
 mod bounds;
 mod deaths;
 mod ends;
@@ -61,7 +62,10 @@ fn welcome() -> Welcome {
 /// An apinit of these nodes, run by root.
 fn apinit(nids: &[u32]) -> Agent {
     let nids = nids.iter().map(|n| Nid(*n)).collect();
-    Agent::new(Me { nids, uid: 0, cpus: vec![0, 1, 2, 3], boot_id: "boot".into() }, None)
+    Agent::new(
+        Me { nids, uid: 0, cpus: vec![0, 1, 2, 3], numa: [].into(), boot_id: "boot".into() },
+        None,
+    )
 }
 
 fn linked(nids: &[u32]) -> Agent {

@@ -91,7 +91,13 @@ fn placements_that_cannot_be() {
     let mut odd = place(key(2, 1), &[&[0]]);
     odd.shape.width = 7;
     ends_with(&mut agent, odd, "does not fit this apinit's nodes");
-    let me = Me { nids: [Nid(0)].into(), uid: 77, cpus: vec![0], boot_id: "boot".into() };
+    let me = Me {
+        nids: [Nid(0)].into(),
+        uid: 77,
+        cpus: vec![0],
+        numa: [].into(),
+        boot_id: "boot".into(),
+    };
     let mut ordinary = Agent::new(me, None);
     ordinary.apply(0, Happening::Linked(welcome()));
     let needle = "apinit runs as user 77 and can't run an application of user 1000";

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Status};
 
 /// Connects, says what comes from the loop (the first message is there already), and passes on what
 /// the apinit says, until the stream ends.
@@ -26,6 +27,13 @@ pub async fn converse(
         let _ = notes.send(Note::Apinit { link, happening }).await;
     };
     let down = |text: String, connected| Happening::ApinitDown { text, connected };
+    let ended = |status: Status| match status.code() {
+        // It has not understood what was said, and would not understand it if it were said again.
+        Code::InvalidArgument => {
+            Happening::Apinit(FromApinit::Refused { text: status_text(status), cause: None })
+        }
+        _ => down(status_text(status), true),
+    };
     let channel = match connect(&socket).await {
         Ok(channel) => channel,
         Err(error) => return tell(down(error.to_string(), false)).await,
@@ -33,7 +41,7 @@ pub async fn converse(
     let says = UnboundedReceiverStream::new(says).map(pb::ToApinit::from);
     let mut stream = match ApinitClient::new(channel).attach(says).await {
         Ok(stream) => stream.into_inner(),
-        Err(status) => return tell(down(status_text(status), true)).await,
+        Err(status) => return tell(ended(status)).await,
     };
     loop {
         let happening = match stream.message().await {
@@ -45,7 +53,7 @@ pub async fn converse(
                 }
             },
             Ok(None) => return tell(down("apinit closed the connection".to_owned(), true)).await,
-            Err(status) => return tell(down(status_text(status), true)).await,
+            Err(status) => return tell(ended(status)).await,
         };
         tell(happening).await;
     }

@@ -91,7 +91,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         .build()
         .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))?;
     if options.dry_run {
-        return runtime.block_on(dry_run(&socket, request, options.shape.depth));
+        return runtime.block_on(dry_run(&socket, request, &options));
     }
     let setup = Setup {
         launch: launch(&options, &found)?,
@@ -125,7 +125,7 @@ fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure
         directory: caller::directory()?,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
-        binding: options.binding,
+        binding: options.binding.clone(),
         pmi: options.pmi,
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,
@@ -133,9 +133,16 @@ fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure
     })
 }
 
-async fn dry_run(socket: &Path, request: pb::PostRequest, depth: u32) -> Result<u8, Failure> {
+async fn dry_run(
+    socket: &Path,
+    request: pb::PostRequest,
+    options: &Options,
+) -> Result<u8, Failure> {
     match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
-        Looked::Placement(placement) => print(&dry::table(&placement, depth)),
+        Looked::Placement(placement) => {
+            options.binding.fits(&placement.places).map_err(Failure::failed)?;
+            print(&dry::table(&placement, options.shape.depth))
+        }
         Looked::Waiting(why) => Err(Failure::failed(format!("it would wait: {why}"))),
         Looked::Ended(_) | Looked::Failed(_) => {
             Err(Failure::failed("psched's answer is not one to a dry run".to_owned()))

@@ -125,6 +125,11 @@ impl Front {
             Looked::Placement(placement) if placement.hosts.is_empty() => {
                 self.fail("psched's placement names no apinit: psched and aprun do not fit");
             }
+            Looked::Placement(placement)
+                if let Err(text) = self.setup.launch.binding.fits(&placement.places) =>
+            {
+                self.fail(&text);
+            }
             Looked::Placement(placement) => {
                 self.placement = Some(placement.clone());
                 if self.setup.files {

@@ -1,6 +1,7 @@
 use super::apinit::{HOLES_MAX, REFUSALS_MAX};
 use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;
+use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::ending::{Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -516,6 +517,22 @@ fn a_place_that_was_taken_back() {
         apinit(too_late),
         &[say("application 12 was not launched: not placed here"), Action::Exit(125)],
     );
+}
+
+/// Nothing of it has run, and nobody has been asked to run it.
+#[test]
+fn a_place_that_the_binding_does_not_fit() {
+    let binding = Binding::Lists(Lists::new(vec![vec![(0, 1)]]).expect("good"));
+    let launch = Launch { binding, ..setup().launch };
+    let mut course = Course { front: Front::new(Setup { launch, ..setup() }), now: 0 };
+    let said = "-cc: list 1 names processor 1, and the application has 1 processor, number 0, on NID \
+                0: name one of those, or ask for more (-n, -N, -d)";
+    course
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[say(said), Action::Exit(125)]);
 }
 
 #[test]

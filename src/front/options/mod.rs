@@ -26,7 +26,7 @@ pub mod table;
 pub mod values;
 
 use super::output::Template;
-use crate::apteam::launch::Binding;
+use crate::apteam::binding::Binding;
 use crate::apteam::posting::Shape;
 use std::time::Duration;
 use table::{FLAGS, Flag, Id, NOT_YET};
@@ -169,6 +169,7 @@ pub fn parse(
         }
     };
     apply_environment(&mut options, environment)?;
+    options.binding.fits_shape(&options.shape)?;
     let Some(command) = command else {
         return Err("no command given: name the program to run after the options".to_owned());
     };
@@ -262,7 +263,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Depth => options.shape.depth = count("processors for each PE", PER_NODE_MAX)?,
         Id::PerNode => options.shape.per_node = Some(count("PEs on each node", PER_NODE_MAX)?),
         Id::Memory => options.memory_per_pe = Some(values::size(value).map_err(named)?),
-        Id::Binding => options.binding = binding(value).map_err(named)?,
+        Id::Binding => options.binding = values::binding(value).map_err(named)?,
         Id::CpuTime => {
             let seconds = values::count(value, "seconds of CPU time", SECONDS_MAX);
             options.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
@@ -300,20 +301,6 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Help | Id::Version => {}
     }
     Ok(())
-}
-
-fn binding(value: &[u8]) -> Result<Binding, String> {
-    match value {
-        b"cpu" => Ok(Binding::Cpu),
-        b"none" => Ok(Binding::None),
-        b"depth" | b"numa_node" => Err(format!("{} is not yet supported", shown(value))),
-        _ if !value.is_empty()
-            && value.iter().all(|b| b.is_ascii_digit() || b",-:x".contains(b)) =>
-        {
-            Err(format!("{}: a list of processors is not yet supported", shown(value)))
-        }
-        _ => Err(format!("{} is neither cpu nor none", shown(value))),
-    }
 }
 
 fn apply_environment(options: &mut Options, environment: &Environment) -> Result<(), String> {

@@ -95,8 +95,9 @@ pub const FLAGS: &[Flag] = &[
     flag(
         Id::Binding,
         &["-cc", "--cpu-binding"],
-        Some("cpu|none"),
-        "bind each PE to its own processors (the default), or not at all",
+        Some("cpu|depth|numa_node|none|LISTS"),
+        "bind each PE to its own processors (cpu, the default, and depth), to the application's in its \
+         NUMA\n        node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
     ),
     flag(
         Id::CpuTime,

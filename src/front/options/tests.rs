@@ -107,9 +107,16 @@ fn refusals() {
         ),
         ("-e A a", "-e: \"A\" is not of the form VAR=VALUE"),
         ("-e =A a", "-e: \"=A\" is not of the form VAR=VALUE"),
-        ("-cc 0,1 a", "-cc: \"0,1\": a list of processors is not yet supported"),
-        ("-cc depth a", "-cc: \"depth\" is not yet supported"),
-        ("-cc maybe a", "-cc: \"maybe\" is neither cpu nor none"),
+        (
+            "-cc maybe a",
+            "-cc: \"maybe\" is neither cpu, depth, numa_node or none, nor a list of processors for \
+             each PE, as in 0,2-3:1:x",
+        ),
+        (
+            "-cc 0,2 -n 2 a",
+            "-cc: list 1 names processor 2, and the application has 2 processors, numbers 0 to 1, on \
+             a node at most: name one of those, or ask for more (-n, -N, -d)",
+        ),
         ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),

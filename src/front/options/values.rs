@@ -1,5 +1,6 @@
 //! Values of options: numbers, sizes, lengths of time. Each refusal says what would be taken.
 
+use crate::apteam::binding::{Binding, Lists};
 use std::time::Duration;
 
 /// The most PEs (`-n`).
@@ -117,6 +118,46 @@ pub fn duration(text: &[u8]) -> Result<Duration, String> {
     }
 }
 
+/// How PEs are bound: a word, or lists of processors, by PE on each node.
+pub fn binding(text: &[u8]) -> Result<Binding, String> {
+    match text {
+        b"cpu" => return Ok(Binding::Cpu),
+        b"depth" => return Ok(Binding::Depth),
+        b"numa_node" => return Ok(Binding::NumaNode),
+        b"none" => return Ok(Binding::None),
+        _ => {}
+    }
+    let mut lists = Vec::new();
+    for list in text.split(|b| *b == b':') {
+        lists.push(match list {
+            b"x" => Vec::new(),
+            _ => list.split(|b| *b == b',').map(range).collect::<Option<_>>().ok_or_else(|| {
+                format!(
+                    "{} is neither cpu, depth, numa_node or none, nor a list of processors for each \
+                     PE, as in 0,2-3:1:x",
+                    shown(text)
+                )
+            })?,
+        });
+    }
+    Ok(Binding::Lists(Lists::new(lists).map_err(|e| format!("{}: {e}", shown(text)))?))
+}
+
+/// A number or a range, in either direction.
+fn range(text: &[u8]) -> Option<(u32, u32)> {
+    let one = |text: &[u8]| {
+        let number = is_digits(text).then(|| number(text)).flatten();
+        number.and_then(|n| u32::try_from(n).ok())
+    };
+    match text.iter().position(|b| *b == b'-') {
+        None => one(text).map(|n| (n, n)),
+        Some(at) => {
+            let (a, b) = (one(&text[..at])?, one(&text[at + 1..])?);
+            Some((a.min(b), a.max(b)))
+        }
+    }
+}
+
 fn is_digits(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
@@ -174,6 +215,28 @@ mod tests {
         {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn bindings() {
+        let lists = |lists: &[&[(u32, u32)]]| {
+            let lists = lists.iter().map(|l| l.to_vec()).collect();
+            Ok(Binding::Lists(Lists::new(lists).expect("good")))
+        };
+        assert_eq!(binding(b"numa_node"), Ok(Binding::NumaNode));
+        assert_eq!(binding(b"0"), lists(&[&[(0, 0)]]));
+        assert_eq!(binding(b"0,1:2,3"), lists(&[&[(0, 1)], &[(2, 3)]]));
+        assert_eq!(binding(b"x:3-1,7"), lists(&[&[], &[(1, 3), (7, 7)]]));
+        let form = "nor a list of processors for each PE, as in 0,2-3:1:x";
+        for wrong in
+            [&b""[..], b":", b"0:", b"0,", b"-1", b"1-", b"0,x", b"y", b"1-2-3", b"9999999999"]
+        {
+            assert!(binding(wrong).expect_err("refused").ends_with(form), "{wrong:?}");
+        }
+        assert_eq!(
+            binding(b"0-4096"),
+            Err("\"0-4096\": 0-4096: a list counts processors of a node from 0, up to 4095".into())
+        );
     }
 
     #[test]

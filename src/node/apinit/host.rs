@@ -1,7 +1,8 @@
 //! What this host is and has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 /// Numbers as the kernel writes them: `0-3,8`.
 fn numbers(text: &str) -> BTreeSet<u32> {
@@ -30,6 +31,20 @@ pub(super) fn cpus() -> Vec<u32> {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         fs::read_to_string(path).map(|text| numbers(&text)).unwrap_or_default()
     })
+}
+
+/// The NUMA node of each real processor, as this folder of /sys has it; empty where the kernel does not
+/// say.
+pub(super) fn numa_nodes(folder: &Path) -> BTreeMap<u32, u32> {
+    let mut nodes = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|n| n.strip_prefix("node")?.parse::<u32>().ok());
+        let Some(number) = number else { continue };
+        let cpus = fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
+        nodes.extend(numbers(&cpus).into_iter().map(|cpu| (cpu, number)));
+    }
+    nodes
 }
 
 /// Bytes of memory.
@@ -66,5 +81,19 @@ mod tests {
         // Nothing known of cores: each is one.
         assert_eq!(one_of_each_core(&[1, 5].into(), |_| [].into()), [1, 5]);
         assert!(!cpus().is_empty() && memory() > 0);
+    }
+
+    #[test]
+    fn numa_nodes_are_as_the_kernel_has_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, cpus) in [("node0", "0-1,8\n"), ("node2", "2-3\n"), ("node5", "\n")] {
+            fs::create_dir(folder.path().join(name)).expect("made");
+            fs::write(folder.path().join(name).join("cpulist"), cpus).expect("written");
+        }
+        fs::write(folder.path().join("online"), "0,2\n").expect("written");
+        fs::create_dir(folder.path().join("power")).expect("made");
+        let expected = [(0, 0), (1, 0), (8, 0), (2, 2), (3, 2)].into();
+        assert_eq!(numa_nodes(folder.path()), expected);
+        assert_eq!(numa_nodes(Path::new("/nonexistent")), [].into());
     }
 }

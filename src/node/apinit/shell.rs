@@ -31,7 +31,7 @@ use apps::App;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -182,6 +182,7 @@ impl Shell {
             nids: options.nodes(),
             uid: nix::unistd::geteuid().as_raw(),
             cpus: host::cpus(),
+            numa: host::numa_nodes(Path::new("/sys/devices/system/node")),
             boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
         let agent = Agent::new(me.clone(), runtime.remembered());

@@ -2,7 +2,8 @@
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
 use crate::apteam::Ticket;
-use crate::apteam::launch::{Binding, FileIdentity, Launch, Limit};
+use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
+use crate::apteam::launch::{FileIdentity, Launch, Limit};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
@@ -66,10 +67,17 @@ impl TryFrom<pb::FileIdentity> for FileIdentity {
 
 impl From<Launch> for pb::Launch {
     fn from(launch: Launch) -> Self {
-        let binding = match launch.binding {
-            Binding::Cpu => pb::launch::Binding::Cpu,
-            Binding::None => pb::launch::Binding::None,
+        let (binding, lists) = match &launch.binding {
+            Binding::Cpu => (pb::launch::Binding::Cpu, None),
+            Binding::None => (pb::launch::Binding::None, None),
+            Binding::Depth => (pb::launch::Binding::Depth, None),
+            Binding::NumaNode => (pb::launch::Binding::NumaNode, None),
+            Binding::Lists(lists) => (pb::launch::Binding::Lists, Some(lists)),
         };
+        let list = |list: &Vec<(u32, u32)>| pb::ProcessorList {
+            ranges: list.iter().map(|(a, b)| pb::ProcessorRange { first: *a, last: *b }).collect(),
+        };
+        let binding_lists = lists.map_or(&[][..], Lists::ranges).iter().map(list).collect();
         Self {
             executable: launch.executable.into(),
             arguments: all(launch.arguments),
@@ -81,6 +89,7 @@ impl From<Launch> for pb::Launch {
             pmi: launch.pmi,
             whole_lines: launch.whole_lines,
             identity: launch.identity.map(Into::into),
+            binding_lists,
         }
     }
 }
@@ -92,7 +101,16 @@ impl TryFrom<pb::Launch> for Launch {
         let binding = match pb::launch::Binding::try_from(launch.binding) {
             Ok(pb::launch::Binding::Cpu) => Binding::Cpu,
             Ok(pb::launch::Binding::None) => Binding::None,
-            Err(_) => return of("binding").wrong(format_args!("{} is no kind", launch.binding)),
+            Ok(pb::launch::Binding::Depth) => Binding::Depth,
+            Ok(pb::launch::Binding::NumaNode) => Binding::NumaNode,
+            Ok(pb::launch::Binding::Lists) => Binding::Lists(lists(launch.binding_lists)?),
+            Err(_) => {
+                return of("binding").wrong(format_args!(
+                    "{} is no kind of binding (-cc) that this release knows: leave out -cc, or \
+                     install the release of who asks",
+                    launch.binding
+                ));
+            }
         };
         if launch.executable.is_empty() {
             return of("executable").wrong("it is missing");
@@ -109,6 +127,18 @@ impl TryFrom<pb::Launch> for Launch {
             whole_lines: launch.whole_lines,
             identity: of("identity").maybe(launch.identity)?,
         })
+    }
+}
+
+/// The lists of a binding.
+fn lists(lists: Vec<pb::ProcessorList>) -> Result<Lists, Malformed> {
+    let of = Field("Launch", "binding_lists");
+    of.bounded(&lists, LISTS_MAX)?;
+    let range = |range: &pb::ProcessorRange| (range.first, range.last);
+    let list = |list: &pb::ProcessorList| list.ranges.iter().map(range).collect();
+    match Lists::new(lists.iter().map(list).collect()) {
+        Ok(lists) => Ok(lists),
+        Err(problem) => of.wrong(problem),
     }
 }
 

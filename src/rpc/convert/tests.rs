@@ -1,9 +1,10 @@
 //! Whatever is said arrives as it was said, through the bytes of the wire; what can't have been
 //! meant is refused by name.
 
+use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
-use crate::apteam::launch::{Binding, FileIdentity, HostLaunch, Launch, Limit, LocalPe};
+use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Executable, Explanation, Mpi, Owner, Posting, Shape};
 use crate::apteam::talk::attach::{
@@ -221,7 +222,15 @@ fn launch() -> impl Strategy<Value = Launch> {
     let limit = (0..16u32, any::<u64>()).prop_map(|(resource, soft)| Limit { resource, soft });
     let identity = any::<(u64, u64, u64, i64)>()
         .prop_map(|(device, inode, size, mtime_ns)| FileIdentity { device, inode, size, mtime_ns });
-    let binding = prop_oneof![Just(Binding::Cpu), Just(Binding::None)];
+    let range = (0..50u32, 0..9u32).prop_map(|(first, more)| (first, first + more));
+    let lists = vec(vec(range, 0..3), 1..4).prop_map(|lists| Lists::new(lists).expect("small"));
+    let binding = prop_oneof![
+        Just(Binding::Cpu),
+        Just(Binding::None),
+        Just(Binding::Depth),
+        Just(Binding::NumaNode),
+        lists.prop_map(Binding::Lists),
+    ];
     let rest = (binding, any::<bool>(), any::<bool>(), option::of(identity));
     (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
         |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
@@ -689,6 +698,15 @@ fn refusals_name_the_message_and_the_field() {
     assert_eq!(refusal::<Posting, _>(posting), "PostRequest.request_id: 15 bytes, it has to be 16");
     let posting = pb::PostRequest { request_id: vec![1; 16].into(), ..Default::default() };
     assert_eq!(refusal::<Posting, _>(posting), "PostRequest.shape: it is missing");
+    let executable = b"a.out"[..].into();
+    let launch = pb::Launch { executable, binding: 5, ..Default::default() };
+    assert_eq!(
+        refusal::<Launch, _>(launch.clone()),
+        "Launch.binding: 5 is no kind of binding (-cc) that this release knows: leave out -cc, or \
+         install the release of who asks"
+    );
+    let lists = pb::Launch { binding: pb::launch::Binding::Lists.into(), ..launch };
+    assert_eq!(refusal::<Launch, _>(lists), "Launch.binding_lists: 0 lists: give 1 to 4096");
     let shape = pb::Shape { width: 1, depth: 0, per_node: 0 };
     assert_eq!(refusal::<Shape, _>(shape), "Shape.depth: 0 is too small, at least 1 is needed");
     assert_eq!(refusal::<Cause, _>(pb::Cause::default()), "Cause.kind: it is missing");

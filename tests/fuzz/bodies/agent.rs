@@ -246,7 +246,10 @@ fn seen(place: &PlaceCommand) -> Seen {
 
 fn history(u: &mut Unstructured<'_>) -> Result<()> {
     let nids = OWN.iter().map(|n| Nid(*n)).collect();
-    let mut agent = Agent::new(Me { nids, uid: 0, cpus: vec![0, 1], boot_id: "boot".into() }, None);
+    let mut agent = Agent::new(
+        Me { nids, uid: 0, cpus: vec![0, 1], numa: [].into(), boot_id: "boot".into() },
+        None,
+    );
     let mut known: BTreeMap<Key, Seen> = BTreeMap::new();
     let mut open: BTreeSet<Conn> = BTreeSet::new();
     let (mut linked, mut now, mut timer) = (false, 0u64, None);

@@ -216,6 +216,26 @@ async fn a_signal_that_was_ignored_stays_so() {
     assert_output(&finish(child).await, "x\n", RESOURCES, 0);
 }
 
+/// By a node of the release before, say: it would not understand it if it were said for ever.
+#[tokio::test]
+async fn a_launch_that_is_not_understood() {
+    let mut fake = Fake::start();
+    let child = start(&fake, &["-n", "2", "-cc", "0:1,0", "true"]);
+    let posted = fake.posted().await;
+    posted.place();
+    for _ in 0..6 {
+        let mut attached = fake.attached().await;
+        let To::Launch(request) = attached.next().await else { panic!("a launch comes first") };
+        let launch = request.launch.expect("whole");
+        assert_eq!(launch.binding(), pb::launch::Binding::Lists);
+        let ranges: Vec<usize> = launch.binding_lists.iter().map(|l| l.ranges.len()).collect();
+        assert_eq!(ranges, [1, 1]);
+        attached.fail(Status::invalid_argument("Launch.binding: 4 is no kind"));
+    }
+    let said = "aprun: application 12 was not launched: Launch.binding: 4 is no kind\n";
+    assert_output(&finish(child).await, "", said, 125);
+}
+
 #[tokio::test]
 async fn labels() {
     let mut fake = Fake::start();

@@ -73,6 +73,11 @@ impl Attached {
         let _ = self.says.send(Ok(pb::FromApinit { message: Some(message) }));
     }
 
+    /// Ends the conversation so.
+    pub fn fail(&self, status: Status) {
+        let _ = self.says.send(Err(status));
+    }
+
     pub fn go(&self) {
         self.say(From::Accepted(pb::LaunchAccepted {}));
         self.say(From::Going(pb::Going {}));
