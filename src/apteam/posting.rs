@@ -34,6 +34,42 @@ pub struct Owner {
     pub name: String,
 }
 
+/// The account under which an application runs (`--account`): 1 to 64 letters and digits of ASCII, dots,
+/// underscores and hyphens. psched keeps it and shows it.
+///
+/// ```
+/// # use psched::apteam::posting::Account;
+/// assert_eq!(Account::parse("climate-2.b").unwrap().as_str(), "climate-2.b");
+/// assert!(Account::parse("two words").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Account(String);
+
+impl Account {
+    /// The longest, in bytes.
+    pub const LENGTH_MAX: usize = 64;
+
+    /// One from its name.
+    ///
+    /// # Errors
+    /// It is none; what would be one, in words.
+    pub fn parse(name: &str) -> Result<Account, String> {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        match name.len() {
+            1..=Account::LENGTH_MAX if name.bytes().all(fits) => Ok(Account(name.to_owned())),
+            _ => Err(format!(
+                "an account is 1 to {} letters (of ASCII), digits, dots, underscores and hyphens",
+                Account::LENGTH_MAX
+            )),
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Which MPI an executable is linked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mpi {
@@ -80,6 +116,8 @@ pub struct Posting {
     pub immediate: bool,
     /// `-F exclusive`: nobody else is to sit on its nodes.
     pub exclusive: bool,
+    /// `--account`.
+    pub account: Option<Account>,
     /// What is to be run.
     pub executable: Executable,
 }
@@ -96,6 +134,7 @@ impl Posting {
             time_limit: None,
             immediate: false,
             exclusive: false,
+            account: None,
             executable: Executable::default(),
         }
     }

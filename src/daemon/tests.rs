@@ -6,7 +6,7 @@ use super::store::{Reader, Record, Store, StoreError};
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Account, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
@@ -29,6 +29,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             time_limit: None,
             immediate: false,
             exclusive: false,
+            account: Account::parse("climate").ok(),
             executable: Default::default(),
         },
         owner: Owner { uid: 1000, gid: 1000, groups: vec![4, 24], name: "alice".into() },

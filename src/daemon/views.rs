@@ -72,6 +72,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         time_limit_ms: millis(team.posting.time_limit),
         passed_over: team.passed_over,
         held: team.held.clone().map(Into::into),
+        account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         ..pb::ApplicationRow::default()
     }
 }

@@ -115,6 +115,7 @@ impl Scheduler {
             command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
             shares: team.shares,
             exclusive: team.posting.exclusive,
+            account: team.posting.account.clone(),
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });

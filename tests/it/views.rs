@@ -79,6 +79,23 @@ fn nodes_for_scripts() {
     long.wait(BOUND).expect(137);
 }
 
+/// Kept with it, by the store too, and also when it has ended.
+#[test]
+fn the_account_is_kept_and_shown() {
+    let instance = instance(1, 2);
+    let long = instance.start_script("-q --account climate-2.b", "exec sleep 1000");
+    let apid = instance.wait_for("running", 1)[0];
+    let of = |apid: u64| instance.apstat(&format!("-A {apid}"))["account"].clone();
+    assert_eq!(of(apid), "climate-2.b");
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    long.wait(BOUND).expect(137);
+    assert_eq!(of(apid), "climate-2.b");
+    instance.script("-q", "true").expect(0);
+    assert_eq!(of(apid + 1), serde_json::Value::Null);
+    let refused = instance.aprun(["--account", "a b", "true"]).expect(125);
+    assert!(refused.stderr.contains("--account: \"a b\" is none: an account is 1 to 64"));
+}
+
 #[test]
 fn a_refusal_and_an_explanation_have_the_same_words() {
     let instance = instance(2, 2);

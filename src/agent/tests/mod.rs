@@ -103,6 +103,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         command: "a.out".into(),
         shares: false,
         exclusive: false,
+        account: None,
     }
 }
 

@@ -5,7 +5,7 @@ use super::turns::{SlicePlan, StopMeans, Switches};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
-use crate::apteam::posting::{Owner, Shape};
+use crate::apteam::posting::{Account, Owner, Shape};
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::variables::Isolation;
@@ -157,6 +157,8 @@ pub struct PlaceCommand {
     pub shares: bool,
     /// Its nodes are its own, whichever of their processors its PEs have: for a psched that adopts it.
     pub exclusive: bool,
+    /// Under which account it runs: likewise.
+    pub account: Option<Account>,
 }
 
 /// A node that does not obey the psched that it is linked to.

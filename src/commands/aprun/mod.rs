@@ -82,6 +82,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         time_limit: options.time_limit,
         immediate: options.immediate,
         exclusive: options.exclusive,
+        account: options.account.clone(),
         executable: found.executable.clone(),
     };
     let request = pb::PostRequest::from(posting);

@@ -219,6 +219,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         let [_, had, due, run] = share(row);
         facts.extend([("Turn", turn(row)), ("Share had", had), ("Share due", due), ("Run", run)]);
     }
+    if !row.account.is_empty() {
+        facts.insert(2, ("Account", Cell::text(row.account.clone())));
+    }
     if row.memory_per_pe > 0 {
         facts.push(("Memory per PE", Cell::Text(format!("{} KiB", row.memory_per_pe / 1024))));
     }
@@ -362,6 +365,7 @@ mod tests {
         let mut running = row(7, "alice", 3, "running", "./a.out -x");
         running.places = vec![place(0, &[0, 1], 2), place(1, &[0], 1)];
         running.memory_per_pe = 1 << 20;
+        running.account = "climate-2.b".into();
         running.launched_at_ns = NOW - MINUTE;
         running.time_limit_ms = 90_000;
         running.turn = Some(pb::Turn {
@@ -488,6 +492,7 @@ Apid User w:d:N   Age Passed When       Command Why
         let golden = "\
 Application:   7
 User:          alice
+Account:       climate-2.b
 Command:       ./a.out -x
 State:         running
 w:d:N:         3:1:-

@@ -27,7 +27,7 @@ pub mod values;
 
 use super::output::Template;
 use crate::apteam::binding::Binding;
-use crate::apteam::posting::Shape;
+use crate::apteam::posting::{Account, Shape};
 use std::time::Duration;
 use table::{FLAGS, Flag, Id, NOT_YET};
 use values::{PER_NODE_MAX, SECONDS_MAX, WIDTH_MAX, shown};
@@ -91,6 +91,8 @@ pub struct Options {
     pub immediate: bool,
     /// -F exclusive.
     pub exclusive: bool,
+    /// --account.
+    pub account: Option<Account>,
     /// --dry-run.
     pub dry_run: bool,
     /// --output.
@@ -203,6 +205,7 @@ impl Default for Options {
             label: false,
             immediate: false,
             exclusive: false,
+            account: None,
             dry_run: false,
             output: None,
             error: None,
@@ -286,6 +289,12 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
                 b"share" | b"s" => false,
                 _ => return Err(named(format!("{} is neither exclusive nor share", shown(value)))),
             }
+        }
+        Id::Account => {
+            let parsed = std::str::from_utf8(value).map_err(|_| ()).map(Account::parse);
+            let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
+            let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
+            options.account = Some(parsed.map_err(wrong)?);
         }
         Id::DryRun => options.dry_run = true,
         Id::Output => options.output = Some(Template::parse(value).map_err(named)?),

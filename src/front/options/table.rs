@@ -32,6 +32,8 @@ pub enum Id {
     Immediate,
     /// Whether others may be on its nodes.
     Access,
+    /// The account under which it runs.
+    Account,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -139,6 +141,12 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag(Id::Immediate, &["--immediate"], None, "if there is no room now, say so and exit"),
     flag(
+        Id::Account,
+        &["--account"],
+        Some("NAME"),
+        "the account under which it runs, for the record",
+    ),
+    flag(
         Id::DryRun,
         &["--dry-run"],
         None,
@@ -192,7 +200,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("-p", "a protection domain"),
     ("--protection-domain", "a protection domain"),
     ("--nodes", "a number of nodes"),
-    ("--account", "an account"),
     ("--flexible", "nodes that are not contiguous"),
 ];
 

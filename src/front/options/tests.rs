@@ -42,6 +42,7 @@ fn everything_at_once_in_several_spellings() {
         label: true,
         immediate: true,
         exclusive: true,
+        account: Account::parse("climate-2.b").ok(),
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
         error: Some(Template::parse(b"err").expect("good")),
@@ -50,15 +51,15 @@ fn everything_at_once_in_several_spellings() {
         command: words("./a.out -n 3 -- --label"),
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --label --immediate --dry-run --output out.%r --error err --pmi none \
+                  -F exclusive --account climate-2.b --label --immediate --dry-run --output out.%r --error err --pmi none \
                   ./a.out -n 3 -- --label";
-    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe --label \
+    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe --account=climate-2.b --label \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                --access-mode exclusive --account climate-2.b --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
         assert_eq!(good(line), expected, "{line}");
@@ -116,6 +117,11 @@ fn refusals() {
             "-cc 0,2 -n 2 a",
             "-cc: list 1 names processor 2, and the application has 2 processors, numbers 0 to 1, on \
              a node at most: name one of those, or ask for more (-n, -N, -d)",
+        ),
+        (
+            "--account a/b a",
+            "--account: \"a/b\" is none: an account is 1 to 64 letters (of ASCII), digits, dots, \
+             underscores and hyphens",
         ),
         ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),

@@ -1,5 +1,6 @@
 //! psched and apinit.
 
+use super::posting::{account, account_name};
 use super::{
     Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms, nanos,
 };
@@ -236,6 +237,7 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             command: place.command,
             shares: place.shares,
             exclusive: place.exclusive,
+            account: account_name(place.account),
         }
     }
 }
@@ -271,6 +273,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             command: of("command").text(place.command)?,
             shares: place.shares,
             exclusive: place.exclusive,
+            account: account(of("account"), &place.account)?,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {

@@ -1,7 +1,7 @@
 //! What aprun posts.
 
 use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
-use crate::apteam::posting::{Executable, Mpi, Posting};
+use crate::apteam::posting::{Account, Executable, Mpi, Posting};
 use crate::rpc::pb;
 use bytes::Bytes;
 
@@ -59,6 +59,7 @@ impl From<Posting> for pb::PostRequest {
             time_limit_ms: limit_ms(posting.time_limit),
             immediate: posting.immediate,
             exclusive: posting.exclusive,
+            account: account_name(posting.account),
             again: false,
             executable: Some(posting.executable.into()),
         }
@@ -77,8 +78,23 @@ impl TryFrom<pb::PostRequest> for Posting {
             time_limit: limit(request.time_limit_ms),
             immediate: request.immediate,
             exclusive: request.exclusive,
+            account: account(Field("PostRequest", "account"), &request.account)?,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
+    }
+}
+
+/// An account as it goes over the wire.
+pub(super) fn account_name(account: Option<Account>) -> String {
+    account.map_or_else(String::new, |account| account.as_str().to_owned())
+}
+
+/// One that has come; empty is none.
+pub(super) fn account(field: Field, name: &str) -> Result<Option<Account>, Malformed> {
+    match Account::parse(name) {
+        _ if name.is_empty() => Ok(None),
+        Ok(account) => Ok(Some(account)),
+        Err(problem) => field.wrong(problem),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{Executable, Explanation, Mpi, Owner, Posting, Shape};
+use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
@@ -196,11 +196,18 @@ fn executable() -> impl Strategy<Value = Executable> {
     )
 }
 
+fn account() -> impl Strategy<Value = Account> {
+    "[A-Za-z0-9._-]{1,64}".prop_map(|name| Account::parse(&name).expect("good"))
+}
+
 fn posting() -> impl Strategy<Value = Posting> {
-    let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), text());
+    let name = text().prop_map(|command| (command, None));
+    let named = (text(), account().prop_map(Some));
+    let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), prop_oneof![name, named]);
     (who, limit(), limit(), any::<(bool, bool)>(), executable()).prop_map(
-        |((request_id, shape, memory, command), cpu_limit, time_limit, flags, executable)| {
+        |((request_id, shape, memory, named), cpu_limit, time_limit, flags, executable)| {
             let (immediate, exclusive) = flags;
+            let (command, account) = named;
             Posting {
                 request_id,
                 shape,
@@ -210,6 +217,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 time_limit,
                 immediate,
                 exclusive,
+                account,
                 executable,
             }
         },
@@ -412,11 +420,12 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
     let posting = (any::<[u8; 16]>(), text());
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
-    let rest = (most, isolation, posting, millis(), any::<[bool; 2]>());
+    let seat = (any::<[bool; 2]>(), option::of(account()));
+    let rest = (most, isolation, posting, millis(), seat);
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
             let ((memory, pids, bounds), isolation, (request_id, command), front, seat) = rest;
-            let [shares, exclusive] = seat;
+            let ([shares, exclusive], account) = seat;
             PlaceCommand {
                 key,
                 owner,
@@ -437,6 +446,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 command,
                 shares,
                 exclusive,
+                account,
             }
         },
     )
@@ -698,6 +708,15 @@ fn refusals_name_the_message_and_the_field() {
     assert_eq!(refusal::<Posting, _>(posting), "PostRequest.request_id: 15 bytes, it has to be 16");
     let posting = pb::PostRequest { request_id: vec![1; 16].into(), ..Default::default() };
     assert_eq!(refusal::<Posting, _>(posting), "PostRequest.shape: it is missing");
+    let (request_id, shape) =
+        (vec![1; 16].into(), Some(pb::Shape { width: 1, depth: 1, per_node: 0 }));
+    let account = "two words".into();
+    let posting = pb::PostRequest { request_id, shape, account, ..Default::default() };
+    assert_eq!(
+        refusal::<Posting, _>(posting),
+        "PostRequest.account: an account is 1 to 64 letters (of ASCII), digits, dots, underscores and \
+         hyphens"
+    );
     let executable = b"a.out"[..].into();
     let launch = pb::Launch { executable, binding: 5, ..Default::default() };
     assert_eq!(
@@ -771,6 +790,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         time_limit: None,
         immediate: false,
         exclusive: false,
+        account: None,
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

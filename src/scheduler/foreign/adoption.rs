@@ -283,6 +283,7 @@ impl Scheduler {
                     time_limit: place.time_limit,
                     immediate: false,
                     exclusive: place.exclusive,
+                    account: place.account,
                     executable: Default::default(),
                 },
             },

@@ -3,6 +3,7 @@
 use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::posting::Account;
 use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
 
 /// An application of another store: one PE on processor 0 of each of these nodes.
@@ -29,6 +30,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         command: "b.out".into(),
         shares: false,
         exclusive: false,
+        account: None,
     };
     ForeignApplication { place, phase, run: Duration::from_secs(1) }
 }
@@ -148,10 +150,13 @@ fn one_that_had_its_nodes_to_itself_keeps_them() {
     let mut s = Scheduler::new(machine(1, 2), Settings::default());
     let mut own = stranger(12, &[0], Phase::Running);
     own.place.exclusive = true;
+    own.place.account = Account::parse("climate").ok();
     call(&mut s, 1, &[0], vec![own]);
     order(&mut s, Manage::Adopt, &[0]);
     inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
-    assert!(s.team(Apid(12)).expect("on record").posting.exclusive);
+    let posting = &s.team(Apid(12)).expect("on record").posting;
+    assert!(posting.exclusive);
+    assert_eq!(posting.account.as_ref().map(Account::as_str), Some("climate"));
     // Its only PE leaves a processor free, and nobody is to have that.
     s.apply(at(7), posted(1, 1));
     let why = s.why(Apid(13)).expect("it waits").to_string();

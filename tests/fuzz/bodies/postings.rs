@@ -56,6 +56,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         exclusive: u.arbitrary()?,
         executable: Some(pb::Executable::default()),
         again: u.arbitrary()?,
+        account: (*u.choose(&["", "", "climate", "two words"])?).into(),
     };
     Ok(parsed(wire))
 }

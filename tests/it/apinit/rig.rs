@@ -262,6 +262,7 @@ impl Instance {
             command: name.into(),
             shares: false,
             exclusive: false,
+            account: None,
         }
     }
 }
