@@ -267,6 +267,14 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::PerNode => options.shape.per_node = Some(count("PEs on each node", PER_NODE_MAX)?),
         Id::Memory => options.memory_per_pe = Some(values::size(value).map_err(named)?),
         Id::Binding => options.binding = values::binding(value).map_err(named)?,
+        Id::Siblings if value == b"1" => {}
+        Id::Siblings => {
+            return Err(named(format!(
+                "{} is not what psched does: a processor is a core, of which PEs are bound to one SMT \
+                 sibling, and the others go to nobody; say 1, or leave it out",
+                shown(value)
+            )));
+        }
         Id::CpuTime => {
             let seconds = values::count(value, "seconds of CPU time", SECONDS_MAX);
             options.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));

@@ -14,6 +14,8 @@ pub enum Id {
     Memory,
     /// Binding to processors.
     Binding,
+    /// SMT siblings of each core.
+    Siblings,
     /// CPU time of each PE.
     CpuTime,
     /// Time run.
@@ -102,6 +104,12 @@ pub const FLAGS: &[Flag] = &[
          NUMA\n        node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
     ),
     flag(
+        Id::Siblings,
+        &["-j", "--cpus-per-cu"],
+        Some("1"),
+        "SMT siblings of each core that PEs are bound to: one, always",
+    ),
+    flag(
         Id::CpuTime,
         &["-t", "--cpu-time-limit"],
         Some("SECONDS"),
@@ -182,8 +190,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--batch-args", "width, depth, shape and memory from the reservation"),
     ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own"),
     ("--debug", "debugging output; PSCHED_LOG=debug shows aprun's own"),
-    ("-j", "SMT siblings for each core"),
-    ("--cpus-per-cu", "SMT siblings for each core"),
     ("-r", "cores set aside for system services"),
     ("--specialized-cpus", "cores set aside for system services"),
     ("-S", "PEs on each NUMA node"),

@@ -51,15 +51,19 @@ fn everything_at_once_in_several_spellings() {
         command: words("./a.out -n 3 -- --label"),
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b --label --immediate --dry-run --output out.%r --error err --pmi none \
+                  -F exclusive --account climate-2.b --label --immediate --dry-run --output out.%r \
+                  --error err --pmi none \
                   ./a.out -n 3 -- --label";
-    let attached = "-n64 -d2 -N8 -m3G -ccnone -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe --account=climate-2.b --label \
+    let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
+                    --account=climate-2.b --label \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
+                --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --label --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                --access-mode exclusive --account climate-2.b --label --immediate \
+                --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
         assert_eq!(good(line), expected, "{line}");
@@ -122,6 +126,11 @@ fn refusals() {
             "--account a/b a",
             "--account: \"a/b\" is none: an account is 1 to 64 letters (of ASCII), digits, dots, \
              underscores and hyphens",
+        ),
+        (
+            "-j 2 a",
+            "-j: \"2\" is not what psched does: a processor is a core, of which PEs are bound to one \
+             SMT sibling, and the others go to nobody; say 1, or leave it out",
         ),
         ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
