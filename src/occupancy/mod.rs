@@ -401,6 +401,15 @@ impl Occupancy {
         &self.residents[self.first[at]..][..self.slots[at].processors as usize]
     }
 
+    /// The most applications on one processor of the node at `at` on the line.
+    ///
+    /// # Panics
+    /// Where `at` is not on the line.
+    pub fn most_residents(&self, at: usize) -> u32 {
+        let count = |residents: &u8| u32::from(residents & !ALONE);
+        self.residents(at).iter().map(count).max().unwrap_or(0)
+    }
+
     /// What the node at `at` on the line could take now; nothing where it takes no applications.
     ///
     /// # Panics

@@ -132,15 +132,7 @@ impl Scheduler {
         let Ok(at) = line.binary_search_by_key(&nid, |slot| slot.nid) else { return (0, 0) };
         let terms =
             Terms { depth: 1, per_node: None, memory_per_pe: None, level: 0, exclusive: false };
-        // Each holder once, as often as it sits on one processor: shared or not.
-        let mut on: BTreeMap<u32, u32> = BTreeMap::new();
-        for apid in self.occupancy.holders_at(at) {
-            let here = self.occupancy.held(*apid).iter().filter(|held| held.at == at);
-            for processor in here.flat_map(|held| &held.processors) {
-                *on.entry(*processor).or_default() += 1;
-            }
-        }
-        (self.occupancy.room(at, &terms).pes, on.into_values().max().unwrap_or(0))
+        (self.occupancy.room(at, &terms).pes, self.occupancy.most_residents(at))
     }
 
     /// What a node can't do, by its own words and by what is configured, and whether it is foreign.
