@@ -37,6 +37,7 @@ struct Line {
     incarnation: u32,
     uid: u32,
     user: Option<String>,
+    account: Option<String>,
     command: String,
     width: u32,
     depth: u32,
@@ -95,6 +96,7 @@ impl Line {
             incarnation: team.incarnation.0,
             uid: team.owner.uid,
             user: Some(team.owner.name.clone()).filter(|name| !name.is_empty()),
+            account: team.posting.account.as_ref().map(|account| account.as_str().to_owned()),
             command: team.posting.command.clone(),
             width: shape.width,
             depth: shape.depth,
@@ -122,6 +124,7 @@ impl Line {
             incarnation = self.incarnation,
             uid = self.uid,
             user = self.user.as_deref(),
+            account = self.account.as_deref(),
             command = self.command.as_str(),
             width = self.width,
             depth = self.depth,
@@ -156,6 +159,7 @@ mod tests {
     use super::*;
     use crate::apteam::change::By;
     use crate::apteam::ending::{Cause, Decisive, HostEnd, Usage};
+    use crate::apteam::posting::Account;
     use crate::daemon::tests::team;
     use std::time::Duration;
 
@@ -166,6 +170,7 @@ mod tests {
     #[test]
     fn one_that_ran() {
         let mut team = team(12, State::Ended);
+        team.posting.account = Account::parse("climate").ok();
         team.posted_at_ns = NOW;
         team.running_at_ns = NOW + 60 * SECOND;
         team.ended_at_ns = NOW + 90 * SECOND + 500_000_000;
@@ -186,6 +191,7 @@ mod tests {
             incarnation: 2,
             uid: 1000,
             user: Some("alice".into()),
+            account: Some("climate".into()),
             command: "./a.out -x".into(),
             width: 4,
             depth: 2,
