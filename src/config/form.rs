@@ -44,6 +44,7 @@ const NODES: &[(&str, Form)] = &[
     ("memory", Form::Text),
     ("flavors", Form::Texts),
     ("host", Form::Text),
+    ("hosts", Form::Text),
 ];
 
 /// All keys there are, for the manual to be compared with.

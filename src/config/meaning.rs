@@ -3,7 +3,7 @@
 use super::form::MISSING;
 use super::syntax::{File, Nodes, Pairs, Text};
 use super::{Administrator, Config, NODES_MAX, PROBLEMS_MAX, PROCESSORS_MAX, Problem};
-use crate::machine::{Flavor, Flavors, Machine, Nid, Node, parse_nids};
+use crate::machine::{Flavor, Flavors, Machine, Nid, Node, is_host, parse_hosts, parse_nids};
 use crate::variables::Variables;
 use crate::variables::units::parse_size;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,11 +115,11 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
         }
     };
     let range = format!("give 1 to {PROCESSORS_MAX}");
-    let processors = match entry.processors {
+    let processors = match &entry.processors {
         Some(Text(text)) => match text.trim().parse() {
             Ok(n @ 1..=PROCESSORS_MAX) => Some(n),
             _ => {
-                let what = format!("{} is not a number of processors", quoted(&text));
+                let what = format!("{} is not a number of processors", quoted(text));
                 problems.add(format!("{key}.processors"), what, range);
                 None
             }
@@ -129,7 +129,7 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             None
         }
     };
-    let mut cpus = match entry.cpus.map(|text| parse_cpus(&text.0)) {
+    let mut cpus = match entry.cpus.as_ref().map(|text| parse_cpus(&text.0)) {
         None => Vec::new(),
         Some(Ok(cpus)) => cpus,
         Some(Err(what)) => {
@@ -138,18 +138,24 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             Vec::new()
         }
     };
+    let hosts = hosts(key, &entry, nids.len(), problems);
     if let Some(processors) = processors
         && !cpus.is_empty()
         && !nids.is_empty()
-        && cpus.len() as u64 != u64::from(processors) * nids.len() as u64
     {
-        let wanted = u64::from(processors) * nids.len() as u64;
-        let what = format!("{} are listed for {wanted} processors", cpus.len());
-        let cure = "list one for each processor, those of the lowest NID first";
-        problems.add(format!("{key}.cpus"), what, cure);
-        cpus.clear();
+        let (each, listed) = (processors as usize, cpus.len());
+        let wanted = each.saturating_mul(if entry.hosts.is_some() { 1 } else { nids.len() });
+        if listed != wanted {
+            let what = format!("{listed} are listed for {wanted} processors");
+            let cure = match entry.hosts {
+                Some(_) => "list one for each processor of a host",
+                None => "list one for each processor, those of the lowest NID first",
+            };
+            problems.add(format!("{key}.cpus"), what, cure);
+            cpus.clear();
+        }
     }
-    let memory = match entry.memory.map(|text| parse_size(&text.0)) {
+    let memory = match entry.memory.as_ref().map(|text| parse_size(&text.0)) {
         None => 0,
         Some(Ok(memory)) => memory,
         Some(Err(error)) => {
@@ -157,23 +163,48 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             0
         }
     };
-    let host = entry.host.map_or_else(String::new, |text| text.0);
-    if host.len() > 253 || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        let what = format!("{} is not the name of a host", quoted(&host));
-        problems.add(format!("{key}.host"), what, "give its name, or leave it out for this host");
-    }
     let flavors = flavors(key, entry.flavors.unwrap_or_default(), problems);
-    let mut cpus = cpus.into_iter();
     let processors = processors.unwrap_or(1);
+    // Where each node has a host of its own, its processors have the same numbers on each.
+    let again = if entry.hosts.is_some() { nids.len() } else { 1 };
+    let mut cpus = std::iter::repeat_n(cpus, again).flatten();
+    let mut hosts = hosts.into_iter();
     let node = |nid| Node {
         nid,
         processors,
         cpus: cpus.by_ref().take(processors as usize).collect(),
         memory,
         flavors,
-        host: host.clone(),
+        host: hosts.next().unwrap_or_default(),
     };
     nids.into_iter().map(node).collect()
+}
+
+/// The host of each of so many nodes.
+fn hosts(key: &str, entry: &Nodes, nodes: usize, problems: &mut Problems) -> Vec<String> {
+    let one = entry.host.as_ref().map_or("", |text| &text.0);
+    if !is_host(one) {
+        let what = format!("{} is not the name of a host", quoted(one));
+        problems.add(format!("{key}.host"), what, "give its name, or leave it out for this host");
+    }
+    let Some(Text(list)) = &entry.hosts else { return vec![one.to_owned(); nodes] };
+    let key = format!("{key}.hosts");
+    if entry.host.is_some() {
+        let cure = "give host where all these nodes are on one host, hosts where each has its own";
+        problems.add(key.clone(), "stands beside host", cure);
+    }
+    match parse_hosts(list) {
+        Ok(hosts) if hosts.len() == nodes || nodes == 0 => return hosts,
+        Ok(hosts) => {
+            let what = format!("{} are listed for {nodes} nodes", hosts.len());
+            problems.add(key, what, "list one for each node, that of the lowest NID first");
+        }
+        Err(error) => {
+            let cure = "give names such as n1,n2 or n[000-003]";
+            problems.add(key, error.to_string(), cure);
+        }
+    }
+    vec![String::new(); nodes]
 }
 
 fn flavors(key: &str, names: Vec<Text>, problems: &mut Problems) -> Flavors {

@@ -27,6 +27,7 @@ pub(super) struct Nodes {
     pub memory: Option<Text>,
     pub flavors: Option<Vec<Text>>,
     pub host: Option<Text>,
+    pub hosts: Option<Text>,
 }
 
 /// A single value as it was written, a number too: `nids: 0` and `nids: 0-3` are both good.

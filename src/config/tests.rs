@@ -48,6 +48,47 @@ variables: { kill_grace: 500ms, passed_over_max: 7 }
 }
 
 #[test]
+fn nodes_may_have_a_host_each() {
+    let read_hosts = |lines: &str| {
+        let text = format!(
+            "nodes:\n  - {{ nids: 0, processors: 1, host: login, flavors: [su, os, ap] }}\n{lines}"
+        );
+        read(&text).map(|config| {
+            let node = |n: &Node| format!("{}={}{:?}", n.nid, n.host, n.cpus);
+            config.machine.nodes.values().map(node).collect::<Vec<_>>().join(" ")
+        })
+    };
+    assert_eq!(
+        read_hosts("  - { nids: 1-3, processors: 2, hosts: 'n[08-09],x' }"),
+        Ok("0=login[] 1=n08[] 2=n09[] 3=x[]".into())
+    );
+    // Two nodes on each of two hosts.
+    assert_eq!(
+        read_hosts(
+            "  - { nids: 1-2, processors: 2, hosts: 'n[1-2]', cpus: 0-1 }\n  - { nids: 3-4, \
+             processors: 2, hosts: 'n[1-2]', cpus: 2-3 }"
+        ),
+        Ok("0=login[] 1=n1[0, 1] 2=n2[0, 1] 3=n1[2, 3] 4=n2[2, 3]".into())
+    );
+    let said = |lines: &str| {
+        let problems = read_hosts(lines).expect_err("problems");
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        said(
+            "  - { nids: 1-2, processors: 2, hosts: 'n[1-3]' }\n  - { nids: 3-4, processors: 1, hosts: \
+             'n1,n1' }\n  - { nids: 5, processors: 2, host: a, hosts: b, cpus: 0-3 }"
+        ),
+        [
+            "3:40: nodes[1].hosts: 3 are listed for 2 nodes; list one for each node, that of the lowest NID first",
+            "4:40: nodes[2].hosts: host n1 is listed twice; give names such as n1,n2 or n[000-003]",
+            "5:47: nodes[3].hosts: stands beside host; give host where all these nodes are on one host, hosts where each has its own",
+            "5:56: nodes[3].cpus: 4 are listed for 2 processors; list one for each processor of a host",
+        ]
+    );
+}
+
+#[test]
 fn a_single_node_has_all_flavors() {
     let config = read(&with("")).expect("a good file");
     assert_eq!(config, embedded(1, 2));
@@ -92,6 +133,14 @@ fn the_shipped_file_is_good_with_and_without_its_comments() {
 }
 
 #[test]
+fn the_example_of_a_large_host_is_good() {
+    let config = read(include_str!("../../config/numa.yaml")).expect("the example");
+    let processors = |nid| config.machine.nodes[&Nid(nid)].cpus.clone();
+    assert_eq!((processors(0).last(), processors(2).first()), (Some(&15), Some(&32)));
+    assert_eq!((config.machine.nodes.len(), config.machine.application_processors()), (4, 64));
+}
+
+#[test]
 fn the_manual_has_every_key() {
     for key in form::keys() {
         assert!(MANUAL.contains(&format!(".It Cm {key} ")), "psched.yaml(5) lacks {key}");
@@ -114,7 +163,7 @@ nodes:
   - nids: 1
     nids: 2
     processor: 4
-    hosts: x
+    hots: x
   - 7
   - { <<: 3, nids: { a: b }, processors: 0 }
 node: 1
@@ -134,8 +183,8 @@ colour: red
             "3:41: nodes[0].flavors: a word stands where a list is expected; write it in brackets, such as [a, b]",
             "5:5: nodes[1].nids: is given twice, first on line 4; keep one of them",
             "6:5: nodes[1].processor: there is no such key; did you mean processors?",
-            "7:5: nodes[1].hosts: there is no such key; did you mean host?",
-            "8:5: nodes[2]: keys and their values are expected here; the keys are nids, processors, cpus, memory, flavors, host",
+            "7:5: nodes[1].hots: there is no such key; did you mean hosts?",
+            "8:5: nodes[2]: keys and their values are expected here; the keys are nids, processors, cpus, memory, flavors, host, hosts",
             "9:7: nodes[3].<<: there is no such key; there are no merge keys: write out what is meant",
             "9:20: nodes[3].nids: a map stands where a word or a number is expected; write it without brackets and dashes",
             "9:42: nodes[3].processors: \"0\" is not a number of processors; give 1 to 4096",

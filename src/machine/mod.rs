@@ -4,11 +4,13 @@
 //! (a NUMA domain each, say). Nodes are numbered by NID along a line, and contiguity, which
 //! placement guarantees to an application, is contiguity of NIDs.
 
+mod hosts;
 mod nids;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use hosts::{HostListError, is_host, parse_hosts};
 pub use nids::{NidListError, format_nids, parse_nids};
 
 /// A node's number on the line.
