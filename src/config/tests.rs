@@ -389,4 +389,30 @@ proptest! {
             prop_assert!(!problems.is_empty());
         }
     }
+
+    /// The shipped file with a few letters of another kind: every problem has its place, which is in the file.
+    #[test]
+    fn a_file_with_slips_is_read_or_refused(
+        slips in prop::collection::vec(
+            (0..SHIPPED.len(), "[ \\t\\n:,#&*!|>'\"%@`{}\\[\\]?~a0\u{e9}-]{0,3}"),
+            1..6,
+        )
+    ) {
+        let mut text = SHIPPED.to_owned();
+        for (at, slip) in slips {
+            let at = (0..=at.min(text.len() - 1)).rev().find(|at| text.is_char_boundary(*at));
+            let at = at.expect("0 is one");
+            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+            text.replace_range(at..end, &slip);
+        }
+        if let Err(problems) = read(&text) {
+            prop_assert!(!problems.is_empty() && problems.is_sorted_by_key(|p| p.at));
+            // (What is missing at the end is told on the line after it.)
+            let lines = text.lines().count() as u32 + 1;
+            for problem in problems {
+                let at = problem.at.expect("a place");
+                prop_assert!((1..=lines).contains(&at.line) && at.column > 0, "{}", problem);
+            }
+        }
+    }
 }
