@@ -123,8 +123,7 @@ impl VariableError {
                 format!("did you mean {nearest}?")
             }
             VariableError::Unknown { nearest: None, .. } => {
-                let names: Vec<&str> = all().map(|row| row.name).collect();
-                format!("there are {}", names.join(", "))
+                "psched.yaml(5) has all that there are, and so has psmgr show".into()
             }
             VariableError::NotAValue { row, .. } | VariableError::OutOfRange { row, .. } => {
                 format!("give {}, {}", row.kind.such(), row.range())

@@ -91,26 +91,7 @@ fn what_cannot_be_set_is_said() {
         (
             "colour",
             "red",
-            "there is no variable colour; there are answer_time, apkill_grace, \
-             application.aging.after, application.aging.grant, application.aging.grant_share, \
-             application.aging.level, application.aging.share, application.compact_after, \
-             application.level.bound, application.level.count, application.level.ratio, \
-             application.level.stickiness, application.level.top, \
-             application.level.wide_first, application.level.width_exponent, \
-             application.load_balance.enabled, application.load_balance.least_attained, \
-             application.load_balance.least_gain, application.load_balance.move_cost, \
-             application.load_balance.move_rate, application.load_balance.moves_max, \
-             application.load_balance.quiet_time, application.load_balance.width_min, \
-             application.longest_wait, application.max_resident, application.memory_overcommit, \
-             application.order, application.reconsider, application.start_cost, \
-             application.switch_share, application.time_slice, \
-             applications_max, \
-             connections_max, connections_user_max, freeze_wait, front_kill_grace, history_max, \
-             isolation, \
-             kill_grace, launches_user_max, orders_max, output_max, passed_over_max, pids_max, \
-             plan_lead, \
-             pmi_max, postings_max, postings_user_max, stdin_max, streams_max, ticket_time, \
-             watches_max, weight.user.NAME",
+            "there is no variable colour; psched.yaml(5) has all that there are, and so has psmgr show",
         ),
     ] {
         let mut variables = Variables::default();
