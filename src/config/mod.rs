@@ -140,7 +140,7 @@ pub fn read(text: &str) -> Result<Config, Vec<Problem>> {
         return Err(vec![Problem {
             at: None,
             key: String::new(),
-            what: format!("the file has {} bytes, more than {SIZE_MAX}", text.len()),
+            what: format!("the file has more than {SIZE_MAX} bytes"),
             cure: "write nodes that are alike as one entry with a range of NIDs".into(),
         }]);
     }
