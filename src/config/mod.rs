@@ -24,9 +24,9 @@
 //! ").unwrap_err();
 //! let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
 //! assert_eq!(said, [
-//!     "3:28: nodes[0].processors: \"0\" is not a number of processors; give 1 to 4096",
-//!     "4:44: nodes[1].flavors: \"so\" is not a flavor; the flavors are su, os, ap",
+//!     "3:30: nodes[0].processors: \"0\" is not a number of processors; give 1 to 4096",
 //!     "4:13: nodes[1].nids: NID 3 is already in nodes[0]; give each node once",
+//!     "4:31: nodes[1].flavors: \"so\" is not a flavor; the flavors are su, os, ap",
 //!     "6:15: variables.kill_grase: there is no variable kill_grase; did you mean kill_grace?",
 //! ]);
 //! ```
@@ -112,7 +112,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// As compilers write it: `/etc/psched/psched.yaml:3:28: nodes[0].processors: what; cure`.
+    /// As compilers write it: `/etc/psched/psched.yaml:3:30: nodes[0].processors: what; cure`.
     pub fn of_file(&self, path: &Path) -> String {
         let blank = if self.at.is_some() { "" } else { " " };
         format!("{}:{blank}{self}", path.display())
