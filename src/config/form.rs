@@ -92,14 +92,21 @@ impl Fit {
         }
     }
 
+    /// The value of a key, which may be left out.
     fn value(&mut self, tree: &Tree, form: &Form, path: &str) -> Option<Yaml> {
+        match tree.value {
+            Value::Nothing => Some(Yaml::Null),
+            _ => self.given(tree, form, path),
+        }
+    }
+
+    fn given(&mut self, tree: &Tree, form: &Form, path: &str) -> Option<Yaml> {
         match (form, &tree.value) {
-            (_, Value::Nothing) => Some(Yaml::Null),
             (Form::Text, Value::Text(text)) => Some(Yaml::String(text.clone())),
             (Form::Texts, Value::List(entries)) => {
                 let entries = entries.iter().zip(0..);
                 let text = |(entry, i): (&Tree, usize)| {
-                    self.value(entry, &Form::Text, &format!("{path}[{i}]"))
+                    self.given(entry, &Form::Text, &format!("{path}[{i}]"))
                 };
                 Some(Yaml::Sequence(entries.filter_map(text).collect()))
             }

@@ -199,6 +199,17 @@ colour: red
 }
 
 #[test]
+fn an_entry_of_a_list_is_not_left_out() {
+    assert_eq!(
+        said(&with("administrators: [alice, ~]\nkill: 1\n")),
+        [
+            "2:25: administrators[1]: nothing stands where a word or a number is expected; write it without brackets and dashes",
+            "3:1: kill: there is no such key; the keys here are nodes, administrators, listening, state, variables",
+        ]
+    );
+}
+
+#[test]
 fn what_is_no_yaml_or_has_no_meaning_here_is_told_where_it_stands() {
     let end = "correct this first: what follows it was not looked at";
     for (text, problem) in [
