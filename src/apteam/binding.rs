@@ -98,9 +98,8 @@ impl Lists {
     }
 
     /// The list of a PE, which is the `pe`th on its node from 0.
-    fn of(&self, pe: usize) -> (usize, &[(u32, u32)]) {
-        let index = pe % self.0.len().max(1);
-        (index, self.0.get(index).map_or(&[], Vec::as_slice))
+    fn of(&self, pe: usize) -> &[(u32, u32)] {
+        self.0.get(pe % self.0.len().max(1)).map_or(&[], Vec::as_slice)
     }
 
     /// Whether so many PEs on a node, which have so many processors there, have all that their lists
@@ -167,7 +166,7 @@ impl Binding {
             }
             Binding::None => Vec::new(),
             Binding::Lists(lists) => {
-                let numbers = lists.of(pe).1.iter().flat_map(|(first, last)| *first..=*last);
+                let numbers = lists.of(pe).iter().flat_map(|(first, last)| *first..=*last);
                 numbers.filter_map(|n| placed.get(n as usize).copied()).collect()
             }
         }))

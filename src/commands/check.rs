@@ -8,7 +8,6 @@ use crate::config::{self, Config, SIZE_MAX};
 use crate::rpc::connect::{SOCKET_VARIABLE, connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
-use crate::variables::Variables;
 use bytes::Bytes;
 use clap::Args;
 use std::fs::File;
@@ -70,9 +69,7 @@ fn summary(config: &Config) -> String {
     let count = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     let machine = &config.machine;
     let processors = machine.nodes.values().map(|node| u64::from(node.processors)).sum();
-    let default = Variables::default();
-    let other = |name: &str| config.variables.get(name) != default.get(name);
-    let set = config.variables.show().iter().filter(|shown| other(&shown.name)).count();
+    let set = config.variables.show().iter().filter(|shown| !shown.is_default()).count();
     format!(
         "{}, {}, {} of them for applications, {}",
         count(machine.nodes.len() as u64, "node", "nodes"),

@@ -31,7 +31,7 @@ pub(super) struct Nodes {
 }
 
 /// A single value as it was written, a number too: `nids: 0` and `nids: 0-3` are both good.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Text(pub String);
 
 /// Keys and values in the order of the file.
@@ -48,22 +48,6 @@ pub(super) fn read(fitting: Yaml) -> Result<File, Problem> {
         what: error.to_string(),
         cure: "psched.yaml(5) describes the file".into(),
     })
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
-            type Value = Text;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word or a number")
-            }
-            fn visit_str<E>(self, value: &str) -> Result<Text, E> {
-                Ok(Text(value.into()))
-            }
-        }
-        from.deserialize_any(Any)
-    }
 }
 
 impl<'de> Deserialize<'de> for Pairs {

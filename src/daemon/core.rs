@@ -351,7 +351,7 @@ impl Core {
         if effects.is_empty() {
             return;
         }
-        let mut leaving = self.outbox.take(now().wall_ns, effects, new);
+        let leaving = self.outbox.take(now().wall_ns, effects, new);
         let records = leaving.commit.iter().flat_map(|c| &c.records);
         for record in records {
             if let Record::Log { apid, name, detail, .. } = record {
@@ -361,7 +361,7 @@ impl Core {
         for effect in leaving.now {
             self.perform(effect);
         }
-        if let Some(mut commit) = leaving.commit.take() {
+        if let Some(mut commit) = leaving.commit {
             let lines = usage::lines(&commit.records);
             commit.releases.extend(lines.into_iter().map(Release::Answer));
             self.commit(commit);

@@ -16,9 +16,10 @@
 //!
 //! It costs a copy of all that psched knows, and as much as reading the configuration would.
 
+use super::foreign::nids_text;
 use super::{Effect, Event, Now, Scheduler, Settings};
 use crate::apteam::record::{Apteam, State};
-use crate::machine::{Machine, Nid, format_nids};
+use crate::machine::{Machine, Nid};
 use crate::placement::{Wanted, possible};
 
 /// Applications that are named; the others are counted.
@@ -53,7 +54,7 @@ impl Scheduler {
         let who = format!("application {} of {}", team.apid, team.owner.name);
         let Some(then) = copy.team(team.apid) else { return Some(format!("{who} goes")) };
         if team.state == State::Posted && then.state != State::Posted {
-            return Some(format!("{who} gets {}", named(then.places.nids())));
+            return Some(format!("{who} gets {}", nids_text(then.places.nids())));
         }
         if team.state == State::Posted {
             let wanted = Wanted::from(&team.posting);
@@ -64,14 +65,7 @@ impl Scheduler {
         let retired = |nid: &Nid| copy.retired.contains(nid) && !self.retired.contains(nid);
         let keeps: Vec<Nid> = team.places.nids().filter(retired).collect();
         let take = if keeps.len() == 1 { "takes" } else { "take" };
-        let keeps = (!keeps.is_empty()).then(|| named(keeps))?;
+        let keeps = (!keeps.is_empty()).then(|| nids_text(keeps))?;
         Some(format!("{who} keeps {keeps}, which {take} nothing new"))
     }
-}
-
-/// `NID 3`, `NIDs 0-3`.
-fn named(nids: impl IntoIterator<Item = Nid>) -> String {
-    let list = format_nids(nids);
-    let several = list.contains([',', '-']);
-    format!("{} {list}", if several { "NIDs" } else { "NID" })
 }

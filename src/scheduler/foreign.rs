@@ -106,6 +106,7 @@ pub(super) fn name_list(mut names: Vec<String>) -> String {
     }
 }
 
+/// `NID 3`, `NIDs 0-3`.
 pub(super) fn nids_text(nids: impl IntoIterator<Item = Nid>) -> String {
     let nids: Vec<Nid> = nids.into_iter().collect();
     let noun = if nids.len() == 1 { "NID" } else { "NIDs" };

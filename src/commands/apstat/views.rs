@@ -36,10 +36,15 @@ fn apid(row: &pb::ApplicationRow) -> u64 {
 }
 
 fn user(row: &pb::ApplicationRow) -> Cell {
+    Cell::text(user_name(row))
+}
+
+/// The name, or the number where it has none; empty: it is not told.
+fn user_name(row: &pb::ApplicationRow) -> String {
     match &row.owner {
-        Some(owner) if owner.name.is_empty() => Cell::Text(owner.uid.to_string()),
-        Some(owner) => Cell::text(owner.name.clone()),
-        None => Cell::None,
+        Some(owner) if owner.name.is_empty() => owner.uid.to_string(),
+        Some(owner) => owner.name.clone(),
+        None => String::new(),
     }
 }
 

@@ -34,13 +34,6 @@ fn line(
     now_ns: u64,
 ) -> String {
     let here = || node.apids.iter().filter_map(|apid| applications.get(apid));
-    let owner = |row: &&pb::ApplicationRow| {
-        let owner = row.owner.as_ref();
-        owner.map_or_else(String::new, |o| match o.name.is_empty() {
-            true => o.uid.to_string(),
-            false => o.name.clone(),
-        })
-    };
     // The first of them that was launched has been there for the longest.
     let since = here().map(|row| row.launched_at_ns).filter(|at| *at > 0).min();
     let seconds = since.map(|at| now_ns.saturating_sub(at) / 1_000_000_000);
@@ -56,7 +49,7 @@ fn line(
         number(node.memory),
         node.pes.to_string(),
         list(node.apids.iter().map(u64::to_string)),
-        list(here().map(owner)),
+        list(here().map(|row| super::user_name(row))),
         seconds.map_or_else(|| "_".into(), |s| s.to_string()),
         field(&node.why),
         field(&node.arch),
@@ -100,10 +93,7 @@ fn field(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {
         match byte {
-            b'%' | b':' | b',' => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-            b' '..=b'~' => out.push(byte.into()),
+            b' '..=b'~' if !b"%:,".contains(&byte) => out.push(byte.into()),
             _ => {
                 let _ = write!(out, "%{byte:02X}");
             }
