@@ -5,6 +5,8 @@
  * FILE is a table of uninterrupted runs that all processes of a gang share: when each began and when it
  * was last seen, nanoseconds of CLOCK_MONOTONIC (which is read without a system call). A gap of more
  * than GAP between two stamps begins a new run: the process did not have the processor, or was frozen.
+ * It is far shorter than two changes of gangs: where the kernel has held up a change for nearly a slice, what
+ * is left of that slice may be half a millisecond, and the others were frozen for no longer.
  *
  *   spin      nothing but that
  *   fork      children that stamp for a moment, one after the other
@@ -36,7 +38,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GAP 1000000
+#define GAP 50000
 #define RUNS (1 << 20)
 
 struct run {

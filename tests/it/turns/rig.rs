@@ -119,6 +119,13 @@ fn stretches(runs: Vec<Run>) -> Vec<Run> {
     all
 }
 
+/// How often somebody of a gang began to run after a millisecond without.
+pub fn turns(runs: Vec<Run>) -> usize {
+    let all = stretches(runs);
+    let pauses = all.windows(2).filter(|two| two[1].0 - two[0].1 > MS);
+    usize::from(!all.is_empty()) + pauses.count()
+}
+
 /// Times at which both ran.
 pub fn overlaps(one: Vec<Run>, other: Vec<Run>) -> Vec<(Run, Run)> {
     let (one, other) = (stretches(one), stretches(other));
