@@ -14,7 +14,7 @@ use anyhow::Context;
 use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::posting::Shape;
-use psched::machine::{Machine, Nid, Node};
+use psched::machine::{Machine, Nid, Node, Reach};
 use psched::occupancy::{Claim, Occupancy, Rules};
 use psched::placement::migration::{Gate, Mover, Situation, Waiting, plan, try_plan};
 use psched::placement::{Wanted, place, try_place};
@@ -68,7 +68,7 @@ struct Scene {
 fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::Result<Scene> {
     let mut dice = fastrand::Rng::with_seed(seed);
     let node = |nid| Node::plain(Nid(nid), processors);
-    let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
+    let machine: Machine = (0..nodes).map(node).collect();
     let mut occupancy = Occupancy::new(&machine, Rules { max_resident, memory_overcommit: 1_000 });
     (0..nodes).for_each(|nid| occupancy.set_open(Nid(nid), true));
     let none = BTreeSet::new();
@@ -81,6 +81,7 @@ fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::R
         shape: Shape { width, depth: 1, per_node: None },
         memory_per_pe: None,
         exclusive: false,
+        reach: Reach::ALL,
     };
     // Some do not fit near the end.
     for _ in 0..4 * APPLICATIONS {
@@ -91,7 +92,8 @@ fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::R
         occupancy.take(Apid(apid), &places, claim)?;
         let attained = Duration::from_secs(dice.u64(0..40_000));
         let bytes = vec![dice.u64(0..8) << 30; places.0.len()];
-        let mover = Mover { places, claim, bytes, wall: None, since_move: None, attained };
+        let reach = Reach::ALL;
+        let mover = Mover { places, claim, reach, bytes, wall: None, since_move: None, attained };
         movers.insert(Apid(apid), mover);
     }
     while used > all / 5 * 4 {

@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
 /// A machine and who is on it; `full`: no processor is free.
 fn occupied(nodes: u32, full: bool, dice: &mut fastrand::Rng) -> anyhow::Result<Occupancy> {
     let node = |nid| Node { memory: 64 << 30, ..Node::plain(Nid(nid), PROCESSORS) };
-    let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
+    let machine: Machine = (0..nodes).map(node).collect();
     let mut occupancy = Occupancy::new(&machine, RULES);
     let mut apid = 0;
     let mut seat = |occupancy: &mut Occupancy, nids: std::ops::Range<u32>, processors: u32| {

@@ -119,7 +119,7 @@ fn settings(row: &Row, order: Order) -> Settings {
 
 fn machine_of(row: &Row) -> Machine {
     let node = |nid| Node { memory: 64 << 30, ..Node::plain(Nid(nid), row.processors) };
-    Machine { nodes: (0..row.nodes).map(|nid| (Nid(nid), node(nid))).collect() }
+    (0..row.nodes).map(node).collect()
 }
 
 impl Driven {
@@ -277,7 +277,13 @@ impl Driven {
         let event = Event::Posted {
             reply: ReplyId(self.requests),
             posting: Box::new(posting),
-            owner: Owner { uid: 1000, gid: 1000, groups: vec![1000], name: "alice".into() },
+            owner: Owner {
+                uid: 1000,
+                gid: 1000,
+                groups: vec![1000],
+                name: "alice".into(),
+                terminal: false,
+            },
             front: FrontProcess { pid: 4000, started: self.requests },
             secret: Ticket(id),
         };

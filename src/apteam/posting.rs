@@ -30,8 +30,10 @@ pub struct Owner {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// For display only: the name, or the number where it has none.
+    /// The name, or the number where it has none.
     pub name: String,
+    /// Its front end has a controlling terminal.
+    pub terminal: bool,
 }
 
 /// The account under which an application runs (`--account`): 1 to 64 letters and digits of ASCII, dots,

@@ -23,6 +23,8 @@ enum Form {
     Texts,
     /// A list of maps with these keys.
     Maps(&'static [(&'static str, Form)]),
+    /// A map with these keys.
+    Map(&'static [(&'static str, Form)]),
     /// Names and values, whatever the names are.
     Pairs,
 }
@@ -30,6 +32,8 @@ enum Form {
 /// The keys of the file.
 const FILE: &[(&str, Form)] = &[
     ("nodes", Form::Maps(NODES)),
+    ("regions", Form::Maps(REGIONS)),
+    ("accounts", Form::Maps(ACCOUNTS)),
     ("administrators", Form::Texts),
     ("listening", Form::Text),
     ("state", Form::Text),
@@ -47,10 +51,34 @@ const NODES: &[(&str, Form)] = &[
     ("hosts", Form::Text),
 ];
 
+/// The keys of an entry of `regions`.
+const REGIONS: &[(&str, Form)] = &[
+    ("name", Form::Text),
+    ("nids", Form::Text),
+    ("flavors", Form::Texts),
+    ("gates", Form::Map(GATES)),
+];
+
+/// The keys of the gates of a region.
+const GATES: &[(&str, Form)] = &[
+    ("width", Form::Text),
+    ("users", Form::Texts),
+    ("groups", Form::Texts),
+    ("accounts", Form::Texts),
+    ("mode", Form::Text),
+    ("hours", Form::Text),
+    ("time_limit", Form::Text),
+    ("memory", Form::Text),
+];
+
+/// The keys of an entry of `accounts`.
+const ACCOUNTS: &[(&str, Form)] =
+    &[("name", Form::Text), ("users", Form::Texts), ("groups", Form::Texts)];
+
 /// All keys there are, for the manual to be compared with.
 #[cfg(test)]
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
-    FILE.iter().chain(NODES).map(|(name, _)| *name)
+    [FILE, NODES, REGIONS, GATES, ACCOUNTS].into_iter().flatten().map(|(name, _)| *name)
 }
 
 /// What of the file has the right form, with the problems of the rest.
@@ -116,6 +144,7 @@ impl Fit {
                     |(entry, i): (&Tree, usize)| self.map(entry, keys, &format!("{path}[{i}]"));
                 Some(Yaml::Sequence(entries.map(map).collect()))
             }
+            (Form::Map(keys), Value::Map(_)) => Some(self.map(tree, keys, path)),
             (Form::Pairs, Value::Map(pairs)) => {
                 let mut map = serde_yaml::Mapping::new();
                 for (key, tree) in pairs {
@@ -141,6 +170,7 @@ impl Fit {
                     Form::Maps(_) => {
                         ("a list of maps", "begin each entry with - on a line of its own")
                     }
+                    Form::Map(_) => ("a map", "write { KEY: VALUE }"),
                     Form::Pairs => ("a map", "write NAME: VALUE, each on a line of its own"),
                 };
                 self.add(tree.at, path, format!("{is} stands where {takes} is expected"), cure);

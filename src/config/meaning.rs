@@ -1,8 +1,10 @@
 //! The second pass: what the values mean, and whether they go together.
 
 use super::form::MISSING;
+use super::regions;
 use super::syntax::{File, Nodes, Pairs, Text};
 use super::{Administrator, Config, NODES_MAX, PROBLEMS_MAX, PROCESSORS_MAX, Problem};
+use crate::machine::gates::Who;
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node, is_host, parse_hosts, parse_nids};
 use crate::variables::Variables;
 use crate::variables::units::parse_size;
@@ -16,10 +18,20 @@ const CPU_MAX: u32 = 65_535;
 const QUOTED_MAX: usize = 60;
 
 /// The problems so far; where they are is looked up later, by their keys.
-struct Problems(Vec<Problem>);
+pub(super) struct Problems(Vec<Problem>);
 
 impl Problems {
-    fn add(&mut self, key: impl Into<String>, what: impl Into<String>, cure: impl Into<String>) {
+    /// Whether there is one of a key that begins like this.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|problem| problem.key.starts_with(key))
+    }
+
+    pub fn add(
+        &mut self,
+        key: impl Into<String>,
+        what: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
         if self.0.len() < PROBLEMS_MAX {
             let (key, what, cure) = (key.into(), what.into(), cure.into());
             self.0.push(Problem { at: None, key, what, cure });
@@ -28,7 +40,7 @@ impl Problems {
 }
 
 /// A wrong value as its problem repeats it: in quotes, cut off where it is long.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_MAX) {
         Some((end, _)) => format!("\"{}...\"", &text[..end]),
         None => format!("\"{text}\""),
@@ -38,8 +50,15 @@ fn quoted(text: &str) -> String {
 /// Checks the whole file, of which form has these problems.
 pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Problem>> {
     let mut problems = Problems(form);
+    let mut machine = machine(file.nodes.unwrap_or_default(), &mut problems);
+    machine.accounts = regions::accounts(file.accounts.unwrap_or_default(), &mut problems);
+    let entries = file.regions.unwrap_or_default();
+    machine.regions = regions::regions(entries, &machine.accounts, &mut problems);
+    if !problems.has("nodes") {
+        regions::check(&machine, &mut problems);
+    }
     let config = Config {
-        machine: machine(file.nodes.unwrap_or_default(), &mut problems),
+        machine,
         variables: variables(file.variables.unwrap_or_default(), &mut problems),
         administrators: administrators(file.administrators.unwrap_or_default(), &mut problems),
         listen: path("listening", file.listening, SOCKET_PATH_MAX, &mut problems),
@@ -51,7 +70,7 @@ pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Proble
 fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
     let mut machine = Machine::default();
     // What is missing of nodes that were not understood may just be there.
-    let understood = |problems: &Problems| !problems.0.iter().any(|p| p.key.starts_with("nodes"));
+    let understood = |problems: &Problems| !problems.has("nodes");
     if entries.is_empty() {
         if !understood(problems) {
             return machine;
@@ -207,7 +226,7 @@ fn hosts(key: &str, entry: &Nodes, nodes: usize, problems: &mut Problems) -> Vec
     vec![String::new(); nodes]
 }
 
-fn flavors(key: &str, names: Vec<Text>, problems: &mut Problems) -> Flavors {
+pub(super) fn flavors(key: &str, names: Vec<Text>, problems: &mut Problems) -> Flavors {
     let mut flavors = Flavors::default();
     for Text(name) in names {
         match Flavor::parse(&name) {
@@ -305,20 +324,29 @@ fn administrators(texts: Vec<Text>, problems: &mut Problems) -> Vec<Administrato
     let mut administrators = BTreeSet::new();
     for (i, Text(text)) in texts.into_iter().enumerate() {
         let key = format!("administrators[{i}]");
-        // uid -1 stands for "none" in system calls, so it is nobody's.
-        let uid = text.parse().ok().filter(|uid| *uid != u32::MAX);
-        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-        let odd = |c: char| c.is_whitespace() || c.is_control() || c == ':' || c == '/';
-        match uid {
-            Some(uid) => drop(administrators.insert(Administrator::Uid(uid))),
-            None if is_number || text.is_empty() || text.len() > 256 || text.contains(odd) => {
+        match who(&text) {
+            Some(Who::Id(uid)) => drop(administrators.insert(Administrator::Uid(uid))),
+            Some(Who::Name(name)) => drop(administrators.insert(Administrator::Name(name))),
+            None => {
                 let what = format!("{} is not a user", quoted(&text));
                 problems.add(key, what, "give a user's name or number");
             }
-            None => drop(administrators.insert(Administrator::Name(text))),
         }
     }
     administrators.into_iter().collect()
+}
+
+/// A user or a group; none: it can be neither.
+pub(super) fn who(text: &str) -> Option<Who> {
+    // Number -1 stands for "none" in system calls, so it is nobody's.
+    let id = text.parse().ok().filter(|id| *id != u32::MAX);
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == ':' || c == '/';
+    match id {
+        Some(id) => Some(Who::Id(id)),
+        None if is_number || text.is_empty() || text.len() > 256 || text.contains(odd) => None,
+        None => Some(Who::Name(text.to_owned())),
+    }
 }
 
 fn path(key: &str, text: Option<Text>, max: usize, problems: &mut Problems) -> Option<String> {

@@ -31,11 +31,11 @@
 //! ]);
 //! ```
 //!
-//! This is the small form of the file; domains, regions and gates are not in it yet. The grammar is
-//! in psched.yaml(5).
+//! The grammar is in psched.yaml(5).
 
 mod form;
 mod meaning;
+mod regions;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -170,6 +170,6 @@ pub fn embedded(nodes: u32, processors: u32) -> Config {
         flavors: if nid == 0 { Flavors::all() } else { Flavors::default().with(Flavor::Ap) },
         ..Node::plain(Nid(nid), processors.clamp(1, PROCESSORS_MAX))
     };
-    let machine = Machine { nodes: (0..nodes).map(|nid| (Nid(nid), node(nid))).collect() };
+    let machine = (0..nodes).map(node).collect();
     Config { machine, ..Config::default() }
 }

@@ -11,6 +11,8 @@ use std::fmt;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub nodes: Option<Vec<Nodes>>,
+    pub regions: Option<Vec<Region>>,
+    pub accounts: Option<Vec<Account>>,
     pub administrators: Option<Vec<Text>>,
     pub listening: Option<Text>,
     pub state: Option<Text>,
@@ -28,6 +30,39 @@ pub(super) struct Nodes {
     pub flavors: Option<Vec<Text>>,
     pub host: Option<Text>,
     pub hosts: Option<Text>,
+}
+
+/// An entry of `regions`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Region {
+    pub name: Option<Text>,
+    pub nids: Option<Text>,
+    pub flavors: Option<Vec<Text>>,
+    pub gates: Option<Gates>,
+}
+
+/// The gates of a region.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Gates {
+    pub width: Option<Text>,
+    pub users: Option<Vec<Text>>,
+    pub groups: Option<Vec<Text>>,
+    pub accounts: Option<Vec<Text>>,
+    pub mode: Option<Text>,
+    pub hours: Option<Text>,
+    pub time_limit: Option<Text>,
+    pub memory: Option<Text>,
+}
+
+/// An entry of `accounts`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Account {
+    pub name: Option<Text>,
+    pub users: Option<Vec<Text>>,
+    pub groups: Option<Vec<Text>>,
 }
 
 /// A single value as it was written, a number too: `nids: 0` and `nids: 0-3` are both good.

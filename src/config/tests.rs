@@ -1,9 +1,14 @@
+//! psched.yaml, by examples and at random.
+
+mod regions;
+
 use super::*;
 use crate::machine::format_nids;
 use proptest::prelude::*;
 use std::time::Duration;
 
 const SHIPPED: &str = include_str!("../../config/psched.yaml");
+const X1: &str = include_str!("../../config/x1.yaml");
 const MANUAL: &str = include_str!("../../man/psched.yaml.5");
 
 fn said(text: &str) -> Vec<String> {
@@ -141,6 +146,21 @@ fn the_example_of_a_large_host_is_good() {
 }
 
 #[test]
+fn the_example_of_overflow_nodes_is_that_of_the_manual() {
+    let shipped = read(X1).expect("the example").machine;
+    let (_, manual) = MANUAL.split_once(".Sh REGIONS\n").expect("its section");
+    let (_, manual) = manual.split_once(".Bd -literal -offset indent\n").expect("an example");
+    let (manual, _) = manual.split_once(".Ed\n").expect("its end");
+    let manual = read(manual).expect("the manual's").machine;
+    assert_eq!(shipped.regions, manual.regions);
+    let of = |machine: &crate::machine::Machine| {
+        let node = |node: &Node| (node.nid, node.processors, node.flavors);
+        machine.nodes.values().map(node).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&shipped), of(&manual));
+}
+
+#[test]
 fn the_manual_has_every_key() {
     for key in form::keys() {
         assert!(MANUAL.contains(&format!(".It Cm {key} ")), "psched.yaml(5) lacks {key}");
@@ -150,7 +170,7 @@ fn the_manual_has_every_key() {
 
 #[test]
 fn the_example_of_the_manual_is_good() {
-    let (_, example) = MANUAL.split_once(".Bd -literal -offset indent\n").expect("an example");
+    let (_, example) = MANUAL.rsplit_once(".Bd -literal -offset indent\n").expect("an example");
     let (example, _) = example.split_once(".Ed\n").expect("its end");
     assert_eq!(read(example).map(|c| c.machine.nodes.len()), Ok(4));
 }
@@ -193,7 +213,7 @@ colour: red
             "12:12: listening: a list stands where a word or a number is expected; write it without brackets and dashes",
             "14:3: variables: a list stands where a map is expected; write NAME: VALUE, each on a line of its own",
             "16:1: state: is given twice, first on line 15; keep one of them",
-            "17:1: colour: there is no such key; the keys here are nodes, administrators, listening, state, variables",
+            "17:1: colour: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
         ]
     );
 }
@@ -204,7 +224,7 @@ fn an_entry_of_a_list_is_not_left_out() {
         said(&with("administrators: [alice, ~]\nkill: 1\n")),
         [
             "2:25: administrators[1]: nothing stands where a word or a number is expected; write it without brackets and dashes",
-            "3:1: kill: there is no such key; the keys here are nodes, administrators, listening, state, variables",
+            "3:1: kill: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
         ]
     );
 }
@@ -242,13 +262,13 @@ fn what_is_no_yaml_or_has_no_meaning_here_is_told_where_it_stands() {
         ),
         (
             "just a word\n",
-            "1:1: keys and their values are expected here; the keys are nodes, administrators, \
+            "1:1: keys and their values are expected here; the keys are nodes, regions, accounts, administrators, \
              listening, state, variables"
                 .into(),
         ),
         (
             "- nodes\n",
-            "1:1: keys and their values are expected here; the keys are nodes, administrators, \
+            "1:1: keys and their values are expected here; the keys are nodes, regions, accounts, administrators, \
              listening, state, variables"
                 .into(),
         ),

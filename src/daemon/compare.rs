@@ -4,7 +4,7 @@
 //! the same functions, and the scheduler tries it on a copy of itself; so what is told is what would be.
 
 use super::core::Input;
-use super::reload::merged;
+use super::reload::{groups_looked_up, merged};
 use super::services::{Service, ending};
 use crate::config::{self, SIZE_MAX};
 use crate::rpc::pb;
@@ -22,7 +22,7 @@ impl Service {
         let text = text_of(request.into_inner()).await?;
         // A large file takes a moment, which nobody else is to wait for.
         let read = tokio::task::spawn_blocking(move || config::read(&text)).await;
-        let new = match read.map_err(|_| ending())? {
+        let mut new = match read.map_err(|_| ending())? {
             Ok(new) => new,
             Err(problems) => {
                 let problems = problems.iter().map(ToString::to_string).collect();
@@ -30,6 +30,7 @@ impl Service {
             }
         };
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner).clone();
+        groups_looked_up(&mut new);
         let (new, told) = merged(&running, new);
         let (answer, compared) = oneshot::channel();
         let (variables, machine) = (Box::new(new.variables), Box::new(new.machine));

@@ -235,7 +235,10 @@ impl Core {
                         None => {}
                     }
                 }
-                () = wait::sleep(due) => self.event(Event::Tick),
+                () = wait::sleep(due) => {
+                    self.look_at_offset();
+                    self.event(Event::Tick);
+                }
             }
         }
         self.stop(outcomes).await;

@@ -309,5 +309,10 @@ fn bounds(v: &Variables, files: u64) -> listen::Bounds {
 
 fn settings(v: &Variables) -> Settings {
     let own = rustix::process::geteuid().as_raw();
-    Settings { only_uid: (own != 0).then_some(own), ..v.into() }
+    Settings { only_uid: (own != 0).then_some(own), utc_offset: utc_offset(), ..v.into() }
+}
+
+/// Seconds by which the local time is ahead of UTC now.
+fn utc_offset() -> i32 {
+    jiff::tz::TimeZone::system().to_offset(jiff::Timestamp::now()).seconds()
 }

@@ -86,6 +86,12 @@ pub(super) fn merged(old: &Config, mut new: Config) -> (Config, Told) {
         told.changes.push("administrators".into());
     }
     told.changes.extend(nodes_changed(&old.machine, &new.machine));
+    if new.machine.regions != old.machine.regions {
+        told.changes.push("regions".into());
+    }
+    if new.machine.accounts != old.machine.accounts {
+        told.changes.push("accounts".into());
+    }
     (new, told)
 }
 
@@ -125,7 +131,7 @@ pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
             path.display()
         )
     })?;
-    crate::config::read(&text).map_err(|problems| {
+    let mut config = crate::config::read(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(|problem| problem.of_file(path)).collect();
         anyhow::anyhow!(
             "the configuration {} has {} problem(s):\n  {}",
@@ -133,7 +139,9 @@ pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
             lines.len(),
             lines.join("\n  ")
         )
-    })
+    })?;
+    groups_looked_up(&mut config);
+    Ok(config)
 }
 
 /// User ids of the configured administrators; a name without a user is said and left out.
@@ -153,6 +161,20 @@ pub fn administrators(config: &Config) -> BTreeSet<u32> {
         }
     }
     ids
+}
+
+/// Groups by name get their numbers; one that this host does not know lets nobody in.
+pub fn groups_looked_up(config: &mut Config) {
+    let mut number = |name: &str| {
+        let group = nix::unistd::Group::from_name(name).ok().flatten();
+        if group.is_none() {
+            tracing::warn!("the group {name} of psched.yaml is not a group of this host");
+        }
+        group.map(|group| group.gid.as_raw())
+    };
+    let gates = config.machine.regions.iter_mut().filter_map(|region| region.gate.people.as_mut());
+    let accounts = config.machine.accounts.iter_mut().map(|account| &mut account.people);
+    gates.chain(accounts).for_each(|people| people.look_up(&mut number));
 }
 
 #[cfg(test)]

@@ -199,6 +199,8 @@ fn owner(peer: &Peer) -> Owner {
         gid: peer.gid,
         groups: peer.groups.clone(),
         name: views::user_name(peer.uid),
+        // (Who has ended meanwhile, so that its pid may be another's, gets no answer.)
+        terminal: crate::os::peer::has_terminal(peer.pid),
     }
 }
 

@@ -10,8 +10,8 @@ use super::settings;
 use crate::apteam::change::By;
 use crate::machine::Machine;
 use crate::rpc::pb;
-use crate::scheduler::Event;
 use crate::scheduler::tuning::{Source, Told, Tuning, Wanted};
+use crate::scheduler::{Event, Settings};
 use crate::variables::Variables;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -89,6 +89,17 @@ impl Core {
         self.event(Event::Settings(Box::new(settings)));
         let tuned = Arc::clone(&self.tuner.tuned);
         self.answer(Box::new(move || tuned(&variables)));
+    }
+
+    /// Where gates open and close by the time of day, the scheduler asks for the time every hour: summer may
+    /// have begun.
+    pub(super) fn look_at_offset(&mut self) {
+        let known = self.scheduler.settings();
+        let utc_offset = super::utc_offset();
+        if self.scheduler.has_hours() && known.utc_offset != utc_offset {
+            let settings = Settings { utc_offset, ..known.clone() };
+            self.event(Event::Settings(Box::new(settings)));
+        }
     }
 
     /// psmgr show, when all before it is durable.

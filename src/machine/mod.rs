@@ -4,14 +4,17 @@
 //! (a NUMA domain each, say). Nodes are numbered by NID along a line, and contiguity, which
 //! placement guarantees to an application, is contiguity of NIDs.
 
+pub mod gates;
 mod hosts;
 mod nids;
+mod regions;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 pub use hosts::{HostListError, is_host, parse_hosts};
 pub use nids::{NidListError, format_nids, parse_nids};
+pub use regions::{Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};
 
 /// A node's number on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -119,11 +122,27 @@ impl Node {
     }
 }
 
-/// All nodes, by number.
+/// All nodes, by number, and the regions that they are in.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Machine {
     /// The nodes.
     pub nodes: BTreeMap<Nid, Node>,
+    /// The regions, in the order in which they are tried, [`REGIONS_MAX`] at most; none: all nodes are one.
+    pub regions: Vec<Region>,
+    /// The accounts, by name, where psched.yaml says who may use which; none: anybody names any.
+    pub accounts: Vec<gates::AccountEntry>,
+}
+
+impl From<BTreeMap<Nid, Node>> for Machine {
+    fn from(nodes: BTreeMap<Nid, Node>) -> Machine {
+        Machine { nodes, ..Machine::default() }
+    }
+}
+
+impl FromIterator<Node> for Machine {
+    fn from_iter<I: IntoIterator<Item = Node>>(nodes: I) -> Machine {
+        nodes.into_iter().map(|node| (node.nid, node)).collect::<BTreeMap<Nid, Node>>().into()
+    }
 }
 
 impl Machine {

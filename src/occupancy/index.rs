@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::apteam::Apid;
     use crate::apteam::place::{Place, PlacementList};
-    use crate::machine::{Machine, Nid, Node};
+    use crate::machine::{Machine, Nid, Node, RegionSet};
     use crate::occupancy::{Claim, Rules};
     use proptest::prelude::*;
 
@@ -192,7 +192,7 @@ mod tests {
     fn machine() -> Machine {
         let node = |nid: u32| Node { memory: 24, ..Node::plain(Nid(nid), 3) };
         let nodes = (0..10).map(|i| if i < 6 { i } else { i + 1 });
-        Machine { nodes: nodes.map(|nid| (Nid(nid), node(nid))).collect() }
+        nodes.map(node).collect()
     }
 
     prop_compose! {
@@ -202,7 +202,15 @@ mod tests {
             memory_per_pe in prop_oneof![Just(None), (0u64..13).prop_map(Some)],
             level in 0u32..4,
         ) -> Terms {
-            Terms { depth, per_node, memory_per_pe, level, exclusive: level == 0 && depth == 1 }
+            let regions = RegionSet::ALL;
+            Terms {
+                depth,
+                per_node,
+                memory_per_pe,
+                level,
+                exclusive: level == 0 && depth == 1,
+                regions,
+            }
         }
     }
 

@@ -130,7 +130,8 @@ pub struct Occupancy {
     held: BTreeMap<Apid, Holding>,
     index: Index,
     notable: Notable,
-    /// For each slot the first one behind it that has another number of processors, or not the next NID.
+    /// For each slot the first one behind it that has another number of processors, or not the next NID, or
+    /// is in another region.
     alike: Vec<usize>,
     memory_known: bool,
 }
@@ -183,7 +184,7 @@ impl Occupancy {
     }
 
     /// For each node of the line the first one behind it that has another number of processors, or not
-    /// the next NID.
+    /// the next NID, or is in another region.
     pub fn alike(&self) -> &[usize] {
         &self.alike
     }
@@ -512,7 +513,8 @@ fn alike(slots: &[Slot]) -> Vec<usize> {
     let mut alike: Vec<usize> = (1..=slots.len()).collect();
     for at in (1..slots.len()).rev() {
         let (one, next) = (&slots[at - 1], &slots[at]);
-        if one.processors == next.processors && next.nid.0 - one.nid.0 == 1 {
+        let as_one = |slot: &Slot| (slot.processors, slot.region);
+        if as_one(one) == as_one(next) && next.nid.0 - one.nid.0 == 1 {
             alike[at - 1] = alike[at];
         }
     }

@@ -1,7 +1,7 @@
 //! What one node has to give: its slot on the line, and how many PEs of a kind it could take.
 
 use crate::apteam::posting::Shape;
-use crate::machine::{Flavor, Machine, Nid, Node};
+use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
 
 /// How many may sit where: the variables that occupancy obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct Slot {
     pub open: bool,
     /// It has flavor `ap`.
     pub application: bool,
+    /// The region that it is in.
+    pub region: RegionId,
     /// Its memory in bytes; 0: not known, and never short.
     pub memory: u64,
     /// Bytes of it that may be promised.
@@ -59,13 +61,14 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn of(node: &Node, rules: Rules) -> Slot {
+    fn of(node: &Node, region: RegionId, rules: Rules) -> Slot {
         let mut slot = Slot {
             nid: node.nid,
             processors: node.processors,
             free: node.processors,
             open: false,
             application: node.flavors.has(Flavor::Ap),
+            region,
             memory: node.memory,
             limit: 0,
             promised: 0,
@@ -92,8 +95,11 @@ impl Slot {
     }
 
     /// What a node with this many processors to give away and this much memory promised already
-    /// can take.
+    /// can take: nothing where it is in none of the regions.
     pub fn room(&self, terms: &Terms, processors: u32, promised: u64) -> Room {
+        if !terms.regions.has(self.region) {
+            return Room::default();
+        }
         let by_processors = (processors / terms.depth).min(terms.per_node.unwrap_or(u32::MAX));
         let each = match terms.memory_per_pe {
             _ if self.memory == 0 => 0,
@@ -110,11 +116,11 @@ impl Slot {
 
 /// The line of a machine on which nobody sits, in order of NID; all nodes closed.
 pub fn empty_line(machine: &Machine, rules: Rules) -> Vec<Slot> {
-    machine.nodes.values().map(|node| Slot::of(node, rules)).collect()
+    machine.nodes.values().map(|node| Slot::of(node, machine.region_of(node), rules)).collect()
 }
 
 /// What a search asks of each node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Terms {
     /// Processors for each PE, at least 1.
     pub depth: u32,
@@ -126,6 +132,8 @@ pub struct Terms {
     pub level: u32,
     /// Only nodes on which nobody sits, and all of each.
     pub exclusive: bool,
+    /// Only nodes of these regions.
+    pub regions: RegionSet,
 }
 
 impl Terms {
@@ -133,6 +141,7 @@ impl Terms {
     pub fn of(shape: &Shape, memory_per_pe: Option<u64>, level: u32) -> Terms {
         Terms {
             exclusive: false,
+            regions: RegionSet::ALL,
             depth: shape.depth.max(1),
             per_node: shape.per_node.map(|n| n.max(1)),
             memory_per_pe,

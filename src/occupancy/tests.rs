@@ -21,7 +21,7 @@ fn machine(sizes: &[(u32, u32)]) -> Machine {
         flavors: if nid == 0 { Flavors::default().with(Flavor::Su) } else { Flavors::all() },
         ..Node::plain(Nid(nid), processors)
     };
-    Machine { nodes: sizes.iter().map(node).map(|n| (n.nid, n)).collect() }
+    sizes.iter().map(node).collect()
 }
 
 fn places(places: &[(u32, &[u32])]) -> PlacementList {

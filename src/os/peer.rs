@@ -160,11 +160,21 @@ pub fn process_started(pid: i32) -> io::Result<u64> {
     start_of(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Field 22. Field 2, the name in brackets, may hold anything, brackets and blanks too.
+/// Whether a process has a controlling terminal (field 7 of /proc/PID/stat); not where that can't be read.
+pub fn has_terminal(pid: i32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    field(&stat, 7).is_some_and(|terminal: i64| terminal != 0)
+}
+
 fn start_of(stat: &[u8]) -> Option<u64> {
+    field(stat, 22)
+}
+
+/// A field from the third on. Field 2, the name in brackets, may hold anything, brackets and blanks too.
+fn field<T: std::str::FromStr>(stat: &[u8], number: usize) -> Option<T> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let rest = std::str::from_utf8(&stat[after_name..]).ok()?;
-    rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 /// From /proc/PID/status: the owner of the folder would be root for a process that is undumpable.

@@ -126,8 +126,12 @@ impl Scene {
             depth: option("-d").unwrap_or(1),
             per_node: option("-N"),
         };
-        let wanted =
-            Wanted { shape, memory_per_pe: option("-m").map(|m| u64::from(m) << 20), exclusive };
+        let wanted = Wanted {
+            shape,
+            memory_per_pe: option("-m").map(|m| u64::from(m) << 20),
+            exclusive,
+            reach: Reach::ALL,
+        };
         if let Err(impossible) = possible(self.occupancy.line(), &wanted) {
             return format!("impossible: {}", impossible.explain());
         }

@@ -79,7 +79,7 @@ mod window;
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Posting, Shape};
-use crate::machine::Nid;
+use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms};
 use fixedbitset::FixedBitSet;
 use std::collections::BTreeSet;
@@ -95,33 +95,54 @@ pub struct Wanted {
     pub memory_per_pe: Option<u64>,
     /// Nodes on which nobody else sits, and nobody will.
     pub exclusive: bool,
+    /// The regions to which it may go.
+    pub reach: Reach,
 }
 
+/// By the posting alone: anywhere.
 impl From<&Posting> for Wanted {
     fn from(posting: &Posting) -> Wanted {
         Wanted {
             shape: posting.shape,
             memory_per_pe: posting.memory_per_pe,
             exclusive: posting.exclusive,
+            reach: Reach::ALL,
         }
     }
 }
 
 impl Wanted {
-    /// What it needs at a level.
-    fn need(&self, level: u32) -> Need {
+    /// What it needs at a level, of nodes of some regions.
+    fn need(&self, level: u32, regions: RegionSet) -> Need {
         Need {
             width: u64::from(self.shape.width.max(1)),
             terms: Terms {
                 exclusive: self.exclusive,
+                regions,
                 ..Terms::of(&self.shape, self.memory_per_pe, level)
             },
         }
     }
 
+    /// What it needs, in the order in which it is looked for: free processors first, wherever it may go.
+    fn needs(self, rules: Rules) -> impl Iterator<Item = Need> {
+        let levels = 0..=self.highest_level(rules);
+        levels.flat_map(move |level| self.needs_at(level))
+    }
+
+    /// The same at one level.
+    fn needs_at(self, level: u32) -> impl Iterator<Item = Need> {
+        self.reach.sets().map(move |regions| self.need(level, regions))
+    }
+
     /// The highest level at which it takes a place.
     fn highest_level(&self, rules: Rules) -> u32 {
         if self.exclusive { 0 } else { rules.highest_level() }
+    }
+
+    /// What it asks of nodes on which nobody sits, its width aside.
+    pub fn terms_if_empty(&self, regions: RegionSet) -> Terms {
+        self.need(0, regions).terms
     }
 
     fn with_shape(self, shape: Shape) -> Wanted {
@@ -212,15 +233,21 @@ pub fn try_place(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
-    let levels = 0..=wanted.highest_level(occupancy.rules());
+    let rules = occupancy.rules();
     if !kept.is_empty() {
         // What has no room if nothing is kept has none now.
-        let most = wanted.need(wanted.highest_level(occupancy.rules()));
-        occupancy.ready(&most.terms)?.stretches(most.width).next()?;
+        let mut most = wanted.needs_at(wanted.highest_level(rules));
+        let has_room = |need: Need| {
+            let ready = occupancy.ready(&need.terms);
+            ready.is_some_and(|ready| ready.stretches(need.width).next().is_some())
+        };
+        if !most.any(has_room) {
+            return None;
+        }
         return exhaustive(occupancy, wanted, kept)
             .map(|(need, nodes)| list(occupancy, &need, nodes));
     }
-    for need in levels.map(|level| wanted.need(level)) {
+    for need in wanted.needs(rules) {
         let ready = occupancy.ready(&need.terms)?;
         if let Some(nodes) = window::best_ready(&ready, need.width, &need.terms) {
             return Some(list(occupancy, &need, nodes));
@@ -235,10 +262,13 @@ pub fn why_not(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<Box<NoRoom>> {
-    let need = wanted.need(wanted.highest_level(occupancy.rules()));
     let marked = Kept::new(occupancy.line(), kept);
-    let fits = window::first(occupancy.line(), &need, room_now(occupancy, &need.terms, &marked));
-    fits.is_none().then(|| why::no_room(occupancy, wanted, kept))
+    let fits = |need: Need| {
+        let room = room_now(occupancy, &need.terms, &marked);
+        window::first(occupancy.line(), &need, room).is_some()
+    };
+    let mut most = wanted.needs_at(wanted.highest_level(occupancy.rules()));
+    (!most.any(fits)).then(|| why::no_room(occupancy, wanted, kept))
 }
 
 /// The best window, looking at every node, and the level that it is at.
@@ -247,9 +277,8 @@ fn exhaustive(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<(Need, Range<usize>)> {
-    let levels = 0..=wanted.highest_level(occupancy.rules());
     let kept = Kept::new(occupancy.line(), kept);
-    levels.map(|level| wanted.need(level)).find_map(|need| {
+    wanted.needs(occupancy.rules()).find_map(|need| {
         let room = room_now(occupancy, &need.terms, &kept);
         let nodes = match need.terms.level {
             0 => window::best(occupancy.line(), &need, room),
@@ -259,15 +288,21 @@ fn exhaustive(
     })
 }
 
-/// Whether a machine of these nodes could hold it if nobody sat there and all of them took
+/// How many PEs these regions could hold in its shape if nobody sat there and all nodes took applications,
+/// whatever its own width. Where `enough` or more is found, it is not looked for more.
+pub fn holds(line: &[Slot], wanted: &Wanted, regions: RegionSet, enough: u32) -> u32 {
+    let terms = wanted.need(0, regions).terms;
+    window::largest(line, &terms, enough, |at| room_if_empty(line, at, &terms))
+}
+
+/// Whether a machine of these nodes could hold it, where it may go, if nobody sat there and all of them took
 /// applications.
 ///
 /// # Errors
 /// The largest of this shape that it could hold.
 pub fn possible(line: &[Slot], wanted: &Wanted) -> Result<(), Impossible> {
     let up_to = |enough: u32, wanted: &Wanted| {
-        let terms = wanted.need(0).terms;
-        window::largest(line, &terms, enough, |at| room_if_empty(line, at, &terms))
+        wanted.reach.sets().map(|set| holds(line, wanted, set, enough)).max().unwrap_or(0)
     };
     let shape = wanted.shape;
     let largest_width = up_to(shape.width, wanted);
@@ -275,11 +310,14 @@ pub fn possible(line: &[Slot], wanted: &Wanted) -> Result<(), Impossible> {
         return Ok(());
     }
     let largest = |wanted: &Wanted| up_to(u32::MAX, wanted);
-    let at_most = wanted.with_shape(Shape { width: largest_width, ..shape }).need(0);
-    let largest_nids = window::best(line, &at_most, |at| room_if_empty(line, at, &at_most.terms))
+    let at_most = wanted.with_shape(Shape { width: largest_width, ..shape });
+    let best = |need: Need| window::best(line, &need, |at| room_if_empty(line, at, &need.terms));
+    let largest_nids = at_most
+        .needs_at(0)
+        .find_map(best)
         .filter(|_| largest_width > 0)
         .map_or_else(Vec::new, |nodes| line[nodes].iter().map(|s| s.nid).collect());
-    let nodes = line.iter().filter(|s| s.application);
+    let nodes = line.iter().filter(|s| s.application && wanted.reach.passes.has(s.region));
     let largest_depth = nodes.map(|s| s.processors).max().unwrap_or(0);
     let of_any_memory = Wanted { memory_per_pe: None, ..*wanted };
     Err(Impossible {
@@ -356,19 +394,27 @@ pub fn usable(line: &[Slot], wanted: &Wanted) -> BTreeSet<Nid> {
 
 /// The same in rows, by their place on the line.
 fn usable_runs(line: &[Slot], wanted: &Wanted) -> Vec<Range<usize>> {
-    let need = wanted.need(0);
-    let room = |at: usize| room_if_empty(line, at, &need.terms);
-    let mut usable: Vec<Range<usize>> = Vec::new();
-    for run in window::runs(line, room) {
-        let _ = window::each(&need, room, run, |nodes, _| {
-            match usable.last_mut() {
-                Some(last) if nodes.start <= last.end => last.end = last.end.max(nodes.end),
-                _ => usable.push(nodes),
-            }
-            ControlFlow::Continue(())
-        });
-    }
-    usable
+    let add = |all: &mut Vec<Range<usize>>, nodes: Range<usize>| match all.last_mut() {
+        Some(last) if nodes.start <= last.end => last.end = last.end.max(nodes.end),
+        _ => all.push(nodes),
+    };
+    let in_set = |need: Need| {
+        let room = |at: usize| room_if_empty(line, at, &need.terms);
+        let mut usable = Vec::new();
+        for run in window::runs(line, room) {
+            let _ = window::each(&need, room, run, |nodes, _| {
+                add(&mut usable, nodes);
+                ControlFlow::Continue(())
+            });
+        }
+        usable
+    };
+    let mut usable: Vec<Range<usize>> = wanted.needs_at(0).flat_map(in_set).collect();
+    // Regions may lie among each other.
+    usable.sort_unstable_by_key(|nodes| nodes.start);
+    let mut joined = Vec::with_capacity(usable.len());
+    usable.into_iter().for_each(|nodes| add(&mut joined, nodes));
+    joined
 }
 
 /// Kept nodes by their place on the line: each is looked at often.

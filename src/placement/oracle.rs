@@ -2,7 +2,7 @@
 //! as they are written.
 
 use super::*;
-use crate::machine::{Flavor, Flavors, Machine, Node};
+use crate::machine::{Flavor, Flavors, Machine, Members, Node, Region};
 use crate::occupancy::{Claim, empty_line};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -113,8 +113,18 @@ impl Scene {
         here.map(|s| if shares(s.apid) { 1 } else { 1_000 }).sum()
     }
 
-    fn rooms(&self, level: u32, usable: impl Fn(Nid) -> bool) -> Rooms {
+    /// Application nodes of these regions.
+    fn nodes(&self, set: RegionSet) -> impl Iterator<Item = &Node> {
         let nodes = self.machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
+        nodes.filter(move |n| set.has(self.machine.region_of(n)))
+    }
+
+    fn sets(&self) -> Vec<RegionSet> {
+        self.wanted.reach.sets().collect()
+    }
+
+    fn rooms(&self, level: u32, set: RegionSet, usable: impl Fn(Nid) -> bool) -> Rooms {
+        let nodes = self.nodes(set);
         nodes
             .filter(|n| usable(n.nid))
             .filter_map(|n| {
@@ -129,13 +139,23 @@ impl Scene {
         self.occupancy.is_open(nid)
     }
 
-    fn rooms_now(&self, level: u32) -> Rooms {
-        self.rooms(level, |n| self.takes_new(n) && !self.kept.contains(&n))
+    fn rooms_now(&self, level: u32, set: RegionSet) -> Rooms {
+        self.rooms(level, set, |n| self.takes_new(n) && !self.kept.contains(&n))
     }
 
-    fn rooms_if_empty(&self) -> Rooms {
-        let nodes = self.machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
-        nodes.filter_map(|n| self.room(n, n.processors, 0)).collect()
+    fn rooms_if_empty(&self, set: RegionSet) -> Rooms {
+        self.nodes(set).filter_map(|n| self.room(n, n.processors, 0)).collect()
+    }
+
+    /// Each way to place it if nobody sat anywhere.
+    fn ways_if_empty(&self) -> Vec<Way> {
+        let of = |set| ways(&self.rooms_if_empty(set), &self.wanted.shape);
+        self.sets().into_iter().flat_map(of).collect()
+    }
+
+    fn largest_if_empty(&self) -> u32 {
+        let of = |set| largest(&self.rooms_if_empty(set), &self.wanted.shape);
+        self.sets().into_iter().map(of).max().unwrap_or(0)
     }
 
     fn highest(&self) -> u32 {
@@ -189,6 +209,8 @@ prop_compose! {
         depth in prop_oneof![3 => Just(1u32), 2 => 1u32..7],
         per_node in prop_oneof![Just(None), (1u32..5).prop_map(Some)],
         memory_per_pe in prop_oneof![2 => Just(None), 1 => (0u64..100).prop_map(Some)],
+        // The region of each node, of three (or none); which it may go to, and whether it may span them.
+        regions in prop::option::of((prop::collection::vec(0usize..4, 8), 0u8..8, any::<bool>())),
     ) -> Scene {
         let mut machine = Machine::default();
         let (mut closed, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -210,6 +232,22 @@ prop_compose! {
             };
             machine.nodes.insert(node.nid, node);
         }
+        let mut reach = Reach::ALL;
+        if let Some((of, passes, spans)) = regions {
+            let nids: Vec<Nid> = machine.nodes.keys().copied().collect();
+            let region = |number: usize| {
+                let members = nids.iter().zip(&of).filter(|(_, of)| **of == number);
+                Region {
+                    name: number.to_string(),
+                    members: Members::Nids(members.map(|(nid, _)| *nid).collect()),
+                    gate: Default::default(),
+                }
+            };
+            machine.regions = (0..3).map(region).collect();
+            let passes = (0..3).filter(|i| passes >> i & 1 == 1);
+            let passes = passes.fold(RegionSet::default(), RegionSet::with);
+            reach = Reach { passes, spans };
+        }
         let rules = Rules { max_resident: rules.0, memory_overcommit: rules.1 };
         let mut occupancy = Occupancy::new(&machine, rules);
         for nid in machine.nodes.keys() {
@@ -229,7 +267,8 @@ prop_compose! {
                 }
             }
         }
-        let wanted = Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false };
+        let shape = Shape { width, depth, per_node };
+        let wanted = Wanted { shape, memory_per_pe, exclusive: false, reach };
         Scene { machine, rules, occupancy, seats: taken, kept, wanted }
     }
 }
@@ -242,8 +281,10 @@ proptest! {
         let Scene { kept, wanted, .. } = &scene;
         let mut occupancy = scene.occupancy.clone();
         let found = place(&mut occupancy, wanted, kept);
-        let expected = (0..=scene.highest()).find_map(|level| {
-            let rooms = scene.rooms_now(level);
+        let sets = scene.sets();
+        let tries = (0..=scene.highest()).flat_map(|level| sets.iter().map(move |set| (level, *set)));
+        let expected = tries.into_iter().find_map(|(level, set)| {
+            let rooms = scene.rooms_now(level, set);
             let way = match level {
                 0 => best(&rooms, &wanted.shape),
                 _ => scene.best_over(&rooms, level),
@@ -268,7 +309,8 @@ proptest! {
                 }
             }
             (Err(no_room), None) => {
-                let most = largest(&scene.rooms_now(scene.highest()), &wanted.shape);
+                let most = |set| largest(&scene.rooms_now(scene.highest(), set), &wanted.shape);
+                let most = scene.sets().into_iter().map(most).max().unwrap_or(0);
                 prop_assert_eq!(no_room.largest_width_now, most);
             }
             _ => prop_assert!(false, "found {:?}, expected {:?}", found, expected),
@@ -285,29 +327,30 @@ proptest! {
     fn the_possible_is_told_from_the_impossible(scene in scenes()) {
         let Scene { machine, wanted, rules, .. } = &scene;
         let shape = &wanted.shape;
-        let empty = scene.rooms_if_empty();
-        let all: BTreeSet<Nid> = ways(&empty, shape).into_iter().flatten().map(|(n, _)| Nid(n)).collect();
+        let all: BTreeSet<Nid> = scene.ways_if_empty().into_iter().flatten().map(|(n, _)| Nid(n)).collect();
         prop_assert_eq!(usable(&empty_line(machine, *rules), wanted), all);
-        let most = largest(&empty, shape);
+        let most = scene.largest_if_empty();
         match possible(&empty_line(machine, *rules), wanted) {
             Ok(()) => prop_assert!(shape.width <= most),
             Err(impossible) => {
                 prop_assert!(shape.width > most);
                 prop_assert_eq!(impossible.largest_width, most);
-                let nodes = || machine.nodes.values().filter(|n| n.flavors.has(Flavor::Ap));
+                let nodes = || scene.nodes(wanted.reach.passes);
                 let deepest = nodes().map(|n| n.processors).max().unwrap_or(0);
                 prop_assert_eq!(impossible.largest_depth, deepest);
-                let there = best(&empty, &Shape { width: most, ..*shape }).filter(|_| most > 0);
+                let there = scene.sets().into_iter().filter(|_| most > 0).find_map(|set| {
+                    best(&scene.rooms_if_empty(set), &Shape { width: most, ..*shape })
+                });
                 let there: Vec<Nid> = there.unwrap_or_default().iter().map(|(n, _)| Nid(*n)).collect();
                 prop_assert_eq!(&impossible.largest_nids, &there);
                 prop_assert_eq!(impossible.cures.is_empty(), nodes().count() == 0);
                 let fits = |wanted: Wanted| {
                     let scene = Scene { wanted, ..scene.clone() };
-                    !ways(&scene.rooms_if_empty(), &wanted.shape).is_empty()
+                    !scene.ways_if_empty().is_empty()
                 };
                 let any_memory = Wanted { memory_per_pe: None, ..*wanted };
-                let without = Scene { wanted: any_memory, ..scene.clone() }.rooms_if_empty();
-                let short = wanted.memory_per_pe.filter(|_| largest(&without, shape) > most);
+                let without = Scene { wanted: any_memory, ..scene.clone() }.largest_if_empty();
+                let short = wanted.memory_per_pe.filter(|_| without > most);
                 prop_assert_eq!(impossible.short_of_memory, short);
                 for cure in &impossible.cures {
                     let Shape { per_node, .. } = *shape;
@@ -351,10 +394,15 @@ proptest! {
         let highest = scene.highest();
         let window: BTreeSet<u32> = no_room.window.iter().map(|n| n.0).collect();
         let inside = |scene: &Scene| {
-            let rooms = scene.rooms(highest, |n| window.contains(&n.0));
-            !ways(&rooms, shape).is_empty()
+            scene.sets().into_iter().any(|set| {
+                let rooms = scene.rooms(highest, set, |n| window.contains(&n.0));
+                !ways(&rooms, shape).is_empty()
+            })
         };
-        let on_open = |s: &Scene| ways(&s.rooms(highest, |n| s.takes_new(n)), shape);
+        let on_open_of = |s: &Scene, set| ways(&s.rooms(highest, set, |n| s.takes_new(n)), shape);
+        let on_open = |s: &Scene| -> Vec<Way> {
+            s.sets().into_iter().flat_map(|set| on_open_of(s, set)).collect()
+        };
 
         // It is enough, and none of those named could stay.
         let ended = no_room.holders.iter().fold(scene.clone(), |s, a| s.without(*a));
@@ -366,15 +414,15 @@ proptest! {
         }
 
         // Nobody, or one, exactly when that is enough; and then the lowest window.
-        let singles: Vec<(u32, Apid)> = occupancy
-            .applications()
-            .flat_map(|a| on_open(&scene.without(a)).into_iter().map(move |w| (w[0].0, a)))
-            .collect();
+        let lowest = |set: RegionSet| {
+            let ends = occupancy.applications().flat_map(|a| on_open_of(&scene.without(a), set));
+            ends.map(|way| way[0].0).min()
+        };
         if !on_open(&scene).is_empty() {
             prop_assert!(no_room.holders.is_empty() && !no_room.kept.is_empty());
-        } else if let Some((nid, _)) = singles.iter().min() {
+        } else if let Some(nid) = scene.sets().into_iter().find_map(lowest) {
             prop_assert_eq!(no_room.holders.len(), 1);
-            prop_assert_eq!(no_room.window[0].0, *nid);
+            prop_assert_eq!(no_room.window[0].0, nid);
         }
 
         // Closed nodes are named only where there is no other way.
@@ -388,9 +436,12 @@ proptest! {
         // Memory is named where it alone stands in the way.
         let mut forgetful = scene.clone();
         forgetful.seats.iter_mut().for_each(|seat| seat.bytes = 0);
-        let enough = !ways(&forgetful.rooms_now(highest), shape).is_empty();
-        let said = enough && !no_room.holders.is_empty();
-        prop_assert_eq!(no_room.short_of_memory.is_some(), said);
+        // (It is asked of the regions that the window is in.)
+        let enough = |set| !ways(&forgetful.rooms_now(highest, set), shape).is_empty();
+        let sets = scene.sets();
+        let enough = [sets.iter().any(|set| enough(*set)), sets.iter().all(|set| enough(*set))];
+        let said = enough.map(|enough| enough && !no_room.holders.is_empty());
+        prop_assert!(said.contains(&no_room.short_of_memory.is_some()));
 
         // There are words for all of it.
         let words = no_room.explain(|a| a.to_string(), |n| n.0 % 3 == 0, |_| None);
@@ -418,14 +469,18 @@ fn zeros_and_giants_are_survived() {
         (1, u32::MAX, None),
     ] {
         for memory_per_pe in [None, Some(0), Some(u64::MAX)] {
-            let wanted =
-                Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false };
+            let wanted = Wanted {
+                shape: Shape { width, depth, per_node },
+                memory_per_pe,
+                exclusive: false,
+                reach: Reach::ALL,
+            };
             assert!(possible(&empty_line(&machine, rules), &wanted).is_err());
             assert!(place(&mut occupancy, &wanted, &none).is_err());
             assert!(usable(&empty_line(&machine, rules), &wanted).is_empty());
         }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };
-    let zero = Wanted { shape: zero, memory_per_pe: Some(0), exclusive: false };
+    let zero = Wanted { shape: zero, memory_per_pe: Some(0), exclusive: false, reach: Reach::ALL };
     assert_eq!(place(&mut occupancy, &zero, &none).map(|l| l.0.len()), Ok(1));
 }

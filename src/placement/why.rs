@@ -24,25 +24,30 @@ use std::ops::{ControlFlow, Range};
 /// Nodes looked at in trying single applications, and applications times nodes in letting them
 /// off: what an explanation may cost at most. A machine of 10,000 nodes stays far below.
 const STEPS_MAX: usize = 4_000_000;
+/// Regions that an explanation looks at, of all that one may go to the first.
+const REGIONS_EXPLAINED: usize = 8;
 
 /// The reasons. To be asked only where there is no window now.
 pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Nid>) -> Box<NoRoom> {
     let line = occupancy.line();
     let rules = occupancy.rules();
-    let need = wanted.need(wanted.highest_level(rules));
-    let (window, holders) = nearest(occupancy, wanted, &need).unwrap_or((0..0, Vec::new()));
+    let needs: Vec<Need> =
+        wanted.needs_at(wanted.highest_level(rules)).take(REGIONS_EXPLAINED).collect();
+    let Nearest { need, window, holders } = nearest(occupancy, wanted, &needs);
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         line[window.clone()].iter().filter(|s| which(s)).map(|s| s.nid).collect()
     };
     Box::new(NoRoom {
         shape: wanted.shape,
         exclusive: wanted.exclusive,
-        largest_width_now: window::largest(
-            line,
-            &need.terms,
-            u32::MAX,
-            room_now(occupancy, &need.terms, &Kept::new(line, kept)),
-        ),
+        largest_width_now: {
+            let kept = Kept::new(line, kept);
+            let largest = |need: &Need| {
+                let room = room_now(occupancy, &need.terms, &kept);
+                window::largest(line, &need.terms, u32::MAX, room)
+            };
+            needs.iter().map(largest).max().unwrap_or(0)
+        },
         max_resident: match wanted.exclusive
             || holders.iter().any(|apid| occupancy.sits_alone(*apid))
         {
@@ -85,25 +90,45 @@ fn with_level(residents: &[u8], terms: &Terms) -> u32 {
     terms.given(residents.iter().copied())
 }
 
-/// The window nearest to being one, and who has to end for it. Asks nothing of what is kept.
-fn nearest(
-    occupancy: &Occupancy,
-    wanted: &Wanted,
-    need: &Need,
-) -> Option<(Range<usize>, Vec<Apid>)> {
-    if let Some((_, nodes)) = exhaustive(occupancy, wanted, &BTreeSet::new()) {
-        return Some((nodes, Vec::new()));
+/// The window nearest to being one, among which regions it lies, and who has to end for it.
+struct Nearest {
+    need: Need,
+    window: Range<usize>,
+    holders: Vec<Apid>,
+}
+
+/// Of all places to which it may go. Asks nothing of what is kept.
+fn nearest(occupancy: &Occupancy, wanted: &Wanted, needs: &[Need]) -> Nearest {
+    if let Some((need, window)) = exhaustive(occupancy, wanted, &BTreeSet::new()) {
+        return Nearest { need, window, holders: Vec::new() };
     }
-    if let Some((nodes, apid)) = one_end(occupancy, need) {
-        return Some((nodes, vec![apid]));
+    let one = |need: &Need| {
+        let (window, apid) = one_end(occupancy, need)?;
+        Some(Nearest { need: *need, window, holders: vec![apid] })
+    };
+    if let Some(nearest) = needs.iter().find_map(one) {
+        return nearest;
     }
     let line = occupancy.line();
-    let any = |at: usize| room_if_empty(line, at, &need.terms);
-    let open = |at: usize| if takes_new(&line[at]) { any(at) } else { Room::default() };
-    let nodes =
-        fewest_holders(occupancy, need, open).or_else(|| fewest_holders(occupancy, need, any))?;
-    let holders = who_must_end(occupancy, need, nodes.clone());
-    Some((nodes, holders))
+    let several = |need: &Need, closed: bool| {
+        let any = |at: usize| room_if_empty(line, at, &need.terms);
+        let open = |at: usize| if takes_new(&line[at]) { any(at) } else { Room::default() };
+        let window = match closed {
+            true => fewest_holders(occupancy, need, any)?,
+            false => fewest_holders(occupancy, need, open)?,
+        };
+        let holders = who_must_end(occupancy, need, window.clone());
+        Some(Nearest { need: *need, window, holders })
+    };
+    let fewest = |closed: bool| {
+        let all = needs.iter().filter_map(|need| several(need, closed));
+        all.min_by_key(|nearest| nearest.holders.len())
+    };
+    fewest(false).or_else(|| fewest(true)).unwrap_or_else(|| Nearest {
+        need: needs.first().copied().unwrap_or_else(|| wanted.need(0, wanted.reach.passes)),
+        window: 0..0,
+        holders: Vec::new(),
+    })
 }
 
 /// What a node would have room for if this application, which holds this of it, had ended.

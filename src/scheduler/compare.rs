@@ -20,7 +20,6 @@ use super::foreign::nids_text;
 use super::{Effect, Event, Now, Scheduler, Settings};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Machine, Nid};
-use crate::placement::{Wanted, possible};
 
 /// Applications that are named; the others are counted.
 const NAMED_MAX: usize = 1_000;
@@ -57,10 +56,9 @@ impl Scheduler {
             return Some(format!("{who} gets {}", nids_text(then.places.nids())));
         }
         if team.state == State::Posted {
-            let wanted = Wanted::from(&team.posting);
-            let fits = |scheduler: &Scheduler| possible(scheduler.occupancy.line(), &wanted);
-            let impossible = fits(copy).err().filter(|_| fits(self).is_ok())?;
-            return Some(format!("{who} could not be placed any more: {}", impossible.explain()));
+            let fits = |scheduler: &Scheduler| scheduler.may_ever(&team.posting, &team.owner);
+            let (_, why) = fits(copy).err().filter(|_| fits(self).is_ok())?;
+            return Some(format!("{who} could not be placed any more: {why}"));
         }
         let retired = |nid: &Nid| copy.retired.contains(nid) && !self.retired.contains(nid);
         let keeps: Vec<Nid> = team.places.nids().filter(retired).collect();

@@ -126,9 +126,10 @@ impl Scheduler {
     /// Notes where it sits.
     fn seat(&mut self, apid: Apid) {
         if let Some(team) = self.teams.get(&apid).filter(|team| team.state.holds_processors()) {
-            let decision = &mut self.schedule.decision;
-            let moved_ns = decision.moved_ns.get(&apid).copied();
-            decision.seats.insert(apid, seated(&self.occupancy, team, moved_ns));
+            let moved_ns = self.schedule.decision.moved_ns.get(&apid).copied();
+            let wanted = self.wanted_at_any_time(&team.posting, &team.owner);
+            let seated = seated(&self.occupancy, team, wanted, moved_ns);
+            self.schedule.decision.seats.insert(apid, seated);
         }
     }
 
@@ -278,6 +279,8 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let hosts = self.hosts_of(&to);
+        let Some(team) = self.teams.get(&apid) else { return };
+        let wanted = self.wanted_at_any_time(&team.posting, &team.owner);
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let was_out = self.schedule.decision.out.contains(&apid);
         let from = if was_out { PlacementList::default() } else { team.places.clone() };
@@ -290,7 +293,7 @@ impl Scheduler {
         team.places = to.clone();
         team.hosts = hosts.into();
         let key = team.key();
-        let seated = seated(&self.occupancy, team, Some(now.mono_ns));
+        let seated = seated(&self.occupancy, team, wanted, Some(now.mono_ns));
         self.relink(apid);
         let cost = self.move_cost(&seated.wanted);
         let decision = &mut self.schedule.decision;
@@ -345,13 +348,13 @@ impl Scheduler {
 }
 
 /// Where it sits, by what it holds.
-fn seated(occupancy: &Occupancy, team: &Apteam, moved_ns: Option<u64>) -> Seated {
+fn seated(occupancy: &Occupancy, team: &Apteam, wanted: Wanted, moved_ns: Option<u64>) -> Seated {
     let pes: Vec<u32> = team.places.0.iter().map(|place| place.pes).collect();
     Seated {
         incarnation: team.incarnation,
         seat: Seat::of(occupancy, team.apid, &pes),
         pes,
-        wanted: (&team.posting).into(),
+        wanted,
         moved_ns,
     }
 }

@@ -64,6 +64,7 @@ impl Scheduler {
                 out.push(Effect::Warn(text));
             }
         }
+        self.learn_anew(now);
         self.turns_anew(now);
         let measured: Vec<Apid> = self.teams.keys().copied().collect();
         for apid in measured {

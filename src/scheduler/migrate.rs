@@ -22,7 +22,6 @@ use super::{Effect, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
-use crate::placement::Wanted;
 use crate::placement::migration::{Gate, Mover, Plan, Situation, Step, Waiting, Wall, try_plan};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -81,7 +80,7 @@ impl Scheduler {
 
     /// The cheapest moves that make a window, each of which goes straight to its end.
     fn plan_for(&self, now: Now, apid: Apid, waited: Duration) -> Option<Plan> {
-        let wanted = Wanted::from(&self.teams.get(&apid)?.posting);
+        let wanted = self.wanted(self.teams.get(&apid)?);
         let turns = &self.settings.turns;
         // A move is followed by a start.
         let move_cost = turns.migration.move_cost.saturating_add(turns.start_cost);
@@ -118,6 +117,7 @@ impl Scheduler {
         Mover {
             places: team.places.clone(),
             claim: team.into(),
+            reach: self.wanted(team).reach,
             bytes: self.occupancy.held(team.apid).iter().map(|held| held.memory).collect(),
             wall,
             since_move: since.map(|at| Duration::from_nanos(now.mono_ns.saturating_sub(*at))),

@@ -49,6 +49,7 @@ mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
+mod regions;
 mod settings;
 pub mod tuning;
 mod turns;
@@ -131,11 +132,14 @@ pub struct Scheduler {
     wall_ns: u64,
     /// How the changes went.
     measured: Measured,
+    /// What is known of regions.
+    regions: regions::Regions,
 }
 
 impl Scheduler {
     /// A scheduler with no history.
     pub fn new(machine: Machine, settings: Settings) -> Scheduler {
+        let regions = regions::Regions::of(&machine);
         Scheduler {
             occupancy: Occupancy::new(&machine, settings.turns.rules()),
             configured: machine.clone(),
@@ -160,6 +164,7 @@ impl Scheduler {
             measured: Measured::default(),
             retired: BTreeSet::new(),
             wall_ns: 0,
+            regions,
         }
     }
 
@@ -180,6 +185,7 @@ impl Scheduler {
         let (machine, retired) = machines::with_retired(machine, None, records.iter());
         let mut s = Scheduler::new(machine, settings);
         (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
+        s.hours(now);
         let mut out = Vec::new();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         s.next_apid = next_apid.max(newest).max(1);
@@ -202,6 +208,7 @@ impl Scheduler {
                 s.coming.insert(apid);
             }
             let nids: Vec<Nid> = team.places.nids().collect();
+            s.learn(&team.posting, &team.owner);
             s.teams.insert(apid, team);
             if state.holds_processors() {
                 s.turns_inherited(apid, state == State::Running);
@@ -239,6 +246,9 @@ impl Scheduler {
     pub fn apply_all(&mut self, now: Now, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
         let mut out = Vec::new();
         self.wall_ns = now.wall_ns;
+        if self.regions.deadline().is_some_and(|at| at <= now.mono_ns) && self.hours(now) {
+            self.place_waiting(now, &mut out);
+        }
         for event in events {
             self.take(now, event, &mut out);
         }
@@ -300,6 +310,11 @@ impl Scheduler {
                 }
                 let after = self.settings.host_bounds;
                 self.occupancy.set_rules(self.settings.turns.rules());
+                if before.turns.rules() != self.settings.turns.rules() {
+                    self.learn_anew(now);
+                    self.schedule.decision.seats.clear();
+                }
+                self.hours(now);
                 if before.host_bounds != after {
                     let command = |link: &LinkId| {
                         let command = Command::Bounds(after);
@@ -316,7 +331,8 @@ impl Scheduler {
     pub fn deadline(&self) -> Option<u64> {
         let first = |at: &BTreeSet<(u64, Apid)>| at.first().map(|(at, _)| *at);
         let first = [first(&self.tickets), first(&self.settling)].into_iter().flatten();
-        first.chain(self.schedule.deadline()).min()
+        let hours = self.regions.deadline();
+        first.chain(self.schedule.deadline()).chain(hours).min()
     }
 
     /// The next application's number: what the store must keep, lest one be used twice.

@@ -15,10 +15,8 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::Nid;
-use crate::occupancy::empty_line;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,13 +51,14 @@ impl Scheduler {
             }
             return;
         }
+        self.learn(&posting, &owner);
         if let Err((refusal, explanation)) = self.admit(&posting, &owner) {
             out.push(Effect::Refuse { reply, refusal, explanation });
             return;
         }
         if posting.immediate {
             let kept = self.kept();
-            let wanted = Wanted::from(&posting);
+            let wanted = self.wanted_by(&posting, &owner);
             if let Err(no_room) = placement::place(&mut self.occupancy, &wanted, &kept) {
                 let explanation = self.explain(&no_room);
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
@@ -141,13 +140,7 @@ impl Scheduler {
             let cure = format!("try again later, or {}", raise("postings_user_max", most));
             return no(Refusal::TooMany, obstacle, &cure);
         }
-        // What is scheduled is what is configured, where nothing is retired.
-        let configured = match self.retired.is_empty() {
-            true => Cow::Borrowed(self.occupancy.line()),
-            false => Cow::Owned(empty_line(&self.configured, self.occupancy.rules())),
-        };
-        placement::possible(&configured, &posting.into())
-            .map_err(|impossible| (Refusal::Impossible, impossible.explain()))
+        self.may_ever(posting, owner)
     }
 
     /// Where a posting would go now.
@@ -162,7 +155,7 @@ impl Scheduler {
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
-        match placement::place(&mut occupancy, &posting.into(), &self.kept()) {
+        match placement::place(&mut occupancy, &self.wanted_by(posting, owner), &self.kept()) {
             Ok(places) => {
                 let hosts = self.hosts_of(&places);
                 Ok((places, hosts))
@@ -177,7 +170,7 @@ impl Scheduler {
             self.want_decision();
             return;
         }
-        let wanted = Wanted::from(&self.teams[&apid].posting);
+        let wanted = self.wanted(&self.teams[&apid]);
         let kept = self.kept();
         if let Some(places) = placement::try_place(&mut self.occupancy, &wanted, &kept) {
             self.grant(now, apid, places, out);
@@ -197,9 +190,9 @@ impl Scheduler {
         let line: Vec<Apid> = self.queue.iter().copied().collect();
         for (at, apid) in line.into_iter().enumerate() {
             let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
-            let wanted = Wanted::from(&team.posting);
+            let wanted = self.wanted(team);
             let shape = wanted.shape;
-            let key = (shape.depth, shape.per_node, wanted.memory_per_pe, wanted.exclusive);
+            let key = (wanted.terms_if_empty(wanted.reach.passes), wanted.reach.spans);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
             let place = match hopeless {
                 true => None,
@@ -231,7 +224,7 @@ impl Scheduler {
         let line = self.queue.iter().take(COUNTED).take_while(before).map(|a| &self.teams[a]);
         let mut kept = self.kept_for_out();
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
-            self.keep_for(&Wanted::from(&team.posting), &mut kept);
+            self.keep_for(&self.wanted(team), &mut kept);
         }
         kept
     }
@@ -240,7 +233,7 @@ impl Scheduler {
     fn kept_for_out(&self) -> BTreeSet<Nid> {
         let mut kept = BTreeSet::new();
         for team in self.out_for_good().filter_map(|apid| self.teams.get(&apid)) {
-            self.keep_for(&Wanted::from(&team.posting), &mut kept);
+            self.keep_for(&self.wanted(team), &mut kept);
         }
         kept
     }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub only_uid: Option<u32>,
     /// What nodes can do beside stopping a gang and letting it go on.
     pub abilities: Abilities,
+    /// Seconds by which the local time is ahead of UTC: gates open and close by local time.
+    pub utc_offset: i32,
 }
 
 /// What nodes can do with a gang that stands: what they can't is never planned.
@@ -74,6 +76,7 @@ impl Default for Settings {
             turns: Turns::default(),
             only_uid: None,
             abilities: Abilities::default(),
+            utc_offset: 0,
         }
     }
 }

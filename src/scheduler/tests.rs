@@ -14,6 +14,7 @@ mod migrate;
 mod nodes;
 mod orders;
 mod postings;
+mod regions;
 mod retuned;
 mod sharing;
 mod together;
@@ -34,7 +35,7 @@ const SECOND: u64 = 1_000_000_000;
 
 pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
     let node = |nid| Node { memory: 1 << 30, ..Node::plain(Nid(nid), processors) };
-    Machine { nodes: (0..nodes).map(|n| (Nid(n), node(n))).collect() }
+    (0..nodes).map(node).collect()
 }
 
 /// Nobody shares a processor.
@@ -60,7 +61,13 @@ pub(super) fn posted(number: u8, width: u32) -> Event {
     Event::Posted {
         reply: ReplyId(u64::from(number)),
         posting: Box::new(posting(number, width)),
-        owner: Owner { uid: 1000, gid: 1000, groups: Vec::new(), name: "alice".into() },
+        owner: Owner {
+            uid: 1000,
+            gid: 1000,
+            groups: Vec::new(),
+            name: "alice".into(),
+            terminal: false,
+        },
         front: FrontProcess { pid: 4000 + i32::from(number), started: 1 },
         secret: Ticket([number; 16]),
     }

@@ -118,7 +118,10 @@ impl Scheduler {
 
     fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
         let kept = self.kept_before(Some(team.apid));
-        let no_room = placement::why_not(&self.occupancy, &(&team.posting).into(), &kept);
+        if let Some(why) = self.waits_for_hours(team) {
+            return (why, self.kept_when(team));
+        }
+        let no_room = placement::why_not(&self.occupancy, &self.wanted(team), &kept);
         let when = match no_room {
             None if !self.decides() => When::Next,
             _ => self.kept_when(team),

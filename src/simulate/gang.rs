@@ -366,7 +366,13 @@ impl<'a, W: Watch> Replay<'a, W> {
         let event = Event::Posted {
             reply: ReplyId(self.replies),
             posting: Box::new(posting),
-            owner: Owner { uid: user, gid: user, groups: Vec::new(), name: format!("user{user}") },
+            owner: Owner {
+                uid: user,
+                gid: user,
+                groups: Vec::new(),
+                name: format!("user{user}"),
+                terminal: false,
+            },
             front: FrontProcess { pid: 1, started: self.replies },
             secret: Ticket(id),
         };

@@ -92,7 +92,13 @@ impl World {
             immediate: self.work.u32(0..12) == 0,
             ..Posting::plain(request_id, Shape { width, depth, per_node })
         };
-        let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };
+        let owner = Owner {
+            uid,
+            gid: uid,
+            groups: Vec::new(),
+            name: format!("user{uid}"),
+            terminal: false,
+        };
         let plan = Plan::any(&mut self.work, width);
         let files = self.work.u32(0..10) == 0;
         self.aprun_starts(pid, posting, owner, plan, files);

@@ -173,7 +173,13 @@ impl Play {
             time_limit: limit,
             ..Posting::plain(request_of(pid), shape)
         };
-        let owner = Owner { uid, gid: uid, groups: Vec::new(), name: format!("user{uid}") };
+        let owner = Owner {
+            uid,
+            gid: uid,
+            groups: Vec::new(),
+            name: format!("user{uid}"),
+            terminal: false,
+        };
         self.world.aprun_starts(pid, posting, owner, plan, false);
         pid
     }

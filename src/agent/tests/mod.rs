@@ -85,7 +85,13 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     };
     PlaceCommand {
         key,
-        owner: Owner { uid: OWNER, gid: OWNER, groups: vec![], name: "ann".into() },
+        owner: Owner {
+            uid: OWNER,
+            gid: OWNER,
+            groups: vec![],
+            name: "ann".into(),
+            terminal: false,
+        },
         shape: Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None },
         places: PlacementList(nids.iter().map(place).collect()),
         hosts: hosts.iter().map(part).collect(),

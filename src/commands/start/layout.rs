@@ -24,9 +24,9 @@ pub fn machine(topology: &Topology, nodes: Option<u32>, processors: Option<u32>)
     };
     let node = |nid: u32, processors: u32, cpus: Vec<u32>, memory: u64| {
         let flavors = flavors(nid);
-        (Nid(nid), Node { nid: Nid(nid), processors, cpus, memory, flavors, host: String::new() })
+        Node { nid: Nid(nid), processors, cpus, memory, flavors, host: String::new() }
     };
-    let nodes = match nodes {
+    match nodes {
         Some(n) => {
             let n = n.max(1);
             let each = processors.unwrap_or_else(|| (topology.cores() / n).max(2));
@@ -40,8 +40,7 @@ pub fn machine(topology: &Topology, nodes: Option<u32>, processors: Option<u32>)
                 None => node(nid, domain.cpus.len() as u32, domain.cpus.clone(), domain.memory),
             })
             .collect(),
-    };
-    Machine { nodes }
+    }
 }
 
 /// What is to be said where there are more processors than real ones.

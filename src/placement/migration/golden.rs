@@ -51,6 +51,7 @@ impl Play {
             Mover {
                 places: PlacementList(held.iter().map(place).collect()),
                 claim: SHARES,
+                reach: Reach::ALL,
                 bytes: held.iter().map(|h| self.bytes * h.processors.len() as u64).collect(),
                 wall: letter(apid).chars().all(char::is_lowercase).then_some(Wall::Pinned),
                 since_move: self.moved.get(&apid).copied(),
@@ -118,7 +119,7 @@ impl Play {
             per_node: option("-N"),
         };
         let waiting = Waiting {
-            wanted: Wanted { shape, memory_per_pe: None, exclusive },
+            wanted: Wanted { shape, memory_per_pe: None, exclusive, reach: Reach::ALL },
             attained: Duration::from_secs(7_200),
         };
         let planned = plan(&situation, &waiting);

@@ -63,7 +63,7 @@ pub use refusal::Refusal;
 use super::Wanted;
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::machine::Nid;
+use crate::machine::{Nid, Reach};
 use crate::occupancy::{Claim, Occupancy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -75,6 +75,8 @@ pub struct Mover {
     pub places: PlacementList,
     /// How it sits there.
     pub claim: Claim,
+    /// The regions to which it may go: gates are obeyed by moves as by placement.
+    pub reach: Reach,
     /// Bytes of memory that it has on each of its places, in their order; what is missing counts as
     /// none.
     pub bytes: Vec<u64>,

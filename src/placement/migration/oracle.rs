@@ -1,7 +1,7 @@
 //! Plans against every way there is, on small machines: the cheapest sequence of single moves, each
 //! of which is allowed where it is made, that ends with a window.
 
-use super::scenes::{Scene, make, scenes};
+use super::scenes::{Scene, among, make, scenes};
 use super::search::{Limits, Search};
 use super::*;
 use crate::apteam::place::Place;
@@ -92,7 +92,13 @@ impl<'a> Oracle<'a> {
     /// Whether a gang may be where it is.
     fn is_legal(&self, state: &State, gang: usize) -> bool {
         let Spot(first, masks) = &self.gangs[gang].2[state[gang]];
-        (*first..first + masks.len()).all(|at| {
+        let mover = self.gangs[gang].1;
+        let nodes = *first..first + masks.len();
+        let home = spot(self.scene, &mover.places).0;
+        if *first != home && !among(self.scene, mover.reach, nodes.clone()) {
+            return false;
+        }
+        nodes.into_iter().all(|at| {
             let slot = &self.scene.occupancy.line()[at];
             let (residents, memory) = self.load(state, at, |_| true);
             let most = if self.gangs[gang].1.claim.shares {
@@ -159,7 +165,7 @@ impl<'a> Oracle<'a> {
                 }
                 rest -= pes;
                 if rest == 0 {
-                    return true;
+                    return among(self.scene, wanted.reach, first..at + 1);
                 }
             }
             false
@@ -322,7 +328,8 @@ fn the_bounded_search_finds_most_plans_and_good_ones() {
             continue;
         };
         all += 1;
-        if let Some(plan) = Search::new(situation, waiting, Limits::NONE).run_bounded().best {
+        let bounded = |set| Search::new(situation, waiting, set, Limits::NONE).run_bounded().best;
+        if let Some(plan) = waiting.wanted.reach.sets().find_map(bounded) {
             assert_eq!(make(&scene, &plan), Ok(()), "{scene:?}");
             found += 1;
             work += plan.work;

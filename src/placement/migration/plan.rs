@@ -1,6 +1,6 @@
 //! The plan: what is asked for, what may be done, and what is answered.
 
-use super::search::{Limits, Search};
+use super::search::{Found, Limits, Search};
 use super::windows;
 use super::{Gate, Hindrance, Mover, Plan, Refusal, Situation, Waiting, Wall};
 use crate::apteam::Apid;
@@ -33,12 +33,10 @@ pub fn plan(situation: &Situation, waiting: &Waiting) -> Result<Plan, Refusal> {
     check(situation, waiting)?;
     let gate = &situation.gate;
     let limits = Limits::of(gate, waiting);
-    let mut search = Search::new(*situation, waiting, limits);
-    if let Some(plan) = search.run().best {
+    if let Some(plan) = cheapest(situation, waiting, limits).best {
         return Ok(plan);
     }
-    search.limits = Limits::NONE;
-    let found = search.run();
+    let found = cheapest(situation, waiting, Limits::NONE);
     match found.best {
         Some(plan) if plan.moved() > limits.moves_max => {
             Err(Refusal::TooMany { moves: plan.moved(), moves_max: limits.moves_max })
@@ -61,7 +59,25 @@ pub fn try_plan(situation: &Situation, waiting: &Waiting) -> Option<Plan> {
         return Some(plan);
     }
     check(situation, waiting).ok()?;
-    Search::new(*situation, waiting, Limits::of(&situation.gate, waiting)).run().best
+    cheapest(situation, waiting, Limits::of(&situation.gate, waiting)).best
+}
+
+/// Of all regions to which the one that waits may go. One that is tried later has to be cheaper.
+fn cheapest(situation: &Situation, waiting: &Waiting, mut limits: Limits) -> Found {
+    let mut all = Found::default();
+    for regions in waiting.wanted.reach.sets() {
+        let found = Search::new(*situation, waiting, regions, limits).run();
+        all.failure = all.failure.or(found.failure);
+        if let Some(plan) = found.best {
+            limits.work_max = plan.work.saturating_sub(1);
+            let free = plan.work == 0;
+            all.best = Some(plan);
+            if free {
+                break;
+            }
+        }
+    }
+    all
 }
 
 /// It fits, and nobody need be moved.
@@ -93,6 +109,7 @@ fn check(situation: &Situation, waiting: &Waiting) -> Result<(), Refusal> {
     };
     let usable = |at: &usize| {
         let slot = &occupancy.line()[*at];
+        // (In any region: who stands where it is to go may go to another.)
         slot.application && slot.open && !situation.kept.contains(&slot.nid)
     };
     // Who has nodes to itself may find smaller ones.

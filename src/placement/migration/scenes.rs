@@ -4,7 +4,7 @@
 use super::*;
 use crate::apteam::place::Place;
 use crate::apteam::posting::Shape;
-use crate::machine::{Machine, Node};
+use crate::machine::{Machine, Members, Node, Region, RegionSet};
 use crate::occupancy::{Held, Rules};
 use proptest::prelude::*;
 
@@ -61,10 +61,25 @@ prop_compose! {
         wanted in (50u32..101, prop_oneof![3 => Just(None), 1 => (1u32..3).prop_map(Some)],
             prop_oneof![Just(None), (1u64..4).prop_map(Some)], 0u8..8),
         can_roll_out in any::<bool>(),
+        regions in prop::option::weighted(0.3, (
+            prop::collection::vec(0usize..3, nodes_max),
+            prop::collection::vec((1usize..8, any::<bool>()), 6),
+        )),
     ) -> Scene {
         let rules = Rules { max_resident, memory_overcommit: 1_000 };
-        scene(rules, &nodes, memory, &gangs, wanted, can_roll_out)
+        scene(rules, &nodes, memory, &gangs, wanted, can_roll_out, regions.as_ref())
     }
+}
+
+/// The region of each node, and where each may go: who waits first.
+type Regions = (Vec<usize>, Vec<(usize, bool)>);
+
+fn reach(regions: Option<&Regions>, one: usize) -> Reach {
+    regions.map_or(Reach::ALL, |(_, reaches)| {
+        let (passes, spans) = reaches[one % reaches.len()];
+        let passes = (0..3).filter(|i| passes >> i & 1 == 1);
+        Reach { passes: passes.fold(RegionSet::default(), RegionSet::with), spans }
+    })
 }
 
 fn scene(
@@ -74,6 +89,7 @@ fn scene(
     gangs: &[Drawn],
     (share, per_node, memory_per_pe, how): (u32, Option<u32>, Option<u64>, u8),
     can_roll_out: bool,
+    regions: Option<&Regions>,
 ) -> Scene {
     let mut nid = 0;
     let mut machine = Machine::default();
@@ -88,6 +104,14 @@ fn scene(
             _ => {}
         }
         machine.nodes.insert(Nid(nid), node);
+    }
+    if let Some((of, _)) = regions {
+        let region = |number: usize| {
+            let its = machine.nodes.keys().zip(of).filter(|(_, of)| **of == number);
+            let members = Members::Nids(its.map(|(nid, _)| *nid).collect());
+            Region { name: number.to_string(), members, gate: Default::default() }
+        };
+        machine.regions = (0..3).map(region).collect();
     }
     let mut occupancy = Occupancy::new(&machine, rules);
     machine.nodes.keys().for_each(|nid| occupancy.set_open(*nid, !closed.contains(nid)));
@@ -132,6 +156,7 @@ fn scene(
             bytes: vec![bytes << 28; places.0.len()],
             places,
             claim,
+            reach: reach(regions, apid as usize),
             wall: (*how == 1).then_some(Wall::Pinned),
             since_move: (*how == 2).then_some(Duration::from_secs(60)),
             attained: Duration::from_secs(if *how == 3 { 10 } else { 5_000 }),
@@ -143,10 +168,17 @@ fn scene(
     let all = (0..occupancy.line().len()).flat_map(|at| occupancy.residents(at));
     let free: u32 = all.map(|r| most.saturating_sub(u32::from(*r))).sum();
     let shape = Shape { width: (free.div_ceil(most) * share / 100).max(1), depth: 1, per_node };
-    let wanted = Wanted { shape, memory_per_pe, exclusive: how == 0 };
+    let wanted = Wanted { shape, memory_per_pe, exclusive: how == 0, reach: reach(regions, 0) };
     let gate = Gate { least_gain: 0, moves_max: 64, ..Gate::from(&Default::default()) };
     let waiting = Waiting { wanted, attained: Duration::ZERO };
     Scene { occupancy, movers, kept, gate, can_roll_out, waiting }
+}
+
+/// Whether these nodes, by their place on the line, are where it may go.
+pub(super) fn among(scene: &Scene, reach: Reach, nodes: impl Iterator<Item = usize>) -> bool {
+    let line = scene.occupancy.line();
+    let nodes: Vec<usize> = nodes.collect();
+    reach.sets().any(|set| nodes.iter().all(|at| set.has(line[*at].region)))
 }
 
 /// Makes the steps of a plan, and says what is wrong with them.
@@ -194,6 +226,10 @@ pub(super) fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
         if mover.wall.is_some() || goes && scene.gate.hindrance(mover).is_some() {
             return Err(format!("{apid} may not move"));
         }
+        let at = |nid: Nid| scene.occupancy.line().iter().position(|s| s.nid == nid).unwrap_or(0);
+        if !to.nids().eq(mover.places.nids()) && !among(scene, mover.reach, to.nids().map(at)) {
+            return Err(format!("{apid} goes through a gate"));
+        }
         for (before, place) in mover.places.0.iter().zip(to.0.iter()) {
             let stays = before.nid == place.nid;
             if !stays && (!occupancy.is_open(place.nid) || scene.kept.contains(&place.nid)) {
@@ -232,6 +268,10 @@ pub(super) fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
     let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe, exclusive: wanted.exclusive };
     if work != plan.work || !plan.window.fits(&wanted.shape) || !in_a_row(&plan.window) {
         return Err(format!("work {work}, window {:?}", plan.window));
+    }
+    let at = |nid: Nid| scene.occupancy.line().iter().position(|s| s.nid == nid).unwrap_or(0);
+    if !among(scene, wanted.reach, plan.window.nids().map(at)) {
+        return Err("the window is behind a gate".into());
     }
     let usable = |nid: Nid| occupancy.is_open(nid) && !scene.kept.contains(&nid);
     if !plan.window.nids().all(usable) {

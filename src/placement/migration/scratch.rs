@@ -3,14 +3,17 @@
 use super::{Mover, Situation};
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
-use crate::machine::Nid;
+use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Claim, Occupancy, Terms};
 use crate::placement::processors;
 use crate::placement::window::adjacent;
 
 /// What a mover needs of its nodes, wherever they are.
 pub(super) struct Piece {
+    /// Of nodes anywhere.
     pub terms: Terms,
+    /// Among which regions they may be.
+    pub reach: Reach,
     /// PEs of each of them.
     pub pes: Vec<u32>,
     /// Bytes of each at least.
@@ -37,7 +40,8 @@ impl<'a> Scratch<'a> {
     /// What a mover needs.
     pub fn piece(&self, apid: Apid, mover: &Mover) -> Piece {
         let pes = mover.places.0.iter().map(|place| place.pes).collect();
-        Piece { terms: self.terms(mover), pes, counted: self.counted(apid, mover) }
+        let (terms, counted) = (self.terms(mover), self.counted(apid, mover));
+        Piece { terms, reach: mover.reach, pes, counted }
     }
 
     fn terms(&self, mover: &Mover) -> Terms {
@@ -50,6 +54,7 @@ impl<'a> Scratch<'a> {
             memory_per_pe: claim.memory_per_pe,
             level: if claim.shares { self.occupancy.rules().highest_level() } else { 0 },
             exclusive: claim.exclusive,
+            regions: RegionSet::ALL,
         }
     }
 
@@ -149,9 +154,9 @@ impl<'a> Scratch<'a> {
         PlacementList((start..).zip(pes).map(place).collect())
     }
 
-    /// Whether a piece fits on the nodes that begin at `start`.
+    /// Whether a piece fits on the nodes that begin at `start`, wherever they are.
     pub fn fits_all(&self, start: usize, piece: &Piece) -> bool {
-        fits_all(&self.situation, &self.occupancy, start, piece)
+        fits_all(&self.situation, &self.occupancy, start, piece, &piece.terms)
     }
 
     /// Whether it fits on its own nodes, which begin at `start`. It comes to none of them, so that
@@ -166,9 +171,9 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// First nodes of places for a piece, at most so many: those in the unbroken stretches with the
-    /// least room that hold them come first, then those with the lowest NIDs. And how many nodes
-    /// were looked at.
+    /// First nodes of places for a piece, at most so many: of the regions to which it may go those tried
+    /// first, of these those in the unbroken stretches with the least room that hold them, then those with the
+    /// lowest NIDs. And how many nodes were looked at.
     pub fn best_fit(
         &mut self,
         piece: &Piece,
@@ -177,19 +182,22 @@ impl<'a> Scratch<'a> {
     ) -> (Vec<usize>, usize) {
         let (mut found, mut visits) = (Vec::new(), 1);
         let width = piece.pes.iter().map(|pes| u64::from(*pes)).sum();
-        let Some(ready) = self.occupancy.ready(&piece.terms) else { return (found, visits) };
-        for stretch in ready.stretches(width) {
-            let last = (stretch.end + 1).saturating_sub(piece.pes.len());
-            for start in stretch.start..last {
-                visits += 1;
-                let nodes = start..start + piece.pes.len();
-                if fits_all(&self.situation, ready.occupancy, start, piece)
-                    && nodes.into_iter().all(&may)
-                {
-                    visits += piece.pes.len();
-                    found.push(start);
-                    if found.len() >= most {
-                        return (found, visits);
+        for regions in piece.reach.sets() {
+            let terms = Terms { regions, ..piece.terms };
+            let Some(ready) = self.occupancy.ready(&terms) else { break };
+            for stretch in ready.stretches(width) {
+                let last = (stretch.end + 1).saturating_sub(piece.pes.len());
+                for start in stretch.start..last {
+                    visits += 1;
+                    let nodes = start..start + piece.pes.len();
+                    if fits_all(&self.situation, ready.occupancy, start, piece, &terms)
+                        && nodes.into_iter().all(&may)
+                    {
+                        visits += piece.pes.len();
+                        found.push(start);
+                        if found.len() >= most {
+                            return (found, visits);
+                        }
                     }
                 }
             }
@@ -204,9 +212,15 @@ pub(super) fn takes(situation: &Situation, at: usize) -> bool {
     slot.application && slot.open && !situation.kept.contains(&slot.nid)
 }
 
-fn fits_all(situation: &Situation, occupancy: &Occupancy, start: usize, piece: &Piece) -> bool {
+fn fits_all(
+    situation: &Situation,
+    occupancy: &Occupancy,
+    start: usize,
+    piece: &Piece,
+    terms: &Terms,
+) -> bool {
     fits(occupancy, start, piece, |at| match takes(situation, at) {
-        true => occupancy.room(at, &piece.terms).pes,
+        true => occupancy.room(at, terms).pes,
         false => 0,
     })
 }

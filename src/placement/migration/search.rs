@@ -8,6 +8,7 @@ use super::scratch::{Piece, Scratch};
 use super::{Gate, Move, Mover, Plan, Refusal, Situation, Step, Waiting, windows};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
+use crate::machine::{Reach, RegionSet};
 use crate::occupancy::{Claim, Terms};
 use crate::placement::list;
 use crate::placement::window::{self, Need};
@@ -84,11 +85,17 @@ struct Lifted<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub fn new(situation: Situation<'a>, waiting: &Waiting, limits: Limits) -> Search<'a> {
+    /// For a window among these regions.
+    pub fn new(
+        situation: Situation<'a>,
+        waiting: &Waiting,
+        regions: RegionSet,
+        limits: Limits,
+    ) -> Search<'a> {
         let scratch = Scratch::new(situation);
         let wanted = &waiting.wanted;
         let rules = scratch.occupancy.rules();
-        let need = wanted.need(wanted.highest_level(rules));
+        let need = wanted.need(wanted.highest_level(rules), regions);
         let shared = rules.max_resident > 1;
         let mut liftable = BTreeMap::new();
         for apid in situation.occupancy.applications() {
@@ -418,6 +425,7 @@ impl<'a> Search<'a> {
         // It may have fewer PEs on a node than there is room for now: any so many do.
         let piece = Piece {
             terms: self.need.terms,
+            reach: Reach::ALL,
             pes: pes().collect(),
             counted: vec![0; window.0.len()],
         };

@@ -466,7 +466,9 @@ impl<'a> Board<'a> {
 
     /// Whether two nodes with the same processors have room for the same.
     pub(super) fn same_room(&self, one: usize, other: usize) -> bool {
-        !self.told_apart || self.room_of(one) == self.room_of(other)
+        let region = |at: usize| self.line()[at].region;
+        region(one) == region(other)
+            && (!self.told_apart || self.room_of(one) == self.room_of(other))
     }
 
     /// By what nodes with the same processors are told apart.

@@ -140,9 +140,13 @@ impl Packer<'_> {
         self.board.take(at, &own);
         let mut placed: Vec<(u32, Seat)> = Vec::new();
         for (_, one, _) in &moved {
-            let its = Form::of(&self.order[*one as usize], self.level);
-            let Some(nodes) = self.board.best_fit(&its, Of::Free) else { break };
-            let seat = self.board.seat(&its, nodes, Of::Free);
+            let its = &self.order[*one as usize];
+            let found = its.wanted.reach.sets().find_map(|regions| {
+                let form = Form::of(its, self.level, regions);
+                self.board.best_fit(&form, Of::Free).map(|nodes| (form, nodes))
+            });
+            let Some((form, nodes)) = found else { break };
+            let seat = self.board.seat(&form, nodes, Of::Free);
             self.board.take(*one as usize, &seat);
             placed.push((*one, seat));
         }

@@ -17,6 +17,7 @@
 
 use super::*;
 use crate::apteam::posting::Shape;
+use crate::machine::Reach;
 use crate::occupancy::Rules as OccupancyRules;
 use crate::placement::golden::{Scene, apid, letter};
 
@@ -45,6 +46,7 @@ impl Asks {
             shape: Shape { width, depth, per_node: option("-N") },
             memory_per_pe: option("-m").map(|m| u64::from(m) << 20),
             exclusive: words.iter().any(|w| w == "exclusive"),
+            reach: Reach::ALL,
         };
         let pes = home.is_some().then_some(pes);
         Asks { apid, wanted, home, pes, words }

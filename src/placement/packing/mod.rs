@@ -58,13 +58,14 @@ mod window;
 pub use board::Room;
 pub use seat::Seat;
 
-use super::window::Need;
 use super::{Wanted, usable_runs};
 use crate::apteam::Apid;
-use crate::occupancy::Occupancy;
+use crate::machine::RegionSet;
+use crate::occupancy::{Occupancy, Terms};
 use board::Board;
 use std::collections::BTreeMap;
-use window::Form;
+use std::ops::Range;
+use window::{Form, Of};
 
 /// Windows that are tried for one compaction, those first in which least is moved.
 pub const WINDOWS_MAX: usize = 32;
@@ -165,13 +166,15 @@ pub fn pack(
     Packing { party, seats }
 }
 
+type AllElse = (u32, Option<u32>, Option<u64>, bool, RegionSet);
+
 struct Packer<'a> {
     board: Board<'a>,
     order: &'a [Candidate<'a>],
     /// Who has been given a place by this decision.
     seats: BTreeMap<u32, Seat>,
     /// The smallest width for which no window was found, by all else that is asked.
-    too_wide: BTreeMap<(u32, Option<u32>, Option<u64>, bool), u64>,
+    too_wide: BTreeMap<AllElse, u64>,
     searches: usize,
     compactions: usize,
     /// The highest level at which somebody new may sit.
@@ -227,43 +230,76 @@ impl<'a> Packer<'a> {
         if candidate.wanted.shape.processors() > self.board.free_processors() {
             return false;
         }
-        let form = Form::of(candidate, self.level);
-        if self.search(at, &form) {
+        if self.search(at) {
             return true;
         }
         if let Some(budget) = candidate.may_move_others
             && self.compactions < self.rules.compactions_max
         {
             self.compactions += 1;
-            return self.compact(at, &form, budget);
+            return candidate.wanted.reach.sets().any(|regions| {
+                let form = Form::of(candidate, self.level, regions);
+                self.compact(at, &form, budget)
+            });
         }
         false
     }
 
-    /// Gives it the best window there is, if there is one.
-    fn search(&mut self, at: usize, form: &Form<'_>) -> bool {
+    /// Gives it the best window there is, if there is one: one where nobody is displaced, wherever it may go,
+    /// before one where somebody is.
+    fn search(&mut self, at: usize) -> bool {
+        let candidate = &self.order[at];
+        // (Nearly always one.)
+        let mut forms = Vec::with_capacity(1);
+        for regions in candidate.wanted.reach.sets() {
+            let form = Form::of(candidate, self.level, regions);
+            if self.may_be(&form) {
+                forms.push(form);
+            }
+        }
+        for form in &forms {
+            if let Some(nodes) = self.board.best_fit(form, Of::Idle) {
+                return self.give(at, form, nodes, Of::Idle);
+            }
+        }
+        for form in &forms {
+            if let Some(nodes) = self.board.best_over(form) {
+                return self.give(at, form, nodes, Of::Free);
+            }
+            if matches!(form, Form::Laid(_)) {
+                let least = self.too_wide.entry(by_all_else(form)).or_insert(u64::MAX);
+                *least = (*least).min(form.need().width);
+            }
+        }
+        false
+    }
+
+    /// Whether a search may find something, and may be made.
+    fn may_be(&mut self, form: &Form<'_>) -> bool {
         // Where no window was found no wider one is, if all else is alike. (Shapes that are kept node by
         // node say nothing about others.)
-        let Need { width, terms } = *form.need();
-        let key = (terms.depth, terms.per_node, terms.memory_per_pe, terms.exclusive);
-        let alike = matches!(form, Form::Laid(_));
-        if alike && self.too_wide.get(&key).is_some_and(|least| width >= *least)
+        let too_wide = self.too_wide.get(&by_all_else(form));
+        let hopeless = too_wide.is_some_and(|least| form.need().width >= *least);
+        if hopeless && matches!(form, Form::Laid(_))
             || self.searches >= self.rules.searches_max
             || self.board.scratch.steps >= STEPS_ALL_MAX
         {
             return false;
         }
         self.searches += 1;
-        let Some((nodes, of)) = self.board.best(form) else {
-            if alike {
-                let least = self.too_wide.entry(key).or_insert(width);
-                *least = (*least).min(width);
-            }
-            return false;
-        };
+        true
+    }
+
+    fn give(&mut self, at: usize, form: &Form<'_>, nodes: Range<usize>, of: Of) -> bool {
         let seat = self.board.seat(form, nodes, of);
         self.board.take(at, &seat);
         self.seats.insert(at as u32, seat);
         true
     }
+}
+
+/// What is asked for beside the width.
+fn by_all_else(form: &Form<'_>) -> AllElse {
+    let Terms { depth, per_node, memory_per_pe, exclusive, regions, .. } = form.need().terms;
+    (depth, per_node, memory_per_pe, exclusive, regions)
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
-use crate::machine::{Machine, Node};
+use crate::machine::{Machine, Members, Node, Reach, Region, RegionSet};
 use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -23,6 +23,7 @@ struct Asks {
     shape: Shape,
     memory: Option<u64>,
     exclusive: bool,
+    reach: Reach,
     /// Where it would sit: the first node, the first processor on each; how it sits.
     sits: Option<(usize, u32, Now)>,
     may_move: bool,
@@ -52,6 +53,18 @@ impl Scene {
             }
             let node = Node { memory, ..Node::plain(Nid(nid), *processors) };
             machine.nodes.insert(node.nid, node);
+        }
+        // Those who may not go anywhere tell that there are regions.
+        if asks.iter().any(|one| one.reach != Reach::ALL) {
+            let kinds = || machine.nodes.keys().zip(nodes.iter().map(|(.., kind)| kind / 5));
+            let region = |number: u32| Region {
+                name: number.to_string(),
+                members: Members::Nids(
+                    kinds().filter(|(_, kind)| *kind == number).map(|(nid, _)| *nid).collect(),
+                ),
+                gate: Default::default(),
+            };
+            machine.regions = (0..3).map(region).collect();
         }
         let rules = OccupancyRules { max_resident: most, memory_overcommit: 1_000 };
         let mut occupancy = Occupancy::new(&machine, rules);
@@ -111,6 +124,7 @@ impl Scene {
                 shape: one.shape,
                 memory_per_pe: one.memory,
                 exclusive: one.exclusive,
+                reach: one.reach,
             },
             home: None,
             shape: None,
@@ -193,12 +207,13 @@ struct Line {
     new: Vec<u64>,
 }
 
-/// The most that sit on a processor of the window from this node on, and what it costs; none: there is
-/// none. `idle`: nobody may be displaced.
+/// The most that sit on a processor of the window from this node on among these regions, and what it costs;
+/// none: there is none. `idle`: nobody may be displaced.
 fn cost(
     scene: &Scene,
     line: &Line,
     one: &Candidate,
+    set: RegionSet,
     first: usize,
     idle: bool,
 ) -> Option<(u8, u64)> {
@@ -220,7 +235,7 @@ fn cost(
         {
             return None;
         }
-        let terms = &one.wanted.need(scene.occupancy.rules().highest_level()).terms;
+        let terms = &one.wanted.need(scene.occupancy.rules().highest_level(), set).terms;
         let promised = slots[at].promised + line.new[at];
         let here = slots[at].room(terms, all.len() as u32, promised).pes;
         let by_shape = one.shape.map(|pes| pes[at - first]);
@@ -271,9 +286,12 @@ prop_compose! {
         aside in prop_oneof![Just(None), (0u64..9).prop_map(Some)],
         budget in prop_oneof![3 => Just(None), 1 => (0u64..20).prop_map(Some)],
         displaced in 1u64..9,
+        (passes, spans) in (0usize..8, any::<bool>()),
     ) -> Asks {
         let shape = Shape { width, depth, per_node };
-        Asks { shape, memory, exclusive, sits, may_move, aside, budget, displaced }
+        let passes = (0..3).filter(|i| passes >> i & 1 == 1);
+        let reach = Reach { passes: passes.fold(RegionSet::default(), RegionSet::with), spans };
+        Asks { shape, memory, exclusive, reach, sits, may_move, aside, budget, displaced }
     }
 }
 
@@ -284,11 +302,14 @@ prop_compose! {
         memory in prop_oneof![Just(0u64), 1u64..200],
         most in 1u32..4,
         asks in prop::collection::vec(asked(), 1..9),
+        regions in any::<bool>(),
     ) -> Scene {
+        let anywhere = |one: Asks| Asks { reach: if regions { one.reach } else { Reach::ALL }, ..one };
+        let asks = asks.into_iter().map(anywhere);
         let size = nodes[0].1;
         // Who comes stands before all others.
         let (mut order, others): (Vec<_>, Vec<_>) =
-            asks.into_iter().partition(|one| matches!(one.sits, Some((.., Now::Comes))));
+            asks.partition(|one| matches!(one.sits, Some((.., Now::Comes))));
         order.extend(others);
         let nodes: Vec<_> = nodes
             .into_iter()
@@ -329,6 +350,15 @@ fn is_sound(scene: &Scene, order: &[Candidate], packing: &Packing) -> Result<(),
                 }
                 let nids: Vec<u32> = list.nids().map(|nid| nid.0).collect();
                 prop_assert!(nids.windows(2).all(|w| w[0] + 1 == w[1]), "{:?}", nids);
+                let line = scene.occupancy.line();
+                let among = |set: RegionSet| {
+                    seat.nodes.iter().all(|(at, ..)| set.has(line[*at as usize].region))
+                };
+                prop_assert!(
+                    one.wanted.reach.sets().any(among),
+                    "{} goes through a gate",
+                    one.apid
+                );
                 for p in seat.runs.iter().flat_map(Clone::clone) {
                     prop_assert!(scene.takes_new(p), "{} sits on {}", one.apid, p);
                     prop_assert!(!coming.contains(&p), "{} sits on what is kept", one.apid);
@@ -420,8 +450,11 @@ proptest! {
                 // (Where others are moved it does not count how many sit somewhere.)
                 let of = |(sit, cost)| (if stay { sit } else { 0 }, cost);
                 let costs = |idle| {
-                    let all = 0..line.new.len();
-                    all.filter_map(|at| cost(&scene, &line, one, at, idle)).map(of).min()
+                    let in_set = |set| {
+                        let all = 0..line.new.len();
+                        all.filter_map(|at| cost(&scene, &line, one, set, at, idle)).map(of).min()
+                    };
+                    one.wanted.reach.sets().find_map(in_set)
                 };
                 let (idle, least) = (costs(true), costs(false));
                 prop_assert_eq!(runs, least.is_some(), "{}: {:?}", one.apid, packing);
@@ -497,7 +530,8 @@ proptest! {
         for (at, one) in order.iter().enumerate() {
             let runs = packer.turn(at);
             if !runs && one.now != Now::Comes && one.home.is_none() && !one.wanted.exclusive {
-                let form = Form::of(one, packer.level);
+                let Some(set) = one.wanted.reach.sets().next() else { continue };
+                let form = Form::of(one, packer.level, set);
                 for window in packer.windows_to_compact(&form, u64::MAX / 4) {
                     let before = (packer.board.state(), packer.seats.clone());
                     let who = packer.in_the_way(&form, &window.nodes);
@@ -551,6 +585,7 @@ fn many_who_ask_in_vain_are_bounded() {
         shape: Shape { width, depth: 1, per_node: None },
         memory: None,
         exclusive: false,
+        reach: Reach::ALL,
         sits,
         may_move: false,
         aside: Some(1),

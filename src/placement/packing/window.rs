@@ -10,6 +10,7 @@
 use super::blocks::Block;
 use super::board::{Board, NOBODY};
 use super::{Candidate, STEPS_ALL_MAX, Seat};
+use crate::machine::RegionSet;
 use crate::placement::window::Need;
 use std::ops::Range;
 
@@ -53,8 +54,9 @@ impl Of {
 }
 
 impl<'a> Form<'a> {
-    pub fn of(candidate: &Candidate<'a>, level: u32) -> Form<'a> {
-        let mut need = candidate.wanted.need(level);
+    /// What it looks for at a level, among some regions.
+    pub fn of(candidate: &Candidate<'a>, level: u32, regions: RegionSet) -> Form<'a> {
+        let mut need = candidate.wanted.need(level, regions);
         let Some(pes) = candidate.shape.filter(|pes| !pes.is_empty()) else {
             return Form::Laid(need);
         };
@@ -379,12 +381,9 @@ impl Board<'_> {
         }
     }
 
-    /// The best window on what nobody has taken: where nobody is displaced, by best fit; or, where nobody
-    /// is moved, on which the fewest sit; or where it costs least.
-    pub fn best(&mut self, form: &Form<'_>) -> Option<(Range<usize>, Of)> {
-        if let Some(nodes) = self.best_fit(form, Of::Idle) {
-            return Some((nodes, Of::Idle));
-        }
+    /// The best window on what nobody has taken where somebody is displaced: where nobody is moved, on which
+    /// the fewest sit; or where it costs least.
+    pub fn best_over(&mut self, form: &Form<'_>) -> Option<Range<usize>> {
         self.blocks();
         let scratch = std::mem::take(&mut self.scratch);
         let mut search = Search::new(self, scratch, form, Of::Free);
@@ -399,7 +398,7 @@ impl Board<'_> {
             }
         });
         self.scratch = search.over();
-        best.map(|(_, nodes)| (nodes, Of::Free))
+        best.map(|(_, nodes)| nodes)
     }
 
     /// The window that leaves least over on its nodes, in the smallest gap, with the fewest nodes, the

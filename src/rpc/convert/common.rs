@@ -54,17 +54,17 @@ impl TryFrom<pb::ApplicationKey> for Key {
 
 impl From<Owner> for pb::Owner {
     fn from(owner: Owner) -> Self {
-        let Owner { uid, gid, groups, name } = owner;
-        Self { uid, gid, groups, name }
+        let Owner { uid, gid, groups, name, terminal } = owner;
+        Self { uid, gid, groups, name, terminal }
     }
 }
 
 impl TryFrom<pb::Owner> for Owner {
     type Error = Malformed;
     fn try_from(owner: pb::Owner) -> Result<Self, Malformed> {
-        let pb::Owner { uid, gid, groups, name } = owner;
+        let pb::Owner { uid, gid, groups, name, terminal } = owner;
         let groups = Field("Owner", "groups").numbers(groups)?;
-        Ok(Owner { uid, gid, groups, name: Field("Owner", "name").text(name)? })
+        Ok(Owner { uid, gid, groups, name: Field("Owner", "name").text(name)?, terminal })
     }
 }
 

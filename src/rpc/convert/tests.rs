@@ -72,8 +72,8 @@ fn limit() -> impl Strategy<Value = Option<Duration>> {
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
-    (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..5), text())
-        .prop_map(|(uid, gid, groups, name)| Owner { uid, gid, groups, name })
+    (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..5), text(), any::<bool>())
+        .prop_map(|(uid, gid, groups, name, terminal)| Owner { uid, gid, groups, name, terminal })
 }
 
 fn shape() -> impl Strategy<Value = Shape> {

@@ -90,7 +90,11 @@ impl Scheduler {
                     self.teams.get(&one.apid).map(|team| team.incarnation),
                     Some(seated.incarnation)
                 );
-                candidates.push(self.candidate(now, one, seated.wanted, Some(seated)));
+                candidates.push({
+                    let wanted = seated.wanted;
+                    let wanted = Wanted { reach: self.now_open(wanted.reach), ..wanted };
+                    self.candidate(now, one, wanted, Some(seated))
+                });
                 continue;
             }
             let Some(team) = self.teams.get(&one.apid) else { continue };
@@ -99,7 +103,7 @@ impl Scheduler {
             if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
                 unseated.push(one.apid);
             }
-            let candidate = self.candidate(now, one, (&team.posting).into(), seated);
+            let candidate = self.candidate(now, one, self.wanted(team), seated);
             let keeps = team.state == State::Posted && self.waits_too_long(team);
             candidates.push(Candidate { keeps, ..candidate });
         }

@@ -12,7 +12,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
     let nid_list: Vec<Nid> = nids.iter().map(|n| Nid(*n)).collect();
     let place = PlaceCommand {
         key: key(apid, 1),
-        owner: Owner { uid: 1001, gid: 1001, groups: vec![], name: "bob".into() },
+        owner: Owner { uid: 1001, gid: 1001, groups: vec![], name: "bob".into(), terminal: false },
         shape: Shape { width: nids.len() as u32, depth: 1, per_node: None },
         places: PlacementList(nids.iter().map(place).collect()),
         hosts: [HostPart { nids: nid_list, ..HostPart::default() }].into(),

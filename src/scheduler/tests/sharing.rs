@@ -10,7 +10,7 @@ fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {
 }
 
 fn owner() -> Owner {
-    Owner { uid: 1000, gid: 1000, groups: Vec::new(), name: "alice".into() }
+    Owner { uid: 1000, gid: 1000, groups: Vec::new(), name: "alice".into(), terminal: false }
 }
 
 fn state(s: &Scheduler, apid: u64) -> State {

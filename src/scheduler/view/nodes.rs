@@ -12,6 +12,7 @@
 
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, NodeOrder};
+use crate::apteam::posting::Shape;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::turns::StopMeans;
 use crate::machine::{Nid, Node};
@@ -130,8 +131,7 @@ impl Scheduler {
     fn room_of(&self, nid: Nid) -> (u32, u32) {
         let line = self.occupancy.line();
         let Ok(at) = line.binary_search_by_key(&nid, |slot| slot.nid) else { return (0, 0) };
-        let terms =
-            Terms { depth: 1, per_node: None, memory_per_pe: None, level: 0, exclusive: false };
+        let terms = Terms::of(&Shape { width: 1, depth: 1, per_node: None }, None, 0);
         (self.occupancy.room(at, &terms).pes, self.occupancy.most_residents(at))
     }
 

@@ -80,7 +80,13 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         let event = match u.int_in_range(0..=17)? {
             0..=5 => {
                 let Some(posting) = posting(u)? else { continue };
-                let owner = Owner { uid, gid: uid, groups: vec![], name: "somebody".into(), terminal: false };
+                let owner = Owner {
+                    uid,
+                    gid: uid,
+                    groups: vec![],
+                    name: "somebody".into(),
+                    terminal: false,
+                };
                 Event::Posted {
                     reply,
                     posting: Box::new(posting),

@@ -242,7 +242,8 @@ async fn an_application_runs_as_its_owner() {
     let apinit = Apinit::start(&instance, "0");
     let mut link = instance.link().await;
     let mut place = instance.place("12.1", &[&[0]], 1);
-    place.owner = Owner { uid, gid: uid, groups: vec![54_000], name: uid.to_string(), terminal: false };
+    place.owner =
+        Owner { uid, gid: uid, groups: vec![54_000], name: uid.to_string(), terminal: false };
     link.place(&place).await;
     // Its group is apinit's again before it runs: it can put nobody there, nor leave.
     let script = "id -u; id -G; g=$(sed -n 's/^0:://p' /proc/self/cgroup); echo group $g; \

@@ -273,6 +273,7 @@ pub fn own_ids() -> Owner {
         gid: nix::unistd::getgid().as_raw(),
         groups: vec![],
         name: "me".into(),
+        terminal: false,
     }
 }
 

@@ -1,0 +1,296 @@
+//! Regions and gates: where each application may go, and what keeps it out elsewhere.
+//!
+//! # Problem
+//! A posting, a gang that is moved and an application that is restarted all ask the same: which regions let
+//! this one in, and may it span them? The answer depends on who asks, on the time of day, and on what a region
+//! could hold if it were empty; the last is a question of the whole line, and is asked again and again.
+//!
+//! # Approach
+//! [`Scheduler::wanted`] answers it for all of them, as the [`Reach`] of what is wanted. What regions hold is
+//! found once for each kind of PEs, and kept until the machine or the rules change. Hours are looked at when
+//! time goes on: when a gate opens or closes, who waits is looked at again.
+
+use super::{Now, Refusal, Scheduler};
+use crate::apteam::posting::{Explanation, Owner, Posting};
+use crate::apteam::record::Apteam;
+use crate::machine::gates::{Applicant, Bar, DAY, Person};
+use crate::machine::{Machine, Reach, RegionSet};
+use crate::occupancy::{Slot, Terms, empty_line};
+use crate::placement::{self, Wanted};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Kinds of PEs, each in some regions, of which it is kept how many there is room for.
+const HOLDS_MAX: usize = 4_096;
+
+/// Seconds.
+const HOUR: u32 = 3_600;
+
+/// What is known of regions.
+#[derive(Clone, Debug)]
+pub(super) struct Regions {
+    /// How many PEs there is room for if nobody sits anywhere.
+    holds: BTreeMap<Terms, u32>,
+    /// Those whose gates are open at this time of day.
+    open: RegionSet,
+    /// When that changes, on the monotonic clock; none: never.
+    change_ns: Option<u64>,
+}
+
+impl Regions {
+    /// Nothing yet: where the time of day counts, it is looked at with the first event.
+    pub fn of(machine: &Machine) -> Regions {
+        let hours = machine.regions.iter().any(|region| region.gate.hours.is_some());
+        Regions { holds: BTreeMap::new(), open: RegionSet::ALL, change_ns: hours.then_some(0) }
+    }
+
+    /// When a gate opens or closes by the time of day.
+    pub fn deadline(&self) -> Option<u64> {
+        self.change_ns
+    }
+}
+
+/// A region that lets somebody not in, by its place, and why.
+type Barred = (usize, Bar);
+
+impl Scheduler {
+    /// What an application wants, and where it may go now.
+    pub(super) fn wanted(&self, team: &Apteam) -> Wanted {
+        self.wanted_by(&team.posting, &team.owner)
+    }
+
+    pub(super) fn wanted_by(&self, posting: &Posting, owner: &Owner) -> Wanted {
+        let any_time = self.wanted_at_any_time(posting, owner);
+        Wanted { reach: self.now_open(any_time.reach), ..any_time }
+    }
+
+    /// Those of the regions of which the gates are open at this time of day.
+    pub(super) fn now_open(&self, reach: Reach) -> Reach {
+        match self.regions.open == RegionSet::ALL {
+            true => reach,
+            false => Reach { passes: reach.passes.and(self.regions.open), ..reach },
+        }
+    }
+
+    /// The same, whatever the time of day.
+    pub(super) fn wanted_at_any_time(&self, posting: &Posting, owner: &Owner) -> Wanted {
+        let wanted = Wanted::from(posting);
+        if self.machine.regions.is_empty() {
+            return wanted;
+        }
+        let (passes, _) = self.lets_in(posting, owner);
+        let spans = passes.iter().nth(1).is_some()
+            && !passes.iter().any(|i| self.fits_if_empty(&wanted, RegionSet::of(i)));
+        Wanted { reach: Reach { passes, spans }, ..wanted }
+    }
+
+    /// The regions whose gates let it in, the time of day aside, and what says no at the others.
+    fn lets_in(&self, posting: &Posting, owner: &Owner) -> (RegionSet, Vec<Barred>) {
+        let wanted = Wanted::from(posting);
+        let applicant = applicant(posting, owner);
+        let mut passes = RegionSet::default();
+        let mut barred = Vec::new();
+        for (at, region) in self.machine.regions.iter().enumerate() {
+            let holds = |other| self.holds(&wanted, RegionSet::of(other));
+            match region.gate.lets(&applicant, holds) {
+                Ok(()) => passes = passes.with(at),
+                Err(bar) => barred.push((at, bar)),
+            }
+        }
+        (passes, barred)
+    }
+
+    fn fits_if_empty(&self, wanted: &Wanted, regions: RegionSet) -> bool {
+        self.holds(wanted, regions) >= wanted.shape.width
+    }
+
+    /// How many PEs of a kind some regions could hold if nobody sat there.
+    fn holds(&self, wanted: &Wanted, regions: RegionSet) -> u32 {
+        let terms = wanted.terms_if_empty(regions);
+        match self.regions.holds.get(&terms) {
+            Some(holds) => *holds,
+            None => placement::holds(&self.empty_line(), wanted, regions, u32::MAX),
+        }
+    }
+
+    /// The machine as it is configured, with nobody on it.
+    fn empty_line(&self) -> Cow<'_, [Slot]> {
+        // What is scheduled is what is configured, where nothing is retired.
+        match self.retired.is_empty() {
+            true => Cow::Borrowed(self.occupancy.line()),
+            false => Cow::Owned(empty_line(&self.configured, self.occupancy.rules())),
+        }
+    }
+
+    /// Finds out, once for all of its kind, how many PEs there is room for where it might go.
+    pub(super) fn learn(&mut self, posting: &Posting, owner: &Owner) {
+        let wanted = Wanted::from(posting);
+        for i in 0..self.machine.regions.len() {
+            self.learn_in(&wanted, RegionSet::of(i));
+        }
+        let reach = self.wanted_at_any_time(posting, owner).reach;
+        for set in reach.sets() {
+            self.learn_in(&wanted, set);
+        }
+    }
+
+    fn learn_in(&mut self, wanted: &Wanted, regions: RegionSet) {
+        let terms = wanted.terms_if_empty(regions);
+        if !self.regions.holds.contains_key(&terms) {
+            let holds = self.holds(wanted, regions);
+            if self.regions.holds.len() >= HOLDS_MAX {
+                self.regions.holds.clear();
+            }
+            self.regions.holds.insert(terms, holds);
+        }
+    }
+
+    /// The machine is another one, or how many may sit where.
+    pub(super) fn learn_anew(&mut self, now: Now) {
+        self.regions.holds.clear();
+        self.hours(now);
+        let all: Vec<(Posting, Owner)> = match self.machine.regions.is_empty() {
+            true => Vec::new(),
+            false => self.teams.values().map(|t| (t.posting.clone(), t.owner.clone())).collect(),
+        };
+        for (posting, owner) in &all {
+            self.learn(posting, owner);
+        }
+    }
+
+    /// Whether the time of day counts.
+    pub fn has_hours(&self) -> bool {
+        self.regions.deadline().is_some()
+    }
+
+    /// Looks at the clock on the wall; returned: whether a gate has opened or closed by it.
+    pub(super) fn hours(&mut self, now: Now) -> bool {
+        let hours = || self.machine.regions.iter().filter_map(|region| region.gate.hours);
+        if hours().next().is_none() {
+            let was = std::mem::replace(&mut self.regions.open, RegionSet::ALL);
+            self.regions.change_ns = None;
+            return was != RegionSet::ALL;
+        }
+        let local =
+            (now.wall_ns / 1_000_000_000).saturating_add_signed(self.settings.utc_offset.into());
+        let second = (local % u64::from(DAY)) as u32;
+        let mut open = RegionSet::default();
+        for (at, region) in self.machine.regions.iter().enumerate() {
+            if region.gate.open_at(second) {
+                open = open.with(at);
+            }
+        }
+        let next = hours().map(|hours| hours.next_change(second)).min();
+        // The second in which it changes has begun by then. Clocks are put forward and back: it is looked
+        // again after an hour.
+        let next = next.map(|next| u64::from(next.min(HOUR)));
+        let left = next.map(|next| next * 1_000_000_000 - now.wall_ns % 1_000_000_000);
+        self.regions.change_ns = left.map(|left| now.mono_ns.saturating_add(left));
+        std::mem::replace(&mut self.regions.open, open) != open
+    }
+
+    /// The name of a region, by its place.
+    fn region_name(&self, at: usize) -> &str {
+        self.machine.regions.get(at).map_or("", |region| &region.name)
+    }
+
+    /// Whether it may be placed at all, some day.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn may_ever(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+    ) -> Result<(), (Refusal, Explanation)> {
+        self.account_allowed(posting, owner)?;
+        let wanted = self.wanted_at_any_time(posting, owner);
+        if wanted.reach.sets().any(|set| self.fits_if_empty(&wanted, set)) {
+            return Ok(());
+        }
+        let (passes, barred) = self.lets_in(posting, owner);
+        let lets = |(at, bar): &Barred| format!("region {} {}", self.region_name(*at), bar.only());
+        let holder = barred.iter().map(lets).collect::<Vec<_>>().join(", and ");
+        if !self.machine.regions.is_empty() && passes.is_empty() {
+            let explanation = Explanation {
+                obstacle: "no region of this machine lets this application in".into(),
+                holder,
+                cure: "ask for what one of them lets in".into(),
+            };
+            return Err((Refusal::NotAllowed, explanation));
+        }
+        match placement::possible(&self.empty_line(), &wanted) {
+            Ok(()) => Ok(()),
+            Err(impossible) => {
+                let explanation = Explanation { holder, ..impossible.explain() };
+                Err((Refusal::Impossible, explanation))
+            }
+        }
+    }
+
+    fn account_allowed(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+    ) -> Result<(), (Refusal, Explanation)> {
+        let accounts = &self.machine.accounts;
+        let Some(account) = posting.account.as_ref().filter(|_| !accounts.is_empty()) else {
+            return Ok(());
+        };
+        let person = person(owner);
+        let known = accounts.iter().find(|known| known.name == account.as_str());
+        if known.is_some_and(|known| known.lets(&person)) {
+            return Ok(());
+        }
+        let own: Vec<&str> = accounts
+            .iter()
+            .filter(|known| known.lets(&person))
+            .map(|known| known.name.as_str())
+            .collect();
+        let obstacle = match known {
+            Some(known) => format!("account {} is only for {}", known.name, known.people),
+            None => format!("there is no account {}", account.as_str()),
+        };
+        let cure = match own.is_empty() {
+            true => "leave --account out".into(),
+            false => format!("yours: {}", own.join(", ")),
+        };
+        Err((Refusal::NotAllowed, Explanation { obstacle, holder: String::new(), cure }))
+    }
+
+    /// It waits for the time of day at which a region that could hold it lets it in; none: that is not what
+    /// it waits for.
+    pub(super) fn waits_for_hours(&self, team: &Apteam) -> Option<Explanation> {
+        let any_time = self.wanted_at_any_time(&team.posting, &team.owner);
+        let open = self.now_open(any_time.reach);
+        if open == any_time.reach || open.sets().any(|set| self.fits_if_empty(&any_time, set)) {
+            return None;
+        }
+        let closed = any_time.reach.passes.iter().filter(|i| !open.passes.iter().any(|o| o == *i));
+        let hours = |at: usize| {
+            let hours = self.machine.regions.get(at)?.gate.hours?;
+            Some(format!("region {} {}", self.region_name(at), Bar::Hours(hours).only()))
+        };
+        let said: Vec<String> = closed.filter_map(hours).collect();
+        Some(Explanation {
+            obstacle: said.join(", and "),
+            holder: String::new(),
+            cure: "it is placed there when that begins".into(),
+        })
+    }
+}
+
+fn person(owner: &Owner) -> Person<'_> {
+    Person { uid: owner.uid, gid: owner.gid, groups: &owner.groups, name: &owner.name }
+}
+
+fn applicant<'a>(posting: &'a Posting, owner: &'a Owner) -> Applicant<'a> {
+    Applicant {
+        person: person(owner),
+        terminal: owner.terminal,
+        width: posting.shape.width,
+        account: posting.account.as_ref().map(|account| account.as_str()),
+        time_limit: posting.time_limit,
+        memory_per_pe: posting.memory_per_pe,
+    }
+}
