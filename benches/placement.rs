@@ -16,7 +16,7 @@ use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::place::{Place, PlacementList};
 use psched::apteam::posting::Shape;
-use psched::machine::{Machine, Nid, Node};
+use psched::machine::{Machine, Nid, Node, Reach};
 use psched::occupancy::{Claim, Occupancy, Rules};
 use psched::placement::{Wanted, try_place};
 use std::collections::BTreeSet;
@@ -90,7 +90,12 @@ fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
         2 => (4, None, None),
         _ => (1, Some(PROCESSORS), None),
     };
-    Wanted { shape: Shape { width, depth, per_node }, memory_per_pe, exclusive: false }
+    Wanted {
+        shape: Shape { width, depth, per_node },
+        memory_per_pe,
+        exclusive: false,
+        reach: Reach::ALL,
+    }
 }
 
 fn measure(nodes: u32, full: bool, count: usize) -> anyhow::Result<()> {

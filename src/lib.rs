@@ -22,7 +22,7 @@
 //! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
 //! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
-//! | [`commands`] | aprun, apstat, apkill, psmgr, psview and `psched start` | |
+//! | [`commands`] | aprun, apstat, apkill, psmgr, psview, snflv and `psched start` | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |

@@ -1,5 +1,7 @@
 //! What administrators change about a live machine, and what is kept of it.
 
+use crate::machine::{Flavors, Nid};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Who has said something, and when.
@@ -81,4 +83,30 @@ impl fmt::Display for NodeOrder {
         write!(f, "{closed} by {}", self.by)?;
         if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
     }
+}
+
+/// Flavors that an administrator has given a node: they are in force in place of those of psched.yaml
+/// until he takes them back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlavorOrder {
+    /// All that it has, at least one.
+    pub flavors: Flavors,
+    /// Who, and when.
+    pub by: By,
+}
+
+impl fmt::Display for FlavorOrder {
+    /// `su os, set by alice`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, set by {}", self.flavors, self.by)
+    }
+}
+
+/// What administrators have said of nodes, and what holds until they take it back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// Nodes that are closed.
+    pub closed: BTreeMap<Nid, NodeOrder>,
+    /// Nodes with other flavors than psched.yaml gives them.
+    pub flavors: BTreeMap<Nid, FlavorOrder>,
 }

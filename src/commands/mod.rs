@@ -1,5 +1,5 @@
-//! The commands: aprun, apstat, apkill, psmgr, psview, `psched check`, `psched start`, `psched simulate` and
-//! `psched torture`.
+//! The commands: aprun, apstat, apkill, psmgr, psview, snflv, `psched check`, `psched start`,
+//! `psched simulate` and `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
@@ -9,6 +9,7 @@ pub mod psmgr;
 pub mod psview;
 mod question;
 pub mod simulate;
+pub mod snflv;
 pub mod start;
 pub mod table;
 pub mod torture;

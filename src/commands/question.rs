@@ -1,4 +1,5 @@
-//! How a command that asks psched something begins and ends: apstat, psview, psmgr, apkill.
+//! How a command that asks psched something begins and ends: apstat, psview, psmgr, snflv,
+//! apkill.
 //!
 //! Its line is parsed, the question runs on a runtime of its own, what it has to say is written, and the
 //! status tells how that went.

@@ -287,6 +287,7 @@ impl Core {
                 let id = self.reply(Waiter::Manage(answer));
                 if let Event::Manage { reply, .. }
                 | Event::Nodes { reply, .. }
+                | Event::Flavors { reply, .. }
                 | Event::Hold { reply, .. } = event.as_mut()
                 {
                     *reply = id;
@@ -489,6 +490,7 @@ impl Core {
             | Effect::Log { .. }
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }
+            | Effect::SaveFlavors { .. }
             | Effect::SaveChange(_) => {}
         }
     }

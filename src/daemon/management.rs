@@ -1,11 +1,11 @@
-//! What psmgr asks: for administrators only. Who calls is what the kernel said of the connection.
+//! What psmgr and snflv ask: for administrators only. Who calls is what the kernel said of the connection.
 
 use super::core::{Input, now};
 use super::services::{Service, caller, ending};
 use super::views;
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed};
-use crate::machine::Nid;
+use crate::machine::{Flavor, Flavors, Nid};
 use crate::rpc::pb;
 use crate::scheduler::tuning::Wanted;
 use crate::scheduler::{Event, Manage, NodesTo, ReplyId};
@@ -105,6 +105,30 @@ impl Service {
         };
         let reply = ReplyId(0);
         self.order(Event::Nodes { reply, to, nids: nids(list), reason, by }).await
+    }
+
+    /// snflv.
+    pub(super) async fn order_flavors(&self, request: Request<pb::SetFlavorsRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let pb::SetFlavorsRequest { nids: list, flavors, reset, dry_run } = request.into_inner();
+        let wrong = |text: String| Err(Status::invalid_argument(text));
+        let mut to = Flavors::default();
+        for name in &flavors {
+            match Flavor::parse(name) {
+                Some(flavor) => to = to.with(flavor),
+                None => return wrong(format!("{name:?} is not a flavor: they are su, os and ap")),
+            }
+        }
+        if reset != to.is_empty() {
+            return wrong("give flavors, or take back those that were given, one of both".into());
+        }
+        let (reply, nids, to) = (ReplyId(0), nids(list), (!reset).then_some(to));
+        let event = Event::Flavors { reply, nids, to, by };
+        if !dry_run {
+            return self.order(event).await;
+        }
+        let (done, problems) = self.read(move |s| s.would(now(), event)).await?;
+        Ok(Response::new(pb::ManageReply { done, problems }))
     }
 
     /// psmgr hold, or release.

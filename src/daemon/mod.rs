@@ -125,7 +125,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         settings(&variables),
         restored.teams,
         restored.boots,
-        restored.closed,
+        restored.orders,
         restored.next_apid,
         now,
     );

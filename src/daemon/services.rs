@@ -428,6 +428,13 @@ impl pb::psched_server::Psched for Service {
         self.order_nodes(request).await
     }
 
+    async fn set_flavors(
+        &self,
+        request: Request<pb::SetFlavorsRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.order_flavors(request).await
+    }
+
     async fn hold(
         &self,
         request: Request<pb::HoldRequest>,

@@ -13,7 +13,7 @@ mod reader;
 pub use reader::Reader;
 
 use super::records;
-use crate::apteam::change::NodeOrder;
+use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::os::trust;
@@ -96,8 +96,8 @@ pub struct Restored {
     pub teams: Vec<Apteam>,
     /// Boots of the nodes.
     pub boots: BTreeMap<Nid, String>,
-    /// Nodes that an administrator has closed.
-    pub closed: BTreeMap<Nid, NodeOrder>,
+    /// What administrators have said of nodes.
+    pub orders: Orders,
     /// Variables that psmgr has set.
     pub variables: BTreeMap<String, SetValue>,
     /// The next application's number.
@@ -252,7 +252,8 @@ impl Store {
             let (nid, id) = boot.map_err(told)?;
             restored.boots.insert(nid, id);
         }
-        restored.closed = administration::closed(&self.connection).map_err(told)?;
+        restored.orders.closed = administration::closed(&self.connection).map_err(told)?;
+        restored.orders.flavors = administration::flavors(&self.connection).map_err(told)?;
         restored.variables = administration::variables(&self.connection).map_err(told)?;
         Ok(restored)
     }
@@ -392,6 +393,9 @@ fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Re
         }
         Record::Nodes(nids, order) => {
             administration::put_nodes(transaction, nids, order.as_deref())?
+        }
+        Record::Flavors(nids, order) => {
+            administration::put_flavors(transaction, nids, order.as_deref())?;
         }
         Record::Variable { name, set } => {
             administration::put_variable(transaction, name, set.as_ref())?;

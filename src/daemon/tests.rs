@@ -3,14 +3,14 @@
 use super::committer::{self, Commit, Outcome, Release};
 use super::records;
 use super::store::{Reader, Record, Store, StoreError};
-use crate::apteam::change::{By, Change, Closed, NodeOrder};
+use crate::apteam::change::{By, Change, Closed, FlavorOrder, NodeOrder, Orders};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Account, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
-use crate::machine::Nid;
+use crate::machine::{Flavor, Nid};
 use crate::scheduler::tuning::SetValue;
 use crate::scheduler::{Effect, ReplyId};
 use std::time::Duration;
@@ -105,6 +105,13 @@ fn what_administrators_say_comes_back() {
     let nodes = |nids: &[u32], order: Option<NodeOrder>| {
         Record::Nodes(nids.iter().map(|n| Nid(*n)).collect(), order.map(Box::new))
     };
+    let given = |names: &str| {
+        let flavors = names.split(' ').filter_map(Flavor::parse).collect();
+        FlavorOrder { flavors, by: by(4) }
+    };
+    let flavors = |nids: &[u32], order: Option<FlavorOrder>| {
+        Record::Flavors(nids.iter().map(|n| Nid(*n)).collect(), order.map(Box::new))
+    };
     let set = |value: &str| SetValue { value: value.into(), by: by(3) };
     let variable = |name: &str, set| Record::Variable { name: name.into(), set };
     let change = |n: u64| Change {
@@ -118,6 +125,9 @@ fn what_administrators_say_comes_back() {
         store.write(&[&nodes(&[1, 2, 3], Some(order(Closed::Drained, 1)))]).expect("written");
         store.write(&[&nodes(&[3], Some(order(Closed::Down, 2)))]).expect("written");
         store.write(&[&nodes(&[1], None)]).expect("written");
+        store.write(&[&flavors(&[1, 2], Some(given("su os")))]).expect("written");
+        store.write(&[&flavors(&[2, 3], Some(given("ap")))]).expect("written");
+        store.write(&[&flavors(&[3], None)]).expect("written");
         store.write(&[&variable("kill_grace", Some(set("7s")))]).expect("written");
         store.write(&[&variable("kill_grace", Some(set("8s")))]).expect("written");
         store.write(&[&variable("pids_max", Some(set("99")))]).expect("written");
@@ -128,7 +138,8 @@ fn what_administrators_say_comes_back() {
     let store = Store::open(folder.path()).expect("the same store");
     let restored = store.restore().expect("restored");
     let closed = [(Nid(2), order(Closed::Drained, 1)), (Nid(3), order(Closed::Down, 2))];
-    assert_eq!(restored.closed, closed.into());
+    let flavors = [(Nid(1), given("su os")), (Nid(2), given("ap"))].into();
+    assert_eq!(restored.orders, Orders { closed: closed.into(), flavors });
     assert_eq!(restored.variables, [("kill_grace".into(), set("8s"))].into());
     let reader = Reader::open(store.path()).expect("a reader");
     assert_eq!(reader.changes(2).expect("the log"), [change(10_003), change(10_004)]);

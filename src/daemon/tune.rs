@@ -59,7 +59,8 @@ impl Core {
         machine: Box<Machine>,
         answer: oneshot::Sender<Told>,
     ) {
-        let told = self.tuner.tuning.reconfigured(variables);
+        let mut told = self.tuner.tuning.reconfigured(variables);
+        told.changes.extend(self.scheduler.flavors_without_effect(&machine));
         self.event(Event::Machine(machine));
         self.tuned();
         let _ = answer.send(told);
@@ -73,7 +74,8 @@ impl Core {
         answer: oneshot::Sender<(Told, Vec<String>)>,
     ) {
         let mut tuning = self.tuner.tuning.clone();
-        let told = tuning.reconfigured(variables);
+        let mut told = tuning.reconfigured(variables);
+        told.changes.extend(self.scheduler.flavors_without_effect(&machine));
         let settings = settings(&tuning.in_force());
         let applications = self.scheduler.compared(now(), machine, settings);
         self.answer(Box::new(move || {

@@ -1,6 +1,7 @@
 //! Rows for apstat, made of the scheduler's state.
 
 use crate::apteam::record::{Apteam, State};
+use crate::machine::Flavors;
 use crate::rpc::pb;
 use crate::scheduler::{NodeView, Scheduler, When};
 use std::collections::HashMap;
@@ -92,7 +93,9 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         nid: view.node.nid.0,
         host: view.host,
         state: view.state.into(),
-        flavors: view.node.flavors.iter().map(|f| f.name().to_owned()).collect(),
+        flavors: names(view.node.flavors),
+        configured_flavors: names(view.configured_flavors),
+        flavors_by: view.flavor_order.map(|order| order.by.clone().into()),
         processors: view.node.processors,
         used: view.used,
         memory: view.memory,
@@ -110,6 +113,10 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         retired: view.retired,
         cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
     }
+}
+
+fn names(flavors: Flavors) -> Vec<String> {
+    flavors.iter().map(|flavor| flavor.name().to_owned()).collect()
 }
 
 /// A placement, for its front end.

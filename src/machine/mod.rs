@@ -77,6 +77,23 @@ impl Flavors {
         self.0 & (1 << flavor as u8) != 0
     }
 
+    /// With all of those too.
+    #[must_use]
+    pub fn and(self, others: Flavors) -> Flavors {
+        Flavors(self.0 | others.0)
+    }
+
+    /// Without any of those.
+    #[must_use]
+    pub fn without(self, others: Flavors) -> Flavors {
+        Flavors(self.0 & !others.0)
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// Those that it has, in order.
     pub fn iter(self) -> impl Iterator<Item = Flavor> {
         Flavor::ALL.into_iter().filter(move |f| self.has(*f))
@@ -146,6 +163,11 @@ impl FromIterator<Node> for Machine {
 }
 
 impl Machine {
+    /// Flavors that at least one node has.
+    pub fn flavors(&self) -> Flavors {
+        self.nodes.values().fold(Flavors::default(), |all, node| all.and(node.flavors))
+    }
+
     /// Processors of all nodes for applications.
     pub fn application_processors(&self) -> u64 {
         let nodes = self.nodes.values().filter(|node| node.flavors.has(Flavor::Ap));

@@ -51,19 +51,44 @@ impl Scheduler {
     /// What is another for this one in a copy with another configuration.
     fn concerns(&self, copy: &Scheduler, team: &Apteam) -> Option<String> {
         let who = format!("application {} of {}", team.apid, team.owner.name);
-        let Some(then) = copy.team(team.apid) else { return Some(format!("{who} goes")) };
-        if team.state == State::Posted && then.state != State::Posted {
-            return Some(format!("{who} gets {}", nids_text(then.places.nids())));
+        if copy.team(team.apid).is_none() {
+            return Some(format!("{who} goes"));
+        }
+        if let Some(gets) = Scheduler::gets(copy, team) {
+            return Some(gets);
         }
         if team.state == State::Posted {
-            let fits = |scheduler: &Scheduler| scheduler.may_ever(&team.posting, &team.owner);
-            let (_, why) = fits(copy).err().filter(|_| fits(self).is_ok())?;
-            return Some(format!("{who} could not be placed any more: {why}"));
+            self.may_ever(&team.posting, &team.owner).ok()?;
+            return copy.impossible(team);
         }
         let retired = |nid: &Nid| copy.retired.contains(nid) && !self.retired.contains(nid);
-        let keeps: Vec<Nid> = team.places.nids().filter(retired).collect();
+        let loses = |nid: &Nid| self.is_for_applications(*nid) && !copy.is_for_applications(*nid);
+        self.keeps(team, |nid| retired(nid) || loses(nid))
+    }
+
+    /// What is said of a posting that could be placed, and can't be any more, whoever ends.
+    pub(super) fn impossible(&self, team: &Apteam) -> Option<String> {
+        let (_, why) = self.may_ever(&team.posting, &team.owner).err()?;
+        let who = self.name_of(team.apid);
+        Some(format!("application {who} could not be placed any more: {why}"))
+    }
+
+    /// That it stays on those of its nodes which take nothing new from now on.
+    pub(super) fn keeps(&self, team: &Apteam, shut: impl Fn(&Nid) -> bool) -> Option<String> {
+        let keeps: Vec<Nid> = team.places.nids().filter(shut).collect();
         let take = if keeps.len() == 1 { "takes" } else { "take" };
         let keeps = (!keeps.is_empty()).then(|| nids_text(keeps))?;
-        Some(format!("{who} keeps {keeps}, which {take} nothing new"))
+        Some(format!(
+            "application {} keeps {keeps}, which {take} nothing new",
+            self.name_of(team.apid)
+        ))
+    }
+
+    /// Where an application that waits here has a place in the copy.
+    pub(super) fn gets(copy: &Scheduler, team: &Apteam) -> Option<String> {
+        let then = copy.team(team.apid)?;
+        let placed = team.state == State::Posted && then.state != State::Posted;
+        let nids = placed.then(|| nids_text(then.places.nids()))?;
+        Some(format!("application {} gets {nids}", copy.name_of(team.apid)))
     }
 }

@@ -1,7 +1,7 @@
 //! What the scheduler wants done: effects, and what they say to whom.
 
 use super::{LinkId, ReplyId};
-use crate::apteam::change::{Change, NodeOrder};
+use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Explanation;
@@ -60,6 +60,8 @@ pub enum Effect {
     SaveBoot { nids: Vec<Nid>, boot_id: String },
     /// Keep how an administrator has closed these nodes; none: he has opened them again.
     SaveNodes { nids: Vec<Nid>, order: Option<Box<NodeOrder>> },
+    /// Keep which flavors an administrator has given these nodes; none: he has taken that back.
+    SaveFlavors { nids: Vec<Nid>, order: Option<Box<FlavorOrder>> },
     /// Keep a line of the log of changes.
     SaveChange(Change),
     /// The posting is accepted.
@@ -70,7 +72,7 @@ pub enum Effect {
     Look { reply: ReplyId, looked: Looked },
     /// The answer to a kill: a problem for each apid, or none.
     Killed { reply: ReplyId, problems: Vec<Option<String>> },
-    /// The answer to [`Event::Manage`], [`Event::Nodes`] or [`Event::Hold`]: what is so now, and what
+    /// The answer to [`Event::Manage`], [`Event::Nodes`], [`Event::Flavors`] or [`Event::Hold`]: what is so now, and what
     /// stood in the way.
     Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
     /// For an apinit.

@@ -6,7 +6,7 @@ use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
-use crate::machine::{Machine, Nid};
+use crate::machine::{Flavors, Machine, Nid};
 use std::collections::BTreeSet;
 
 /// The time of an event, on both clocks.
@@ -62,6 +62,9 @@ pub enum Event {
     },
     /// psmgr drain, down, or resume, by this administrator.
     Nodes { reply: ReplyId, to: NodesTo, nids: BTreeSet<Nid>, reason: String, by: By },
+    /// snflv, by this administrator: these nodes have these flavors from now on; none: those of
+    /// psched.yaml.
+    Flavors { reply: ReplyId, nids: BTreeSet<Nid>, to: Option<Flavors>, by: By },
     /// psmgr hold, or release, by this administrator.
     Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
     /// What it can't do is this now.

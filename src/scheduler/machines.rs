@@ -5,9 +5,13 @@
 //! heard. The same holds for a node that is to have fewer processors than are in use. With the next
 //! look at the configuration after its last application has ended, it is gone.
 //!
-//! An apinit whose nodes have changed is hung up on; it calls again and is told of its new ones.
+//! An apinit whose nodes have changed is hung up on; it calls again and is told of its new ones. Flavors
+//! are not told to it: where only they have changed, it hears nothing.
+//!
+//! What is in force is made in one place, [`Scheduler::machine_anew`], of what is configured, of the
+//! flavors that administrators have ordered, and of what is in use.
 
-use super::{Effect, LinkId, Now, Scheduler};
+use super::{Effect, LinkId, Now, Scheduler, flavors};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
@@ -40,18 +44,31 @@ pub(super) fn with_retired<'a>(
     (machine, retired)
 }
 
+/// What the apinit of a node is told of it, and where it is.
+fn told(machine: &Machine, nid: Nid) -> Option<(u32, &[u32], u64, &str, u32)> {
+    let node = machine.nodes.get(&nid)?;
+    Some((node.processors, &node.cpus, node.memory, &node.host, machine.first_processor(nid)))
+}
+
 impl Scheduler {
     pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
-        self.configured.clone_from(&machine);
+        self.configured = machine;
+        self.machine_anew(now, out);
+    }
+
+    /// Puts in force what is configured and ordered now.
+    pub(super) fn machine_anew(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let (machine, kept) = flavors::in_force(self.configured.clone(), &self.flavors);
+        out.extend(flavors::warning(&kept));
         let (machine, retired) = with_retired(machine, Some(&self.machine), self.teams.values());
-        self.retired = retired;
+        let retired_before = std::mem::replace(&mut self.retired, retired);
         if machine == self.machine {
             return;
         }
         let old = std::mem::replace(&mut self.machine, machine);
         let changed = |nid: Nid| {
-            old.nodes.get(&nid) != self.machine.nodes.get(&nid)
-                || old.first_processor(nid) != self.machine.first_processor(nid)
+            told(&old, nid) != told(&self.machine, nid)
+                || retired_before.contains(&nid) != self.retired.contains(&nid)
         };
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();

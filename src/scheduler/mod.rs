@@ -25,7 +25,8 @@
 //! What it is told is in `event.rs`, what it wants done in `effect.rs`, what it obeys in `settings.rs`.
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
-//! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`,
+//! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
+//! given flavors in `flavors.rs`,
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
 //! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved
 //! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
@@ -38,6 +39,7 @@ mod decide;
 mod effect;
 mod ends;
 mod event;
+mod flavors;
 mod foreign;
 mod hold;
 mod linked;
@@ -69,7 +71,7 @@ mod random;
 #[cfg(test)]
 mod tests;
 
-use crate::apteam::change::NodeOrder;
+use crate::apteam::change::{FlavorOrder, NodeOrder, Orders};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello};
 use crate::apteam::{Apid, Key};
@@ -120,11 +122,13 @@ pub struct Scheduler {
     coming: BTreeSet<Apid>,
     /// Nodes that an administrator has closed.
     closed: BTreeMap<Nid, NodeOrder>,
+    /// Nodes that an administrator has given flavors.
+    flavors: BTreeMap<Nid, FlavorOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
     managed: Vec<foreign::Managed>,
     /// Nodes that are in use, and not in the configuration, or not with all their processors.
     retired: BTreeSet<Nid>,
-    /// The machine as configured, without these.
+    /// The machine as configured, without these, and with the flavors of psched.yaml.
     configured: Machine,
     /// How what runs takes turns.
     schedule: turns::Schedule,
@@ -160,6 +164,7 @@ impl Scheduler {
             settling: BTreeSet::new(),
             coming: BTreeSet::new(),
             closed: BTreeMap::new(),
+            flavors: BTreeMap::new(),
             managed: Vec::new(),
             measured: Measured::default(),
             retired: BTreeSet::new(),
@@ -177,16 +182,19 @@ impl Scheduler {
         settings: Settings,
         records: Vec<Apteam>,
         boots: BTreeMap<Nid, String>,
-        closed: BTreeMap<Nid, NodeOrder>,
+        orders: Orders,
         next_apid: u64,
         now: Now,
     ) -> (Scheduler, Vec<Effect>) {
         let configured = machine.clone();
+        let Orders { closed, flavors } = orders;
+        let (machine, kept) = flavors::in_force(machine, &flavors);
         let (machine, retired) = machines::with_retired(machine, None, records.iter());
         let mut s = Scheduler::new(machine, settings);
         (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
         s.hours(now);
-        let mut out = Vec::new();
+        s.flavors = flavors;
+        let mut out: Vec<Effect> = flavors::warning(&kept).into_iter().collect();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         s.next_apid = next_apid.max(newest).max(1);
         for team in records {
@@ -284,6 +292,9 @@ impl Scheduler {
             }
             Event::Nodes { reply, to, nids, reason, by } => {
                 self.order_nodes(now, reply, to, &nids, reason, by, out);
+            }
+            Event::Flavors { reply, nids, to, by } => {
+                self.order_flavors(now, reply, to, &nids, &by, out);
             }
             Event::Hold { reply, apids, hold, by } => {
                 self.hold(now, reply, &apids, hold, &by, out);

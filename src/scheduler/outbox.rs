@@ -31,7 +31,7 @@
 use super::Effect;
 use super::tuning::SetValue;
 use crate::apteam::Apid;
-use crate::apteam::change::{Change, NodeOrder};
+use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
 use std::collections::BTreeMap;
@@ -59,6 +59,8 @@ pub enum Record {
     Boot(Vec<Nid>, String),
     /// Nodes that an administrator has closed, and how; none: he has opened them again.
     Nodes(Vec<Nid>, Option<Box<NodeOrder>>),
+    /// Nodes that an administrator has given flavors, and which; none: he has taken that back.
+    Flavors(Vec<Nid>, Option<Box<FlavorOrder>>),
     /// A variable that psmgr has set; none: it has taken that back.
     Variable { name: String, set: Option<SetValue> },
     /// A line of the log of changes.
@@ -171,6 +173,10 @@ impl Outbox {
                 Effect::SaveNodes { nids, order } => {
                     commit.lazy = false;
                     commit.records.push(Record::Nodes(nids, order));
+                }
+                Effect::SaveFlavors { nids, order } => {
+                    commit.lazy = false;
+                    commit.records.push(Record::Flavors(nids, order));
                 }
                 Effect::SaveChange(change) => {
                     commit.lazy = false;

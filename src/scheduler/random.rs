@@ -6,15 +6,16 @@
 //! loses both queues. psched may be killed and restored from its last saved records. Looked at
 //! after every step: no processor has more holders than it may, on any node; nothing that has ended is told to
 //! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
-//! also be started with an empty store, or with an old copy of one. Administrators close nodes and
-//! hold applications, on which nothing new is placed, and which are not placed. Looked at once everything has
+//! also be started with an empty store, or with an old copy of one. Administrators close nodes or take the
+//! flavor ap from them, and hold applications: nothing new is placed there, and these are not placed. Looked at once everything has
 //! come to rest: each accepted posting has ended, once, and no node holds anything.
 
 use super::tests::{hello, machine, posted, sharing};
 use super::*;
-use crate::apteam::change::{By, Closed, NodeOrder};
+use crate::apteam::change::{By, Closed, Orders};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::node::{Foreign, ForeignApplication, Phase, PlaceCommand, Report};
+use crate::machine::{Flavor, Flavors};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -55,6 +56,8 @@ enum Step {
     Purge(Option<u32>),
     /// An administrator drains it, declares it down (he may be wrong), or resumes it.
     Order(u32, NodesTo),
+    /// An administrator gives it flavors, or takes that back.
+    Flavors(u32, Option<Flavors>),
     Hold(usize, bool),
 }
 
@@ -81,9 +84,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => proptest::bool::ANY.prop_map(Step::EmptyStore),
         5 => proptest::option::of(node.clone()).prop_map(Step::Adopt),
         1 => proptest::option::of(node.clone()).prop_map(Step::Purge),
-        3 => (node, to()).prop_map(|(n, to)| Step::Order(n, to)),
+        3 => (node.clone(), to()).prop_map(|(n, to)| Step::Order(n, to)),
+        2 => (node, flavors()).prop_map(|(n, to)| Step::Flavors(n, to)),
         2 => (any, proptest::bool::ANY).prop_map(|(a, hold)| Step::Hold(a, hold)),
     ]
+}
+
+fn flavors() -> impl Strategy<Value = Option<Flavors>> {
+    let system = [Flavor::Su, Flavor::Os].into_iter().collect();
+    prop_oneof![Just(Some(system)), Just(Some(Flavors::all())), Just(None)]
 }
 
 fn to() -> impl Strategy<Value = NodesTo> {
@@ -144,7 +153,7 @@ struct Kept {
     saved: BTreeMap<Apid, Apteam>,
     accepted: BTreeSet<Apid>,
     ended: BTreeMap<Apid, u32>,
-    closed: BTreeMap<Nid, NodeOrder>,
+    orders: Orders,
 }
 
 struct World {
@@ -201,8 +210,19 @@ impl World {
                 Effect::SaveNodes { nids, order } => {
                     for nid in nids {
                         match &order {
-                            Some(order) => drop(self.kept.closed.insert(nid, (**order).clone())),
-                            None => drop(self.kept.closed.remove(&nid)),
+                            Some(order) => {
+                                drop(self.kept.orders.closed.insert(nid, (**order).clone()))
+                            }
+                            None => drop(self.kept.orders.closed.remove(&nid)),
+                        }
+                    }
+                }
+                Effect::SaveFlavors { nids, order } => {
+                    let flavors = &mut self.kept.orders.flavors;
+                    for nid in nids {
+                        match &order {
+                            Some(order) => drop(flavors.insert(nid, (**order).clone())),
+                            None => drop(flavors.remove(&nid)),
                         }
                     }
                 }
@@ -312,6 +332,7 @@ impl World {
             Step::Adopt(node) => self.manage(Manage::Adopt, node),
             Step::Purge(node) => self.manage(Manage::Purge, node),
             Step::Order(node, to) => self.order(node, to),
+            Step::Flavors(node, to) => self.flavors(node, to),
             Step::Hold(i, hold) => {
                 let apids = [self.pick(i)].into();
                 self.event(Event::Hold { reply: ReplyId(0), apids, hold, by: By::default() });
@@ -322,6 +343,11 @@ impl World {
     fn order(&mut self, node: u32, to: NodesTo) {
         let (reply, nids, reason) = (ReplyId(0), [Nid(node)].into(), String::new());
         self.event(Event::Nodes { reply, to, nids, reason, by: By::default() });
+    }
+
+    fn flavors(&mut self, node: u32, to: Option<Flavors>) {
+        let (reply, nids, by) = (ReplyId(0), [Nid(node)].into(), By::default());
+        self.event(Event::Flavors { reply, nids, to, by });
     }
 
     fn hear(&mut self, number: usize) {
@@ -520,7 +546,7 @@ impl World {
             self.scheduler.settings().clone(),
             records,
             BTreeMap::new(),
-            self.kept.closed.clone(),
+            self.kept.orders.clone(),
             newest,
             self.now(),
         );
@@ -533,8 +559,12 @@ impl World {
         let before = self.kept.saved.get(&team.apid).map_or(0, |known| known.incarnation.0);
         if team.state == State::Placed && team.incarnation.0 > before {
             assert!(team.held.is_none(), "{} is held", team.apid);
-            let closed = |nid: &Nid| self.kept.closed.contains_key(nid);
-            assert!(!team.places.nids().any(|n| closed(&n)), "{} is on a closed node", team.apid);
+            let Orders { closed, flavors } = &self.kept.orders;
+            let shut = |nid: Nid| {
+                let ap = flavors.get(&nid).is_none_or(|order| order.flavors.has(Flavor::Ap));
+                closed.contains_key(&nid) || !ap
+            };
+            assert!(!team.places.nids().any(shut), "{} is on a closed node", team.apid);
         }
     }
 
@@ -565,6 +595,7 @@ impl World {
             self.manage(Manage::Purge, None);
             for number in 0..NODES {
                 self.order(number, NodesTo::Resume);
+                self.flavors(number, None);
                 self.connect(number);
                 while !self.nodes[number as usize].commands.is_empty() {
                     self.deliver(number as usize);

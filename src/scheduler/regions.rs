@@ -10,7 +10,7 @@
 //! found once for each kind of PEs, and kept until the machine or the rules change. Hours are looked at when
 //! time goes on: when a gate opens or closes, who waits is looked at again.
 
-use super::{Now, Refusal, Scheduler};
+use super::{Now, Refusal, Scheduler, flavors};
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::Apteam;
 use crate::machine::gates::{Applicant, Bar, DAY, Person};
@@ -118,16 +118,17 @@ impl Scheduler {
         // What is scheduled is what is configured, where nothing is retired.
         match self.retired.is_empty() {
             true => Cow::Borrowed(self.occupancy.line()),
-            false => Cow::Owned(empty_line(&self.configured, self.occupancy.rules())),
+            false => {
+                let (machine, _) = flavors::in_force(self.configured.clone(), &self.flavors);
+                Cow::Owned(empty_line(&machine, self.occupancy.rules()))
+            }
         }
     }
 
     /// Finds out, once for all of its kind, how many PEs there is room for where it might go.
     pub(super) fn learn(&mut self, posting: &Posting, owner: &Owner) {
         let wanted = Wanted::from(posting);
-        for i in 0..self.machine.regions.len() {
-            self.learn_in(&wanted, RegionSet::of(i));
-        }
+        self.learn_each(&wanted);
         let reach = self.wanted_at_any_time(posting, owner).reach;
         for set in reach.sets() {
             self.learn_in(&wanted, set);
@@ -149,12 +150,20 @@ impl Scheduler {
     pub(super) fn learn_anew(&mut self, now: Now) {
         self.regions.holds.clear();
         self.hours(now);
-        let all: Vec<(Posting, Owner)> = match self.machine.regions.is_empty() {
-            true => Vec::new(),
-            false => self.teams.values().map(|t| (t.posting.clone(), t.owner.clone())).collect(),
-        };
-        for (posting, owner) in &all {
-            self.learn(posting, owner);
+        // The line is often many postings of few kinds.
+        let kinds = self.teams.values().map(|team| Wanted::from(&team.posting));
+        let kinds: BTreeMap<Terms, Wanted> =
+            kinds.map(|wanted| (wanted.terms_if_empty(RegionSet::ALL), wanted)).collect();
+        for wanted in kinds.values().take(HOLDS_MAX / self.machine.regions.len().max(1)) {
+            self.learn_each(wanted);
+        }
+    }
+
+    /// How many of a kind each region alone could hold, or the machine where there are none.
+    fn learn_each(&mut self, wanted: &Wanted) {
+        match self.machine.regions.len() {
+            0 => self.learn_in(wanted, RegionSet::ALL),
+            regions => (0..regions).for_each(|i| self.learn_in(wanted, RegionSet::of(i))),
         }
     }
 

@@ -5,6 +5,7 @@ mod bounds;
 mod compare;
 mod decided;
 mod ends;
+mod flavors;
 mod foreign;
 mod hosts;
 mod machines;
@@ -127,6 +128,11 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::SaveNodes { nids, order } => {
                 let closed = order.as_ref().map_or("open", |order| order.closed.name());
                 format!("nodes {} {closed}", format_nids(nids.iter().copied()))
+            }
+            Effect::SaveFlavors { nids, order } => {
+                let flavors =
+                    order.as_ref().map_or_else(|| "reset".into(), |o| o.flavors.to_string());
+                format!("flavors {} {flavors}", format_nids(nids.iter().copied()))
             }
             Effect::SaveChange(change) => format!("change {}", change.what),
             Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),

@@ -85,11 +85,11 @@ impl World {
         }
         self.disk.epoch += 1;
         let (teams, boots, next) = self.disk.restore();
-        let closed = self.disk.closed.clone();
+        let orders = self.disk.orders.clone();
         let now = self.psched_now();
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
         let (mut scheduler, effects) =
-            Scheduler::restore(machine, settings, teams, boots, closed, next, now);
+            Scheduler::restore(machine, settings, teams, boots, orders, next, now);
         scheduler.started(self.disk.epoch);
         let pid = self.new_pid();
         self.note(|| format!("psched {pid} starts"));
@@ -342,6 +342,7 @@ impl World {
             | Effect::Log { .. }
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }
+            | Effect::SaveFlavors { .. }
             | Effect::SaveChange(_) => {}
         }
     }

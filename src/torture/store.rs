@@ -9,7 +9,7 @@ use super::wire::Pid;
 use super::world::{Ev, World};
 use super::{MS, US};
 use crate::apteam::Apid;
-use crate::apteam::change::NodeOrder;
+use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::scheduler::outbox::{BATCH_MAX, Commit, Keeper, Outcome, Record};
@@ -21,8 +21,8 @@ pub struct Disk {
     /// By number; the newest stays for ever.
     pub teams: BTreeMap<Apid, Apteam>,
     pub boots: BTreeMap<Nid, String>,
-    /// Nodes that an administrator has closed.
-    pub closed: BTreeMap<Nid, NodeOrder>,
+    /// What administrators have said of nodes.
+    pub orders: Orders,
     pub epoch: u64,
     /// Nothing more can be written.
     pub full: bool,
@@ -52,9 +52,17 @@ impl Disk {
                     }
                 }
                 Record::Nodes(nids, Some(order)) => {
-                    self.closed.extend(nids.iter().map(|nid| (*nid, (**order).clone())));
+                    self.orders.closed.extend(nids.iter().map(|nid| (*nid, (**order).clone())));
                 }
-                Record::Nodes(nids, None) => self.closed.retain(|nid, _| !nids.contains(nid)),
+                Record::Nodes(nids, None) => {
+                    self.orders.closed.retain(|nid, _| !nids.contains(nid));
+                }
+                Record::Flavors(nids, Some(order)) => {
+                    self.orders.flavors.extend(nids.iter().map(|nid| (*nid, (**order).clone())));
+                }
+                Record::Flavors(nids, None) => {
+                    self.orders.flavors.retain(|nid, _| !nids.contains(nid));
+                }
                 // Nobody reads them here.
                 Record::Log { .. } | Record::Variable { .. } | Record::Change(_) => {}
                 Record::Boot(nids, boot) => {

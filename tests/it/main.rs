@@ -35,6 +35,7 @@ mod recovery;
 mod reload;
 mod shepherd;
 mod simulate;
+mod snflv;
 mod start;
 mod stopped;
 mod stopping;

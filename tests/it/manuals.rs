@@ -144,6 +144,11 @@ fn psview_1() {
 }
 
 #[test]
+fn snflv_8() {
+    check("snflv.8", &[&["snflv"]]);
+}
+
+#[test]
 fn psmgr_8() {
     let commands =
         ["show", "set", "drain", "resume", "down", "hold", "release", "log", "adopt", "purge"];

@@ -26,7 +26,7 @@ impl Log {
 }
 
 /// The name of whoever it was, or his number.
-pub(super) fn user(by: &pb::By) -> String {
+pub(in crate::commands) fn user(by: &pb::By) -> String {
     if by.user.is_empty() { by.uid.to_string() } else { by.user.clone() }
 }
 

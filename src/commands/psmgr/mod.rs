@@ -5,8 +5,8 @@
 //! psched decides, and answers once what was done is on its record; all of it may be said again.
 
 mod hold;
-mod log;
-mod nodes;
+pub(super) mod log;
+pub(super) mod nodes;
 mod variables;
 
 use super::question::{asked, parsed, write_out};
@@ -85,9 +85,7 @@ fn wrong(text: String) -> clap::Error {
 
 /// Does it, and gives what is to be printed; or what stood in the way.
 async fn manage(command: Command) -> Result<String, Vec<String>> {
-    let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
-    let mut client = PschedClient::new(channel).max_decoding_message_size(ANSWER_MAX);
-    let client = &mut client;
+    let client = &mut client().await?;
     match command {
         Command::Show(show) => show.run(client).await,
         Command::Set(set) => set.run(client).await,
@@ -102,10 +100,16 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
     }
 }
 
-type Client = PschedClient<Channel>;
+pub(super) type Client = PschedClient<Channel>;
+
+/// psched, on the socket that the environment names.
+pub(super) async fn client() -> Result<Client, Vec<String>> {
+    let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
+    Ok(PschedClient::new(channel).max_decoding_message_size(ANSWER_MAX))
+}
 
 /// psched's answer, in time.
-async fn answer<T>(
+pub(super) async fn answer<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, Vec<String>> {
     match tokio::time::timeout(ANSWER_BOUND, call).await {
@@ -120,7 +124,7 @@ async fn answer<T>(
 }
 
 /// What was done, a sentence a line; or what stood in the way.
-async fn done(
+pub(super) async fn done(
     call: impl Future<Output = Result<tonic::Response<pb::ManageReply>, tonic::Status>>,
 ) -> Result<String, Vec<String>> {
     let pb::ManageReply { done, problems } = answer(call).await?;

@@ -26,9 +26,9 @@ pub struct Order {
 
 /// A list of NIDs on the command line.
 #[derive(Clone, Debug)]
-struct Nids(BTreeSet<Nid>);
+pub(in crate::commands) struct Nids(pub(in crate::commands) BTreeSet<Nid>);
 
-fn nids(text: &str) -> Result<Nids, String> {
+pub(in crate::commands) fn nids(text: &str) -> Result<Nids, String> {
     parse_nids(text).map(Nids).map_err(|e| e.to_string())
 }
 

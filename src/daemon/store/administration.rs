@@ -1,8 +1,8 @@
-//! What administrators have said, in the store: nodes that are closed, variables that are set, and
-//! the log of all changes.
+//! What administrators have said, in the store: nodes that are closed, or have been given flavors,
+//! variables that are set, and the log of all changes.
 
-use crate::apteam::change::{By, Change, Closed, NodeOrder};
-use crate::machine::Nid;
+use crate::apteam::change::{By, Change, Closed, FlavorOrder, NodeOrder};
+use crate::machine::{Flavor, Flavors, Nid};
 use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, Result, Row, Transaction, params};
 use std::collections::BTreeMap;
@@ -15,6 +15,13 @@ CREATE TABLE IF NOT EXISTS node (
     nid INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
     reason TEXT NOT NULL,
+    uid INTEGER NOT NULL,
+    user TEXT NOT NULL,
+    at_ns INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS flavors (
+    nid INTEGER PRIMARY KEY,
+    flavors TEXT NOT NULL,
     uid INTEGER NOT NULL,
     user TEXT NOT NULL,
     at_ns INTEGER NOT NULL
@@ -71,6 +78,39 @@ pub(super) fn put_nodes(
     for nid in nids {
         let at_ns = number(by.at_ns);
         statement.execute(params![nid.0, closed.name(), reason, by.uid, by.name, at_ns])?;
+    }
+    Ok(())
+}
+
+/// As signatures have it: `su os`.
+pub(super) fn flavors(connection: &Connection) -> Result<BTreeMap<Nid, FlavorOrder>> {
+    let mut rows = connection.prepare("SELECT nid, flavors, uid, user, at_ns FROM flavors")?;
+    let row = |row: &Row<'_>| {
+        let names = row.get::<_, String>(1)?;
+        let flavors: Flavors = names.split(' ').filter_map(Flavor::parse).collect();
+        Ok((Nid(row.get(0)?), FlavorOrder { flavors, by: by(row, 2)? }))
+    };
+    // Of flavors that only another release knows nothing is left: psched.yaml says what it has.
+    let known = |row: &Result<(Nid, FlavorOrder)>| {
+        !row.as_ref().is_ok_and(|(_, order)| order.flavors.is_empty())
+    };
+    rows.query_map([], row)?.filter(known).collect()
+}
+
+pub(super) fn put_flavors(
+    transaction: &Transaction<'_>,
+    nids: &[Nid],
+    order: Option<&FlavorOrder>,
+) -> Result<()> {
+    let Some(FlavorOrder { flavors, by }) = order else {
+        let mut statement = transaction.prepare_cached("DELETE FROM flavors WHERE nid = ?1")?;
+        return nids.iter().try_for_each(|nid| statement.execute([nid.0]).map(|_| ()));
+    };
+    let mut statement =
+        transaction.prepare_cached("INSERT OR REPLACE INTO flavors VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let (flavors, at_ns) = (flavors.to_string(), number(by.at_ns));
+    for nid in nids {
+        statement.execute(params![nid.0, flavors, by.uid, by.name, at_ns])?;
     }
     Ok(())
 }

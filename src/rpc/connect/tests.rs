@@ -79,6 +79,13 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn set_flavors(
+        &self,
+        _: Request<pb::SetFlavorsRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn hold(&self, _: Request<pb::HoldRequest>) -> Result<Response<pb::ManageReply>, Status> {
         Err(Status::unimplemented(""))
     }

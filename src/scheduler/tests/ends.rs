@@ -171,7 +171,7 @@ fn a_signal_is_kept_until_it_has_come() {
         alone(),
         records,
         BTreeMap::new(),
-        BTreeMap::new(),
+        Orders::default(),
         2,
         at(4),
     );
@@ -311,7 +311,7 @@ fn what_was_killed_goes_on_as_it_was() {
         alone(),
         records,
         BTreeMap::new(),
-        BTreeMap::new(),
+        Orders::default(),
         3,
         at(2),
     );

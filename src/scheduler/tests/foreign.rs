@@ -126,7 +126,7 @@ fn adopted_with_what_runs_there() {
         alone(),
         records,
         BTreeMap::new(),
-        BTreeMap::new(),
+        Orders::default(),
         1,
         at(6),
     );

@@ -89,7 +89,7 @@ fn a_restart_without_the_node_keeps_what_runs_there() {
     let machine = without(machine(2, 1), 1);
     let boots = BTreeMap::new();
     let (mut s, effects) =
-        Scheduler::restore(machine, alone(), records, boots, BTreeMap::new(), 1, at(2));
+        Scheduler::restore(machine, alone(), records, boots, Orders::default(), 1, at(2));
     assert_eq!(effects, []);
     assert_eq!(
         brief(&link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)])),

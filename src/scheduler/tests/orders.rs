@@ -151,12 +151,12 @@ fn what_ran_there_and_elsewhere_is_ended_elsewhere() {
     let down = brief(&order(&mut s, DOWN, &[1]));
     assert!(down.contains(&"-> 1 terminate 1.1 5".to_owned()), "{down:?}");
     let records = s.teams().cloned().collect::<Vec<_>>();
-    let closed = s.closed.clone();
+    let orders = Orders { closed: s.closed.clone(), ..Orders::default() };
     let over = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
     // A psched that is killed before that goes on from there, and it is down as before.
     let (mut s, effects) =
-        Scheduler::restore(machine(2, 1), alone(), records, BTreeMap::new(), closed, 2, at(6));
+        Scheduler::restore(machine(2, 1), alone(), records, BTreeMap::new(), orders, 2, at(6));
     assert_eq!((effects, state(&s, 1)), (vec![], "down"));
     link(&mut s, 3, &[0], &[(key(1, 1), Phase::Running)]);
     let over = report(&mut s, 3, ended(key(1, 1), &[0], None));
@@ -177,9 +177,10 @@ fn what_was_only_placed_there_waits_for_another_place() {
     assert!(!down.contains(&"log 1 lost".to_owned()), "{down:?}");
     // Also for a psched that knows of it from its records only.
     let records = s.teams().cloned().collect();
-    let (boots, closed) = (BTreeMap::new(), s.closed.clone());
+    let boots = BTreeMap::new();
+    let orders = Orders { closed: s.closed.clone(), ..Orders::default() };
     let (mut again, effects) =
-        Scheduler::restore(machine(2, 1), alone(), records, boots, closed, 2, at(6));
+        Scheduler::restore(machine(2, 1), alone(), records, boots, orders, 2, at(6));
     assert_eq!(effects, []);
     let asked = brief(&link(&mut again, 1, &[0], &[(key(1, 1), Phase::Placed)]));
     assert!(asked.contains(&"-> 1 take-back 1.1".to_owned()), "{asked:?}");

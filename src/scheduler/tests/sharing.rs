@@ -92,7 +92,7 @@ fn records_that_share_processors_are_restored() {
             sharing(max_resident),
             records.clone(),
             BTreeMap::new(),
-            BTreeMap::new(),
+            Orders::default(),
             1,
             at(2),
         );
@@ -125,7 +125,7 @@ fn records_that_contradict_each_other_are_found() {
     records.push(other);
     let boots = BTreeMap::new();
     let (_, effects) =
-        Scheduler::restore(machine(1, 1), sharing(4), records, boots, BTreeMap::new(), 1, at(2));
+        Scheduler::restore(machine(1, 1), sharing(4), records, boots, Orders::default(), 1, at(2));
     assert!(brief(&effects).iter().any(|e| e.contains("2.1")), "{effects:?}");
 }
 

@@ -11,11 +11,11 @@
 //! ```
 
 use crate::apteam::Apid;
-use crate::apteam::change::{Closed, NodeOrder};
+use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
 use crate::apteam::posting::Shape;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::turns::StopMeans;
-use crate::machine::{Nid, Node};
+use crate::machine::{Flavors, Nid, Node};
 use crate::occupancy::Terms;
 use crate::scheduler::{Link, Scheduler};
 use crate::variables::Isolation;
@@ -59,6 +59,10 @@ pub struct NodeView<'a> {
     pub seen: bool,
     /// It is in use, and not in the configuration any more.
     pub retired: bool,
+    /// Flavors that psched.yaml gives it; none: it does not know it.
+    pub configured_flavors: Flavors,
+    /// Those that an administrator has given it, if he has.
+    pub flavor_order: Option<&'a FlavorOrder>,
 }
 
 /// Of a node that is in use, and not in the configuration.
@@ -79,6 +83,21 @@ impl Scheduler {
         let state = state_of(link, closed, teams());
         let (room, residents) = self.room_of(node.nid);
         let retired = self.retired.contains(&node.nid);
+        let configured_flavors = self.configured_flavors(node.nid).unwrap_or_default();
+        let flavor_order = self.flavor_order(node.nid);
+        let flavors = flavor_order.map(|order| {
+            let kept = node.flavors.without(order.flavors);
+            let kept = if kept.is_empty() {
+                String::new()
+            } else {
+                format!(" (and {kept}, which no other node has)")
+            };
+            let configured = match configured_flavors.is_empty() {
+                true => String::new(),
+                false => format!("; psched.yaml: {configured_flavors}"),
+            };
+            format!("flavors {order}{kept}{configured}")
+        });
         let pes = teams()
             .flat_map(|t| t.places.0.iter())
             .filter(|p| p.nid == node.nid)
@@ -115,6 +134,7 @@ impl Scheduler {
                 .into_iter()
                 .flatten()
                 .chain(closed.map(NodeOrder::to_string))
+                .chain(flavors)
                 .chain(self.stuck_on(node.nid))
                 .chain(retired.then(|| RETIRED.to_owned()))
                 .collect(),
@@ -124,6 +144,8 @@ impl Scheduler {
             arch: link.map(|l| l.hello.arch.clone()).unwrap_or_default(),
             seen,
             retired,
+            configured_flavors,
+            flavor_order,
         }
     }
 

@@ -42,10 +42,10 @@ impl World {
         let records = old.teams().cloned().collect();
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
         let (_, boots, _) = self.disk.restore();
-        let closed = self.disk.closed.clone();
+        let orders = self.disk.orders.clone();
         let next = old.next_apid();
         let (mut new, effects) =
-            Scheduler::restore(machine, settings, records, boots, closed, next, now);
+            Scheduler::restore(machine, settings, records, boots, orders, next, now);
         if !effects.is_empty() {
             return self.checks.broken(format!("a restart alone does something: {effects:?}"));
         }

@@ -11,7 +11,7 @@ use psched::apteam::posting::{Owner, Posting};
 use psched::apteam::record::{Apteam, FrontProcess};
 use psched::apteam::talk::node::{Hello, Phase, Report};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
-use psched::machine::Nid;
+use psched::machine::{Flavor, Flavors, Nid};
 use psched::rpc::pb;
 use psched::scheduler::{Effect, Event, LinkId, NodesTo, Now, ReplyId, Scheduler, Settings, Turns};
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         let uid = *u.choose(&[0, 1000, 1001])?;
         let key =
             records.get(&apid).map_or(Key { apid, incarnation: Incarnation(1) }, |team| team.key());
-        let event = match u.int_in_range(0..=17)? {
+        let event = match u.int_in_range(0..=18)? {
             0..=5 => {
                 let Some(posting) = posting(u)? else { continue };
                 let owner = Owner {
@@ -149,6 +149,14 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
             16 => {
                 Event::Hold { reply, apids: [apid].into(), hold: u.arbitrary()?, by: By::default() }
             }
+            17 => {
+                let nids = *u.choose(&[&[0, 1, 2][..], &[0], &[1, 2], &[0, 7], &[]])?;
+                let nids = nids.iter().map(|n| Nid(*n)).collect();
+                let some = [Flavor::Su, Flavor::Os, Flavor::Ap];
+                let some: Flavors = some.into_iter().take(u.int_in_range(0..=3)?).collect();
+                let to = *u.choose(&[None, Some(some), Some(Flavors::all())])?;
+                Event::Flavors { reply, nids, to, by: By::default() }
+            }
             _ => Event::Tick,
         };
         let asked = matches!(
@@ -157,6 +165,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 | Event::Looked { .. }
                 | Event::Kill { .. }
                 | Event::Nodes { .. }
+                | Event::Flavors { .. }
                 | Event::Hold { .. }
         );
         let now = Now { mono_ns: seconds * 1_000_000_000, wall_ns: seconds * 1_000_000_000 };

@@ -213,6 +213,13 @@ impl Psched for Services {
         Err(Status::unimplemented(""))
     }
 
+    async fn set_flavors(
+        &self,
+        _: Request<pb::SetFlavorsRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn hold(&self, _: Request<pb::HoldRequest>) -> Result<Response<pb::ManageReply>, Status> {
         Err(Status::unimplemented(""))
     }

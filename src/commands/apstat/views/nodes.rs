@@ -13,7 +13,7 @@ pub fn nodes(reply: &pb::ListReply, verbose: bool) -> [Table; 2] {
         false => ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids",
         true => {
             ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids \
-             <Host <Flavors >Memory >Room >Residents <Why"
+             <Host <Flavors <Configured >Memory >Room >Residents <Why"
         }
     };
     let mut table = Table::new("nodes", "", columns);
@@ -50,9 +50,12 @@ fn row(reply: &pb::ListReply, node: &pb::NodeRow, verbose: bool) -> Vec<Cell> {
         Cell::List(node.apids.clone()),
     ];
     if verbose {
+        let other = node.flavors != node.configured_flavors;
+        let configured = if other { node.configured_flavors.join(",") } else { String::new() };
         cells.extend([
             Cell::text(node.host.clone()),
             Cell::text(node.flavors.join(",")),
+            Cell::text(configured),
             known(Cell::Amount(mebibytes(node.memory))),
             Cell::Number(node.room.into()),
             Cell::Number(node.residents.into()),
@@ -120,6 +123,7 @@ x86_64      3  2    0   2     0    1
             arch: "x86_64".into(),
             host: "n0".into(),
             flavors: vec!["os".into(), "su".into(), "ap".into()],
+            configured_flavors: vec!["ap".into()],
             residents: 2,
             why: "2 of 2 processors are in use".into(),
             ..node(0, "busy", 2, &[7])
@@ -128,15 +132,16 @@ x86_64      3  2    0   2     0    1
             arch: "aarch64".into(),
             host: "n1".into(),
             flavors: vec!["ap".into()],
+            configured_flavors: vec!["ap".into()],
             room: 2,
             memory: 0,
             ..node(1, "free", 0, &[])
         };
         let reply = pb::ListReply { nodes: vec![busy, free], ..pb::ListReply::default() };
         let golden = "\
-NID Arch    State HW Rv Pl PgSz  Avl Conf Placed PEs Limits Apids Host Flavors  Memory Room Residents Why
-  0 x86_64  busy   2  2  2   4K 1024    0      0   2 memory 7     n0   os,su,ap     4M    0         2 2 of 2 processors are in use
-  1 aarch64 free   2  0  0   4K    -    0      0   0 -      -     n1   ap            -    2         0 -
+NID Arch    State HW Rv Pl PgSz  Avl Conf Placed PEs Limits Apids Host Flavors  Configured Memory Room Residents Why
+  0 x86_64  busy   2  2  2   4K 1024    0      0   2 memory 7     n0   os,su,ap ap             4M    0         2 2 of 2 processors are in use
+  1 aarch64 free   2  0  0   4K    -    0      0   0 -      -     n1   ap       -               -    2         0 -
 
 Compute node summary
 arch           config up resv use avail down
