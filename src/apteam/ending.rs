@@ -273,6 +273,18 @@ pub enum PeEnd {
     Signal(i32),
 }
 
+/// How one PE has ended, for the table of `aprun --report`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeReport {
+    /// Its process, by the number that it had on its host.
+    pub pid: u32,
+    /// From the moment in which all PEs of its host were let go until it had ended, by the clock on the
+    /// wall: the time in which it was frozen counts.
+    pub elapsed: Duration,
+    /// How.
+    pub end: PeEnd,
+}
+
 /// How many PEs ended in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndCount {

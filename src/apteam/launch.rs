@@ -47,6 +47,9 @@ pub struct Launch {
     pub pmi: bool,
     /// Send output up in whole lines (-T).
     pub whole_lines: bool,
+    /// Send up how each PE has ended (`aprun --report`). An older shepherd does not know of it, and sends
+    /// none.
+    pub report: bool,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
 }

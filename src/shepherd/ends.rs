@@ -2,7 +2,9 @@
 
 use super::pmi::Progress;
 use super::{Action, FROZEN_MAX, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd, Stage, after};
-use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage, count_end};
+use crate::apteam::ending::{
+    Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage, count_end,
+};
 use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::time::Duration;
@@ -52,7 +54,7 @@ impl Shepherd {
         }
     }
 
-    pub(super) fn pe_ended(&mut self, now_ns: u64, rank: u32, end: PeEnd, usage: Usage) {
+    pub(super) fn pe_ended(&mut self, now_ns: u64, rank: u32, pid: u32, end: PeEnd, usage: Usage) {
         let Some(pe) = self.pes.get_mut(&rank).filter(|pe| !pe.ended) else { return };
         pe.ended = true;
         let nid = pe.nid;
@@ -66,6 +68,10 @@ impl Shepherd {
             self.usage = self.usage.and(usage);
             let consequence = self.ending;
             count_end(&mut self.ends, EndCount { end, count: 1, consequence });
+            if self.reports {
+                let elapsed = Duration::from_nanos(now_ns.saturating_sub(self.went_at));
+                self.output.report(rank, nid, PeReport { pid, elapsed, end });
+            }
         }
         if self.ending || self.killed_for_memory(now_ns, rank, nid, end) {
             return;

@@ -130,6 +130,8 @@ pub struct Shepherd {
     kill_grace: Duration,
     pmi: Option<Pmi>,
     output: OutputLog,
+    /// How each PE has ended is told.
+    reports: bool,
     reading: bool,
     stdin: Stdin,
     /// Signals that came before the PEs went.
@@ -189,6 +191,7 @@ impl Shepherd {
             kill_grace: Duration::from_secs(5),
             pmi: None,
             output: OutputLog::new(false, Bounds::default().output),
+            reports: false,
             reading: true,
             stdin: Stdin::default(),
             held_signals: Vec::new(),
@@ -238,7 +241,9 @@ impl Shepherd {
             Happening::ExecFailed { rank, errno, text } => {
                 self.exec_failed(now_ns, rank, errno, text)
             }
-            Happening::PeEnded { rank, end, usage } => self.pe_ended(now_ns, rank, end, usage),
+            Happening::PeEnded { rank, pid, end, usage } => {
+                self.pe_ended(now_ns, rank, pid, end, usage)
+            }
             Happening::MemoryKill { nid, over_limit } => {
                 self.memory.killed.entry(nid).or_insert(over_limit);
             }
@@ -447,6 +452,7 @@ impl Shepherd {
         self.starting = self.pes.len();
         self.alive = self.pes.len();
         self.output = OutputLog::new(launch.launch.whole_lines, launch.bounds.output);
+        self.reports = launch.launch.report;
         self.stdin.wanted = launch.stdin;
         self.stdin.window = launch.bounds.stdin;
         self.stdin.closed |= !launch.stdin;

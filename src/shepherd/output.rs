@@ -11,8 +11,13 @@
 //! more is read from the PEs, whose pipes fill, and they wait: that is how a front end that does not
 //! read stops its PEs, and how memory stays bounded. After a lost connection everything that isn't
 //! taken is sent again, with the same offsets, so that the receiver can tell what it has.
+//!
+//! How PEs have ended (`aprun --report`) goes the same way, each as a piece of one byte: so it is neither
+//! lost nor doubled, and stays behind what that PE's shepherd had read before. There is one for each PE, so
+//! that they are bounded too.
 
-use crate::apteam::talk::attach::Output;
+use crate::apteam::ending::PeReport;
+use crate::apteam::talk::attach::{Output, REPORT_DATA};
 use crate::machine::Nid;
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -102,6 +107,11 @@ impl OutputLog {
         }
     }
 
+    /// Takes how a PE has ended.
+    pub fn report(&mut self, rank: u32, nid: Nid, report: PeReport) {
+        self.keep_as(Source { rank, nid, stderr: false }, REPORT_DATA, Some(report));
+    }
+
     /// Nothing more comes from there: an unfinished line goes as it is.
     pub fn end_of(&mut self, source: Source) {
         let begun = self.take_partial(source);
@@ -150,11 +160,15 @@ impl OutputLog {
     }
 
     fn keep(&mut self, source: Source, data: Bytes) {
+        self.keep_as(source, data, None);
+    }
+
+    fn keep_as(&mut self, source: Source, data: Bytes, report: Option<PeReport>) {
         let Source { rank, nid, stderr } = source;
         let offset = self.end;
         self.end += data.len() as u64;
         if !data.is_empty() {
-            self.kept.push_back(Output { source: 0, offset, rank, nid, stderr, data });
+            self.kept.push_back(Output { source: 0, offset, rank, nid, stderr, data, report });
         }
     }
 }
@@ -167,7 +181,9 @@ fn joined(mut begun: BytesMut, rest: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apteam::ending::PeEnd;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     const WINDOW: u64 = 2 << 20;
 
@@ -266,6 +282,29 @@ mod tests {
         log.push(source(0), "ij".into());
         log.take(100);
         assert_eq!((log.taken(), sent(&mut log)), (8, vec![(8, 0, "ij".into())]));
+    }
+
+    #[test]
+    fn a_report_has_its_place_among_the_output() {
+        let end = PeEnd::Exit(3);
+        let report = PeReport { pid: 4711, elapsed: Duration::from_millis(1234), end };
+        for whole_lines in [false, true] {
+            let mut log = OutputLog::new(whole_lines, WINDOW);
+            log.push(source(0), "last words\n".into());
+            log.report(0, Nid(7), report);
+            log.push(source(1), "more\n".into());
+            let pieces: Vec<Output> = std::iter::from_fn(|| log.next_piece()).collect();
+            let reports: Vec<_> = pieces.iter().map(|o| (o.offset, o.report)).collect();
+            assert_eq!(reports, [(0, None), (11, Some(report)), (12, None)]);
+            assert_eq!((pieces[1].rank, pieces[1].nid), (0, Nid(7)));
+            // On another connection it comes again, until it is taken.
+            log.take(11);
+            log.rewind();
+            assert_eq!(log.next_piece().and_then(|o| o.report), Some(report));
+            log.take(12);
+            log.rewind();
+            assert_eq!(log.next_piece().map(|o| (o.offset, o.report)), Some((12, None)));
+        }
     }
 
     proptest! {

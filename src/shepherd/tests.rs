@@ -1,6 +1,6 @@
 use super::*;
 use crate::apteam::bounds::Bounds;
-use crate::apteam::ending::{HostEnd, PeEnd};
+use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, Output, PSCHED_SIGNALS, PmiEntry, StdinCredit, StdinPiece,
@@ -67,7 +67,7 @@ fn going(launch: HostLaunch) -> Shepherd {
 }
 
 fn ended(rank: u32, end: PeEnd) -> Happening {
-    Happening::PeEnded { rank, end, usage: Usage::default() }
+    Happening::PeEnded { rank, pid: 4000 + rank, end, usage: Usage::default() }
 }
 
 fn pmi(rank: u32, text: &'static str) -> Happening {
@@ -391,6 +391,50 @@ fn leavings_of_an_ended_application_get_their_term_too() {
 }
 
 #[test]
+fn how_each_pe_ended_is_told_where_it_is_asked_for() {
+    let reports = |actions: Vec<Action>| -> Vec<(u64, u32, Nid, PeReport)> {
+        let report = |action| match action {
+            Action::Send(FromShepherd::Output(o)) => Some((o.offset, o.rank, o.nid, o.report?)),
+            _ => None,
+        };
+        actions.into_iter().filter_map(report).collect()
+    };
+    let report = |pid, ms, end| PeReport { pid, elapsed: Duration::from_millis(ms), end };
+    for asked in [false, true] {
+        let mut launch = launch(2);
+        launch.launch.report = asked;
+        let nids = [0, 1].map(|i| launch.pes[i].nid);
+        let mut shepherd = going(launch);
+        let first = reports(shepherd.apply(1_500 * MS, ended(1, PeEnd::Exit(3))));
+        let second = reports(shepherd.apply(2_010 * MS, ended(0, PeEnd::Signal(9))));
+        if !asked {
+            assert_eq!((first, second), (vec![], vec![]));
+            continue;
+        }
+        assert_eq!(first, [(0, 1, nids[1], report(4001, 1_500, PeEnd::Exit(3)))]);
+        assert_eq!(second, [(1, 0, nids[0], report(4000, 2_010, PeEnd::Signal(9)))]);
+        // The end comes when they are taken, as all output.
+        let end = |actions: Vec<Action>| {
+            actions.iter().any(|a| matches!(a, Action::Send(FromShepherd::Ended(_))))
+        };
+        for (rank, stderr) in [(0, false), (0, true), (1, false), (1, true)] {
+            assert!(!end(shepherd.apply(3 * SECOND, Happening::OutputEof { rank, stderr })));
+        }
+        assert!(!end(shepherd.apply(3 * SECOND, Happening::NoChildLeft)));
+        let taken = |offset| Happening::Frame(ToShepherd::OutputTaken(offset));
+        assert!(!end(shepherd.apply(3 * SECOND, taken(1))));
+        assert!(end(shepherd.apply(3 * SECOND, taken(2))));
+    }
+    // Of one that could not be executed there is nothing to tell.
+    let mut launch = launch(2);
+    launch.launch.report = true;
+    let mut shepherd = starting(launch);
+    let failed = Happening::ExecFailed { rank: 0, errno: 2, text: String::new() };
+    assert_eq!(reports(shepherd.apply(0, failed)), []);
+    assert_eq!(reports(shepherd.apply(0, ended(0, PeEnd::Exit(1)))), []);
+}
+
+#[test]
 fn the_end_waits_for_the_output_to_be_taken() {
     let mut shepherd = going(launch(1));
     let data = Bytes::from_static(b"hello");
@@ -402,6 +446,7 @@ fn the_end_waits_for_the_output_to_be_taken() {
         nid: Nid(7),
         stderr: false,
         data,
+        report: None,
     }));
     let sent = [sent];
     assert_eq!(shepherd.apply(1, out), sent);
@@ -672,7 +717,7 @@ proptest! {
 /// A PE that the kernel killed, with this resident set.
 fn killed(rank: u32, max_rss_kib: u64) -> Happening {
     let usage = Usage { max_rss_kib, ..Usage::default() };
-    Happening::PeEnded { rank, end: PeEnd::Signal(9), usage }
+    Happening::PeEnded { rank, pid: 4000 + rank, end: PeEnd::Signal(9), usage }
 }
 
 /// The decisive end that is told among these.

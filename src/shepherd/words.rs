@@ -20,8 +20,9 @@ pub enum Happening {
     Stopped { rank: u32 },
     /// This one can't be: `text` names the file and the cure. Also when it could not be forked.
     ExecFailed { rank: u32, errno: i32, text: String },
-    /// A PE has been reaped. Everything that it said over PMI has been reported before.
-    PeEnded { rank: u32, end: PeEnd, usage: Usage },
+    /// A PE has been reaped, whose process this was. Everything that it said over PMI has been reported
+    /// before.
+    PeEnded { rank: u32, pid: u32, end: PeEnd, usage: Usage },
     /// The kernel has killed processes of this node for want of memory. Reported before the first
     /// of the PEs that died of it.
     MemoryKill {

@@ -322,6 +322,8 @@ impl World {
             }
             Action::Say(line) => self.checks.said(pid, line),
             Action::Warn(text) => self.note(|| format!("aprun {pid} warns: {text}")),
+            // Nobody asks for it here.
+            Action::Report(_) => {}
             Action::Close(ended) => self.checks.closed(pid, ended.status),
             Action::Exit(status) => self.front_gone(pid, Some(status)),
         }

@@ -408,7 +408,8 @@ impl World {
         if std::mem::replace(&mut pe.reaped, true) {
             return;
         }
-        self.shepherd_happens(pid, Happening::PeEnded { rank, end, usage: Usage::default() });
+        let ended = Happening::PeEnded { rank, pid: rank, end, usage: Usage::default() };
+        self.shepherd_happens(pid, ended);
         self.childless(pid);
     }
 

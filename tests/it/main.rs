@@ -33,6 +33,7 @@ mod psview;
 mod records;
 mod recovery;
 mod reload;
+mod report;
 mod shepherd;
 mod simulate;
 mod snflv;

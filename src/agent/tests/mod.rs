@@ -156,6 +156,7 @@ fn output(offset: u64, text: &'static str) -> Output {
         nid: Nid(0),
         stderr: false,
         data: Bytes::from_static(text.as_bytes()),
+        report: None,
     }
 }
 

@@ -11,7 +11,7 @@
 //! one. An apinit that dies with some of it in its hands is told it again, and what the apshepherd
 //! has had already it knows by the number.
 
-use crate::apteam::ending::{Cause, Decisive};
+use crate::apteam::ending::{Cause, Decisive, PeReport};
 use crate::apteam::launch::Launch;
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
@@ -224,7 +224,14 @@ pub struct Output {
     pub stderr: bool,
     /// The bytes.
     pub data: Bytes,
+    /// The third kind: no output, but how that PE has ended, where the launch asks for it. Its data is
+    /// [`REPORT_DATA`], which nobody writes out; by it the report has its place among the output, is
+    /// kept, repeated and acknowledged as that, and is never cut in two.
+    pub report: Option<PeReport>,
 }
+
+/// The byte that a report counts as.
+pub const REPORT_DATA: Bytes = Bytes::from_static(b"\n");
 
 impl Output {
     /// Bytes of its source up to its end.

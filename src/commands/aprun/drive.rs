@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::stdin::Stdin;
-use super::{Failure, attach, psched, signals};
+use super::{Failure, attach, psched, report, signals};
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::talk::attach::ToApinit;
 use crate::front::closing;
@@ -266,6 +266,11 @@ impl Shell {
             Action::Write(output) => self.lanes.write(output, &mut self.pending),
             Action::Say(line) => self.lanes.say(line, &mut self.pending),
             Action::Warn(text) => tracing::warn!("{text}"),
+            Action::Report(rows) => {
+                for line in report::table(&rows).lines() {
+                    self.lanes.say(line.to_owned(), &mut self.pending);
+                }
+            }
             Action::Close(ended) => {
                 for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
                     self.lanes.say(line, &mut self.pending);

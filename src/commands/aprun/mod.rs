@@ -12,6 +12,7 @@ mod files;
 mod lanes;
 mod program;
 mod psched;
+mod report;
 mod signals;
 mod stdin;
 
@@ -130,6 +131,7 @@ fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure
         pmi: options.pmi,
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,
+        report: options.report,
         identity: Some(found.identity),
     })
 }

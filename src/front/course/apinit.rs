@@ -108,7 +108,10 @@ impl Front {
         match self.received.take(output.clone()) {
             Came::New(new) => {
                 self.holes = 0;
-                self.act(Action::Write(new));
+                match new.report {
+                    Some(report) => self.reported(&new, report),
+                    None => self.act(Action::Write(new)),
+                }
             }
             Came::Known => {}
             Came::Written(taken) => self.send(ToApinit::OutputTaken(taken)),

@@ -33,6 +33,7 @@
 mod apinit;
 mod output;
 mod psched;
+mod report;
 mod signals;
 mod stdin;
 mod words;
@@ -41,6 +42,8 @@ use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
 use crate::apteam::talk::attach::{FromApinit, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use output::Received;
+pub use report::ReportRow;
+use report::Reports;
 use signals::{Kept, Withdrawal};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -163,6 +166,7 @@ pub struct Front {
     signals: VecDeque<NumberedSignal>,
     signals_sent: u64,
     received: Received,
+    reports: Reports,
     stdin: stdin::Unreceived,
     stdin_busy: bool,
     stdin_over: bool,
@@ -213,6 +217,7 @@ impl Front {
             signals: VecDeque::new(),
             signals_sent: 0,
             received: Received::default(),
+            reports: Reports::default(),
             stdin: stdin::Unreceived::default(),
             stdin_busy: false,
             stdin_over: false,
@@ -488,6 +493,10 @@ impl Front {
             (0, None) if self.incomplete => STATUS_FAILED,
             (status, _) => status,
         };
+        if self.setup.launch.report && ended.end.launched {
+            let rows = self.report();
+            self.act(Action::Report(rows));
+        }
         self.act(Action::Close(ended));
         self.exit(status);
     }

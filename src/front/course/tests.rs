@@ -2,7 +2,7 @@ use super::apinit::{HOLES_MAX, REFUSALS_MAX};
 use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;
 use crate::apteam::binding::{Binding, Lists};
-use crate::apteam::ending::{Decisive, HostEnd};
+use crate::apteam::ending::{Decisive, HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::talk::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
@@ -96,6 +96,7 @@ fn output(offset: u64, text: &str) -> Output {
         nid: Nid(0),
         stderr: false,
         data: Bytes::copy_from_slice(text.as_bytes()),
+        report: None,
     }
 }
 
@@ -172,6 +173,112 @@ fn a_whole_course() {
         .gives(done(), &[])
         .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(0)])
         .gives(done(), &[]);
+}
+
+/// It is launched on nodes with so many PEs each, and how each of them ended is asked for.
+fn asking(quiet: bool, pes: &[u32]) -> Front {
+    let launch = Launch { executable: b"/bin/a.out".to_vec(), report: true, ..Launch::default() };
+    let mut front = Front::new(Setup { launch, quiet, ..setup() });
+    let place = |(nid, pes): (usize, &u32)| Place {
+        nid: Nid(nid as u32 + 3),
+        processors: (0..*pes).collect(),
+        pes: *pes,
+    };
+    let places = PlacementList(pes.iter().enumerate().map(place).collect());
+    let placement = Box::new(Placement { places, ..*placement(1) });
+    for happening in [
+        Happening::Start,
+        Happening::PschedUp { pid: PSCHED },
+        event(Event::Accepted(APID)),
+        event(Event::Placed(1)),
+        Happening::Looked(Looked::Placement(placement)),
+        apinit(FromApinit::Accepted),
+        apinit(FromApinit::Going),
+    ] {
+        front.apply(0, happening);
+    }
+    front
+}
+
+fn report(offset: u64, rank: u32, report: PeReport) -> Happening {
+    let output = Output { rank, report: Some(report), ..output(offset, "\n") };
+    apinit(FromApinit::Output(output))
+}
+
+/// The rows that are told, and what is told after them.
+fn told(mut actions: Vec<Action>) -> (Vec<ReportRow>, Vec<Action>) {
+    match actions.remove(0) {
+        Action::Report(rows) => (rows, actions),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn how_each_pe_ended_is_told_by_rank() {
+    let end_of = |rank: u32| match rank % 3 {
+        0 => PeEnd::Exit(0),
+        1 => PeEnd::Exit(7),
+        _ => PeEnd::Signal(9),
+    };
+    let of = |rank: u32| PeReport {
+        pid: 5_000 + rank,
+        elapsed: Duration::from_millis(rank.into()),
+        end: end_of(rank),
+    };
+    // More than are ever kept as pieces of output on a host.
+    const PES: [u32; 3] = [4_000, 8_000, 1];
+    const WIDTH: u32 = 12_001;
+    for quiet in [false, true] {
+        let mut front = asking(quiet, &PES);
+        let mut offset = 0;
+        // In another order, one twice, one never, and one that there is not.
+        for rank in (0..WIDTH).rev().filter(|rank| *rank != 4_000).chain([WIDTH, WIDTH + 1]) {
+            let taken = OutputTaken { source: 0, offset: offset + 1 };
+            let actions = front.apply(0, report(offset, rank, of(rank)));
+            assert_eq!(actions, [Action::Send(ToApinit::OutputTaken(taken))], "as if written");
+            offset += 1;
+        }
+        let again = front.apply(0, report(offset - 1, 0, of(1)));
+        let taken = OutputTaken { source: 0, offset };
+        assert_eq!(again, [Action::Send(ToApinit::OutputTaken(taken))]);
+        assert_eq!(front.apply(0, done()), []);
+        let end = ended(None, true);
+        let (rows, rest) = told(front.apply(0, event(Event::Ended(end.clone()))));
+        assert_eq!(rest, [Action::Close(end), Action::Exit(0)], "the table is first");
+        let nid = |rank| {
+            Nid(if rank < 4_000 {
+                3
+            } else if rank < 12_000 {
+                4
+            } else {
+                5
+            })
+        };
+        let row = |rank| ReportRow {
+            name: "a.out".into(),
+            rank,
+            nid: nid(rank),
+            report: (rank != 4_000).then(|| of(rank)),
+        };
+        assert!(rows.into_iter().eq((0..WIDTH).map(row)));
+    }
+}
+
+/// An apshepherd of a release that does not know of it.
+#[test]
+fn where_nobody_tells_how_pes_ended_nobody_waits_for_it() {
+    let mut front = asking(false, &[1, 1]);
+    assert_eq!(front.apply(0, done()), []);
+    let end = ended(Some(Cause::PeExit { rank: 1, nid: Nid(4), code: 3 }), true);
+    let (rows, rest) = told(front.apply(0, event(Event::Ended(end.clone()))));
+    assert_eq!(rest, [Action::Close(end), Action::Exit(3)]);
+    let rows: Vec<_> = rows.iter().map(|row| (row.rank, row.nid.0, row.report)).collect();
+    assert_eq!(rows, [(0, 3, None), (1, 4, None)]);
+    // Nothing went: there is nothing to tell of.
+    let mut front = asking(false, &[1, 1]);
+    let end = ended(Some(Cause::NoRecord), false);
+    let actions = front.apply(0, event(Event::Ended(end.clone())));
+    assert_eq!(actions, [Action::Close(end), Action::Exit(125)]);
 }
 
 #[test]

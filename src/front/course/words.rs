@@ -7,6 +7,7 @@ use crate::apteam::talk::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
 use bytes::Bytes;
 
+use super::report::ReportRow;
 pub use crate::front::closing::Ended;
 
 /// A placement, as psched answers a look.
@@ -165,6 +166,8 @@ pub enum Action {
     Say(String),
     /// For the log: something that should not be.
     Warn(String),
+    /// Tell on stderr how each PE ended, before how all of it did.
+    Report(Vec<ReportRow>),
     /// Tell on stderr how it ended.
     Close(Box<Ended>),
     /// Leave with this status. Nothing comes after it.

@@ -87,6 +87,8 @@ pub struct Options {
     pub whole_lines: bool,
     /// --label.
     pub label: bool,
+    /// --report.
+    pub report: bool,
     /// --immediate.
     pub immediate: bool,
     /// -F exclusive.
@@ -203,6 +205,7 @@ impl Default for Options {
             quiet: false,
             whole_lines: false,
             label: false,
+            report: false,
             immediate: false,
             exclusive: false,
             account: None,
@@ -290,6 +293,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Quiet => options.quiet = true,
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
+        Id::Report => options.report = true,
         Id::Immediate => options.immediate = true,
         Id::Access => {
             options.exclusive = match value {

@@ -30,6 +30,8 @@ pub enum Id {
     WholeLines,
     /// The rank in front of each line.
     Label,
+    /// How each PE ended.
+    Report,
     /// Refuse instead of waiting.
     Immediate,
     /// Whether others may be on its nodes.
@@ -141,6 +143,12 @@ pub const FLAGS: &[Flag] = &[
         "keep lines of stdout and stderr whole and in step",
     ),
     flag(Id::Label, &["--label"], None, "put the rank in front of each line, as in 3: text"),
+    flag(
+        Id::Report,
+        &["--report"],
+        None,
+        "at the end a table on stderr: name, rank, NID, PID, time, exit code or signal of each PE",
+    ),
     flag(
         Id::Access,
         &["-F", "--access-mode"],

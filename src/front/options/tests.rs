@@ -40,6 +40,7 @@ fn everything_at_once_in_several_spellings() {
         quiet: true,
         whole_lines: true,
         label: true,
+        report: true,
         immediate: true,
         exclusive: true,
         account: Account::parse("climate-2.b").ok(),
@@ -51,18 +52,18 @@ fn everything_at_once_in_several_spellings() {
         command: words("./a.out -n 3 -- --label"),
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b --label --immediate --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b --label --report --immediate --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
-                    --account=climate-2.b --label \
+                    --account=climate-2.b --label --report \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --label --immediate \
+                --access-mode exclusive --account climate-2.b --label --report --immediate \
                 --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {

@@ -214,7 +214,8 @@ mod tests {
         let output = |bytes: usize| {
             let data = vec![b'x'; bytes].into();
             let nid = crate::machine::Nid(0);
-            let output = Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data };
+            let output =
+                Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data, report: None };
             FromApinit::Output(output)
         };
         assert!(sender.send(output(6), 10));

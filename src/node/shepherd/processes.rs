@@ -118,7 +118,8 @@ impl Shell {
         // What it said before it ended comes before its end.
         self.read_pmi(index, LAST_READS);
         self.close_pmi(index);
-        self.happens(Happening::PeEnded { rank, end, usage: child.usage });
+        let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
+        self.happens(Happening::PeEnded { rank, pid, end, usage: child.usage });
     }
 
     /// Tells if a fork has failed on this node because of its limit.

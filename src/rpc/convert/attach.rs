@@ -3,6 +3,7 @@
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
 use crate::apteam::Ticket;
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
+use crate::apteam::ending::{PeEnd, PeReport};
 use crate::apteam::launch::{FileIdentity, Launch, Limit};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
@@ -90,6 +91,7 @@ impl From<Launch> for pb::Launch {
             whole_lines: launch.whole_lines,
             identity: launch.identity.map(Into::into),
             binding_lists,
+            report: launch.report,
         }
     }
 }
@@ -125,6 +127,7 @@ impl TryFrom<pb::Launch> for Launch {
             binding,
             pmi: launch.pmi,
             whole_lines: launch.whole_lines,
+            report: launch.report,
             identity: of("identity").maybe(launch.identity)?,
         })
     }
@@ -211,17 +214,41 @@ impl TryFrom<pb::NumberedSignal> for NumberedSignal {
 
 impl From<Output> for pb::Output {
     fn from(output: Output) -> Self {
-        let Output { source, offset, rank, nid, stderr, data } = output;
-        Self { source, offset, rank, nid: nid.0, stderr, data }
+        let Output { source, offset, rank, nid, stderr, data, report } = output;
+        Self { source, offset, rank, nid: nid.0, stderr, data, report: report.map(Into::into) }
     }
 }
 
 impl TryFrom<pb::Output> for Output {
     type Error = Malformed;
     fn try_from(output: pb::Output) -> Result<Self, Malformed> {
-        let pb::Output { source, offset, rank, nid, stderr, data } = output;
+        let pb::Output { source, offset, rank, nid, stderr, data, report } = output;
         let data = stretch("Output", offset, data)?;
-        Ok(Output { source, offset, rank, nid: Nid(nid), stderr, data })
+        let report = Field("Output", "report").maybe(report)?;
+        Ok(Output { source, offset, rank, nid: Nid(nid), stderr, data, report })
+    }
+}
+
+impl From<PeReport> for pb::PeReport {
+    fn from(report: PeReport) -> Self {
+        let (code, signal) = match report.end {
+            PeEnd::Exit(code) => (code.into(), 0),
+            PeEnd::Signal(signal) => (0, signal),
+        };
+        let elapsed_us = u64::try_from(report.elapsed.as_micros()).unwrap_or(u64::MAX);
+        Self { pid: report.pid, elapsed_us, code, signal }
+    }
+}
+
+impl TryFrom<pb::PeReport> for PeReport {
+    type Error = Malformed;
+    fn try_from(report: pb::PeReport) -> Result<Self, Malformed> {
+        let pb::PeReport { pid, elapsed_us, code, signal } = report;
+        let end = match signal {
+            0 => PeEnd::Exit(Field("PeReport", "code").exit_code(code)?),
+            signal => PeEnd::Signal(Field("PeReport", "signal").signal(signal)?),
+        };
+        Ok(PeReport { pid, elapsed: Duration::from_micros(elapsed_us), end })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
-use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
+use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
@@ -239,7 +239,7 @@ fn launch() -> impl Strategy<Value = Launch> {
         Just(Binding::NumaNode),
         lists.prop_map(Binding::Lists),
     ];
-    let rest = (binding, any::<bool>(), any::<bool>(), option::of(identity));
+    let rest = (binding, any::<(bool, bool, bool)>(), option::of(identity));
     (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
         |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
             executable,
@@ -249,9 +249,10 @@ fn launch() -> impl Strategy<Value = Launch> {
             umask,
             limits,
             binding: rest.0,
-            pmi: rest.1,
-            whole_lines: rest.2,
-            identity: rest.3,
+            pmi: rest.1.0,
+            whole_lines: rest.1.1,
+            report: rest.1.2,
+            identity: rest.2,
         },
     )
 }
@@ -506,14 +507,22 @@ fn report() -> impl Strategy<Value = Report> {
 }
 
 fn output() -> impl Strategy<Value = Output> {
-    (any::<u32>(), 0..u64::MAX / 2, any::<u32>(), nid(), any::<bool>(), data()).prop_map(
-        |(source, offset, rank, nid, stderr, data)| Output {
+    let end = prop_oneof![any::<u8>().prop_map(PeEnd::Exit), (1..=64).prop_map(PeEnd::Signal)];
+    let report = (any::<u32>(), any::<u64>(), end).prop_map(|(pid, us, end)| PeReport {
+        pid,
+        elapsed: Duration::from_micros(us),
+        end,
+    });
+    let report = option::of(report);
+    (any::<u32>(), 0..u64::MAX / 2, any::<u32>(), nid(), any::<bool>(), data(), report).prop_map(
+        |(source, offset, rank, nid, stderr, data, report)| Output {
             source,
             offset,
             rank,
             nid,
             stderr,
             data,
+            report,
         },
     )
 }
@@ -809,6 +818,7 @@ fn output_is_not_copied() {
         nid: Nid(0),
         stderr: false,
         data: Bytes::from(vec![b'x'; 100_000]),
+        report: None,
     };
     let frame = Bytes::from(pb::FromShepherd::from(FromShepherd::Output(output)).encode_to_vec());
     let bounds = frame.as_ptr_range();

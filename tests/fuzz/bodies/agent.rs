@@ -98,6 +98,7 @@ fn output(u: &mut Unstructured<'_>) -> Result<Output> {
         nid: Nid(0),
         stderr: u.arbitrary()?,
         data: Bytes::from_static(b"four"),
+        report: None,
     })
 }
 

@@ -39,7 +39,12 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         key: key(),
         width: WIDTH,
         depth: 1,
-        launch: Launch { pmi: u.arbitrary()?, whole_lines: u.arbitrary()?, ..Launch::default() },
+        launch: Launch {
+            pmi: u.arbitrary()?,
+            whole_lines: u.arbitrary()?,
+            report: u.arbitrary()?,
+            ..Launch::default()
+        },
         pes: (0..count).map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![] }).collect(),
         process_mapping: String::new(),
         alone: u.arbitrary()?,
@@ -99,7 +104,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 true => PeEnd::Exit(u.int_in_range(0..=2)?),
                 false => PeEnd::Signal(9),
             };
-            Happening::PeEnded { rank, end, usage: Usage::default() }
+            Happening::PeEnded { rank, pid: 7, end, usage: Usage::default() }
         }
         17 => {
             let lines: [&[u8]; 4] =

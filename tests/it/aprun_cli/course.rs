@@ -252,6 +252,31 @@ async fn labels() {
 }
 
 #[tokio::test]
+async fn the_table_comes_before_the_closing_lines() {
+    for (option, lines) in [("-T", RESOURCES), ("-q", "")] {
+        let mut fake = Fake::start();
+        let child = start(&fake, &[option, "--report", "-n", "2", "true"]);
+        let posted = fake.posted().await;
+        posted.place();
+        let mut attached = fake.attached().await;
+        let To::Launch(request) = attached.next().await else { panic!("a launch comes first") };
+        assert!(request.launch.expect("whole").report);
+        attached.go();
+        attached.output(1, false, b"out\n");
+        let report = pb::PeReport { pid: 4711, elapsed_us: 12_345_678, code: 0, signal: 9 };
+        attached.report(1, report);
+        attached.output(0, true, b"err\n");
+        attached.taken().await;
+        attached.done();
+        posted.end(0, None);
+        let table = "Name Rank NID  PID Elapsed Exit Signal\n\
+                     true    0   3    -       -    - -\n\
+                     true    1   3 4711 12.345s    - Killed\n";
+        assert_output(&finish(child).await, "out\n", &format!("err\n{table}{lines}"), 0);
+    }
+}
+
+#[tokio::test]
 async fn files_for_each_rank() {
     let mut fake = Fake::start();
     let child = start(&fake, &["-q", "-n", "2", "--output", "out.%a.%n.%r", "true"]);

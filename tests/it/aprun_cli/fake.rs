@@ -93,6 +93,22 @@ impl Attached {
             nid: 3,
             stderr,
             data: data.to_vec().into(),
+            report: None,
+        }));
+    }
+
+    /// How a PE has ended.
+    pub fn report(&mut self, rank: u32, report: pb::PeReport) {
+        let offset = self.sent;
+        self.sent += 1;
+        self.say(From::Output(pb::Output {
+            source: 0,
+            offset,
+            rank,
+            nid: 3,
+            stderr: false,
+            data: b"\n"[..].into(),
+            report: Some(report),
         }));
     }
 

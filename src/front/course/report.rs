@@ -1,0 +1,61 @@
+//! How each PE has ended (`--report`).
+//!
+//! The reports come among the output of their hosts, once each; those of an apshepherd that was lost, or
+//! is too old to send any, do not come. So the table is made of the placement, which has every PE, and of
+//! what is known of it.
+
+use super::*;
+use crate::apteam::ending::PeReport;
+use crate::apteam::talk::attach::Output;
+use crate::machine::Nid;
+use std::collections::BTreeMap;
+
+/// What is known of a PE when its application has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportRow {
+    /// The file that it has executed, without its folder.
+    pub name: String,
+    /// Its rank.
+    pub rank: u32,
+    /// Its node.
+    pub nid: Nid,
+    /// How it ended; none: nobody has told.
+    pub report: Option<PeReport>,
+}
+
+impl Front {
+    /// A report has come in the place of output: nobody writes it out, so it counts as written.
+    pub(super) fn reported(&mut self, output: &Output, report: PeReport) {
+        // One of a PE that there is not would be an apshepherd's fault, and be kept for nothing.
+        let pes = self.placement.iter().flat_map(|p| p.places.0.iter().map(|place| place.pes));
+        if output.rank < pes.fold(0, u32::saturating_add) {
+            self.reports.insert(output.rank, report);
+        }
+        if let Some(taken) = self.received.written(output.source, output.end(), self.apinit.up) {
+            self.act(Action::Send(ToApinit::OutputTaken(taken)));
+        }
+    }
+
+    /// A row for each PE, by rank.
+    pub(super) fn report(&mut self) -> Vec<ReportRow> {
+        let reports = std::mem::take(&mut self.reports);
+        let places = self.placement.iter().flat_map(|p| p.places.0.iter());
+        let nids = places.flat_map(|place| (0..place.pes).map(|_| place.nid));
+        let name = self.program();
+        let row = |(rank, nid): (u32, Nid)| {
+            let report = reports.get(&rank).copied();
+            ReportRow { name: name.clone(), rank, nid, report }
+        };
+        (0..).zip(nids).map(row).collect()
+    }
+
+    /// The name of what is executed.
+    fn program(&self) -> String {
+        let path = &self.setup.launch.executable;
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
+/// Those that have come, by rank.
+pub(super) type Reports = BTreeMap<u32, PeReport>;
