@@ -307,6 +307,22 @@ mod tests {
         }
     }
 
+    /// However many there are, no more are sent ahead than the window holds.
+    #[test]
+    fn reports_wait_for_room_in_the_window() {
+        let mut log = OutputLog::new(false, 4);
+        let report = PeReport { pid: 1, elapsed: Duration::ZERO, end: PeEnd::Exit(0) };
+        (0..10).for_each(|rank| log.report(rank, Nid(0), report));
+        assert!(!log.wants_more());
+        let mut came = Vec::new();
+        for taken in [4, 8, 10] {
+            came.extend(std::iter::from_fn(|| log.next_piece()).map(|o| o.rank));
+            assert_eq!(came.len() as u64, taken);
+            log.take(taken);
+        }
+        assert!(came.into_iter().eq(0..10) && log.is_empty());
+    }
+
     proptest! {
         #[test]
         fn every_byte_comes_once_and_in_order(

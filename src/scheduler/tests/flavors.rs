@@ -245,6 +245,9 @@ fn no_file_leaves_a_flavor_on_no_node() {
     let (again, effects) =
         Scheduler::restore(less, alone(), vec![], BTreeMap::new(), orders, 1, at(7));
     assert_eq!((brief(&effects), in_force(&again)), (vec!["warn".into()], in_force(&s)));
+    // An order that takes it from nobody is none of that.
+    assert_eq!(answer(&order(&mut s, &[0], Some("su"))).1, [""; 0]);
+    assert_eq!(answer(&order(&mut s, &[0], None)).1, [""; 0]);
     // With another it obeys its order.
     s.apply(at(8), Event::Machine(Box::new(usual(2, 1))));
     assert_eq!(in_force(&s), ["su os", "ap", "os"]);
