@@ -2,6 +2,7 @@
 
 use super::turns::ms;
 use super::*;
+use crate::machine::{Flavor, Flavors};
 use crate::variables::Order;
 use std::time::Duration;
 
@@ -315,6 +316,27 @@ fn after_a_restart_turns_go_on() {
     play.take(Event::Tick);
     assert_eq!(play.party(), [2]);
     play.ends(2);
+    assert_eq!(play.party(), [1]);
+}
+
+/// It takes its turns where it is, and others do not come there.
+#[test]
+fn who_is_on_a_node_that_loses_ap_goes_on_there() {
+    let mut play = Play::new(2, 1, settings());
+    play.post(1, 2);
+    play.pass(1_000);
+    let (nids, to) = ([Nid(1)].into(), Some(Flavors::default().with(Flavor::Su)));
+    let event = Event::Flavors { reply: ReplyId(0), nids, to, by: By::default() };
+    let effects = play.s.apply(ms(play.ms), event);
+    assert!(brief(&effects).contains(&"managed 0 2 0".to_owned()), "{effects:?}");
+    play.pass(30);
+    assert_eq!(play.party(), [1]);
+    play.post(2, 1);
+    play.pass(30);
+    let places = &play.s.team(Apid(2)).expect("it has not ended").places;
+    assert_eq!((play.party(), format_nids(places.nids())), (vec![2], "0".into()));
+    play.ends(2);
+    play.pass(30);
     assert_eq!(play.party(), [1]);
 }
 
