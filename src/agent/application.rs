@@ -103,6 +103,8 @@ pub(super) struct App {
     pub processors: BTreeSet<(Nid, u32)>,
     pub ticket_until_ns: u64,
     pub shepherd: Shepherd,
+    /// Its shepherd has said whether it can execute several programs.
+    pub several: Option<bool>,
     /// The launch, until the shepherd has it and all peers are ready.
     pub launch: Option<Box<Launch>>,
     /// The launch has come.
@@ -167,6 +169,7 @@ impl App {
             processors,
             ticket_until_ns,
             shepherd: Shepherd::Spawning,
+            several: None,
             launch: None,
             launched_ns: None,
             sent: false,
@@ -201,6 +204,17 @@ impl App {
 
     pub fn head(&self) -> bool {
         self.index == 0
+    }
+
+    /// Its launch has several programs.
+    pub fn has_several(&self) -> bool {
+        self.launch.as_ref().is_some_and(|launch| launch.parts() > 1)
+    }
+
+    /// The rank of the first of the PEs here.
+    pub fn first_rank(&self) -> u32 {
+        let before = self.place.places.0.iter().take_while(|part| !self.nids.contains(&part.nid));
+        before.fold(0, |sum, part| sum.saturating_add(part.pes))
     }
 
     /// The node by which this host is named in causes.
@@ -276,6 +290,7 @@ impl App {
     /// Its shepherd, found again, says how far it is.
     pub fn heard_of(&mut self, hello: &Hello) {
         self.shepherd = Shepherd::Up;
+        self.several = Some(hello.several);
         self.output.taken = hello.output_taken;
         self.output.end = hello.output_taken;
         self.stdin_passed = hello.stdin_taken;

@@ -205,6 +205,9 @@ impl Agent {
         if let Err(text) = launch.binding.fits(&app.place.places) {
             return self.refuse(conn, text, None, out);
         }
+        if let Err(text) = launch.fits(app.place.shape.width) {
+            return self.refuse(conn, text, None, out);
+        }
         if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
             // every host had it. (It may be here before its former stream is seen to be closed.)
@@ -246,7 +249,7 @@ impl Agent {
         for index in peers {
             self.open_peer(now, key, index, out);
         }
-        self.try_start(key, out);
+        self.start_or_refuse(now, key, out);
     }
 
     /// This stream is now the application's.

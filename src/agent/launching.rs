@@ -4,6 +4,7 @@ use super::application::{App, Shepherd};
 use super::{Action, Agent, GroupsOwner, HostLaunch, NodeSpec, Out};
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
+use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
 use crate::apteam::launch::LocalPe;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::Report;
@@ -13,13 +14,32 @@ use crate::shepherd::mapping::mapping_of;
 use crate::variables::Isolation;
 use std::collections::BTreeSet;
 
+/// What is said where an apshepherd of a release before would run the first program in all PEs.
+const ONE_PROGRAM: &str = "the apshepherd there is of a release that runs one program in an \
+                           application; install the apshepherd of apinit's release";
+
 impl Agent {
+    /// [`Agent::try_start`], where the launch or its shepherd's hello has just come: one of several
+    /// programs is not started by a shepherd that can't.
+    pub(super) fn start_or_refuse(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let refused = app.has_several() && app.several == Some(false);
+        if refused && app.running() && !app.sent && app.doom.is_none() {
+            let (rank, nid, text) = (app.first_rank(), app.nid(), ONE_PROGRAM.to_owned());
+            let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+            return self.own_decisive(now, key, Decisive { at_ns: now, cause }, out);
+        }
+        self.try_start(key, out);
+    }
+
     /// Gives the shepherd its launch, if it is there and the processors are free of everybody else
     /// with whom it does not share them.
     pub(super) fn try_start(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd == Shepherd::Up && app.running() && !app.sent;
-        if !ready || app.doom.is_some() || self.held_by_another(app) {
+        // Before its hello it is not known whether it can.
+        let can = !app.has_several() || app.several == Some(true);
+        if !ready || !can || app.doom.is_some() || self.held_by_another(app) {
             return;
         }
         let Some(launch) = self.host_launch(app) else { return };

@@ -32,8 +32,14 @@ impl Agent {
             FromShepherd::Hello(hello) => {
                 if let Some(text) = misfit(hello.protocol) {
                     self.shepherd_lost(now, key, text, out);
-                } else if app.shepherd == Shepherd::Silent {
+                    return;
+                }
+                if app.shepherd == Shepherd::Silent {
                     app.heard_of(&hello);
+                }
+                app.several = Some(hello.several);
+                if app.has_several() {
+                    self.start_or_refuse(now, key, out);
                 }
             }
             FromShepherd::Ready => self.own_ready(now, key, out),
@@ -63,7 +69,7 @@ impl Agent {
         }
     }
 
-    fn own_decisive(&mut self, now: u64, key: Key, decisive: Decisive, out: &mut Out) {
+    pub(super) fn own_decisive(&mut self, now: u64, key: Key, decisive: Decisive, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.first = Decisive::earlier(app.first.take(), Some(decisive.clone()));
         if !decisive.cause.ends_application() {

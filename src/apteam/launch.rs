@@ -1,4 +1,17 @@
 //! What is to be executed: everything of the caller's that a PE is given.
+//!
+//! An application may be made of several programs (`aprun ./master : -n 15 ./worker`), its *parts*. Their
+//! PEs are numbered in the order of the parts, so that a part is known by the rank of its first PE, and
+//! each host finds for itself what its PEs run:
+//!
+//! ```
+//! use psched::apteam::launch::{Launch, Part};
+//! let worker = Part { first: 1, executable: b"./worker".to_vec(), ..Part::default() };
+//! let launch = Launch { executable: b"./master".to_vec(), more: vec![worker], ..Launch::default() };
+//! let run_by = |rank| launch.program(launch.part_of(rank)).executable;
+//! assert_eq!((run_by(0), run_by(1), run_by(15)), (&b"./master"[..], &b"./worker"[..], &b"./worker"[..]));
+//! assert!(launch.fits(16).is_ok() && launch.fits(1).is_err());
+//! ```
 
 use super::binding::Binding;
 use std::time::Duration;
@@ -14,6 +27,38 @@ pub struct FileIdentity {
     pub size: u64,
     /// Time of last change, in nanoseconds since the epoch.
     pub mtime_ns: i64,
+}
+
+/// The most programs of an application: aprun holds the file of each of them open, and as a rule a process
+/// may have 1024 files.
+pub const PARTS_MAX: usize = 256;
+
+/// The most bytes of a launch with several programs: they have to fit in one message of 8 MiB, with room
+/// for what an apinit adds for its apshepherd. (What the kernel lets one execve have is less.)
+pub const LAUNCH_MAX: usize = 7 * 1024 * 1024;
+
+/// A program after the first one, which the PEs from a rank on run, up to the next part or the last PE.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Part {
+    /// The rank of its first PE; at least 1.
+    pub first: u32,
+    /// Path of the executable, absolute or relative to the launch's directory.
+    pub executable: Vec<u8>,
+    /// Arguments from argv[0] on.
+    pub arguments: Vec<Vec<u8>>,
+    /// What the executable was when it was posted.
+    pub identity: Option<FileIdentity>,
+}
+
+/// What the PEs of one part execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// Path of the executable, absolute or relative to the launch's directory.
+    pub executable: &'a [u8],
+    /// Arguments from argv[0] on.
+    pub arguments: &'a [Vec<u8>],
+    /// What the executable was when it was posted.
+    pub identity: Option<FileIdentity>,
 }
 
 /// A soft limit of the caller's.
@@ -52,6 +97,62 @@ pub struct Launch {
     pub report: bool,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
+    /// The programs after the first, which is the one above: each begins at a higher rank than the one
+    /// before it. At most [`PARTS_MAX`] in all.
+    pub more: Vec<Part>,
+}
+
+impl Launch {
+    /// How many programs there are, at least 1.
+    pub fn parts(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// Which part a PE belongs to: its index, from 0. It is what MPI calls the PE's appnum.
+    pub fn part_of(&self, rank: u32) -> usize {
+        self.more.partition_point(|part| part.first <= rank)
+    }
+
+    /// What the PEs of a part execute; of one that is not there, the first one's.
+    pub fn program(&self, part: usize) -> Program<'_> {
+        match part.checked_sub(1).and_then(|index| self.more.get(index)) {
+            Some(Part { executable, arguments, identity, .. }) => {
+                Program { executable, arguments, identity: *identity }
+            }
+            None => {
+                let Launch { executable, arguments, identity, .. } = self;
+                Program { executable, arguments, identity: *identity }
+            }
+        }
+    }
+
+    /// Whether each part has at least one of so many PEs.
+    ///
+    /// # Errors
+    /// One has none; in words.
+    pub fn fits(&self, width: u32) -> Result<(), String> {
+        let mut least = 1;
+        for (part, Part { first, .. }) in (2..).zip(&self.more) {
+            if *first < least || *first >= width {
+                return Err(format!(
+                    "part {part} of the programs would begin with PE {first}, and the application has \
+                     {width}: the launch is not of this posting"
+                ));
+            }
+            least = first.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// How many bytes all that is given to PEs has, the terminating null bytes too.
+    pub fn bytes(&self) -> usize {
+        let of = |list: &[Vec<u8>]| list.iter().map(|item| item.len() + 1).sum::<usize>();
+        let programs = (0..self.parts()).map(|part| {
+            let program = self.program(part);
+            program.executable.len() + 1 + of(program.arguments)
+        });
+        programs.sum::<usize>() + of(&self.environment) + self.directory.len() + 1
+    }
 }
 
 /// One PE of this host.

@@ -22,6 +22,7 @@ use super::shed;
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::apteam::ending::Usage;
@@ -116,15 +117,15 @@ impl SetLimit {
     }
 }
 
-/// What all PEs of an application have in common.
+/// What all PEs that execute one program have in common.
 #[derive(Debug)]
 pub struct Program {
     /// The path to execute, after the change of directory.
     pub executable: CString,
     /// argv.
     pub arguments: Vec<CString>,
-    /// NAME=VALUE.
-    pub environment: Vec<CString>,
+    /// NAME=VALUE; the same for all programs of an application.
+    pub environment: Rc<[CString]>,
     /// Working directory.
     pub directory: CString,
     /// File mode creation mask.

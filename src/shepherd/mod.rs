@@ -352,6 +352,7 @@ impl Shepherd {
             ended: self.ended,
             output_taken: self.output.taken(),
             stdin_taken: self.stdin.received,
+            several: true,
         };
         self.actions.push(Action::Send(FromShepherd::Hello(hello)));
     }
@@ -435,14 +436,18 @@ impl Shepherd {
         let sound = !launch.pes.is_empty()
             && launch.pes.len() <= PES_MAX
             && self.pes.len() == launch.pes.len()
-            && launch.pes.iter().all(|pe| pe.rank < launch.width);
+            && launch.pes.iter().all(|pe| pe.rank < launch.width)
+            && launch.launch.fits(launch.width).is_ok();
         if !sound {
             let text = match launch.pes.len() {
                 n if n > PES_MAX => format!(
                     "{n} PEs on this host, and a shepherd takes at most {PES_MAX}: have fewer on \
                      each node (-N), or wider ones (-d)"
                 ),
-                n => format!("apinit gave it a list of {n} PEs out of order"),
+                n => match launch.launch.fits(launch.width) {
+                    Err(text) => text,
+                    Ok(()) => format!("apinit gave it a list of {n} PEs out of order"),
+                },
             };
             self.pes.values_mut().for_each(|pe| pe.open = [false; 2]);
             self.empty_at = Some(now_ns);
@@ -462,7 +467,8 @@ impl Shepherd {
             let mapping = launch.process_mapping.clone();
             let ranks = self.pes.keys().copied();
             let space_max = launch.bounds.pmi;
-            self.pmi = Some(Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks));
+            let pmi = Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks);
+            self.pmi = Some(pmi.with_appnums(|rank| launch.launch.part_of(rank)));
         }
         self.actions.push(Action::Fork(launch));
         self.grant_stdin();

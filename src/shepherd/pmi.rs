@@ -84,6 +84,8 @@ pub enum Effect {
 #[derive(Debug, Default)]
 struct Client {
     progress: Progress,
+    /// Which of the application's programs it runs, from 0.
+    appnum: usize,
     /// Bytes without their newline yet.
     begun: Vec<u8>,
     /// It waits in the barrier.
@@ -160,6 +162,15 @@ impl Pmi {
             last: Vec::new(),
             pieces: 0,
         }
+    }
+
+    /// The same, of an application of several programs: `appnum` says which one a rank runs, from 0.
+    #[must_use]
+    pub fn with_appnums(mut self, appnum: impl Fn(u32) -> usize) -> Pmi {
+        for (rank, client) in &mut self.clients {
+            client.appnum = appnum(*rank);
+        }
+        self
     }
 
     /// How far a PE is.
@@ -309,7 +320,7 @@ impl Pmi {
             b"get_maxes" => format!(
                 "cmd=maxes rc=0 kvsname_max={NAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX}\n"
             ),
-            b"get_appnum" => "cmd=appnum rc=0 appnum=0\n".into(),
+            b"get_appnum" => format!("cmd=appnum rc=0 appnum={}\n", client.appnum),
             b"get_my_kvsname" => format!("cmd=my_kvsname rc=0 kvsname={}\n", self.name),
             b"get_universe_size" => format!("cmd=universe_size rc=0 size={}\n", self.width),
             b"put" => self.put(rank, words, effects)?,

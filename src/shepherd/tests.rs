@@ -1,7 +1,7 @@
 use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
-use crate::apteam::launch::{Launch, LocalPe};
+use crate::apteam::launch::{Launch, LocalPe, Part};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, Output, PSCHED_SIGNALS, PmiEntry, StdinCredit, StdinPiece,
 };
@@ -273,6 +273,46 @@ fn ended_before_its_launch_it_is_over() {
     assert!(matches!(&actions[..], [Action::Send(FromShepherd::Ended(end))] if !end.launched));
     let late = Happening::Frame(ToShepherd::Launch(Box::new(launch(1))));
     assert_eq!(shepherd.apply(2, late), []);
+}
+
+fn several(width: u32, firsts: &[u32]) -> HostLaunch {
+    let mut launch = launch(width);
+    let part = |first: &u32| Part { first: *first, ..Part::default() };
+    launch.launch.more = firsts.iter().map(part).collect();
+    launch
+}
+
+/// Also where the first of a host's PEs is not the first of its part.
+#[test]
+fn a_pe_is_told_which_program_it_runs() {
+    let mut launch = several(6, &[1, 4]);
+    launch.pes.drain(..3);
+    let mut shepherd = going(launch);
+    for (rank, appnum) in [(3, 1), (4, 2), (5, 2)] {
+        let data = Bytes::from_static(b"cmd=get_appnum\n");
+        let answer = format!("cmd=appnum rc=0 appnum={appnum}\n").into();
+        let actions = shepherd.apply(1, Happening::Pmi { rank, data });
+        assert_eq!(actions, [Action::PmiSend { rank, data: answer }]);
+    }
+}
+
+#[test]
+fn a_program_without_a_pe_is_refused() {
+    for firsts in [&[2][..], &[0], &[1, 1]] {
+        let mut shepherd = Shepherd::new(0, key());
+        shepherd.apply(0, Happening::Connected);
+        shepherd.apply(0, hello());
+        let wrong = Box::new(several(2, firsts));
+        let actions = shepherd.apply(1, Happening::Frame(ToShepherd::Launch(wrong)));
+        let [Action::Send(FromShepherd::Failed(failed)), ..] = &actions[..] else {
+            panic!("{firsts:?}: {actions:?}");
+        };
+        assert!(
+            failed.cause.to_string().contains("the launch is not of this posting"),
+            "{failed:?}"
+        );
+        assert!(!actions.iter().any(|action| matches!(action, Action::Fork(_))));
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Shepherds of other releases.
 
 use super::*;
+use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::launch::Part;
 use crate::apteam::talk::shepherd::{OLDEST, PROTOCOL, misfit};
 
 #[test]
@@ -56,4 +58,91 @@ fn a_former_life_whose_shepherd_is_not_understood() {
     let mut agent = apinit(&[0, 1]);
     let actions = act(&mut agent, 2 * S, found(false));
     assert!(actions.contains(&Action::KillGroups { key, shepherd: true }), "{actions:?}");
+}
+
+/// A launch whose second program runs in the last PE.
+fn two_programs(conn: Conn, key: Key, last: u32) -> Happening {
+    let part = Part { first: last, executable: b"/bin/false".to_vec(), ..Part::default() };
+    let launch = Box::new(Launch { more: vec![part], ..*program() });
+    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch })
+}
+
+fn said(key: Key, several: bool) -> Happening {
+    from_shepherd(key, FromShepherd::Hello(Hello { key, several, ..Hello::default() }))
+}
+
+/// The launches that an apshepherd is given.
+fn given(actions: &[Action]) -> usize {
+    let launch = |a: &&Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
+    actions.iter().filter(launch).count()
+}
+
+/// What it can is known by its hello: whichever comes first, that or the launch.
+#[test]
+fn several_programs_wait_for_the_shepherds_hello() {
+    for hello_first in [false, true] {
+        let (mut agent, key) = with_placed();
+        agent.apply(S, opened(FRONT, OWNER));
+        let (launch, hello) = (two_programs(FRONT, key, 3), said(key, true));
+        let [one, other] = if hello_first { [hello, launch] } else { [launch, hello] };
+        assert_eq!(given(&act(&mut agent, S, one)), 0, "{hello_first}");
+        let actions = act(&mut agent, S, other);
+        assert_eq!(given(&actions), 1, "{hello_first}: {actions:?}");
+        // A hello on the next connection is no reason to launch once more.
+        assert_eq!(act(&mut agent, S, said(key, true)), []);
+    }
+}
+
+#[test]
+fn several_programs_are_not_launched_by_a_shepherd_of_the_release_before() {
+    for hello_first in [false, true] {
+        let (mut agent, key) = with_placed();
+        agent.apply(S, opened(FRONT, OWNER));
+        let (launch, hello) = (two_programs(FRONT, key, 3), said(key, false));
+        let order = if hello_first { [hello, launch] } else { [launch, hello] };
+        let actions: Vec<Action> =
+            order.into_iter().flat_map(|happening| act(&mut agent, S, happening)).collect();
+        assert_eq!(given(&actions), 0, "{actions:?}");
+        let cause = agent.apps[&key].known_cause().expect("it has ended");
+        let Cause::LaunchFailed { rank: 0, errno: NOT_THE_PROGRAM, text, .. } = &cause else {
+            panic!("{cause:?}");
+        };
+        assert!(text.ends_with("install the apshepherd of apinit's release"), "{text}");
+        assert_eq!((cause.status(), agent.apps[&key].phase()), (125, Phase::Ended));
+    }
+    // One program it runs as before.
+    let (mut agent, key) = with_placed();
+    agent.apply(S, opened(FRONT, OWNER));
+    assert_eq!(act(&mut agent, S, said(key, false)), []);
+    assert_eq!(given(&act(&mut agent, S, launch(FRONT, key))), 1);
+}
+
+/// Another host's: its head ends the application.
+#[test]
+fn the_head_hears_of_a_shepherd_that_can_not() {
+    let heads = Conn(9);
+    let key = key(12, 1);
+    let mut agent = linked(&[2]);
+    go_through(
+        &mut agent,
+        0,
+        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(heads, 0)],
+    );
+    agent.apply(S, two_programs(heads, key, 3));
+    let actions = act(&mut agent, S, said(key, false));
+    let [Action::SendFront(conn, FromApinit::Decisive(told))] = &actions[..] else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(*conn, heads);
+    assert!(matches!(told.cause, Cause::LaunchFailed { rank: 4, nid: Nid(2), .. }), "{told:?}");
+}
+
+#[test]
+fn programs_that_are_not_of_the_posting_are_refused() {
+    let (mut agent, key) = with_placed();
+    agent.apply(S, opened(FRONT, OWNER));
+    let text = "part 2 of the programs would begin with PE 4, and the application has 4: the launch is \
+                not of this posting";
+    assert_eq!(act(&mut agent, S, two_programs(FRONT, key, 4)), refused(FRONT, text));
+    assert_eq!(agent.apps[&key].phase(), Phase::Placed);
 }

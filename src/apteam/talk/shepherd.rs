@@ -69,6 +69,8 @@ pub struct Hello {
     pub output_taken: u64,
     /// (Shepherd.) stdin that has come so far.
     pub stdin_taken: u64,
+    /// (Shepherd.) It can execute several programs. One of a release before it was so can't.
+    pub several: bool,
 }
 
 impl Default for Hello {
@@ -81,6 +83,7 @@ impl Default for Hello {
             ended: false,
             output_taken: 0,
             stdin_taken: 0,
+            several: true,
         }
     }
 }

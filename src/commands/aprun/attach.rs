@@ -12,14 +12,19 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 
+/// What may lie behind a launch that is not understood.
+const SEVERAL: &str = "; an apinit of an older release knows no several programs in one application: \
+                       install this one's, or run each program by an aprun of its own";
+
 /// Connects, says what comes from the loop (the first message is there already), and passes on what
 /// the apinit says, until the stream ends.
 ///
 /// What is to be said is not bounded by the queue but by the conversation: stdin by its credit,
-/// reports of output by the output.
+/// reports of output by the output. `several`: it begins with a launch of several programs.
 pub async fn converse(
     link: u32,
     socket: PathBuf,
+    several: bool,
     says: UnboundedReceiver<ToApinit>,
     notes: Sender<Note>,
 ) {
@@ -30,7 +35,11 @@ pub async fn converse(
     let ended = |status: Status| match status.code() {
         // It has not understood what was said, and would not understand it if it were said again.
         Code::InvalidArgument => {
-            Happening::Apinit(FromApinit::Refused { text: status_text(status), cause: None })
+            let mut text = status_text(status);
+            if several {
+                text.push_str(SEVERAL);
+            }
+            Happening::Apinit(FromApinit::Refused { text, cause: None })
         }
         _ => down(status_text(status), true),
     };

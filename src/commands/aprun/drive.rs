@@ -250,10 +250,15 @@ impl Shell {
             }
             Action::Attach { socket, first } => {
                 let link = self.apinit.next();
+                let several = match &*first {
+                    ToApinit::Launch { launch, .. } => launch.parts() > 1,
+                    _ => false,
+                };
                 let (says, hears) = mpsc::unbounded_channel();
                 let _ = says.send(*first);
                 self.says = Some(says);
-                let talk = attach::converse(link, socket.into(), hears, self.notes.clone());
+                let notes = self.notes.clone();
+                let talk = attach::converse(link, socket.into(), several, hears, notes);
                 self.apinit.task = Some(tokio::spawn(talk).abort_handle());
             }
             Action::Send(message) => {

@@ -17,12 +17,16 @@ mod signals;
 mod stdin;
 
 use crate::apteam::ending::STATUS_FAILED;
-use crate::apteam::launch::Launch;
+use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::posting::Posting;
 use crate::front::course::{Looked, Setup};
+use crate::front::options::load::{LOAD_MAX, Loading};
+use crate::front::options::parts::Part;
 use crate::front::options::{Environment, Options, Parsed, Program, parse};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -67,24 +71,26 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     let arguments: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let options = match parse(program, &arguments, &variables()).map_err(Failure::failed)? {
         Parsed::Run(options) => options,
+        Parsed::Load(loading) => loaded(*loading)?,
         Parsed::Help(text) => return print(&text),
         Parsed::Version => {
             return print(&format!("{} (psched) {}\n", program.name(), env!("CARGO_PKG_VERSION")));
         }
     };
     start_log();
-    let found = program::open(&options.command[0], std::env::var_os("PATH"), options.pmi)?;
+    let found = program::open_all(&options)?;
+    let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
     let posting = Posting {
         request_id: random()?,
         shape: options.shape,
         memory_per_pe: options.memory_per_pe,
-        command: shown(&options.command),
+        command: shown(&options.parts),
         cpu_limit: options.cpu_limit,
         time_limit: options.time_limit,
         immediate: options.immediate,
         exclusive: options.exclusive,
         account: options.account.clone(),
-        executable: found.executable.clone(),
+        executable,
     };
     let request = pb::PostRequest::from(posting);
     let socket = socket_path();
@@ -119,10 +125,37 @@ fn variables() -> Environment {
     }
 }
 
-fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure> {
-    Ok(Launch {
-        executable: found.path.as_os_str().as_bytes().to_vec(),
-        arguments: options.command.clone(),
+/// The command line with what its load file says.
+fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
+    let path = Path::new(OsStr::from_bytes(&loading.path));
+    let mut text = Vec::new();
+    // One byte more tells that it is too long.
+    let most = LOAD_MAX as u64 + 1;
+    File::open(path)
+        .and_then(|file| file.take(most).read_to_end(&mut text))
+        .map_err(|e| Failure::failed(format!("{}: {}", path.display(), program::plain(&e))))?;
+    loading.read(&text).map_err(Failure::failed)
+}
+
+/// What each PE is to execute. `found` are the executables of the parts.
+fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failure> {
+    let mut first = 0u32;
+    let mut parts = options.parts.iter().zip(found).map(|(part, found)| {
+        let own = launch::Part {
+            first,
+            executable: found.path.as_os_str().as_bytes().to_vec(),
+            arguments: part.command.clone(),
+            identity: Some(found.identity),
+        };
+        first = first.saturating_add(part.shape.width);
+        own
+    });
+    let launch::Part { executable, arguments, identity, .. } = parts.next().unwrap_or_default();
+    let launch = Launch {
+        executable,
+        arguments,
+        identity,
+        more: parts.collect(),
         environment: caller::environment(std::env::vars_os(), &options.environment),
         directory: caller::directory()?,
         umask: caller::mask(),
@@ -132,8 +165,14 @@ fn launch(options: &Options, found: &program::Program) -> Result<Launch, Failure
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,
         report: options.report,
-        identity: Some(found.identity),
-    })
+    };
+    match launch.bytes() {
+        bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(
+            "the programs' arguments and the environment have {bytes} bytes, at most {LAUNCH_MAX} of which \
+             can be sent to the nodes: put what is long into files"
+        ))),
+        _ => Ok(launch),
+    }
 }
 
 async fn dry_run(
@@ -162,20 +201,19 @@ fn print(text: &str) -> Result<u8, Failure> {
     }
 }
 
-/// The command as typed, for display, in one line.
-fn shown(command: &[Vec<u8>]) -> String {
-    let words: Vec<_> = command.iter().map(|w| String::from_utf8_lossy(w)).collect();
-    let mut text: String =
-        words.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if let Some((end, _)) = text.char_indices().nth(COMMAND_MAX) {
-        text.truncate(end);
-    }
-    text
+/// The command as typed, for display, in one line: programs with a colon between them.
+fn shown(parts: &[Part]) -> String {
+    let of = |part: &Part| {
+        let words: Vec<_> = part.command.iter().map(|w| String::from_utf8_lossy(w)).collect();
+        words.join(" ")
+    };
+    let text = parts.iter().map(of).collect::<Vec<String>>().join(" : ");
+    text.chars().take(COMMAND_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
+    File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(|e| Failure::failed(format!("/dev/urandom: {}", program::plain(&e))))?;
     Ok(bytes)

@@ -9,6 +9,8 @@ use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOU
 use crate::apteam::launch::FileIdentity;
 use crate::apteam::posting::{Executable, Mpi};
 use crate::front::elf::{self, Kind};
+use crate::front::options::Options;
+use crate::front::options::parts::Part;
 use nix::unistd::{AccessFlags, eaccess};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -40,6 +42,22 @@ fn own_machine() -> u16 {
         "aarch64" => elf::AARCH64,
         _ => 0,
     }
+}
+
+/// Finds, opens and judges the command of each part.
+///
+/// # Errors
+/// One can't be executed: nothing is run then; of several, the message begins with the part's name.
+pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
+    let path = std::env::var_os("PATH");
+    let one = |part: &Part| {
+        let command = part.command.first().map(Vec::as_slice).unwrap_or_default();
+        open(command, path.clone(), options.pmi).map_err(|failure| match part.name.as_str() {
+            "" => failure,
+            name => Failure { text: format!("{name}: {}", failure.text), ..failure },
+        })
+    };
+    options.parts.iter().map(one).collect()
 }
 
 /// Finds, opens and judges the command.

@@ -3,7 +3,8 @@
 //! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value may
 //! stick to its name (`-n8`), letters without values may stick together (`-qT`), and options end
 //! at the command, so that the command's own are left alone. `mpirun` is the same program, which
-//! also knows `-np`.
+//! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
+//! a [load file](load).
 //!
 //! What psched's relatives have and psched has not yet is refused by name ([`table::NOT_YET`]):
 //! an option that is silently ignored costs somebody a day of a machine.
@@ -17,20 +18,28 @@
 //!     panic!("a good line");
 //! };
 //! assert_eq!((options.shape.width, options.shape.per_node), (8, Some(2)));
-//! assert_eq!(options.command.len(), 3);
+//! assert_eq!(options.parts[0].command.len(), 3);
+//! let Ok(Parsed::Run(options)) = parse(Program::Aprun, &words("./one : -n 15 ./other"), &none) else {
+//!     panic!("a good line");
+//! };
+//! assert_eq!((options.shape.width, options.parts.len()), (16, 2));
 //! let refused = parse(Program::Aprun, &words("-L 1-5 ./a.out"), &none).unwrap_err();
 //! assert_eq!(refused, "-L is not yet supported: a list of candidate nodes");
 //! ```
 
+pub mod load;
+pub mod parts;
 pub mod table;
 pub mod values;
 
 use super::output::Template;
 use crate::apteam::binding::Binding;
 use crate::apteam::posting::{Account, Shape};
+use load::Loading;
+use parts::{Ends, Given, Part, read_options};
 use std::time::Duration;
 use table::{FLAGS, Flag, Id, NOT_YET};
-use values::{PER_NODE_MAX, SECONDS_MAX, WIDTH_MAX, shown};
+use values::{SECONDS_MAX, shown};
 
 /// Under which name it was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +78,7 @@ pub struct Environment {
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// -n, -d, -N.
+    /// -n, -d, -N of all parts together.
     pub shape: Shape,
     /// -m, in bytes for each PE.
     pub memory_per_pe: Option<u64>,
@@ -105,8 +114,8 @@ pub struct Options {
     pub pmi: bool,
     /// All soft limits travel (APRUN_XFER_LIMITS).
     pub all_limits: bool,
-    /// The command and its arguments; never empty.
-    pub command: Vec<Vec<u8>>,
+    /// The programs, in the order of their ranks; never empty.
+    pub parts: Vec<Part>,
 }
 
 /// A command line, understood.
@@ -114,10 +123,24 @@ pub struct Options {
 pub enum Parsed {
     /// Run this.
     Run(Box<Options>),
+    /// Read the load file, and run what it says.
+    Load(Box<Loading>),
     /// Print this and exit.
     Help(String),
     /// Print the version and exit.
     Version,
+}
+
+/// Why reading ends before the command.
+enum Stop {
+    Parsed(Parsed),
+    Wrong(String),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Wrong(text)
+    }
 }
 
 /// Reads a command line, without the program's own name. The error is the message, without the
@@ -128,72 +151,84 @@ pub fn parse(
     environment: &Environment,
 ) -> Result<Parsed, String> {
     let mut options = Options::default();
-    let mut rest = arguments.iter();
-    let mut after_dashes = false;
-    let command = loop {
-        let Some(word) = rest.next() else { break None };
-        if word == b"--" {
-            after_dashes = true;
-            break rest.next();
+    let (mut given, mut file) = (Given::default(), None);
+    let read = read_options(program, arguments, |flag, name, value| match flag.id {
+        Id::Help => {
+            let mpirun = program == Program::Mpirun;
+            Err(Stop::Parsed(Parsed::Help(table::help(program.name(), mpirun))))
         }
-        if word.first() != Some(&b'-') || word.len() == 1 {
-            break Some(word);
+        Id::Version => Err(Stop::Parsed(Parsed::Version)),
+        Id::LoadFile if load::is_stdin(value) => Err(Stop::Wrong(format!(
+            "{name}: {} is the standard input, which PE 0 reads: name a file, or in bash \
+             {name} <(COMMAND)",
+            shown(value)
+        ))),
+        Id::LoadFile => {
+            file = Some(value.to_vec());
+            Ok(())
         }
-        let mut word = word.as_slice();
-        // Letters that stick together are read one after the other.
-        let mut letters;
-        loop {
-            let (flag, name, attached) = find(program, word)?;
-            let value = match (flag.argument, attached) {
-                (None, None) => None,
-                (None, Some(more)) if name.starts_with("--") => {
-                    return Err(format!("{name} takes no value, and {} was given", shown(more)));
-                }
-                (None, Some(more)) => {
-                    apply(&mut options, flag.id, name, b"")?;
-                    letters = [b"-", more].concat();
-                    word = &letters;
-                    continue;
-                }
-                (Some(_), Some(value)) => Some(value),
-                (Some(what), None) => match rest.next() {
-                    Some(value) => Some(value.as_slice()),
-                    None => return Err(format!("{name} needs a value: {name} {what}")),
-                },
-            };
-            match flag.id {
-                Id::Help => {
-                    let mpirun = program == Program::Mpirun;
-                    return Ok(Parsed::Help(table::help(program.name(), mpirun)));
-                }
-                Id::Version => return Ok(Parsed::Version),
-                id => apply(&mut options, id, name, value.unwrap_or_default())?,
-            }
-            break;
+        id => {
+            given.take(id, name, value).unwrap_or_else(|| apply(&mut options, id, name, value))?;
+            Ok(())
         }
+    });
+    let ends = match read {
+        Ok(ends) => ends,
+        Err(Stop::Parsed(parsed)) => return Ok(parsed),
+        Err(Stop::Wrong(text)) => return Err(text),
     };
     apply_environment(&mut options, environment)?;
-    options.binding.fits_shape(&options.shape)?;
-    let Some(command) = command else {
-        return Err("no command given: name the program to run after the options".to_owned());
+    let Some(path) = file else {
+        options.take_parts(all_parts(program, given, &ends)?)?;
+        return Ok(Parsed::Run(Box::new(options)));
     };
-    if command.is_empty() {
-        return Err("the command is an empty word: name the program to run".to_owned());
-    }
-    options.command = std::iter::once(command).chain(rest).cloned().collect();
-    // After -- a colon is the command's own.
-    if !after_dashes && options.command.iter().any(|word| word == b":") {
+    if given != Given::default() {
         return Err(
-            "several programs in one application (:) are not yet supported; where : is an \
-             argument of the command, put -- before the command"
+            "-n, -d and -N stand in the lines of the load file: give them there, each line its own"
                 .to_owned(),
         );
     }
-    Ok(Parsed::Run(Box::new(options)))
+    if let Some(command) = ends.rest.first() {
+        return Err(format!(
+            "{} is a command, and --load-file names others: give it a line of that file, or leave out \
+             --load-file",
+            shown(command)
+        ));
+    }
+    Ok(Parsed::Load(Box::new(Loading { path, program, options })))
+}
+
+/// The parts of a command line, of whose first the options have been read.
+fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part>, String> {
+    let (command, mut more) = parts::split(ends);
+    let shape = given.shape(None);
+    let several = |text| if more.is_some() { format!("part 1: {text}") } else { text };
+    parts::check_command(command).map_err(several)?;
+    let name = if more.is_some() { "part 1" } else { "" };
+    let mut all = vec![Part { name: name.to_owned(), shape, command: command.to_vec() }];
+    while let Some(words) = more {
+        let name = format!("part {}", all.len() + 1);
+        let named = |text| format!("{name}: {text}");
+        parts::check_count(&all).map_err(named)?;
+        let cure = "give it before the first command";
+        let read = parts::read(program, words, Some(shape), true, cure).map_err(named)?;
+        all.push(read.part(name));
+        more = read.more;
+    }
+    Ok(all)
+}
+
+impl Options {
+    /// The programs, and what has to be so of all of them together.
+    fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
+        self.shape = parts::one_shape(&parts)?;
+        self.parts = parts;
+        self.binding.fits_shape(&self.shape)
+    }
 }
 
 impl Default for Options {
-    /// What holds where nothing is said; the command is empty.
+    /// What holds where nothing is said; without a program.
     fn default() -> Options {
         Options {
             shape: Shape { width: 1, depth: 1, per_node: None },
@@ -214,7 +249,7 @@ impl Default for Options {
             error: None,
             pmi: true,
             all_limits: false,
-            command: Vec::new(),
+            parts: Vec::new(),
         }
     }
 }
@@ -260,14 +295,7 @@ fn find(
 
 fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
     let named = |error: String| format!("{name}: {error}");
-    let count = |what: &str, max: u32| -> Result<u32, String> {
-        let n = values::count(value, what, u64::from(max)).map_err(named)?;
-        Ok(u32::try_from(n).unwrap_or(max))
-    };
     match id {
-        Id::Pes => options.shape.width = count("PEs", WIDTH_MAX)?,
-        Id::Depth => options.shape.depth = count("processors for each PE", PER_NODE_MAX)?,
-        Id::PerNode => options.shape.per_node = Some(count("PEs on each node", PER_NODE_MAX)?),
         Id::Memory => options.memory_per_pe = Some(values::size(value).map_err(named)?),
         Id::Binding => options.binding = values::binding(value).map_err(named)?,
         Id::Siblings if value == b"1" => {}
@@ -318,8 +346,8 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
                 _ => return Err(named(format!("{} is neither pmi1 nor none", shown(value)))),
             }
         }
-        // They end the reading of the line.
-        Id::Help | Id::Version => {}
+        // They end the reading of the line, or belong to a part, or name where the parts are.
+        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::LoadFile => {}
     }
     Ok(())
 }

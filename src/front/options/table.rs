@@ -46,6 +46,8 @@ pub enum Id {
     Error,
     /// How MPI programs are wired up.
     Pmi,
+    /// Where its programs are listed.
+    LoadFile,
     /// Help.
     Help,
     /// Version.
@@ -181,6 +183,13 @@ pub const FLAGS: &[Flag] = &[
         Some("pmi1|none"),
         "how MPI programs find each other: PMI-1 (the default), or none: independent processes",
     ),
+    flag(
+        Id::LoadFile,
+        &["--load-file"],
+        Some("FILE"),
+        "run the programs that this file lists, in place of COMMAND; a line each:\n        \
+         [-n PES] [-d DEPTH] [-N PES] COMMAND [ARGUMENT...]",
+    ),
     flag(Id::Help, &["-h", "--help"], None, "print this"),
     flag(Id::Version, &["-v", "--version"], None, "print the version"),
 ];
@@ -228,8 +237,9 @@ impl Flag {
 /// The text of `--help`.
 pub fn help(program: &str, mpirun: bool) -> String {
     let mut text = format!(
-        "usage: {program} [OPTIONS] COMMAND [ARGUMENT...]\n\n\
-         Runs COMMAND as a parallel application on nodes that psched has placed.\n\n"
+        "usage: {program} [OPTIONS] COMMAND [ARGUMENT...] [: [-n PES] COMMAND [ARGUMENT...]]...\n\n\
+         Runs COMMAND as a parallel application on nodes that psched has placed. Several programs, with\n\
+         a : between them, are one application, whose ranks go on from one to the next.\n\n"
     );
     let left = |flag: &Flag| {
         let names: Vec<&str> = flag.names_in(mpirun).collect();

@@ -1,3 +1,4 @@
+use super::values::{PER_NODE_MAX, WIDTH_MAX};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -17,21 +18,28 @@ fn good(line: &str) -> Options {
     }
 }
 
+/// A lone program of one PE.
+fn alone(command: &str) -> Part {
+    let shape = Shape { width: 1, depth: 1, per_node: None };
+    Part { name: String::new(), shape, command: words(command) }
+}
+
 fn bad(line: &str) -> String {
     aprun(line).expect_err(line)
 }
 
 #[test]
 fn defaults() {
-    let expected = Options { command: words("a.out"), ..Options::default() };
+    let expected = Options { parts: vec![alone("a.out")], ..Options::default() };
     assert_eq!(good("a.out"), expected);
     assert_eq!((expected.shape.width, expected.shape.depth), (1, 1));
 }
 
 #[test]
 fn everything_at_once_in_several_spellings() {
+    let shape = Shape { width: 64, depth: 2, per_node: Some(8) };
     let expected = Options {
-        shape: Shape { width: 64, depth: 2, per_node: Some(8) },
+        shape,
         memory_per_pe: Some(3 << 30),
         binding: Binding::None,
         cpu_limit: Some(Duration::from_secs(60)),
@@ -49,7 +57,7 @@ fn everything_at_once_in_several_spellings() {
         error: Some(Template::parse(b"err").expect("good")),
         pmi: false,
         all_limits: false,
-        command: words("./a.out -n 3 -- --label"),
+        parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
                   -F exclusive --account climate-2.b --label --report --immediate --dry-run --output out.%r \
@@ -140,15 +148,11 @@ fn refusals() {
         ("-qx a", "\"-x\" is not an option: aprun --help lists them"),
         ("--nodes 3 a", "--nodes is not yet supported: a number of nodes"),
         ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
-        (
-            "-n 1 a : -n 2 b",
-            "several programs in one application (:) are not yet supported; where : is an \
-             argument of the command, put -- before the command",
-        ),
     ] {
         assert_eq!(bad(line), said, "{line}");
     }
-    assert_eq!(good("-n 1 -- a : b").command, words("a : b"));
+    // One program, whose argument the colon is.
+    assert_eq!(good("-n 1 -- a : b").parts, [alone("a : b")]);
 }
 
 #[test]
@@ -285,17 +289,22 @@ proptest! {
             "-[a-zA-Z]{1,3}".prop_map(String::into_bytes),
             "--[a-z-]{1,9}(=.{0,4})?".prop_map(String::into_bytes),
             "[0-9]{1,22}[KMGhms]?".prop_map(String::into_bytes),
-        ], 0..8))
+            Just(b":".to_vec()),
+            Just(b"./a.out".to_vec()),
+        ], 0..12))
     {
         match parse(Program::Aprun, &line, &Environment::default()) {
             Ok(Parsed::Run(options)) => {
-                prop_assert!(!options.command.is_empty());
                 prop_assert!((1..=WIDTH_MAX).contains(&options.shape.width));
                 prop_assert!((1..=PER_NODE_MAX).contains(&options.shape.depth));
+                let widths = options.parts.iter().map(|part| part.shape.width);
+                prop_assert_eq!(widths.sum::<u32>(), options.shape.width);
+                prop_assert!(options.parts.iter().all(|part| !part.command.is_empty()));
                 // The command is the end of the line, untouched.
-                prop_assert!(line.ends_with(&options.command));
+                let last = options.parts.last().map(|part| &part.command[..]);
+                prop_assert!(line.ends_with(last.unwrap_or_default()));
             }
-            Ok(Parsed::Help(_) | Parsed::Version) => {}
+            Ok(Parsed::Help(_) | Parsed::Version | Parsed::Load(_)) => {}
             Err(said) => prop_assert!(!said.is_empty()),
         }
     }

@@ -105,8 +105,12 @@ pub struct Forked {
     pub failed: Option<(u32, Refusal)>,
 }
 
-/// Forks every PE of a launch.
-pub fn fork_all(launch: &HostLaunch, program: &Program, groups: &[(Nid, OwnedFd)]) -> Forked {
+/// Forks every PE of a launch. `programs` has that of each part which has a PE here.
+pub fn fork_all(
+    launch: &HostLaunch,
+    programs: &BTreeMap<usize, Program>,
+    groups: &[(Nid, OwnedFd)],
+) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
     let common = (|| -> io::Result<_> {
@@ -126,6 +130,8 @@ pub fn fork_all(launch: &HostLaunch, program: &Program, groups: &[(Nid, OwnedFd)
     let room = (PIPES_BYTES / (2 * launch.pes.len().max(1))).min(PIPE_MAX);
     for (index, local) in launch.pes.iter().enumerate() {
         let made = (|| -> io::Result<(Pe, Option<OwnedFd>)> {
+            let program = programs.get(&launch.launch.part_of(local.rank));
+            let program = program.ok_or(io::ErrorKind::NotFound)?;
             let group = groups.iter().find(|(nid, _)| *nid == local.nid);
             let (from_stdout, stdout) = output_pipe(room)?;
             let (from_stderr, stderr) = output_pipe(room)?;

@@ -12,13 +12,13 @@ impl Shell {
         }
         let prepared = program::prepare(&launch, self.soft_files);
         let failed = match prepared {
-            Ok(program) => {
-                let forked = pes::fork_all(&launch, &program, &self.groups);
+            Ok(programs) => {
+                let forked = pes::fork_all(&launch, &programs, &self.groups);
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed
             }
-            Err(refusal) => launch.pes.first().map(|pe| (pe.rank, refusal)),
+            Err(refused) => Some(refused),
         };
         let mut watched = Ok(());
         for (index, pe) in self.pes.all.iter().enumerate() {
@@ -151,10 +151,10 @@ impl Shell {
         pe.executed = true;
         // Should this process be killed now, the PE must not go on.
         let _ = ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL);
-        let refused = self
-            .launch
-            .as_ref()
-            .and_then(|launch| program::check_process(&launch.launch, pid.as_raw()).err());
+        let refused = self.launch.as_ref().and_then(|launch| {
+            let part = launch.launch.part_of(rank);
+            program::check_process(&launch.launch, part, pid.as_raw()).err()
+        });
         self.happens(match refused {
             Some((errno, text)) => Happening::ExecFailed { rank, errno, text },
             None => Happening::Stopped { rank },

@@ -4,17 +4,22 @@
 //! the one that was posted is checked twice: the path before the fork, and, where the file itself
 //! becomes the process (a script's doesn't), /proc/PID/exe while the PE stands still before user code. So a
 //! file that is exchanged between the two does not run either.
+//!
+//! Of an application of several programs, those are looked at which PEs of this host run. What is wrong
+//! with one is told with its number, from 1.
 
 use crate::apteam::ending::NOT_THE_PROGRAM;
-use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use nix::errno::Errno;
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
@@ -35,42 +40,62 @@ const OWN_NAMES: [&str; 10] = [
 /// Why a program can't be executed: an errno and the text that names the file and the cure.
 pub type Refusal = (i32, String);
 
-/// The program of a launch, ready for forking.
+/// The programs of a launch, by part, ready for forking: each that a PE of this host runs.
 ///
 /// # Errors
-/// It isn't there, or not what it was.
-pub fn prepare(launch: &HostLaunch, soft_files: u64) -> Result<Program, Refusal> {
-    let Launch { executable, arguments, environment, directory, .. } = &launch.launch;
-    let path = path_of(&launch.launch);
+/// One isn't there, or not what it was; with the first PE that was to run it.
+pub fn prepare(
+    launch: &HostLaunch,
+    soft_files: u64,
+) -> Result<BTreeMap<usize, Program>, (u32, Refusal)> {
+    let Launch { environment, directory, .. } = &launch.launch;
+    let mut first: BTreeMap<usize, &LocalPe> = BTreeMap::new();
+    for pe in &launch.pes {
+        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe);
+    }
+    let of_all = |refusal| (launch.pes.first().map_or(0, |pe| pe.rank), refusal);
     if let (Err(e), Some(pe)) =
         (std::fs::metadata(OsStr::from_bytes(directory)), launch.pes.first())
     {
         let errno = e.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-        return Err(explain(launch, pe, Step::Directory, errno));
+        return Err(of_all(explain(launch, pe, Step::Directory, errno)));
     }
-    check_identity(&launch.launch, std::fs::metadata(&path).map_err(|e| missing(&path, &e))?)?;
-    let no_null = |what: &[u8]| {
-        CString::new(what).map_err(|_| {
-            let shown = String::from_utf8_lossy(what).into_owned();
-            (Errno::EINVAL as i32, format!("{shown:?} holds a null byte"))
-        })
-    };
-    let all = |list: &[Vec<u8>]| list.iter().map(|item| no_null(item)).collect::<Result<_, _>>();
-    let ours = |item: &Vec<u8>| {
+    let ours = |item: &&Vec<u8>| {
         OWN_NAMES.iter().any(|name| {
             item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
         })
     };
-    let argv0 = std::slice::from_ref(executable);
-    let arguments = if arguments.is_empty() { argv0 } else { arguments };
-    let theirs: Vec<Vec<u8>> = environment.iter().filter(|item| !ours(item)).cloned().collect();
-    Ok(Program {
-        executable: no_null(executable)?,
-        arguments: all(arguments)?,
-        environment: all(&theirs)?,
-        directory: no_null(directory)?,
-        umask: launch.launch.umask,
-        limits: limits(launch, soft_files),
+    let theirs = environment.iter().filter(|item| !ours(item));
+    let environment: Rc<[CString]> =
+        theirs.map(|item| no_null(item)).collect::<Result<_, _>>().map_err(of_all)?;
+    let limits = limits(launch, soft_files);
+    let one = |part: usize| -> Result<Program, Refusal> {
+        let launch::Program { executable, arguments, .. } = launch.launch.program(part);
+        let path = path_of(&launch.launch, part);
+        let file = std::fs::metadata(&path).map_err(|e| missing(&launch.launch, part, &e))?;
+        check_identity(&launch.launch, part, file)?;
+        let argv0 = [executable.to_vec()];
+        let arguments = if arguments.is_empty() { &argv0 } else { arguments };
+        Ok(Program {
+            executable: no_null(executable)?,
+            arguments: arguments.iter().map(|item| no_null(item)).collect::<Result<_, _>>()?,
+            environment: Rc::clone(&environment),
+            directory: no_null(directory)?,
+            umask: launch.launch.umask,
+            limits: limits.clone(),
+        })
+    };
+    let all = first.into_iter().map(|(part, pe)| match one(part) {
+        Ok(program) => Ok((part, program)),
+        Err(refusal) => Err((pe.rank, refusal)),
+    });
+    all.collect()
+}
+
+fn no_null(what: &[u8]) -> Result<CString, Refusal> {
+    CString::new(what).map_err(|_| {
+        let shown = String::from_utf8_lossy(what).into_owned();
+        (Errno::EINVAL as i32, format!("{shown:?} holds a null byte"))
     })
 }
 
@@ -104,15 +129,24 @@ fn limits(launch: &HostLaunch, soft_files: u64) -> Vec<SetLimit> {
     limits
 }
 
-/// Where the executable is, whatever this process's own directory.
-fn path_of(launch: &Launch) -> PathBuf {
-    let part = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    part(&launch.directory).join(part(&launch.executable))
+/// Where a part's executable is, whatever this process's own directory.
+fn path_of(launch: &Launch, part: usize) -> PathBuf {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    path(&launch.directory).join(path(launch.program(part).executable))
 }
 
-fn check_identity(launch: &Launch, now: Metadata) -> Result<(), Refusal> {
-    match launch.identity {
-        Some(posted) if identity(&now) != posted => Err(changed(&path_of(launch))),
+/// The same for messages, with the part's number where there are several.
+fn shown(launch: &Launch, part: usize) -> String {
+    let path = path_of(launch, part);
+    match launch.parts() {
+        1 => path.display().to_string(),
+        _ => format!("part {}, {}", part + 1, path.display()),
+    }
+}
+
+fn check_identity(launch: &Launch, part: usize, now: Metadata) -> Result<(), Refusal> {
+    match launch.program(part).identity {
+        Some(posted) if identity(&now) != posted => Err(changed(launch, part)),
         _ => Ok(()),
     }
 }
@@ -123,15 +157,15 @@ fn check_identity(launch: &Launch, now: Metadata) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// It is another one.
-pub fn check_process(launch: &Launch, pid: i32) -> Result<(), Refusal> {
-    let path = path_of(launch);
-    let Some(posted) = launch.identity else { return Ok(()) };
+pub fn check_process(launch: &Launch, part: usize, pid: i32) -> Result<(), Refusal> {
+    let Some(posted) = launch.program(part).identity else { return Ok(()) };
     // Not readable: a program that may be executed and not read, as the kernel guards it.
     let Ok(exe) = std::fs::metadata(format!("/proc/{pid}/exe")) else { return Ok(()) };
     if identity(&exe) == posted {
         return Ok(());
     }
-    check_identity(launch, std::fs::metadata(&path).map_err(|_| changed(&path))?)
+    let now = std::fs::metadata(path_of(launch, part)).map_err(|_| changed(launch, part))?;
+    check_identity(launch, part, now)
 }
 
 /// The identity of a file as launches carry it.
@@ -144,15 +178,15 @@ pub fn identity(file: &Metadata) -> FileIdentity {
     }
 }
 
-fn changed(path: &Path) -> Refusal {
-    let text = format!("{} has changed since it was posted; post it again", path.display());
+fn changed(launch: &Launch, part: usize) -> Refusal {
+    let text = format!("{} has changed since it was posted; post it again", shown(launch, part));
     (Errno::ESTALE as i32, text)
 }
 
-fn missing(path: &Path, error: &std::io::Error) -> Refusal {
+fn missing(launch: &Launch, part: usize, error: &std::io::Error) -> Refusal {
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-    let hint = own_shm(&path.to_string_lossy(), errno);
-    (errno, format!("{}: {}{hint}", path.display(), Errno::from_raw(errno).desc()))
+    let hint = own_shm(&path_of(launch, part).to_string_lossy(), errno);
+    (errno, format!("{}: {}{hint}", shown(launch, part), Errno::from_raw(errno).desc()))
 }
 
 /// What may lie behind a path that its user can see, and a PE can't.
@@ -168,8 +202,9 @@ fn own_shm(path: &str, errno: i32) -> &'static str {
 /// Why a PE could not be executed, for its user.
 pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Refusal {
     let why = Errno::from_raw(errno).desc();
-    let path = path_of(&launch.launch);
-    let shown = path.display();
+    let part = launch.launch.part_of(pe.rank);
+    let path = path_of(&launch.launch, part);
+    let shown = shown(&launch.launch, part);
     let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
     let text = match step {
         Step::Directory => {

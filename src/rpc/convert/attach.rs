@@ -4,7 +4,7 @@ use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
 use crate::apteam::Ticket;
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
 use crate::apteam::ending::{PeEnd, PeReport};
-use crate::apteam::launch::{FileIdentity, Launch, Limit};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part};
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
@@ -92,7 +92,52 @@ impl From<Launch> for pb::Launch {
             identity: launch.identity.map(Into::into),
             binding_lists,
             report: launch.report,
+            parts: all(launch.more),
         }
+    }
+}
+
+impl From<Part> for pb::LaunchPart {
+    fn from(part: Part) -> Self {
+        Self {
+            first_rank: part.first,
+            executable: part.executable.into(),
+            arguments: all(part.arguments),
+            identity: part.identity.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<pb::LaunchPart> for Part {
+    type Error = Malformed;
+    fn try_from(part: pb::LaunchPart) -> Result<Self, Malformed> {
+        let of = |field| Field("LaunchPart", field);
+        if part.executable.is_empty() {
+            return of("executable").wrong("it is missing");
+        }
+        Ok(Part {
+            first: of("first_rank").positive(part.first_rank)?,
+            executable: of("executable").c_string(part.executable)?,
+            arguments: of("arguments").c_strings(part.arguments)?,
+            identity: of("identity").maybe(part.identity)?,
+        })
+    }
+}
+
+/// The programs after the first. All of them together have no more arguments than one may have.
+fn parts(parts: Vec<pb::LaunchPart>, arguments: usize) -> Result<Vec<Part>, Malformed> {
+    let of = Field("Launch", "parts");
+    let all = parts.iter().fold(arguments, |sum, part| sum.saturating_add(part.arguments.len()));
+    if all > LONG_LIST_MAX {
+        return of.wrong(format_args!("{all} arguments in all, more than {LONG_LIST_MAX}"));
+    }
+    let parts: Vec<Part> = of.list(parts, PARTS_MAX - 1)?;
+    match parts.windows(2).find(|pair| pair[1].first <= pair[0].first) {
+        Some(pair) => of.wrong(format_args!(
+            "one begins with PE {}, and the one after it with PE {}",
+            pair[0].first, pair[1].first
+        )),
+        None => Ok(parts),
     }
 }
 
@@ -117,6 +162,7 @@ impl TryFrom<pb::Launch> for Launch {
         if launch.executable.is_empty() {
             return of("executable").wrong("it is missing");
         }
+        let more = parts(launch.parts, launch.arguments.len())?;
         Ok(Launch {
             executable: of("executable").c_string(launch.executable)?,
             arguments: of("arguments").c_strings(launch.arguments)?,
@@ -129,6 +175,7 @@ impl TryFrom<pb::Launch> for Launch {
             whole_lines: launch.whole_lines,
             report: launch.report,
             identity: of("identity").maybe(launch.identity)?,
+            more,
         })
     }
 }
@@ -256,11 +303,15 @@ impl From<ToApinit> for pb::ToApinit {
     fn from(message: ToApinit) -> Self {
         use pb::to_apinit::Message;
         let message = match message {
-            ToApinit::Launch { key, ticket, launch } => Message::Launch(pb::LaunchRequest {
-                key: Some(key.into()),
-                ticket: Bytes::copy_from_slice(&ticket.0),
-                launch: Some((*launch).into()),
-            }),
+            ToApinit::Launch { key, ticket, launch } => {
+                let several = !launch.more.is_empty();
+                let request = pb::LaunchRequest {
+                    key: Some(key.into()),
+                    ticket: Bytes::copy_from_slice(&ticket.0),
+                    launch: Some((*launch).into()),
+                };
+                if several { Message::LaunchSeveral(request) } else { Message::Launch(request) }
+            }
             ToApinit::Resume { key, ticket, taken } => Message::Resume(pb::ResumeRequest {
                 key: Some(key.into()),
                 ticket: Bytes::copy_from_slice(&ticket.0),
@@ -287,7 +338,7 @@ impl TryFrom<pb::ToApinit> for ToApinit {
         use pb::to_apinit::Message;
         let of = |field| Field("ToApinit", field);
         Ok(match of("message").variant(message.message)? {
-            Message::Launch(request) => ToApinit::Launch {
+            Message::Launch(request) | Message::LaunchSeveral(request) => ToApinit::Launch {
                 key: Field("LaunchRequest", "key").need(request.key)?,
                 ticket: Ticket(Field("LaunchRequest", "ticket").secret(request.ticket)?),
                 launch: Box::new(Field("LaunchRequest", "launch").need(request.launch)?),

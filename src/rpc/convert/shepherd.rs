@@ -72,19 +72,28 @@ impl TryFrom<pb::ShepherdLaunch> for HostLaunch {
 
 impl From<Hello> for pb::ShepherdHello {
     fn from(hello: Hello) -> Self {
-        let Hello { protocol, key, launched, going, ended, output_taken, stdin_taken } = hello;
-        let key = Some(key.into());
-        Self { protocol, key, launched, going, ended, output_taken, stdin_taken }
+        let Hello { protocol, launched, going, ended, output_taken, stdin_taken, several, .. } =
+            hello;
+        let key = Some(hello.key.into());
+        Self { protocol, key, launched, going, ended, output_taken, stdin_taken, several }
     }
 }
 
 impl TryFrom<pb::ShepherdHello> for Hello {
     type Error = Malformed;
     fn try_from(hello: pb::ShepherdHello) -> Result<Self, Malformed> {
-        let pb::ShepherdHello { protocol, key, launched, going, ended, output_taken, stdin_taken } =
-            hello;
-        let key = Field("ShepherdHello", "key").need(key)?;
-        Ok(Hello { protocol, key, launched, going, ended, output_taken, stdin_taken })
+        let pb::ShepherdHello {
+            protocol,
+            launched,
+            going,
+            ended,
+            output_taken,
+            stdin_taken,
+            several,
+            ..
+        } = hello;
+        let key = Field("ShepherdHello", "key").need(hello.key)?;
+        Ok(Hello { protocol, key, launched, going, ended, output_taken, stdin_taken, several })
     }
 }
 

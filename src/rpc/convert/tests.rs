@@ -4,7 +4,7 @@
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
-use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe};
+use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
 use crate::apteam::talk::attach::{
@@ -239,7 +239,17 @@ fn launch() -> impl Strategy<Value = Launch> {
         Just(Binding::NumaNode),
         lists.prop_map(Binding::Lists),
     ];
-    let rest = (binding, any::<(bool, bool, bool)>(), option::of(identity));
+    let part = (word(), words(), option::of(identity.clone()));
+    let parts = vec(part, 0..3).prop_map(|parts| {
+        let part = |(first, (executable, arguments, identity))| Part {
+            first,
+            executable,
+            arguments,
+            identity,
+        };
+        (1..).step_by(3).zip(parts).map(part).collect::<Vec<_>>()
+    });
+    let rest = (binding, any::<(bool, bool, bool)>(), option::of(identity), parts);
     (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
         |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
             executable,
@@ -253,6 +263,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             whole_lines: rest.1.1,
             report: rest.1.2,
             identity: rest.2,
+            more: rest.3,
         },
     )
 }
@@ -598,7 +609,7 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
 }
 
 fn shepherd_hello() -> impl Strategy<Value = shepherd::Hello> {
-    (any::<u32>(), key(), any::<(bool, bool, bool)>(), any::<(u64, u64)>()).prop_map(
+    (any::<u32>(), key(), any::<(bool, bool, bool, bool)>(), any::<(u64, u64)>()).prop_map(
         |(protocol, key, how_far, (output_taken, stdin_taken))| shepherd::Hello {
             protocol,
             key,
@@ -607,6 +618,7 @@ fn shepherd_hello() -> impl Strategy<Value = shepherd::Hello> {
             ended: how_far.2,
             output_taken,
             stdin_taken,
+            several: how_far.3,
         },
     )
 }
@@ -755,12 +767,60 @@ fn refusals_name_the_message_and_the_field() {
         ..Default::default()
     };
     assert_eq!(refusal::<Launch, _>(launch), "Launch.arguments: it holds a NUL byte");
+    let part = |first_rank, executable: &'static [u8]| pb::LaunchPart {
+        first_rank,
+        executable: executable.into(),
+        ..Default::default()
+    };
+    let launch = |parts| pb::Launch { executable: b"a"[..].into(), parts, ..Default::default() };
+    for (parts, said) in [
+        (vec![part(1, b"")], "LaunchPart.executable: it is missing"),
+        (vec![part(0, b"b")], "LaunchPart.first_rank: 0 is too small, at least 1 is needed"),
+        (
+            vec![part(3, b"b"), part(3, b"c")],
+            "Launch.parts: one begins with PE 3, and the one after it with PE 3",
+        ),
+        (vec![part(1, b"b"); 256], "Launch.parts: 256 entries, more than 255"),
+    ] {
+        assert_eq!(refusal::<Launch, _>(launch(parts)), said);
+    }
+    let long = pb::LaunchPart { arguments: vec![Bytes::new(); 1 << 19], ..part(1, b"b") };
+    let longer =
+        pb::LaunchPart { first_rank: 2, arguments: vec![Bytes::new(); 1 << 19], ..long.clone() };
+    let arguments = vec![Bytes::new()];
+    assert_eq!(
+        refusal::<Launch, _>(pb::Launch { arguments, ..launch(vec![long, longer]) }),
+        "Launch.parts: 1048577 arguments in all, more than 1048576"
+    );
     let owner = pb::Owner { groups: vec![0; super::LIST_MAX + 1], ..Default::default() };
     assert_eq!(refusal::<Owner, _>(owner), "Owner.groups: 65537 entries, more than 65536");
     assert_eq!(
         refusal::<Command, _>(pb::to_node::Message::Welcome(pb::Welcome::default())),
         "ToNode.message: it is no command"
     );
+}
+
+/// An apinit of a release that would run the first program in all PEs knows no such message.
+#[test]
+fn a_launch_of_several_programs_is_another_message() {
+    let several = vec![Part { first: 1, executable: b"b".to_vec(), ..Part::default() }];
+    for (more, is_other) in [(vec![], false), (several, true)] {
+        let launch = Launch { executable: b"a".to_vec(), more, ..Launch::default() };
+        let ticket = Ticket([1; 16]);
+        let key = Key::parse("12.1").expect("a key");
+        let message = ToApinit::Launch { key, ticket, launch: Box::new(launch) };
+        let wire = pb::ToApinit::from(message).message;
+        let other = matches!(wire, Some(pb::to_apinit::Message::LaunchSeveral(_)));
+        assert_eq!(other, is_other, "{wire:?}");
+    }
+}
+
+/// One of the release before does not say that it can execute several programs.
+#[test]
+fn a_shepherd_that_does_not_say_it_runs_one_program() {
+    let key = Some(pb::ApplicationKey { apid: 1, incarnation: 1 });
+    let hello = pb::ShepherdHello { protocol: 1, key, ..Default::default() };
+    assert!(!shepherd::Hello::try_from(hello).expect("good").several);
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn the_conversation_of_an_mpich_rank() {
     assert_eq!((pmi.progress(0), pmi.progress(1)), (Progress::Finalized, Progress::Outside));
 }
 
+/// MPI_APPNUM.
+#[test]
+fn each_program_has_its_number() {
+    let mut pmi = server(true).with_appnums(|rank| if rank == 0 { 0 } else { 7 });
+    assert_eq!(ask(&mut pmi, 0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+    assert_eq!(ask(&mut pmi, 1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=7");
+}
+
 #[test]
 fn a_barrier_alone_ends_here() {
     let mut pmi = server(true);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use prost::Message;
 use psched::agent::{Action, Agent, Conn, Found, Happening, Me};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
-use psched::apteam::launch::Launch;
+use psched::apteam::launch::{Launch, Part};
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::Shape;
 use psched::apteam::talk::attach::*;
@@ -108,7 +108,9 @@ fn arrival(u: &mut Unstructured<'_>) -> Result<BarrierIn> {
 
 /// What a front end or a head says; sometimes in any bytes that it can be said in.
 fn to_apinit(u: &mut Unstructured<'_>) -> Result<ToApinit> {
-    let launch = Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() };
+    let part = Part { first: u.int_in_range(1..=3)?, ..Part::default() };
+    let more = if u.ratio(1, 8)? { vec![part] } else { Vec::new() };
+    let launch = Launch { executable: b"/bin/true".to_vec(), pmi: true, more, ..Launch::default() };
     let taken = OutputTaken { source: u.int_in_range(0..=2)?, offset: u.int_in_range(0..=20)? };
     Ok(match u.int_in_range(0..=14)? {
         0..=4 => ToApinit::Launch { key: any_key(u)?, ticket: TICKET, launch: Box::new(launch) },

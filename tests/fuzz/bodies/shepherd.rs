@@ -10,7 +10,7 @@ use bytes::Bytes;
 use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
-use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
+use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part};
 use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, PSCHED_SIGNALS, StdinPiece};
 use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
@@ -35,6 +35,8 @@ fn byte(at: u64) -> u8 {
 
 fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
     let count = u.int_in_range(0..=WIDTH)?;
+    let part = Part { first: u.int_in_range(1..=WIDTH)?, ..Part::default() };
+    let more = if u.ratio(1, 4)? { vec![part] } else { Vec::new() };
     Ok(HostLaunch {
         key: key(),
         width: WIDTH,
@@ -43,6 +45,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
             pmi: u.arbitrary()?,
             whole_lines: u.arbitrary()?,
             report: u.arbitrary()?,
+            more,
             ..Launch::default()
         },
         pes: (0..count).map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![] }).collect(),

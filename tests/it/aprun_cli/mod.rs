@@ -64,9 +64,22 @@ fn wrong_command_lines() {
         ("-L 0-3 true", "-L is not yet supported: a list of candidate nodes".to_owned()),
         ("-np 4 true", "-np is mpirun's: say -n".to_owned()),
         (
-            "-n 1 true : -n 2 true",
-            "several programs in one application (:) are not yet supported; where : is an \
-             argument of the command, put -- before the command"
+            "-n 1 true : -q true",
+            "part 2: -q is the whole application's: give it before the first command".to_owned(),
+        ),
+        (
+            "-n 1 true : -d 2 true",
+            "part 2: -d is 2, and 1 in the first part: parts that differ in it are not yet supported; \
+             give all parts the same, or run them as applications of their own"
+                .to_owned(),
+        ),
+        ("true :", "part 2: no command given: name the program to run after the options".to_owned()),
+        ("--load-file /nonexistent", "/nonexistent: No such file or directory".to_owned()),
+        ("--load-file /", "/: Is a directory".to_owned()),
+        (
+            "--load-file /etc/passwd true",
+            "\"true\" is a command, and --load-file names others: give it a line of that file, or \
+             leave out --load-file"
                 .to_owned(),
         ),
         (
@@ -95,6 +108,8 @@ fn wrong_programs() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our file");
     };
     make("plain", b"echo hello\n", 0o755);
+    make("list", b"# two\ntrue\n-n 2 ./absent x\n", 0o644);
+    make("open", b"true\n./absent 'x y\n", 0o644);
     make("noexec", b"#!/bin/sh\n", 0o644);
     make("lost", b"#!/nope/interpreter\n", 0o755);
     make("cut", b"\x7fELF\x02\x01\x01", 0o755);
@@ -136,6 +151,22 @@ fn wrong_programs() {
             126,
         ),
         ("/dev/null", "/dev/null: not executable: it is not a regular file".to_owned(), 126),
+        // Whichever part it is, nothing is posted.
+        ("true : ./absent", "part 2: ./absent: not found".to_owned(), 127),
+        ("./absent : true", "part 1: ./absent: not found".to_owned(), 127),
+        (
+            "true : -n 2 true : ./",
+            "part 3: ./: not executable: it is a directory".to_owned(),
+            126,
+        ),
+        ("--load-file list", "list:3: ./absent: not found".to_owned(), 127),
+        (
+            "--load-file open",
+            "open:2: the quote of \"'x y\" is not closed on its line: close it, or put a backslash \
+             before it"
+                .to_owned(),
+            125,
+        ),
     ] {
         let seen = transcript(folder.path(), line);
         assert_eq!(seen, format!("aprun: {said}\n={status}"), "aprun {line}");
