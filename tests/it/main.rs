@@ -34,6 +34,7 @@ mod records;
 mod recovery;
 mod reload;
 mod report;
+mod several;
 mod shepherd;
 mod simulate;
 mod snflv;

@@ -23,6 +23,23 @@ fn a_ring_and_a_sum() {
 }
 
 #[test]
+fn a_ring_of_several_programs() {
+    let test = "mpi::a_ring_of_several_programs";
+    let (Some(ring), instance) = (built(test, "ring"), instance(2, 2)) else { return };
+    // Another file, so that it is another program.
+    let other = instance.directory().join("other");
+    std::fs::copy(&ring, &other).expect("copied");
+    let other = other.to_str().expect("text");
+    let line = ["-q", "-n", "1", &ring, ":", "-n", "2", other, ":", &ring];
+    let run = instance.aprun(line).expect(0);
+    let expected = [0, 1, 1, 2].iter().enumerate();
+    let expected: Vec<String> = expected
+        .map(|(rank, appnum)| format!("rank {rank} of 4 appnum {appnum} sum 10 shared 4"))
+        .collect();
+    assert_eq!(run.sorted(), expected);
+}
+
+#[test]
 fn a_ring_across_two_apinits() {
     let Some(ring) = built("mpi::a_ring_across_two_apinits", "ring") else { return };
     // Each apinit would keep its part of the application to itself, and this MPICH's TCP, by which

@@ -107,6 +107,18 @@ fn a_shepherd_a_release_older_runs_applications() {
     assert!(!said(&machine).contains("of the next release"));
     let mut command = machine.command("aprun", ["-q", "-n", "2", "sh", "-c", "kill -SEGV $$"]);
     run(&mut command).expect(139);
+    // What it would read of a launch of several programs is the first one; it is not given it. (The next
+    // release asks for that in other words.)
+    let mark = machine.folder().join("mark");
+    let mark = mark.to_str().expect("text");
+    for options in ["-n 1", "-n 1 -N 1"] {
+        let line = words(options).chain(["touch", mark, ":", "touch", mark]);
+        let run = run(&mut machine.command("aprun", line)).expect(125);
+        run.says("runs one program in an application; install the apshepherd of apinit's release");
+        assert!(!Path::new(mark).exists(), "no PE has gone");
+        machine.wait_until_clear(&[]);
+    }
+    expect_good_end(&machine, start(&machine, false));
     machine.end();
 }
 

@@ -24,16 +24,16 @@ fn aprun(fake: &Fake, arguments: &[&str]) -> Command {
     command
 }
 
-fn start(fake: &Fake, arguments: &[&str]) -> Child {
+pub fn start(fake: &Fake, arguments: &[&str]) -> Child {
     aprun(fake, arguments).spawn().expect("aprun can be started")
 }
 
-async fn finish(child: Child) -> Output {
+pub async fn finish(child: Child) -> Output {
     soon(child.wait_with_output()).await.expect("aprun can be waited for")
 }
 
 #[track_caller]
-fn assert_output(output: &Output, stdout: &str, stderr: &str, status: i32) {
+pub fn assert_output(output: &Output, stdout: &str, stderr: &str, status: i32) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(
         (text(&output.stdout), text(&output.stderr), output.status.code()),

@@ -3,6 +3,7 @@
 
 mod course;
 mod fake;
+mod several;
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;

@@ -2,6 +2,7 @@
 
 mod pmi;
 mod rig;
+mod several;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};

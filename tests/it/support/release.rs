@@ -1,5 +1,5 @@
 //! Later releases of psched, made here: a copy of the tree whose shepherd protocol has the next
-//! version, one field more in the hello and in the launch, and one less.
+//! version, one field more in the hello and in the launch, one less, and one under another number.
 //!
 //! It is compiled once for all tests, in `target/later-release`, with the dependencies that these tests
 //! were compiled with; the copy stays, so that the next run compiles only what has changed.
@@ -24,7 +24,7 @@ pub fn later() -> Result<&'static Later, &'static str> {
 const SHEPHERD: &str = "src/apteam/talk/shepherd.rs";
 
 /// What differs: file, text (found once), other text.
-fn edits() -> [(&'static str, String, String); 9] {
+fn edits() -> [(&'static str, String, String); 10] {
     let version = |n| format!("pub const PROTOCOL: u32 = {n};");
     let edit = |file, from: &str, to: &str| (file, from.to_owned(), to.to_owned());
     let (proto, convert) = ("proto/shepherd.proto", "src/rpc/convert/shepherd.rs");
@@ -34,18 +34,20 @@ fn edits() -> [(&'static str, String, String); 9] {
         edit(proto, "uint64 stdin_taken = 7;", "uint64 stdin_taken = 7; string release = 99;"),
         edit(
             convert,
-            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken }",
-            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken, \
+            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken, several }",
+            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken, several, \
              release: \"next\".into() }",
         ),
         edit(
             convert,
-            "let pb::ShepherdHello { protocol, key, launched, going, ended, output_taken, stdin_taken } =\n            hello;",
-            "let pb::ShepherdHello { protocol, key, launched, going, ended, output_taken, stdin_taken, \
-             release } = hello;\n\
+            "let key = Field(\"ShepherdHello\", \"key\").need(hello.key)?;",
+            "let release = hello.release;\n\
              tracing::info!(\"a shepherd of the {} release\", \
-             if release.is_empty() { \"first\" } else { &release });",
+             if release.is_empty() { \"first\" } else { &release });\n\
+             let key = Field(\"ShepherdHello\", \"key\").need(hello.key)?;",
         ),
+        // To it those of this one are as those before they could execute several programs.
+        edit(proto, "bool several = 8;", "bool several = 98;"),
         // One more in the launch.
         edit(proto, "uint64 memory_per_pe = 12;", "uint64 memory_per_pe = 12; string more = 99;"),
         edit(
