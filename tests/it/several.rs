@@ -80,7 +80,9 @@ fn nothing_runs_where_one_program_is_missing() {
     instance.run("apkill", ["1"]).expect(0);
     fill.wait(BOUND).expect(143);
     let run = waits.wait(BOUND).expect(127);
-    run.says(&format!("could not be started, so none was: part 2, {script_text}: No such file or directory"));
+    run.says(&format!(
+        "could not be started, so none was: part 2, {script_text}: No such file or directory"
+    ));
     assert!(!mark.exists());
     instance.wait_until_free();
 }

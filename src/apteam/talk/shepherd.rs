@@ -9,6 +9,9 @@
 //! - A release that gives something another meaning, or needs an answer to something new, counts
 //!   [`PROTOCOL`] up. Its apinit goes on speaking with shepherds from [`OLDEST`] on: at least the
 //!   release before.
+//! - Where a shepherd of the release before would do something else than is asked for, as it skips what says
+//!   so, its hello tells what it can ([`Hello::several`]); to one that can't it is not said, and the
+//!   application ends with 125 and the cure.
 //! - A shepherd takes whatever apinit comes; it is the apinit that knows both sides, by the
 //!   shepherd's [`Hello`]. Of that, fields are never taken away and none changes its meaning.
 //! - With a shepherd that is newer, or older than [`OLDEST`], nothing is launched: the application

@@ -225,3 +225,43 @@ fn start_log() {
         crate::logging::init("aprun");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::posting::Shape;
+
+    fn options(commands: &[&str]) -> Options {
+        let shape = Shape { width: 2, depth: 1, per_node: None };
+        let command = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let part = |text: &&str| Part { name: "part".to_owned(), shape, command: command(text) };
+        Options { parts: commands.iter().map(part).collect(), ..Options::default() }
+    }
+
+    #[test]
+    fn parts_begin_where_the_ones_before_end() {
+        let options = options(&["/bin/sh a", "/bin/true", "/bin/sh b"]);
+        let found = program::open_all(&options).expect("they are there");
+        let launch = launch(&options, &found).expect("small");
+        let run_by = |rank| launch.program(launch.part_of(rank));
+        let words: Vec<&[u8]> =
+            (0..6).filter_map(|r| run_by(r).arguments.last()).map(|w| &w[..]).collect();
+        assert_eq!(words, [&b"a"[..], b"a", b"/bin/true", b"/bin/true", b"b", b"b"]);
+        let files: Vec<_> = [0, 2, 4].map(|rank| run_by(rank).identity.map(|i| i.inode)).into();
+        assert!(files[0] == files[2] && files[0] != files[1], "{files:?}");
+        assert_eq!(shown(&options.parts), "/bin/sh a : /bin/true : /bin/sh b");
+    }
+
+    #[test]
+    fn several_programs_have_a_bound_together() {
+        let mut several = options(&["/bin/sh", "/bin/true"]);
+        several.environment = vec![[&b"A="[..], &vec![b'x'; LAUNCH_MAX]].concat()];
+        let found = program::open_all(&several).expect("they are there");
+        let refused = launch(&several, &found).expect_err("too much");
+        assert!(refused.text.contains("at most 7340032 of which can be sent"), "{refused:?}");
+        assert_eq!(refused.status, STATUS_FAILED);
+        // What the kernel has let through for one is not asked about.
+        several.parts.truncate(1);
+        assert!(launch(&several, &found[..1]).is_ok());
+    }
+}
