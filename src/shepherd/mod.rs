@@ -449,9 +449,10 @@ impl Shepherd {
                     Ok(()) => format!("apinit gave it a list of {n} PEs out of order"),
                 },
             };
-            self.pes.values_mut().for_each(|pe| pe.open = [false; 2]);
             self.empty_at = Some(now_ns);
             self.exec_failed(now_ns, first, EINVAL, text);
+            // None is made, so that nothing can be heard of one.
+            self.pes.clear();
             return;
         }
         self.starting = self.pes.len();

@@ -312,6 +312,8 @@ fn a_program_without_a_pe_is_refused() {
             "{failed:?}"
         );
         assert!(!actions.iter().any(|action| matches!(action, Action::Fork(_))));
+        // Whatever is said of its PEs: none was made.
+        assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 1 }), []);
     }
 }
 
