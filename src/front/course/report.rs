@@ -41,20 +41,20 @@ impl Front {
         let reports = std::mem::take(&mut self.reports);
         let places = self.placement.iter().flat_map(|p| p.places.0.iter());
         let nids = places.flat_map(|place| (0..place.pes).map(|_| place.nid));
-        let name = self.program();
+        let launch = &self.setup.launch;
+        let names: Vec<String> =
+            (0..launch.parts()).map(|part| file_name(launch.program(part).executable)).collect();
         let row = |(rank, nid): (u32, Nid)| {
-            let report = reports.get(&rank).copied();
-            ReportRow { name: name.clone(), rank, nid, report }
+            let name = names.get(launch.part_of(rank)).cloned().unwrap_or_default();
+            ReportRow { name, rank, nid, report: reports.get(&rank).copied() }
         };
         (0..).zip(nids).map(row).collect()
     }
+}
 
-    /// The name of what is executed.
-    fn program(&self) -> String {
-        let path = &self.setup.launch.executable;
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        String::from_utf8_lossy(name).into_owned()
-    }
+fn file_name(path: &[u8]) -> String {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// Those that have come, by rank.
