@@ -7,7 +7,7 @@
 //!
 //! | room | what it holds | |
 //! | --- | --- | --- |
-//! | [`machine`] | what there is: nodes, flavors, lists of NIDs | pure |
+//! | [`machine`] | what there is: nodes, flavors, lists of NIDs, regions and their gates | pure |
 //! | [`variables`] | what can be retuned, in one table | pure |
 //! | [`config`] | psched.yaml in, machine and variables out, or all problems | pure |
 //! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |

@@ -10,6 +10,7 @@
 pub mod binding;
 pub mod bounds;
 pub mod change;
+pub mod choice;
 pub mod ending;
 mod ids;
 pub mod launch;

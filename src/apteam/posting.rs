@@ -1,5 +1,6 @@
 //! What aprun asks for.
 
+use super::choice::Choice;
 use std::time::Duration;
 
 /// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
@@ -120,6 +121,8 @@ pub struct Posting {
     pub exclusive: bool,
     /// `--account`.
     pub account: Option<Account>,
+    /// `-L`, `-l`, `-E`.
+    pub choice: Choice,
     /// What is to be run.
     pub executable: Executable,
 }
@@ -137,6 +140,7 @@ impl Posting {
             immediate: false,
             exclusive: false,
             account: None,
+            choice: Choice::default(),
             executable: Executable::default(),
         }
     }

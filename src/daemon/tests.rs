@@ -30,6 +30,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             immediate: false,
             exclusive: false,
             account: Account::parse("climate").ok(),
+            choice: Default::default(),
             executable: Default::default(),
         },
         owner: Owner {

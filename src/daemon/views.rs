@@ -94,6 +94,13 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         host: view.host,
         state: view.state.into(),
         flavors: names(view.node.flavors),
+        region: {
+            let machine = scheduler.machine();
+            let region = machine.region_of(view.node).index();
+            region
+                .and_then(|at| machine.regions.get(at))
+                .map_or_else(String::new, |r| r.name.clone())
+        },
         configured_flavors: names(view.configured_flavors),
         flavors_by: view.flavor_order.map(|order| order.by.clone().into()),
         processors: view.node.processors,

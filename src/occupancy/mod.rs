@@ -219,6 +219,19 @@ impl Occupancy {
         }
     }
 
+    /// A copy in which only these nodes are for applications.
+    #[must_use]
+    pub fn only(&self, which: impl Fn(Nid) -> bool) -> Occupancy {
+        let mut copy = self.clone();
+        for at in 0..copy.slots.len() {
+            if copy.slots[at].application && !which(copy.slots[at].nid) {
+                copy.slots[at].application = false;
+                copy.note(at..at + 1);
+            }
+        }
+        copy
+    }
+
     /// Whether a node takes new applications.
     pub fn is_open(&self, nid: Nid) -> bool {
         self.slot(nid).is_some_and(|s| s.open)

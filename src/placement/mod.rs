@@ -34,6 +34,11 @@
 //! 3. has the fewest nodes,
 //! 4. begins at the lowest NID.
 //!
+//! On a machine with regions all of that holds within one of them: at each level those are tried in which
+//! the application is let in, in their order, and then, where none of them could hold it if it were empty,
+//! all of them together ([`crate::machine::Reach`]). One that has chosen its nodes looks at these only
+//! ([`try_place_among`]).
+//!
 //! On its nodes an application gets the processors with the fewest residents, of these the lowest,
 //! PE by PE.
 //!
@@ -65,6 +70,7 @@
 //! very long, it looks at every node. The reasons of a refusal (`why`) cost more: a scheduler that
 //! only wants to know whether one of a thousand waiting postings fits leaves them out.
 
+mod among;
 mod explain;
 #[cfg(test)]
 mod golden;
@@ -75,6 +81,8 @@ mod over;
 pub mod packing;
 mod why;
 mod window;
+
+pub use among::{only_among, try_place_among};
 
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
@@ -277,9 +285,16 @@ fn exhaustive(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<(Need, Range<usize>)> {
-    let kept = Kept::new(occupancy.line(), kept);
+    exhaustive_but(occupancy, wanted, &Kept::new(occupancy.line(), kept))
+}
+
+fn exhaustive_but(
+    occupancy: &Occupancy,
+    wanted: &Wanted,
+    kept: &Kept,
+) -> Option<(Need, Range<usize>)> {
     wanted.needs(occupancy.rules()).find_map(|need| {
-        let room = room_now(occupancy, &need.terms, &kept);
+        let room = room_now(occupancy, &need.terms, kept);
         let nodes = match need.terms.level {
             0 => window::best(occupancy.line(), &need, room),
             _ => window::best_over(occupancy, &need, room),
@@ -433,6 +448,14 @@ impl Kept {
             }
         }
         Kept(marks)
+    }
+
+    /// These too.
+    fn add(&mut self, line: &[Slot], which: impl Fn(Nid) -> bool) {
+        self.0.grow(line.len());
+        for (at, _) in line.iter().enumerate().filter(|(_, slot)| which(slot.nid)) {
+            self.0.insert(at);
+        }
     }
 }
 

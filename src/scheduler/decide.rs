@@ -31,7 +31,7 @@ mod out;
 
 use super::ends::nanos;
 use super::{Effect, Now, Scheduler};
-use crate::apteam::place::PlacementList;
+use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::occupancy::Occupancy;
@@ -135,6 +135,7 @@ impl Scheduler {
 
     fn decide(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.schedule.decision.wanted = false;
+        self.place_choosers(now, out);
         let early = self.schedule.early();
         let until_ns = now.mono_ns.saturating_add(nanos(self.settings.turns.time_slice));
         early.iter().for_each(|apid| self.schedule.levels.hurry(*apid, until_ns));
@@ -349,7 +350,10 @@ impl Scheduler {
 
 /// Where it sits, by what it holds.
 fn seated(occupancy: &Occupancy, team: &Apteam, wanted: Wanted, moved_ns: Option<u64>) -> Seated {
-    let pes: Vec<u32> = team.places.0.iter().map(|place| place.pes).collect();
+    // By place on the line, whichever way ranks go.
+    let mut places: Vec<&Place> = team.places.0.iter().collect();
+    places.sort_unstable_by_key(|place| place.nid);
+    let pes: Vec<u32> = places.iter().map(|place| place.pes).collect();
     Seated {
         incarnation: team.incarnation,
         seat: Seat::of(occupancy, team.apid, &pes),

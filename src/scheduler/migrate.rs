@@ -111,6 +111,8 @@ impl Scheduler {
             State::Placed | State::Launching => Some(Wall::Launching),
             _ if ended || team.state != State::Running => Some(Wall::Ending),
             _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
+            // (It has chosen its nodes.)
+            _ if !team.posting.choice.is_any() => Some(Wall::Pinned),
             _ => None,
         };
         let since = self.schedule.decision.moved_ns.get(&team.apid);

@@ -8,6 +8,7 @@
 
 use super::ends::nanos;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
+use crate::apteam::choice::Choice;
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
@@ -15,6 +16,7 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::Nid;
+use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,8 +61,9 @@ impl Scheduler {
         if posting.immediate {
             let kept = self.kept();
             let wanted = self.wanted_by(&posting, &owner);
-            if let Err(no_room) = placement::place(&mut self.occupancy, &wanted, &kept) {
-                let explanation = self.explain(&no_room);
+            if place_of(&mut self.occupancy, &wanted, &posting.choice, &kept).is_none() {
+                let why = self.why_no_room(&wanted, &posting.choice, &kept);
+                let explanation = why.unwrap_or_default();
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
                 return;
             }
@@ -155,12 +158,16 @@ impl Scheduler {
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
-        match placement::place(&mut occupancy, &self.wanted_by(posting, owner), &self.kept()) {
-            Ok(places) => {
+        let (wanted, kept) = (self.wanted_by(posting, owner), self.kept());
+        match place_of(&mut occupancy, &wanted, &posting.choice, &kept) {
+            Some(places) => {
                 let hosts = self.hosts_of(&places);
                 Ok((places, hosts))
             }
-            Err(no_room) => Err((Refusal::NoRoom, self.explain(&no_room))),
+            None => {
+                let why = self.why_no_room(&wanted, &posting.choice, &kept);
+                Err((Refusal::NoRoom, why.unwrap_or_default()))
+            }
         }
     }
 
@@ -172,7 +179,8 @@ impl Scheduler {
         }
         let wanted = self.wanted(&self.teams[&apid]);
         let kept = self.kept();
-        if let Some(places) = placement::try_place(&mut self.occupancy, &wanted, &kept) {
+        let choice = self.teams[&apid].posting.choice.clone();
+        if let Some(places) = place_of(&mut self.occupancy, &wanted, &choice, &kept) {
             self.grant(now, apid, places, out);
         }
     }
@@ -194,19 +202,23 @@ impl Scheduler {
             let shape = wanted.shape;
             let key = (wanted.terms_if_empty(wanted.reach.passes), wanted.reach.spans);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
+            let choice = team.posting.choice.clone();
             let place = match hopeless {
                 true => None,
-                false => placement::try_place(&mut self.occupancy, &wanted, &kept),
+                false => place_of(&mut self.occupancy, &wanted, &choice, &kept),
             };
             match place {
                 Some(places) => self.grant(now, apid, places, out),
                 None => {
-                    let least = too_wide.entry(key).or_insert(shape.width);
-                    *least = (*least).min(shape.width);
+                    // (Where it has chosen nodes, others may have room.)
+                    if choice.is_any() {
+                        let least = too_wide.entry(key).or_insert(shape.width);
+                        *least = (*least).min(shape.width);
+                    }
                     let team = &self.teams[&apid];
                     let passed_over = team.passed_over >= self.settings.passed_over_max;
                     if passed_over || at < COUNTED && self.waits_too_long(team) {
-                        self.keep_for(&wanted, &mut kept);
+                        self.keep_for(&wanted, &choice, &mut kept);
                     }
                 }
             }
@@ -224,7 +236,7 @@ impl Scheduler {
         let line = self.queue.iter().take(COUNTED).take_while(before).map(|a| &self.teams[a]);
         let mut kept = self.kept_for_out();
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
-            self.keep_for(&self.wanted(team), &mut kept);
+            self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
         }
         kept
     }
@@ -233,7 +245,7 @@ impl Scheduler {
     fn kept_for_out(&self) -> BTreeSet<Nid> {
         let mut kept = BTreeSet::new();
         for team in self.out_for_good().filter_map(|apid| self.teams.get(&apid)) {
-            self.keep_for(&self.wanted(team), &mut kept);
+            self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
         }
         kept
     }
@@ -247,11 +259,50 @@ impl Scheduler {
     }
 
     /// Keeps every node that it could use, besides those that are kept already.
-    fn keep_for(&self, wanted: &Wanted, kept: &mut BTreeSet<Nid>) {
+    fn keep_for(&self, wanted: &Wanted, choice: &Choice, kept: &mut BTreeSet<Nid>) {
         let line = self.occupancy.line();
         // Mostly the first who waits for so long could use all of them.
         if kept.len() < line.len() {
-            kept.append(&mut placement::usable(line, wanted));
+            let mut usable = match choice.is_any() {
+                true => placement::usable(line, wanted),
+                false => placement::usable(&placement::only_among(line, choice), wanted),
+            };
+            kept.append(&mut usable);
+        }
+    }
+
+    /// Why it has no room now; none: it has.
+    pub(super) fn why_no_room(
+        &self,
+        wanted: &Wanted,
+        choice: &Choice,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        if choice.is_any() {
+            let no_room = placement::why_not(&self.occupancy, wanted, kept)?;
+            return Some(self.explain(&no_room));
+        }
+        let among = self.occupancy.only(|nid| choice.has(nid));
+        let no_room = placement::why_not(&among, wanted, kept)?;
+        let why = self.explain(&no_room);
+        Some(Explanation { obstacle: format!("with {choice}, {}", why.obstacle), ..why })
+    }
+
+    /// Postings that have chosen their nodes get places where these have room, whatever the order of turns:
+    /// a decision chooses among all nodes.
+    pub(super) fn place_choosers(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let chooses = |apid: &Apid| {
+            let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
+            (!team.posting.choice.is_any()).then_some(*apid)
+        };
+        let choosers: Vec<Apid> = self.queue.iter().filter_map(chooses).take(COUNTED).collect();
+        for apid in choosers {
+            let team = &self.teams[&apid];
+            let (wanted, choice) = (self.wanted(team), team.posting.choice.clone());
+            let kept = self.kept_before(Some(apid));
+            if let Some(places) = place_of(&mut self.occupancy, &wanted, &choice, &kept) {
+                self.grant(now, apid, places, out);
+            }
         }
     }
 
@@ -321,4 +372,17 @@ pub(super) fn shape_text(shape: &Shape) -> String {
 fn refuse(out: &mut Vec<Effect>, reply: ReplyId, refusal: Refusal, obstacle: &str) {
     let explanation = Explanation { obstacle: obstacle.into(), ..Explanation::default() };
     out.push(Effect::Refuse { reply, refusal, explanation });
+}
+
+/// Where it goes now, if it has room.
+fn place_of(
+    occupancy: &mut Occupancy,
+    wanted: &Wanted,
+    choice: &Choice,
+    kept: &BTreeSet<Nid>,
+) -> Option<PlacementList> {
+    match choice.is_any() {
+        true => placement::try_place(occupancy, wanted, kept),
+        false => placement::try_place_among(occupancy, wanted, kept, choice),
+    }
 }

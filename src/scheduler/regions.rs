@@ -11,6 +11,7 @@
 //! time goes on: when a gate opens or closes, who waits is looked at again.
 
 use super::{Now, Refusal, Scheduler, flavors};
+use crate::apteam::choice::Choice;
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::Apteam;
 use crate::machine::gates::{Applicant, Bar, DAY, Person};
@@ -214,6 +215,9 @@ impl Scheduler {
     ) -> Result<(), (Refusal, Explanation)> {
         self.account_allowed(posting, owner)?;
         let wanted = self.wanted_at_any_time(posting, owner);
+        if !posting.choice.is_any() {
+            return self.may_among(&wanted, &posting.choice);
+        }
         if wanted.reach.sets().any(|set| self.fits_if_empty(&wanted, set)) {
             return Ok(());
         }
@@ -235,6 +239,26 @@ impl Scheduler {
                 Err((Refusal::Impossible, explanation))
             }
         }
+    }
+
+    /// Whether the nodes that it has chosen could hold it some day.
+    fn may_among(&self, wanted: &Wanted, choice: &Choice) -> Result<(), (Refusal, Explanation)> {
+        let line = self.empty_line();
+        let among = placement::only_among(&line, choice);
+        let is_among = |slot: &Slot| slot.application && wanted.reach.passes.has(slot.region);
+        if !among.iter().any(is_among) {
+            let explanation = Explanation {
+                obstacle: format!("{choice} leaves no node on which it may be placed"),
+                holder: String::new(),
+                cure: "apstat -n -v shows nodes and their regions".into(),
+            };
+            return Err((Refusal::Impossible, explanation));
+        }
+        placement::possible(&among, wanted).map_err(|impossible| {
+            let why = impossible.explain();
+            let obstacle = format!("with {choice}, {}", why.obstacle);
+            (Refusal::Impossible, Explanation { obstacle, ..why })
+        })
     }
 
     fn account_allowed(

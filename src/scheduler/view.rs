@@ -121,13 +121,13 @@ impl Scheduler {
         if let Some(why) = self.waits_for_hours(team) {
             return (why, self.kept_when(team));
         }
-        let no_room = placement::why_not(&self.occupancy, &self.wanted(team), &kept);
-        let when = match no_room {
+        let why = self.why_no_room(&self.wanted(team), &team.posting.choice, &kept);
+        let when = match why {
             None if !self.decides() => When::Next,
             _ => self.kept_when(team),
         };
-        let why = match no_room {
-            Some(no_room) => self.explain(&no_room),
+        let why = match why {
+            Some(why) => why,
             None if self.decides() => Explanation {
                 obstacle: format!(
                     "{} waits for its turn: those run that have had as little time",

@@ -23,7 +23,8 @@ fn bad_numbers_and_options() {
         "--time-limit x true",
         "-cc nothing true",
         "--what true",
-        "-L 1-5 true",
+        "-L 1-x true",
+        "-B true",
         "-e =x true",
         "",
         "-n 1",
@@ -32,7 +33,7 @@ fn bad_numbers_and_options() {
         assert_eq!(run.status, 125, "{arguments}: {}", run.stderr);
         assert!(!run.stderr.is_empty() && run.out().is_empty(), "{arguments}");
     }
-    instance.aprun(words("-L 1-5 true")).says("not yet");
+    instance.aprun(words("-B true")).says("not yet");
     assert!(instance.apstat("--history")["history"].as_array().expect("a list").is_empty());
 }
 

@@ -32,6 +32,7 @@ mod psmgr;
 mod psview;
 mod records;
 mod recovery;
+mod regions;
 mod reload;
 mod report;
 mod several;

@@ -20,6 +20,7 @@ use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::posting::Posting;
 use crate::front::course::{Looked, Setup};
+use crate::front::options::NODE_FILE_MAX;
 use crate::front::options::load::{LOAD_MAX, Loading};
 use crate::front::options::parts::Part;
 use crate::front::options::{Environment, Options, Parsed, Program, parse};
@@ -69,7 +70,7 @@ pub fn run(program: Program) -> u8 {
 
 fn attempt(program: Program) -> Result<u8, Failure> {
     let arguments: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
-    let options = match parse(program, &arguments, &variables()).map_err(Failure::failed)? {
+    let mut options = match parse(program, &arguments, &variables()).map_err(Failure::failed)? {
         Parsed::Run(options) => options,
         Parsed::Load(loading) => loaded(*loading)?,
         Parsed::Help(text) => return print(&text),
@@ -78,6 +79,11 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         }
     };
     start_log();
+    if let Some(path) = options.node_file.take() {
+        let path = Path::new(OsStr::from_bytes(&path));
+        let text = text_of(path, NODE_FILE_MAX)?;
+        options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
+    }
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
     let posting = Posting {
@@ -90,6 +96,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         immediate: options.immediate,
         exclusive: options.exclusive,
         account: options.account.clone(),
+        choice: options.choice.clone(),
         executable,
     };
     let request = pb::PostRequest::from(posting);
@@ -127,14 +134,17 @@ fn variables() -> Environment {
 
 /// The command line with what its load file says.
 fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
-    let path = Path::new(OsStr::from_bytes(&loading.path));
-    let mut text = Vec::new();
-    // One byte more tells that it is too long.
-    let most = LOAD_MAX as u64 + 1;
-    File::open(path)
-        .and_then(|file| file.take(most).read_to_end(&mut text))
-        .map_err(|e| Failure::failed(format!("{}: {}", path.display(), program::plain(&e))))?;
+    let text = text_of(Path::new(OsStr::from_bytes(&loading.path)), LOAD_MAX)?;
     loading.read(&text).map_err(Failure::failed)
+}
+
+/// What is in a file, of which one byte more than may be tells that it is too long.
+fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut text))
+        .map_err(|e| Failure::failed(format!("{}: {}", path.display(), program::plain(&e))))?;
+    Ok(text)
 }
 
 /// What each PE is to execute. `found` are the executables of the parts.

@@ -23,8 +23,8 @@
 //!     panic!("a good line");
 //! };
 //! assert_eq!((options.shape.width, options.parts.len()), (16, 2));
-//! let refused = parse(Program::Aprun, &words("-L 1-5 ./a.out"), &none).unwrap_err();
-//! assert_eq!(refused, "-L is not yet supported: a list of candidate nodes");
+//! let refused = parse(Program::Aprun, &words("-L 1-x ./a.out"), &none).unwrap_err();
+//! assert_eq!(refused, "-L: \"x\" is not a node number or a range such as 0-3");
 //! ```
 
 pub mod load;
@@ -34,6 +34,7 @@ pub mod values;
 
 use super::output::Template;
 use crate::apteam::binding::Binding;
+use crate::apteam::choice::Choice;
 use crate::apteam::posting::{Account, Shape};
 use load::Loading;
 use parts::{Ends, Given, Part, read_options};
@@ -104,6 +105,10 @@ pub struct Options {
     pub exclusive: bool,
     /// --account.
     pub account: Option<Account>,
+    /// -L, -E; with -l once [`Options::listed`] was told what the file says.
+    pub choice: Choice,
+    /// -l, as long as it is not read.
+    pub node_file: Option<Vec<u8>>,
     /// --dry-run.
     pub dry_run: bool,
     /// --output.
@@ -219,6 +224,20 @@ fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part
 }
 
 impl Options {
+    /// What the file of -l says.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its name.
+    pub fn listed(&mut self, file: &str, text: &[u8]) -> Result<(), String> {
+        let named = |error: String| format!("{file}: {error}");
+        if text.len() > NODE_FILE_MAX {
+            return Err(named(format!("it is longer than {NODE_FILE_MAX} bytes")));
+        }
+        let choice = std::mem::take(&mut self.choice);
+        self.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
+        Ok(())
+    }
+
     /// The programs, and what has to be so of all of them together.
     fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
         self.shape = parts::one_shape(&parts)?;
@@ -244,6 +263,8 @@ impl Default for Options {
             immediate: false,
             exclusive: false,
             account: None,
+            choice: Choice::default(),
+            node_file: None,
             dry_run: false,
             output: None,
             error: None,
@@ -253,6 +274,9 @@ impl Default for Options {
         }
     }
 }
+
+/// The longest file of -l, in bytes.
+pub const NODE_FILE_MAX: usize = 1024 * 1024;
 
 /// The option that a word names, the name, and the value that sticks to it.
 fn find(
@@ -335,6 +359,22 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
             let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
             options.account = Some(parsed.map_err(wrong)?);
+        }
+        Id::NodeList | Id::NodeListFile
+            if options.node_file.is_some() || options.choice.names_some() =>
+        {
+            return Err(named("stands beside another list: give -L or -l, once".into()));
+        }
+        Id::NodeList => {
+            let text = String::from_utf8_lossy(value);
+            let choice = std::mem::take(&mut options.choice);
+            options.choice = choice.only(&text).map_err(named)?;
+        }
+        Id::NodeListFile => options.node_file = Some(value.to_vec()),
+        Id::ExcludeList => {
+            let text = String::from_utf8_lossy(value);
+            let choice = std::mem::take(&mut options.choice);
+            options.choice = choice.not(&text).map_err(named)?;
         }
         Id::DryRun => options.dry_run = true,
         Id::Output => options.output = Some(Template::parse(value).map_err(named)?),

@@ -309,7 +309,7 @@ mod tests {
             ),
             ("a : -n", "part 2: -n needs a value: -n PES".to_owned()),
             ("a : -x b", "part 2: \"-x\" is not an option: aprun --help lists them".to_owned()),
-            ("a : -L 3 b", "part 2: -L is not yet supported: a list of candidate nodes".to_owned()),
+            ("a : -R 3 b", "part 2: -R is not yet supported: a relaunch with fewer PEs when a node fails".to_owned()),
             ("-d 2 a : -d 3 b", format!("part 2: -d is 3, and 2 in the first part: {same}")),
             ("-N 2 a : b : -N 1 b", format!("part 3: -N is 1, and 2 in the first part: {same}")),
             ("a : -N 1 b", format!("part 2: -N is 1, and none in the first part: {same}")),

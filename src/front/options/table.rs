@@ -38,6 +38,12 @@ pub enum Id {
     Access,
     /// The account under which it runs.
     Account,
+    /// Only these nodes.
+    NodeList,
+    /// The same from a file.
+    NodeListFile,
+    /// None of these nodes.
+    ExcludeList,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -165,6 +171,19 @@ pub const FLAGS: &[Flag] = &[
         "the account under which it runs, for the record",
     ),
     flag(
+        Id::NodeList,
+        &["-L", "--node-list"],
+        Some("NIDS"),
+        "only these nodes, such as 1-5,9; ranks begin at the high end where the list runs down (9,5-1)",
+    ),
+    flag(
+        Id::NodeListFile,
+        &["-l", "--node-list-file"],
+        Some("FILE"),
+        "the same from a file: numbers and ranges, separated by commas, blanks and line ends",
+    ),
+    flag(Id::ExcludeList, &["-E", "--exclude-node-list"], Some("NIDS"), "none of these nodes"),
+    flag(
         Id::DryRun,
         &["--dry-run"],
         None,
@@ -197,12 +216,6 @@ pub const FLAGS: &[Flag] = &[
 /// What people coming from ALPS and its relatives know and psched does not have yet: refused by
 /// name, never ignored. With what it would do.
 pub const NOT_YET: &[(&str, &str)] = &[
-    ("-L", "a list of candidate nodes"),
-    ("--node-list", "a list of candidate nodes"),
-    ("-l", "a file with candidate nodes"),
-    ("--node-list-file", "a file with candidate nodes"),
-    ("-E", "a list of excluded nodes"),
-    ("--exclude-node-list", "a list of excluded nodes"),
     ("-B", "width, depth, shape and memory from the reservation"),
     ("--batch-args", "width, depth, shape and memory from the reservation"),
     ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own"),

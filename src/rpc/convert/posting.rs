@@ -1,7 +1,9 @@
 //! What aprun posts.
 
 use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
+use crate::apteam::choice::{self, Choice};
 use crate::apteam::posting::{Account, Executable, Mpi, Posting};
+use crate::machine::Nid;
 use crate::rpc::pb;
 use bytes::Bytes;
 
@@ -50,6 +52,7 @@ impl TryFrom<pb::Executable> for Executable {
 
 impl From<Posting> for pb::PostRequest {
     fn from(posting: Posting) -> Self {
+        let (only, not, downwards) = posting.choice.parts();
         Self {
             request_id: Bytes::copy_from_slice(&posting.request_id),
             shape: Some(posting.shape.into()),
@@ -61,6 +64,9 @@ impl From<Posting> for pb::PostRequest {
             exclusive: posting.exclusive,
             account: account_name(posting.account),
             again: false,
+            only: only.into_iter().map(range).collect(),
+            not: not.into_iter().map(range).collect(),
+            downwards,
             executable: Some(posting.executable.into()),
         }
     }
@@ -79,9 +85,27 @@ impl TryFrom<pb::PostRequest> for Posting {
             immediate: request.immediate,
             exclusive: request.exclusive,
             account: account(Field("PostRequest", "account"), &request.account)?,
+            choice: choice(request.only, request.not, request.downwards)?,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
     }
+}
+
+fn range((first, last): choice::Range) -> pb::NidRange {
+    pb::NidRange { first: first.0, last: last.0 }
+}
+
+fn choice(
+    only: Vec<pb::NidRange>,
+    not: Vec<pb::NidRange>,
+    downwards: bool,
+) -> Result<Choice, Malformed> {
+    let ranges = |ranges: Vec<pb::NidRange>| {
+        let range = |range: pb::NidRange| (Nid(range.first), Nid(range.last));
+        ranges.into_iter().map(range).collect()
+    };
+    Choice::new(ranges(only), ranges(not), downwards)
+        .or_else(|problem| Field("PostRequest", "only").wrong(problem))
 }
 
 /// An account as it goes over the wire.

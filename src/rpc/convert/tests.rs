@@ -3,6 +3,7 @@
 
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
+use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -204,9 +205,15 @@ fn posting() -> impl Strategy<Value = Posting> {
     let name = text().prop_map(|command| (command, None));
     let named = (text(), account().prop_map(Some));
     let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), prop_oneof![name, named]);
-    (who, limit(), limit(), any::<(bool, bool)>(), executable()).prop_map(
+    let flags = (any::<(bool, bool, bool)>(), vec(any::<u8>(), 0..8));
+    (who, limit(), limit(), flags, executable()).prop_map(
         |((request_id, shape, memory, named), cpu_limit, time_limit, flags, executable)| {
-            let (immediate, exclusive) = flags;
+            let ((immediate, exclusive, downwards), mut ends) = flags;
+            ends.sort_unstable();
+            ends.dedup();
+            let ranges = ends.chunks_exact(2).map(|two| (Nid(two[0].into()), Nid(two[1].into())));
+            let (only, not) = ranges.partition(|(first, _)| first.0 % 2 == 0);
+            let choice = Choice::new(only, not, downwards).expect("disjoint ranges");
             let (command, account) = named;
             Posting {
                 request_id,
@@ -218,6 +225,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 immediate,
                 exclusive,
                 account,
+                choice,
                 executable,
             }
         },
@@ -860,6 +868,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         immediate: false,
         exclusive: false,
         account: None,
+        choice: Choice::default(),
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

@@ -2,7 +2,7 @@
 
 use super::Seated;
 use crate::apteam::Apid;
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::gang::levels::{Place, Turn};
 use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
@@ -53,6 +53,10 @@ impl Scheduler {
         line.extend(coming);
         let posted = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
+            // (It has been looked at: `place_choosers`.)
+            if !team.posting.choice.is_any() {
+                return None;
+            }
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
             let place = Place::of_new(*apid, waited, rules, now.mono_ns);
             Some(InLine { place, apid: *apid, stands: Stands::Waits(waited) })
@@ -136,7 +140,10 @@ impl Scheduler {
             let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
             moved.is_none_or(|at| ago(at) >= gate.quiet_time)
         };
-        let moves = self.moves() && !wanted.exclusive;
+        // (Who has chosen its nodes stays on them.)
+        let chose = |team: &Apteam| !team.posting.choice.is_any();
+        let moves =
+            self.moves() && !wanted.exclusive && !self.teams.get(&one.apid).is_some_and(chose);
         let may_move = moves && !pays && quiet();
         let budget = || {
             let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;

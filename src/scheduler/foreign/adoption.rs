@@ -284,6 +284,7 @@ impl Scheduler {
                     immediate: false,
                     exclusive: place.exclusive,
                     account: place.account,
+                    choice: Default::default(),
                     executable: Default::default(),
                 },
             },

@@ -2,7 +2,7 @@
 //! it are what came of it.
 //!
 //! ```text
-//! $ machine x1                 a machine of this name, nobody on it, noon
+//! $ machine x1                 a machine of this name, nobody on it, noon; decides: by least attained service
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
 //! $ end 1                      application 1 ends
 //! $ why 2                      what apstat --why says
@@ -15,6 +15,7 @@ use crate::apteam::change::Closed;
 use crate::apteam::posting::Account;
 use crate::config;
 use crate::machine::parse_nids;
+use crate::variables::Order;
 use crate::variables::units::{parse_duration, parse_size};
 
 const X1: &str = include_str!("../../../config/x1.yaml");
@@ -57,7 +58,7 @@ struct Player {
 impl Player {
     fn new(name: &str) -> Player {
         let text = match name {
-            "x1" => X1,
+            "x1" | "decides" => X1,
             "gates" => GATES,
             "night" => NIGHT,
             "closed" => CLOSED,
@@ -66,7 +67,10 @@ impl Player {
         let machine = config::read(text).expect("a good file").machine;
         let nids: Vec<u32> = machine.nodes.keys().map(|nid| nid.0).collect();
         // An hour east.
-        let settings = Settings { utc_offset: 3600, ..alone() };
+        let mut settings = Settings { utc_offset: 3600, ..alone() };
+        if name == "decides" {
+            settings.turns.order = Order::LeastAttainedService;
+        }
         let mut s = Scheduler::new(machine, settings);
         let now = at(11 * 3600);
         s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&nids) });
@@ -92,6 +96,17 @@ impl Player {
         posting.shape = shape;
         posting.account = value("account").map(|name| Account::parse(name).expect("an account"));
         posting.time_limit = value("limit").map(|text| parse_duration(text).expect("a time"));
+        let list = |name: &str| {
+            let at = words.iter().position(|word| *word == name)?;
+            Some(words[at + 1])
+        };
+        for (name, only) in [("-L", true), ("-E", false)] {
+            if let Some(list) = list(name) {
+                let choice = std::mem::take(&mut posting.choice);
+                let chosen = if only { choice.only(list) } else { choice.not(list) };
+                posting.choice = chosen.expect("a list");
+            }
+        }
         posting.memory_per_pe = value("memory").map(|text| parse_size(text).expect("a size"));
         owner.terminal = words.contains(&"terminal");
         owner.groups = value("groups")
@@ -203,6 +218,11 @@ fn golden(text: &str) {
 #[test]
 fn a_machine_of_the_x1s_shape() {
     golden(include_str!("golden/x1.txt"));
+}
+
+#[test]
+fn lists_of_nodes() {
+    golden(include_str!("golden/lists.txt"));
 }
 
 #[test]

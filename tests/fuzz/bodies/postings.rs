@@ -39,6 +39,13 @@ fn number(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok(*u.choose(&[0, 1, 1, 2, 2, 3, 4, 6, 7, 1000, u32::MAX / 2, u32::MAX])?)
 }
 
+fn ranges(u: &mut Unstructured<'_>) -> Result<Vec<pb::NidRange>> {
+    if !u.ratio(1, 4)? {
+        return Ok(Vec::new());
+    }
+    Ok(vec![pb::NidRange { first: number(u)?, last: number(u)? }])
+}
+
 fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
     if u.ratio(1, 8)? {
         let length = usize::from(u.arbitrary::<u8>()?).min(u.len());
@@ -57,6 +64,9 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         executable: Some(pb::Executable::default()),
         again: u.arbitrary()?,
         account: (*u.choose(&["", "", "climate", "two words"])?).into(),
+        only: ranges(u)?,
+        not: ranges(u)?,
+        downwards: u.arbitrary()?,
     };
     Ok(parsed(wire))
 }

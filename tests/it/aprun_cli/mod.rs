@@ -62,7 +62,7 @@ fn wrong_command_lines() {
         ),
         ("--fast true", "\"--fast\" is not an option: aprun --help lists them".to_owned()),
         ("-y true", "\"-y\" is not an option: aprun --help lists them".to_owned()),
-        ("-L 0-3 true", "-L is not yet supported: a list of candidate nodes".to_owned()),
+        ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),
         ("-np 4 true", "-np is mpirun's: say -n".to_owned()),
         (
             "-n 1 true : -q true",
