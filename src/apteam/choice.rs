@@ -163,16 +163,16 @@ mod tests {
     use super::*;
 
     fn wrong(list: &str) -> String {
-        Choice::default().only(list).unwrap_err()
+        Choice::default().only(list).expect_err("a slip")
     }
 
     #[test]
     fn lists_are_read_or_refused() {
-        let choice = |list: &str| Choice::default().only(list).unwrap();
+        let choice = |list: &str| Choice::default().only(list).expect("good");
         assert_eq!(choice("1-5,9").to_string(), "-L 1-5,9");
         assert_eq!(choice(" 1\n2 3,\n").to_string(), "-L 1,2,3");
         assert!(choice("7,3").downwards() && !choice("7").downwards());
-        assert!(!Choice::default().not("9-1").unwrap().downwards());
+        assert!(!Choice::default().not("9-1").expect("good").downwards());
         assert_eq!(wrong(","), "the list is empty");
         assert_eq!(wrong("1-x"), "\"x\" is not a node number or a range such as 0-3");
         assert_eq!(wrong("-1"), "\"\" is not a node number or a range such as 0-3");

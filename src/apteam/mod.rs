@@ -3,7 +3,7 @@
 //! An *application* is one parallel program; its *apteam* is the record that psched creates and
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
 //! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
-//! ([`launch`]), how it is bound to processors
+//! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
 //! ([`binding`]), within which bounds ([`bounds`]), how it ends ([`ending`]), what administrators change
 //! ([`change`]), and the messages that the processes exchange ([`talk`]).
 
@@ -14,6 +14,7 @@ pub mod choice;
 pub mod ending;
 mod ids;
 pub mod launch;
+pub mod layout;
 pub mod place;
 pub mod posting;
 pub mod record;

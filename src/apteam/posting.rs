@@ -1,6 +1,7 @@
 //! What aprun asks for.
 
 use super::choice::Choice;
+use super::layout::Layout;
 use std::time::Duration;
 
 /// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
@@ -123,11 +124,20 @@ pub struct Posting {
     pub account: Option<Account>,
     /// `-L`, `-l`, `-E`.
     pub choice: Choice,
+    /// PEs of each node, where no count per node says them: `--nodes`, or parts that differ in `-N`. The
+    /// shape has none then.
+    pub layout: Layout,
     /// What is to be run.
     pub executable: Executable,
 }
 
 impl Posting {
+    /// Whether it is placed by its shape alone, on any nodes: what the index of occupancy and a decision by
+    /// least attained service know.
+    pub fn is_plain(&self) -> bool {
+        self.choice.is_any() && self.layout.is_empty()
+    }
+
     /// One that asks for nothing but this.
     pub fn plain(request_id: [u8; 16], shape: Shape) -> Posting {
         Posting {
@@ -141,6 +151,7 @@ impl Posting {
             exclusive: false,
             account: None,
             choice: Choice::default(),
+            layout: Layout::default(),
             executable: Executable::default(),
         }
     }

@@ -31,6 +31,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             exclusive: false,
             account: Account::parse("climate").ok(),
             choice: Default::default(),
+            layout: Default::default(),
             executable: Default::default(),
         },
         owner: Owner {

@@ -74,6 +74,7 @@ mod among;
 mod explain;
 #[cfg(test)]
 mod golden;
+mod laid;
 pub mod migration;
 #[cfg(test)]
 mod oracle;
@@ -83,6 +84,7 @@ mod why;
 mod window;
 
 pub use among::{only_among, try_place_among};
+pub use laid::{nearest_laid, try_place_laid};
 
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
@@ -491,6 +493,16 @@ fn list(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> PlacementLis
         Place { nid: occupancy.line()[at].nid, processors, pes }
     });
     PlacementList(places.collect())
+}
+
+/// The places of so many PEs on each node of a window.
+fn list_of(occupancy: &Occupancy, need: &Need, nodes: Range<usize>, pes: &[u32]) -> Vec<Place> {
+    let place = |(at, pes): (usize, &u32)| {
+        let count = *pes as usize * need.terms.depth as usize;
+        let processors = processors(occupancy, at, need.terms.level, count);
+        Place { nid: occupancy.line()[at].nid, processors, pes: *pes }
+    };
+    nodes.zip(pes).map(place).collect()
 }
 
 /// So many processors of a node that have no more residents than the level says: those with the

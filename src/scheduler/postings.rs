@@ -7,6 +7,7 @@
 //! for `longest_wait`.
 
 use super::ends::nanos;
+use super::foreign::nids_text;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
 use crate::apteam::choice::Choice;
 use crate::apteam::ending::Cause;
@@ -61,8 +62,8 @@ impl Scheduler {
         if posting.immediate {
             let kept = self.kept();
             let wanted = self.wanted_by(&posting, &owner);
-            if place_of(&mut self.occupancy, &wanted, &posting.choice, &kept).is_none() {
-                let why = self.why_no_room(&wanted, &posting.choice, &kept);
+            if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
+                let why = self.why_no_room(&wanted, &posting, &kept);
                 let explanation = why.unwrap_or_default();
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
                 return;
@@ -159,13 +160,13 @@ impl Scheduler {
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
         let (wanted, kept) = (self.wanted_by(posting, owner), self.kept());
-        match place_of(&mut occupancy, &wanted, &posting.choice, &kept) {
+        match place_of(&mut occupancy, &wanted, posting, &kept) {
             Some(places) => {
                 let hosts = self.hosts_of(&places);
                 Ok((places, hosts))
             }
             None => {
-                let why = self.why_no_room(&wanted, &posting.choice, &kept);
+                let why = self.why_no_room(&wanted, posting, &kept);
                 Err((Refusal::NoRoom, why.unwrap_or_default()))
             }
         }
@@ -179,8 +180,8 @@ impl Scheduler {
         }
         let wanted = self.wanted(&self.teams[&apid]);
         let kept = self.kept();
-        let choice = self.teams[&apid].posting.choice.clone();
-        if let Some(places) = place_of(&mut self.occupancy, &wanted, &choice, &kept) {
+        let posting = &self.teams[&apid].posting;
+        if let Some(places) = place_of(&mut self.occupancy, &wanted, posting, &kept) {
             self.grant(now, apid, places, out);
         }
     }
@@ -202,23 +203,22 @@ impl Scheduler {
             let shape = wanted.shape;
             let key = (wanted.terms_if_empty(wanted.reach.passes), wanted.reach.spans);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
-            let choice = team.posting.choice.clone();
             let place = match hopeless {
                 true => None,
-                false => place_of(&mut self.occupancy, &wanted, &choice, &kept),
+                false => place_of(&mut self.occupancy, &wanted, &team.posting, &kept),
             };
             match place {
                 Some(places) => self.grant(now, apid, places, out),
                 None => {
-                    // (Where it has chosen nodes, others may have room.)
-                    if choice.is_any() {
+                    let team = &self.teams[&apid];
+                    // (Where it has chosen nodes, or laid out its PEs, others may have room.)
+                    if team.posting.is_plain() {
                         let least = too_wide.entry(key).or_insert(shape.width);
                         *least = (*least).min(shape.width);
                     }
-                    let team = &self.teams[&apid];
                     let passed_over = team.passed_over >= self.settings.passed_over_max;
                     if passed_over || at < COUNTED && self.waits_too_long(team) {
-                        self.keep_for(&wanted, &choice, &mut kept);
+                        self.keep_for(&wanted, &team.posting.choice, &mut kept);
                     }
                 }
             }
@@ -275,9 +275,13 @@ impl Scheduler {
     pub(super) fn why_no_room(
         &self,
         wanted: &Wanted,
-        choice: &Choice,
+        posting: &Posting,
         kept: &BTreeSet<Nid>,
     ) -> Option<Explanation> {
+        let Posting { choice, layout, .. } = posting;
+        if !layout.is_empty() {
+            return self.why_not_laid(wanted, posting, kept);
+        }
         if choice.is_any() {
             let no_room = placement::why_not(&self.occupancy, wanted, kept)?;
             return Some(self.explain(&no_room));
@@ -288,19 +292,44 @@ impl Scheduler {
         Some(Explanation { obstacle: format!("with {choice}, {}", why.obstacle), ..why })
     }
 
-    /// Postings that have chosen their nodes get places where these have room, whatever the order of turns:
-    /// a decision chooses among all nodes.
+    fn why_not_laid(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        let Posting { choice, layout, .. } = posting;
+        if placement::try_place_laid(&self.occupancy, wanted, kept, choice, layout).is_some() {
+            return None;
+        }
+        let line = self.occupancy.line();
+        let nearest = placement::nearest_laid(&self.occupancy, line, wanted, choice, layout);
+        let (nids, holders) = nearest.unwrap_or_default();
+        let names: Vec<String> = holders.iter().take(4).map(|apid| self.name_of(*apid)).collect();
+        let more = if holders.len() > names.len() { " and others" } else { "" };
+        Some(Explanation {
+            obstacle: format!("no contiguous nodes have room now for PEs laid out as {layout}"),
+            holder: match names.is_empty() {
+                true => String::new(),
+                false => format!("on {} sit {}{more}", nids_text(nids), names.join(", ")),
+            },
+            cure: "it is placed when enough of them have ended".into(),
+        })
+    }
+
+    /// Postings that have chosen their nodes, or laid out their PEs, get places where there is room, whatever
+    /// the order of turns: a decision chooses among all nodes.
     pub(super) fn place_choosers(&mut self, now: Now, out: &mut Vec<Effect>) {
         let chooses = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
-            (!team.posting.choice.is_any()).then_some(*apid)
+            (!team.posting.is_plain()).then_some(*apid)
         };
         let choosers: Vec<Apid> = self.queue.iter().filter_map(chooses).take(COUNTED).collect();
         for apid in choosers {
-            let team = &self.teams[&apid];
-            let (wanted, choice) = (self.wanted(team), team.posting.choice.clone());
             let kept = self.kept_before(Some(apid));
-            if let Some(places) = place_of(&mut self.occupancy, &wanted, &choice, &kept) {
+            let team = &self.teams[&apid];
+            let wanted = self.wanted(team);
+            if let Some(places) = place_of(&mut self.occupancy, &wanted, &team.posting, &kept) {
                 self.grant(now, apid, places, out);
             }
         }
@@ -378,11 +407,13 @@ fn refuse(out: &mut Vec<Effect>, reply: ReplyId, refusal: Refusal, obstacle: &st
 fn place_of(
     occupancy: &mut Occupancy,
     wanted: &Wanted,
-    choice: &Choice,
+    posting: &Posting,
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
-    match choice.is_any() {
-        true => placement::try_place(occupancy, wanted, kept),
-        false => placement::try_place_among(occupancy, wanted, kept, choice),
+    let Posting { choice, layout, .. } = posting;
+    match (choice.is_any(), layout.is_empty()) {
+        (_, false) => placement::try_place_laid(occupancy, wanted, kept, choice, layout),
+        (true, true) => placement::try_place(occupancy, wanted, kept),
+        (false, true) => placement::try_place_among(occupancy, wanted, kept, choice),
     }
 }

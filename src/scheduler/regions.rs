@@ -215,6 +215,9 @@ impl Scheduler {
     ) -> Result<(), (Refusal, Explanation)> {
         self.account_allowed(posting, owner)?;
         let wanted = self.wanted_at_any_time(posting, owner);
+        if !posting.layout.is_empty() {
+            return self.may_laid(&wanted, posting);
+        }
         if !posting.choice.is_any() {
             return self.may_among(&wanted, &posting.choice);
         }
@@ -239,6 +242,26 @@ impl Scheduler {
                 Err((Refusal::Impossible, explanation))
             }
         }
+    }
+
+    /// Whether its PEs could be laid out so some day.
+    fn may_laid(&self, wanted: &Wanted, posting: &Posting) -> Result<(), (Refusal, Explanation)> {
+        let Posting { choice, layout, .. } = posting;
+        let line = self.empty_line();
+        if placement::nearest_laid(&self.occupancy, &line, wanted, choice, layout).is_some() {
+            return Ok(());
+        }
+        let chosen = if choice.is_any() { String::new() } else { format!("with {choice}, ") };
+        let explanation = Explanation {
+            obstacle: format!(
+                "{chosen}PEs laid out as {layout} need {} contiguous nodes with so much room, and this machine \
+                 has none where they may be placed",
+                layout.nodes()
+            ),
+            holder: String::new(),
+            cure: "ask for fewer PEs, or for fewer on a node".into(),
+        };
+        Err((Refusal::Impossible, explanation))
     }
 
     /// Whether the nodes that it has chosen could hold it some day.

@@ -121,7 +121,7 @@ impl Scheduler {
         if let Some(why) = self.waits_for_hours(team) {
             return (why, self.kept_when(team));
         }
-        let why = self.why_no_room(&self.wanted(team), &team.posting.choice, &kept);
+        let why = self.why_no_room(&self.wanted(team), &team.posting, &kept);
         let when = match why {
             None if !self.decides() => When::Next,
             _ => self.kept_when(team),

@@ -87,6 +87,49 @@ fn ranks_go_down_a_list_that_does() {
 }
 
 #[test]
+fn as_even_as_can_be_and_parts_of_their_own_nodes() {
+    let config = "nodes:
+  - { nids: 0-3, processors: 3, flavors: [su, os, ap] }
+variables:
+  application.order: least-attained-service
+";
+    let hand = Hand::start(config, &[("0-3", None)]);
+    let pes = |apid: u64| {
+        let all = hand.apstat(&format!("-A {apid}"));
+        let places = all["placement"].as_array().expect("a list").clone();
+        let of = |place: &serde_json::Value| (place["nid"].as_u64(), place["pes"].as_u64());
+        places
+            .iter()
+            .map(of)
+            .map(|(nid, pes)| (nid.expect("a node"), pes.expect("PEs")))
+            .collect::<Vec<_>>()
+    };
+    let even = hand.start_script("-n 10 --nodes 4", FOREVER);
+    let apid = hand.wait_for("running", 1)[0];
+    assert_eq!(pes(apid), [(0, 3), (1, 3), (2, 2), (3, 2)]);
+    let script = hand.start_script("-n 1 -N 1", "true");
+    let waits = hand.start_script("-n 7 --nodes 3", "true");
+    script.wait(BOUND).expect(0);
+    let second = hand.wait_for("posted", 1)[0];
+    let why = run(&mut hand.command("apstat", ["--why", &second.to_string()])).expect(0).out();
+    assert!(why.contains("laid out as 3 on a node, 2 on each of 2 nodes"), "{why}");
+    end(&hand, apid, even);
+    waits.wait(BOUND).expect(0);
+    // Each part begins on nodes of its own, and ranks go on.
+    let echo = ["sh", "-c", "echo $ALPS_APP_PE $0"];
+    let mut parts: Vec<&str> = vec!["-q", "-n", "1", "-N", "1"];
+    parts.extend(echo);
+    parts.extend(["one", ":", "-n", "3", "-N", "2"]);
+    parts.extend(echo);
+    parts.push("two");
+    let run = run(&mut hand.command("aprun", &parts)).expect(0).out();
+    let mut lines: Vec<&str> = run.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 one", "1 two", "2 two", "3 two"]);
+    hand.end();
+}
+
+#[test]
 fn terminals_accounts_and_people_are_what_the_kernel_says() {
     let own = nix::unistd::getuid().as_raw();
     let config = |users: u32, more: &str| {

@@ -97,6 +97,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         exclusive: options.exclusive,
         account: options.account.clone(),
         choice: options.choice.clone(),
+        layout: options.layout.clone(),
         executable,
     };
     let request = pb::PostRequest::from(posting);

@@ -47,7 +47,7 @@ accounts:
         Some("users 1001, alice and group 71")
     );
     assert_eq!(gate.hours.map(|hours| hours.to_string()).as_deref(), Some("20:00-06:30"));
-    let said = |who: Applicant<'_>| gate.lets(&who, |_| 32).unwrap_err().to_string();
+    let said = |who: Applicant<'_>| gate.lets(&who, |_| 32).expect_err("a bar").to_string();
     let person = crate::machine::gates::Person { uid: 1001, ..Default::default() };
     let who = Applicant { person, account: Some("ocean"), width: 33, ..Applicant::default() };
     assert_eq!(said(who), "applications with a --time-limit of 1h or less");

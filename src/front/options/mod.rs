@@ -35,6 +35,7 @@ pub mod values;
 use super::output::Template;
 use crate::apteam::binding::Binding;
 use crate::apteam::choice::Choice;
+use crate::apteam::layout::Layout;
 use crate::apteam::posting::{Account, Shape};
 use load::Loading;
 use parts::{Ends, Given, Part, read_options};
@@ -107,6 +108,10 @@ pub struct Options {
     pub account: Option<Account>,
     /// -L, -E; with -l once [`Options::listed`] was told what the file says.
     pub choice: Choice,
+    /// --nodes.
+    pub nodes: Option<u32>,
+    /// PEs of each node, where the shape does not say them.
+    pub layout: Layout,
     /// -l, as long as it is not read.
     pub node_file: Option<Vec<u8>>,
     /// --dry-run.
@@ -240,9 +245,20 @@ impl Options {
 
     /// The programs, and what has to be so of all of them together.
     fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
-        self.shape = parts::one_shape(&parts)?;
+        (self.shape, self.layout) = parts::one_shape(&parts)?;
         self.parts = parts;
-        self.binding.fits_shape(&self.shape)
+        if let Some(nodes) = self.nodes {
+            if self.shape.per_node.is_some() || !self.layout.is_empty() {
+                return Err("--nodes stands beside -N: give one of them".to_owned());
+            }
+            let even = Layout::even(self.shape.width, nodes);
+            let even =
+                even.map_err(|error| format!("--nodes: {error}; lower it, or give a larger -n"));
+            (self.shape, self.layout) = parts::laid(self.shape, even?);
+        }
+        let most = (!self.layout.is_empty()).then(|| self.layout.most());
+        let widest = Shape { per_node: self.shape.per_node.or(most), ..self.shape };
+        self.binding.fits_shape(&widest)
     }
 }
 
@@ -264,6 +280,8 @@ impl Default for Options {
             exclusive: false,
             account: None,
             choice: Choice::default(),
+            nodes: None,
+            layout: Layout::default(),
             node_file: None,
             dry_run: false,
             output: None,
@@ -369,6 +387,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let text = String::from_utf8_lossy(value);
             let choice = std::mem::take(&mut options.choice);
             options.choice = choice.only(&text).map_err(named)?;
+        }
+        Id::Nodes => {
+            let count = values::count(value, "nodes", u64::from(values::WIDTH_MAX));
+            options.nodes = u32::try_from(count.map_err(named)?).ok();
         }
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {

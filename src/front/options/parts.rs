@@ -17,6 +17,7 @@ use super::table::{Flag, Id};
 use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
 use super::{Program, find};
 use crate::apteam::launch::PARTS_MAX;
+use crate::apteam::layout::Layout;
 use crate::apteam::posting::Shape;
 
 /// One program, and how its PEs are to be laid out.
@@ -185,12 +186,13 @@ pub(super) fn check_count(parts: &[Part]) -> Result<(), String> {
     }
 }
 
-/// The shape of all parts together, which is what is placed. They share nodes, as those of mpiexec do;
-/// so they have to agree in all but their width.
+/// The shape of all parts together, which is what is placed. Where they agree in all but their width they share
+/// nodes, as those of mpiexec do; where they differ in -N each begins on nodes of its own, and the layout says
+/// how many PEs are on each.
 ///
 /// # Errors
-/// They don't, or are too wide.
-pub(super) fn one_shape(parts: &[Part]) -> Result<Shape, String> {
+/// They differ in -d, one has no -N and others have, or they are too wide.
+pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
     let mut whole = match parts.first() {
         Some(first) => first.shape,
         None => Given::default().shape(None),
@@ -208,8 +210,11 @@ pub(super) fn one_shape(parts: &[Part]) -> Result<Shape, String> {
         if depth != whole.depth {
             return Err(differs("-d", depth, Some(whole.depth)));
         }
-        if let Some(per_node) = per_node.filter(|_| per_node != whole.per_node) {
-            return Err(differs("-N", per_node, whole.per_node));
+        if let Some(per_node) = per_node.filter(|_| whole.per_node.is_none()) {
+            return Err(named(format!(
+                "-N is {per_node}, and none in the first part: give it there too, for each part begins on \
+                 nodes of its own where they differ in it"
+            )));
         }
         whole.width = whole.width.saturating_add(width);
         if whole.width > WIDTH_MAX {
@@ -218,7 +223,20 @@ pub(super) fn one_shape(parts: &[Part]) -> Result<Shape, String> {
             )));
         }
     }
-    Ok(whole)
+    if parts.iter().all(|part| part.shape.per_node == whole.per_node) {
+        return Ok((whole, Layout::default()));
+    }
+    let rows = parts.iter().filter_map(|part| Some((part.shape.width, part.shape.per_node?)));
+    let layout = Layout::of_parts(rows)?;
+    Ok(laid(whole, layout))
+}
+
+/// The layout, or what -N says as well.
+pub(super) fn laid(shape: Shape, layout: Layout) -> (Shape, Layout) {
+    match layout.per_node() {
+        Some(per_node) => (Shape { per_node: Some(per_node), ..shape }, Layout::default()),
+        None => (Shape { per_node: None, ..shape }, layout),
+    }
 }
 
 #[cfg(test)]
@@ -292,6 +310,21 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_differ_in_n_are_laid_out_node_by_node() {
+        for (text, per_node, layout) in [
+            ("-N 4 -n 5 a : -N 1 -n 2 b", None, "4 on a node, 1 on each of 3 nodes"),
+            ("-N 4 -n 8 a : -N 2 -n 2 b", Some(4), ""),
+            ("-N 2 a : b : -N 1 b", Some(1), ""),
+            ("--nodes 3 -n 4 a : -n 3 b", None, "3 on a node, 2 on each of 2 nodes"),
+            ("--nodes 4 -n 8 a", Some(2), ""),
+        ] {
+            let options = line(text).expect(text);
+            let found = (options.shape.per_node, options.layout.to_string());
+            assert_eq!(found, (per_node, layout.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
     fn refusals_name_the_part() {
         let none = "no command given: name the program to run after the options";
         let same = "parts that differ in it are not yet supported; give all parts the same, or run them \
@@ -311,8 +344,12 @@ mod tests {
             ("a : -x b", "part 2: \"-x\" is not an option: aprun --help lists them".to_owned()),
             ("a : -R 3 b", "part 2: -R is not yet supported: a relaunch with fewer PEs when a node fails".to_owned()),
             ("-d 2 a : -d 3 b", format!("part 2: -d is 3, and 2 in the first part: {same}")),
-            ("-N 2 a : b : -N 1 b", format!("part 3: -N is 1, and 2 in the first part: {same}")),
-            ("a : -N 1 b", format!("part 2: -N is 1, and none in the first part: {same}")),
+            (
+                "a : -N 1 b",
+                "part 2: -N is 1, and none in the first part: give it there too, for each part begins on \
+                 nodes of its own where they differ in it"
+                    .to_owned(),
+            ),
             (
                 "-n 1048576 a : b",
                 "part 2: with it the application has more than 1048576 PEs, which is the most: lower -n"

@@ -38,6 +38,8 @@ pub enum Id {
     Access,
     /// The account under which it runs.
     Account,
+    /// On so many nodes.
+    Nodes,
     /// Only these nodes.
     NodeList,
     /// The same from a file.
@@ -171,6 +173,12 @@ pub const FLAGS: &[Flag] = &[
         "the account under which it runs, for the record",
     ),
     flag(
+        Id::Nodes,
+        &["--nodes"],
+        Some("NODES"),
+        "spread the PEs over so many nodes, as even as can be",
+    ),
+    flag(
         Id::NodeList,
         &["-L", "--node-list"],
         Some("NIDS"),
@@ -235,7 +243,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--relaunch", "a relaunch with fewer PEs when a node fails"),
     ("-p", "a protection domain"),
     ("--protection-domain", "a protection domain"),
-    ("--nodes", "a number of nodes"),
     ("--flexible", "nodes that are not contiguous"),
 ];
 

@@ -53,6 +53,8 @@ fn everything_at_once_in_several_spellings() {
         exclusive: true,
         account: Account::parse("climate-2.b").ok(),
         choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
+        nodes: None,
+        layout: Default::default(),
         node_file: None,
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
@@ -156,7 +158,11 @@ fn refusals() {
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),
         ("-x a", "\"-x\" is not an option: aprun --help lists them"),
         ("-qx a", "\"-x\" is not an option: aprun --help lists them"),
-        ("--nodes 3 a", "--nodes is not yet supported: a number of nodes"),
+        (
+            "--nodes 3 -n 2 a",
+            "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",
+        ),
+        ("--nodes 2 -N 2 -n 4 a", "--nodes stands beside -N: give one of them"),
         ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
     ] {
         assert_eq!(bad(line), said, "{line}");

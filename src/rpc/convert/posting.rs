@@ -2,7 +2,8 @@
 
 use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
 use crate::apteam::choice::{self, Choice};
-use crate::apteam::posting::{Account, Executable, Mpi, Posting};
+use crate::apteam::layout::{Layout, Row};
+use crate::apteam::posting::{Account, Executable, Mpi, Posting, Shape};
 use crate::machine::Nid;
 use crate::rpc::pb;
 use bytes::Bytes;
@@ -67,6 +68,12 @@ impl From<Posting> for pb::PostRequest {
             only: only.into_iter().map(range).collect(),
             not: not.into_iter().map(range).collect(),
             downwards,
+            layout: posting
+                .layout
+                .rows()
+                .iter()
+                .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes })
+                .collect(),
             executable: Some(posting.executable.into()),
         }
     }
@@ -75,9 +82,12 @@ impl From<Posting> for pb::PostRequest {
 impl TryFrom<pb::PostRequest> for Posting {
     type Error = Malformed;
     fn try_from(request: pb::PostRequest) -> Result<Self, Malformed> {
+        let shape: Shape = Field("PostRequest", "shape").need(request.shape)?;
+        let layout = layout(request.layout, &shape)?;
         Ok(Posting {
             request_id: Field("PostRequest", "request_id").secret(request.request_id)?,
-            shape: Field("PostRequest", "shape").need(request.shape)?,
+            shape,
+            layout,
             memory_per_pe: given(request.memory_per_pe),
             command: Field("PostRequest", "command").text(request.command)?,
             cpu_limit: limit(request.cpu_limit_ms),
@@ -106,6 +116,20 @@ fn choice(
     };
     Choice::new(ranges(only), ranges(not), downwards)
         .or_else(|problem| Field("PostRequest", "only").wrong(problem))
+}
+
+fn layout(rows: Vec<pb::LayoutRow>, shape: &Shape) -> Result<Layout, Malformed> {
+    let of = Field("PostRequest", "layout");
+    let row = |row: pb::LayoutRow| Row { nodes: row.nodes, pes: row.pes };
+    let layout = match Layout::new(rows.into_iter().map(row).collect()) {
+        Ok(layout) => layout,
+        Err(problem) => return of.wrong(problem),
+    };
+    let fits = layout.width() == u64::from(shape.width) && shape.per_node.is_none();
+    match layout.is_empty() || fits {
+        true => Ok(layout),
+        false => of.wrong("it does not add up to the shape".to_owned()),
+    }
 }
 
 /// An account as it goes over the wire.

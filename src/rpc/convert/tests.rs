@@ -6,6 +6,7 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
+use crate::apteam::layout::Layout;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
 use crate::apteam::talk::attach::{
@@ -226,6 +227,11 @@ fn posting() -> impl Strategy<Value = Posting> {
                 exclusive,
                 account,
                 choice,
+                // (One that fits the shape, where it can.)
+                layout: match (shape.per_node, shape.width) {
+                    (None, 2..) => Layout::even(shape.width, 2).expect("two nodes"),
+                    _ => Layout::default(),
+                },
                 executable,
             }
         },
@@ -869,6 +875,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         exclusive: false,
         account: None,
         choice: Choice::default(),
+        layout: Layout::default(),
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

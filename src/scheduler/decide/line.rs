@@ -54,7 +54,7 @@ impl Scheduler {
         let posted = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
             // (It has been looked at: `place_choosers`.)
-            if !team.posting.choice.is_any() {
+            if !team.posting.is_plain() {
                 return None;
             }
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));

@@ -285,6 +285,7 @@ impl Scheduler {
                     exclusive: place.exclusive,
                     account: place.account,
                     choice: Default::default(),
+                    layout: Default::default(),
                     executable: Default::default(),
                 },
             },

@@ -4,6 +4,7 @@
 //! ```text
 //! $ machine x1                 a machine of this name, nobody on it, noon; decides: by least attained service
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
+//! $ post -n 10 nodes 4          --nodes 4; post rows 1x4,4x2: one node with 4 PEs, four with 2
 //! $ end 1                      application 1 ends
 //! $ why 2                      what apstat --why says
 //! $ drain 1-8                  these nodes take nothing new
@@ -12,6 +13,7 @@
 
 use super::*;
 use crate::apteam::change::Closed;
+use crate::apteam::layout::{Layout, Row};
 use crate::apteam::posting::Account;
 use crate::config;
 use crate::machine::parse_nids;
@@ -100,6 +102,19 @@ impl Player {
             let at = words.iter().position(|word| *word == name)?;
             Some(words[at + 1])
         };
+        if let Some(nodes) = list("nodes") {
+            let nodes = nodes.parse().expect("a number");
+            posting.layout = Layout::even(posting.shape.width, nodes).expect("a layout");
+        }
+        if let Some(rows) = list("rows") {
+            let rows = rows.split(',').map(|row| {
+                let (nodes, pes) = row.split_once('x').expect("NODESxPES");
+                let number = |text: &str| text.parse().expect("a number");
+                Row { nodes: number(nodes), pes: number(pes) }
+            });
+            posting.layout = Layout::new(rows.collect()).expect("a layout");
+            posting.shape.width = posting.layout.width() as u32;
+        }
         for (name, only) in [("-L", true), ("-E", false)] {
             if let Some(list) = list(name) {
                 let choice = std::mem::take(&mut posting.choice);
@@ -150,8 +165,8 @@ impl Player {
             }
             "time" => {
                 let (hour, minute) = words[1].split_once(':').expect("a time");
-                let local: u64 =
-                    hour.parse::<u64>().unwrap() * 3600 + minute.parse::<u64>().unwrap() * 60;
+                let number = |text: &str| text.parse::<u64>().expect("a number");
+                let local = number(hour) * 3600 + number(minute) * 60;
                 let day = 24 * 3600;
                 let second = self.now.mono_ns / SECOND;
                 let ahead = (local + 2 * day - 3600 - second % day) % day;
@@ -223,6 +238,11 @@ fn a_machine_of_the_x1s_shape() {
 #[test]
 fn lists_of_nodes() {
     golden(include_str!("golden/lists.txt"));
+}
+
+#[test]
+fn layouts_node_by_node() {
+    golden(include_str!("golden/layouts.txt"));
 }
 
 #[test]
