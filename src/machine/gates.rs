@@ -244,16 +244,16 @@ pub struct Applicant<'a> {
 }
 
 /// What says no.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bar {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar<'a> {
     /// Its number of PEs.
     Width(Between<u32>),
     /// It fits in another region, of this name, in its shape.
-    NotTooWide(String),
+    NotTooWide(&'a str),
     /// Whose it is.
-    People(People),
+    People(&'a People),
     /// Its account.
-    Accounts(BTreeSet<String>),
+    Accounts(&'a BTreeSet<String>),
     /// Whether it has a terminal.
     Mode(Mode),
     /// Its time limit.
@@ -264,14 +264,14 @@ pub enum Bar {
     Hours(Hours),
 }
 
-impl Bar {
+impl Bar<'_> {
     /// What follows the name of a region.
     pub fn only(&self) -> String {
         format!("lets in only {self}")
     }
 }
 
-impl fmt::Display for Bar {
+impl fmt::Display for Bar<'_> {
     /// What follows "lets in only".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -306,18 +306,18 @@ impl Gate {
     ///
     /// # Errors
     /// The first condition that says no.
-    pub fn lets(&self, who: &Applicant<'_>, holds: impl Fn(usize) -> u32) -> Result<(), Bar> {
+    pub fn lets(&self, who: &Applicant<'_>, holds: impl Fn(usize) -> u32) -> Result<(), Bar<'_>> {
         if let Some(width) = self.width.filter(|width| !width.has(&who.width)) {
             return Err(Bar::Width(width));
         }
         if let Some(people) = self.people.as_ref().filter(|people| !people.has(&who.person)) {
-            return Err(Bar::People(people.clone()));
+            return Err(Bar::People(people));
         }
         let by_none = |accounts: &&BTreeSet<String>| {
             who.account.is_none_or(|account| !accounts.contains(account))
         };
         if let Some(accounts) = self.accounts.as_ref().filter(by_none) {
-            return Err(Bar::Accounts(accounts.clone()));
+            return Err(Bar::Accounts(accounts));
         }
         let mode = if who.terminal { Mode::Interactive } else { Mode::Batch };
         if let Some(wanted) = self.mode.filter(|wanted| *wanted != mode) {
@@ -332,9 +332,7 @@ impl Gate {
             return Err(Bar::Memory(wanted));
         }
         match &self.too_wide_for {
-            Some((name, region)) if who.width <= holds(*region) => {
-                Err(Bar::NotTooWide(name.clone()))
-            }
+            Some((name, region)) if who.width <= holds(*region) => Err(Bar::NotTooWide(name)),
             _ => Ok(()),
         }
     }

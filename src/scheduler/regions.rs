@@ -52,7 +52,7 @@ impl Regions {
 }
 
 /// A region that lets somebody not in, by its place, and why.
-type Barred = (usize, Bar);
+type Barred<'a> = (usize, Bar<'a>);
 
 impl Scheduler {
     /// What an application wants, and where it may go now.
@@ -86,7 +86,7 @@ impl Scheduler {
     }
 
     /// The regions whose gates let it in, the time of day aside, and what says no at the others.
-    fn lets_in(&self, posting: &Posting, owner: &Owner) -> (RegionSet, Vec<Barred>) {
+    fn lets_in(&self, posting: &Posting, owner: &Owner) -> (RegionSet, Vec<Barred<'_>>) {
         let wanted = Wanted::from(posting);
         let applicant = applicant(posting, owner);
         let mut passes = RegionSet::default();
@@ -225,7 +225,8 @@ impl Scheduler {
             return Ok(());
         }
         let (passes, barred) = self.lets_in(posting, owner);
-        let lets = |(at, bar): &Barred| format!("region {} {}", self.region_name(*at), bar.only());
+        let lets =
+            |(at, bar): &Barred<'_>| format!("region {} {}", self.region_name(*at), bar.only());
         let holder = barred.iter().map(lets).collect::<Vec<_>>().join(", and ");
         if !self.machine.regions.is_empty() && passes.is_empty() {
             let explanation = Explanation {
