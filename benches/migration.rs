@@ -69,7 +69,7 @@ fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::R
     let mut dice = fastrand::Rng::with_seed(seed);
     let node = |nid| Node::plain(Nid(nid), processors);
     let machine: Machine = (0..nodes).map(node).collect();
-    let mut occupancy = Occupancy::new(&machine, Rules { max_resident, memory_overcommit: 1_000 });
+    let mut occupancy = Occupancy::new(&machine, Rules { max_resident, ..Rules::PLAIN });
     (0..nodes).for_each(|nid| occupancy.set_open(Nid(nid), true));
     let none = BTreeSet::new();
     let claim = Claim { shares: max_resident > 1, memory_per_pe: None, exclusive: false };

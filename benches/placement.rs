@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const PROCESSORS: u32 = 16;
-const RULES: Rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+const RULES: Rules = Rules { max_resident: 4, ..Rules::PLAIN };
 const CLAIM: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 /// Applications that are there at once, of those that come and go.
 const PRESENT: usize = 32;

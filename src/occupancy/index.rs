@@ -17,7 +17,8 @@
 use super::room::{Room, Terms};
 use super::spans::{Rooms, Spans};
 use super::{Occupancy, Slot};
-use std::collections::VecDeque;
+use crate::variables::Allocator;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// Changes that are remembered: beyond that it is cheaper to look at the whole of a small line, and
@@ -116,8 +117,16 @@ impl Entry {
         let line = occupancy.line();
         let rooms = (0..line.len()).map(|at| occupancy.room(at, terms)).collect();
         let rooms = Rooms::new(rooms);
-        let stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
-        let runs = terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
+        let mut stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
+        let mut runs =
+            terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
+        // (With other rules all entries are built anew.)
+        if terms.level == 0 && occupancy.rules().allocator == Allocator::SumOfSquares {
+            match runs.take() {
+                Some(all) => runs = Some(all.counted()),
+                None => stretches = stretches.counted(),
+            }
+        }
         Entry { terms: *terms, followed: now, rooms, stretches, runs }
     }
 
@@ -167,10 +176,31 @@ impl<'a> Ready<'a> {
         self.entry.stretches.with(width)
     }
 
-    /// The processors to give away in the run of usable nodes that a node is in.
-    pub fn gap(&self, at: usize) -> u64 {
-        let runs = self.entry.runs.as_ref().unwrap_or(&self.entry.stretches);
-        runs.around(at).map_or(0, |(_, sum)| sum.processors)
+    /// All stretches from the left, also those that have no windows for anybody, each with the PEs that it
+    /// has room for.
+    pub fn by_place(&self) -> impl DoubleEndedIterator<Item = (Range<usize>, u64)> + '_ {
+        self.entry.stretches.by_place()
+    }
+
+    /// The run of usable nodes that a node is in, and the processors to give away there.
+    pub fn gap(&self, at: usize) -> (Range<usize>, u64) {
+        self.runs().around(at).map_or((at..at, 0), |(nodes, sum)| (nodes, sum.processors))
+    }
+
+    /// How many such runs there are of each number of processors to give away: where
+    /// [`Allocator::SumOfSquares`] asks for it.
+    pub fn gaps(&self) -> Option<&'a BTreeMap<u64, u64>> {
+        self.runs().sizes()
+    }
+
+    /// The processors to give away on some nodes, and the PEs for which there is room.
+    pub fn sum(&self, nodes: Range<usize>) -> (u64, u64) {
+        let sum = self.entry.rooms.sum(nodes);
+        (sum.processors, sum.pes)
+    }
+
+    fn runs(&self) -> &'a Spans {
+        self.entry.runs.as_ref().unwrap_or(&self.entry.stretches)
     }
 
     /// What each node has room for, by its place on the line.
@@ -221,7 +251,8 @@ mod tests {
             kinds in prop::collection::vec(terms(), 1..4),
             steps in prop::collection::vec((0u32..6, 0u64..6, 0u32..11, 0u32..4, 0u64..30), 0..40),
         ) {
-            let rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+            let allocator = Allocator::SumOfSquares;
+            let rules = Rules { max_resident: 4, allocator, ..Rules::PLAIN };
             let mut occupancy = Occupancy::new(&machine(), rules);
             for (step, apid, nid, processors, bytes) in steps {
                 match step {
@@ -253,6 +284,12 @@ mod tests {
                 );
                 let runs = |ready: &Ready| ready.entry.runs.as_ref().map(Spans::all);
                 prop_assert_eq!(runs(&followed), runs(&anew));
+                prop_assert_eq!(followed.gaps(), anew.gaps());
+                prop_assert_eq!(followed.gaps().is_some(), terms.level == 0);
+                // Any nodes' sum is that of its nodes.
+                let nodes = step as usize..10;
+                let pes = followed.rooms()[nodes.clone()].iter().map(|room| u64::from(room.pes));
+                prop_assert_eq!(followed.sum(nodes).1, pes.sum::<u64>());
             }
         }
     }

@@ -32,7 +32,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use room::{Room, Rules, Slot, Terms, empty_line};
+pub use room::{End, Room, Rules, Slot, Terms, empty_line};
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;

@@ -2,6 +2,7 @@
 
 use crate::apteam::posting::Shape;
 use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
+use crate::variables::Allocator;
 
 /// How many may sit where: the variables that occupancy obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +11,40 @@ pub struct Rules {
     pub max_resident: u32,
     /// How much of a node's memory may be promised, in thousandths.
     pub memory_overcommit: u64,
+    /// Which of several windows on free processors is taken.
+    pub allocator: Allocator,
+    /// PEs from which on an application is wide, for [`Allocator::WideFromOneEnd`].
+    pub allocator_wide: u64,
+}
+
+/// An end of the line of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where the lowest NID is.
+    Low,
+    /// Where the highest is.
+    High,
 }
 
 impl Rules {
+    /// Nobody shares, memory is promised once, and the best fit is taken.
+    pub const PLAIN: Rules = Rules {
+        max_resident: 1,
+        memory_overcommit: 1_000,
+        allocator: Allocator::BestFit,
+        allocator_wide: 64,
+    };
+
+    /// The end of the line nearest to which so many PEs are placed; none: it goes by something else.
+    pub fn end_for(&self, width: u64) -> Option<End> {
+        match self.allocator {
+            Allocator::FirstFit => Some(End::Low),
+            Allocator::WideFromOneEnd if width >= self.allocator_wide => Some(End::High),
+            Allocator::WideFromOneEnd => Some(End::Low),
+            Allocator::BestFit | Allocator::SumOfSquares => None,
+        }
+    }
+
     /// The highest level at which a place is given: residents that a processor may have before.
     pub fn highest_level(&self) -> u32 {
         self.max_resident.max(1) - 1

@@ -108,6 +108,8 @@ pub(super) struct Spans {
     by_start: BTreeMap<usize, (usize, Sum)>,
     /// With first node and end. Nobody asks so for runs.
     by_pes: Option<BTreeSet<(u64, usize, usize)>>,
+    /// How many there are of each number of processors, where somebody asks for that.
+    sizes: Option<BTreeMap<u64, u64>>,
 }
 
 impl Spans {
@@ -128,7 +130,15 @@ impl Spans {
         }
         let by_pes = by_pes
             .then(|| found.iter().map(|(start, (end, sum))| (sum.pes, *start, *end)).collect());
-        Spans { by_start: found.into_iter().collect(), by_pes }
+        Spans { by_start: found.into_iter().collect(), by_pes, sizes: None }
+    }
+
+    /// The same, and how many there are of each size is counted from now on.
+    pub fn counted(mut self) -> Spans {
+        let mut sizes = BTreeMap::new();
+        self.by_start.values().for_each(|(_, sum)| *sizes.entry(sum.processors).or_default() += 1);
+        self.sizes = Some(sizes);
+        self
     }
 
     /// Those around nodes whose rooms have changed.
@@ -144,19 +154,14 @@ impl Spans {
         let (mut lowest, mut highest) = (first, last + 1);
         let before = self.by_start.range(..first).next_back().filter(|(_, (end, _))| *end > first);
         let touched = before.into_iter().chain(self.by_start.range(first..=last));
-        let old: Vec<(usize, usize, u64)> = touched
-            .map(|(start, (end, sum))| {
+        let old: Vec<usize> = touched
+            .map(|(start, (end, _))| {
                 lowest = lowest.min(*start);
                 highest = highest.max(*end);
-                (*start, *end, sum.pes)
+                *start
             })
             .collect();
-        for (start, end, pes) in old {
-            self.by_start.remove(&start);
-            if let Some(by_pes) = &mut self.by_pes {
-                by_pes.remove(&(pes, start, end));
-            }
-        }
+        old.into_iter().for_each(|start| self.remove(start));
         let mut start = None;
         for at in first..=last {
             if rooms.all()[at].pes == 0 {
@@ -167,11 +172,32 @@ impl Spans {
                 start = Some(begin);
             } else {
                 let end = if at == last { highest } else { at + 1 };
-                let sum = rooms.sum(begin..end);
-                self.by_start.insert(begin, (end, sum));
-                if let Some(by_pes) = &mut self.by_pes {
-                    by_pes.insert((sum.pes, begin, end));
-                }
+                self.insert(begin..end, rooms.sum(begin..end));
+            }
+        }
+    }
+
+    fn insert(&mut self, nodes: Range<usize>, sum: Sum) {
+        self.by_start.insert(nodes.start, (nodes.end, sum));
+        if let Some(by_pes) = &mut self.by_pes {
+            by_pes.insert((sum.pes, nodes.start, nodes.end));
+        }
+        if let Some(sizes) = &mut self.sizes {
+            *sizes.entry(sum.processors).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, start: usize) {
+        let Some((end, sum)) = self.by_start.remove(&start) else { return };
+        if let Some(by_pes) = &mut self.by_pes {
+            by_pes.remove(&(sum.pes, start, end));
+        }
+        if let Some(sizes) = &mut self.sizes
+            && let Some(count) = sizes.get_mut(&sum.processors)
+        {
+            *count -= 1;
+            if *count == 0 {
+                sizes.remove(&sum.processors);
             }
         }
     }
@@ -186,6 +212,16 @@ impl Spans {
     pub fn with(&self, pes: u64) -> impl Iterator<Item = Range<usize>> + '_ {
         let from = self.by_pes.iter().flat_map(move |by_pes| by_pes.range((pes, 0, 0)..));
         from.map(|(_, start, end)| *start..*end)
+    }
+
+    /// All of them from the left, each with the PEs that it could take.
+    pub fn by_place(&self) -> impl DoubleEndedIterator<Item = (Range<usize>, u64)> + '_ {
+        self.by_start.iter().map(|(start, (end, sum))| (*start..*end, sum.pes))
+    }
+
+    /// How many there are of each number of processors, where that is counted.
+    pub fn sizes(&self) -> Option<&BTreeMap<u64, u64>> {
+        self.sizes.as_ref()
     }
 
     #[cfg(test)]

@@ -5,9 +5,9 @@ use crate::machine::{Flavor, Flavors, Node};
 use proptest::prelude::*;
 
 /// Nobody shares.
-const ONE: Rules = Rules { max_resident: 1, memory_overcommit: 1_000 };
+const ONE: Rules = Rules::PLAIN;
 /// As many as may by default.
-const FOUR: Rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+const FOUR: Rules = Rules { max_resident: 4, ..Rules::PLAIN };
 const ALONE: Claim = Claim { shares: false, memory_per_pe: None, exclusive: false };
 const SHARES: Claim = Claim { shares: true, memory_per_pe: None, exclusive: false };
 

@@ -8,6 +8,8 @@
 //!                                  signs: open `:`, closed `~`, kept `*`, not flavor ap `!`
 //! $ over   .... B... ....          more applications on its processors, as many lines as need be
 //! $ resident 4                     so many may share a processor from now on; 1 at first
+//! $ allocator first-fit          which window is taken from now on; best-fit at first. A number behind
+//!                                  it: the PEs from which on an application is wide
 //! $ memory 64                      each node has so much, as -m in megabytes; unknown at first
 //! $ C -n 3 -d 1 -N 2 -m 16         application C asks
 //! $ E! -n 2                        the same, and would share with nobody
@@ -19,6 +21,7 @@
 use super::*;
 use crate::machine::{Flavor, Flavors, Machine, Node};
 use crate::occupancy::Claim;
+use crate::variables::Allocator;
 
 pub(super) struct Scene {
     machine: Machine,
@@ -156,8 +159,16 @@ impl Scene {
 
 use crate::apteam::posting::Explanation;
 
+/// `wide-from-one-end 4`
+pub(super) fn with_allocator(rules: Rules, words: &str) -> Rules {
+    let (name, wide) = words.split_once(' ').unwrap_or((words, "64"));
+    let known = Allocator::ALL.into_iter().find(|(_, known)| *known == name);
+    let allocator_wide = wide.parse().expect("a number");
+    Rules { allocator: known.expect("an allocator").0, allocator_wide, ..rules }
+}
+
 fn replay(golden: &str) {
-    let mut rules = Rules { max_resident: 1, memory_overcommit: 1_000 };
+    let mut rules = Rules::PLAIN;
     let mut memory = 0;
     let mut scene = Scene::new("", rules, memory);
     let mut again = String::new();
@@ -171,6 +182,10 @@ fn replay(golden: &str) {
             String::new()
         } else if let Some(most) = line.strip_prefix("$ resident ") {
             rules.max_resident = most.parse().expect("a number");
+            scene.occupancy.set_rules(rules);
+            String::new()
+        } else if let Some(words) = line.strip_prefix("$ allocator ") {
+            rules = with_allocator(rules, words);
             scene.occupancy.set_rules(rules);
             String::new()
         } else if let Some(megabytes) = line.strip_prefix("$ memory ") {
@@ -195,6 +210,11 @@ fn replay(golden: &str) {
 #[test]
 fn windows_are_chosen_as_drawn() {
     replay(include_str!("golden/windows.txt"));
+}
+
+#[test]
+fn allocators_choose_as_drawn() {
+    replay(include_str!("golden/allocators.txt"));
 }
 
 #[test]

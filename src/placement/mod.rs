@@ -25,6 +25,8 @@
 //! 3. has the fewest nodes,
 //! 4. begins at the lowest NID.
 //!
+//! (That is the best fit. `application.allocator` has other rules: [`allocator`].)
+//!
 //! Where there is none, and applications may share processors (`max_resident` is more than 1), the
 //! application is placed over others, on processors that have one resident at most, or else two at
 //! most, and so on (levels 1, 2, ...). Of all windows of such a level that one is taken which
@@ -70,6 +72,7 @@
 //! very long, it looks at every node. The reasons of a refusal (`why`) cost more: a scheduler that
 //! only wants to know whether one of a thousand waiting postings fits leaves them out.
 
+mod allocator;
 mod among;
 mod explain;
 #[cfg(test)]
@@ -224,8 +227,8 @@ pub struct NoRoom {
     pub kept: Vec<Nid>,
 }
 
-/// The best window now: contiguous NIDs, on free processors by best fit, else over the fewest
-/// others; the lowest NID on ties. Nodes in `kept` are not used.
+/// The best window now: contiguous NIDs, on free processors by `application.allocator`, else over the
+/// fewest others; the lowest NID on ties. Nodes in `kept` are not used.
 ///
 /// # Errors
 /// What stands in the way.
@@ -259,7 +262,7 @@ pub fn try_place(
     }
     for need in wanted.needs(rules) {
         let ready = occupancy.ready(&need.terms)?;
-        if let Some(nodes) = window::best_ready(&ready, need.width, &need.terms) {
+        if let Some(nodes) = allocator::best_ready(&ready, &need, rules) {
             return Some(list(occupancy, &need, nodes));
         }
     }
@@ -298,7 +301,7 @@ fn exhaustive_but(
     wanted.needs(occupancy.rules()).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
         let nodes = match need.terms.level {
-            0 => window::best(occupancy.line(), &need, room),
+            0 => allocator::best(occupancy.line(), &need, room, occupancy.rules()),
             _ => window::best_over(occupancy, &need, room),
         };
         Some((need, nodes?))

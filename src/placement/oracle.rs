@@ -1,9 +1,10 @@
 //! The search against the plainest one there is: every first node, every last node, by the rules
-//! as they are written.
+//! as they are written; for each allocator.
 
 use super::*;
 use crate::machine::{Flavor, Flavors, Machine, Members, Node, Region};
 use crate::occupancy::{Claim, empty_line};
+use crate::variables::Allocator;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -35,8 +36,53 @@ fn ways(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
     pairs.filter(|(a, b)| a <= b).filter_map(|(a, b)| way(rooms, shape, a, b)).collect()
 }
 
+/// The sum of the squared numbers of gaps of each size that there are after a way.
+fn squares(rooms: &Rooms, shape: &Shape, way: &Way) -> u64 {
+    let (last, on_last) = way[way.len() - 1];
+    let mut left = rooms.clone();
+    left.retain(|nid, _| way.iter().all(|(taken, _)| taken != nid));
+    let (processors, pes) = rooms[&last];
+    // What is left on the last node goes with what is behind it.
+    let on_last = (pes > on_last).then_some(processors - on_last * shape.depth);
+    let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut begins: BTreeSet<u32> = left.keys().copied().collect();
+    begins.retain(|nid| !nid.checked_sub(1).is_some_and(|before| left.contains_key(&before)));
+    begins.extend(on_last.map(|_| last));
+    for begin in begins {
+        // (Behind the window nothing begins of its own, if something of the window is left.)
+        if on_last.is_some() && begin == last + 1 {
+            continue;
+        }
+        let first = on_last.filter(|_| begin == last);
+        let others = (begin + u32::from(first.is_some())..).map_while(|nid| left.get(&nid));
+        *sizes.entry(first.unwrap_or(0) + others.map(|room| room.0).sum::<u32>()).or_default() += 1;
+    }
+    sizes.values().map(|count| count * count).sum()
+}
+
+/// The way on free processors that an allocator has, by its rule.
+fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Way> {
+    let all = ways(rooms, shape).into_iter();
+    match rules.allocator {
+        Allocator::BestFit => best(rooms, shape),
+        Allocator::WideFromOneEnd if u64::from(shape.width) >= rules.allocator_wide => {
+            all.max_by_key(|way| way[0].0)
+        }
+        Allocator::FirstFit | Allocator::WideFromOneEnd => all.min_by_key(|way| way[0].0),
+        Allocator::SumOfSquares => {
+            let least = all.clone().map(|way| squares(rooms, shape, &way)).min()?;
+            let good = all.filter(|way| squares(rooms, shape, way) == least);
+            best_of(rooms, shape, good)
+        }
+    }
+}
+
 /// The best way on free processors, by the four rules.
 fn best(rooms: &Rooms, shape: &Shape) -> Option<Way> {
+    best_of(rooms, shape, ways(rooms, shape).into_iter())
+}
+
+fn best_of(rooms: &Rooms, shape: &Shape, ways: impl Iterator<Item = Way>) -> Option<Way> {
     let rank = |way: &Way| {
         let (first, last) = (way[0].0, way[way.len() - 1].0);
         let all: u32 = way.iter().map(|(nid, _)| rooms[nid].0).sum();
@@ -45,7 +91,7 @@ fn best(rooms: &Rooms, shape: &Shape) -> Option<Way> {
         let right = (last + 1..).take_while(good).map(|nid| rooms[&nid].0).sum::<u32>();
         (all - shape.width * shape.depth, left + all + right, way.len(), first)
     };
-    ways(rooms, shape).into_iter().min_by_key(rank)
+    ways.min_by_key(rank)
 }
 
 fn largest(rooms: &Rooms, shape: &Shape) -> u32 {
@@ -204,6 +250,7 @@ prop_compose! {
         any_kept in any::<bool>(),
         memory in prop_oneof![Just(0u64), 1u64..200],
         rules in (1u32..5, prop_oneof![Just(1_000u64), Just(500), Just(2_500)]),
+        (allocator, allocator_wide) in (0..Allocator::ALL.len(), 1u64..14),
         seats in prop::collection::vec((1u64..6, 0usize..8, 0u32..5, 0u64..50), 0..24),
         width in 1u32..14,
         depth in prop_oneof![3 => Just(1u32), 2 => 1u32..7],
@@ -248,7 +295,12 @@ prop_compose! {
             let passes = passes.fold(RegionSet::default(), RegionSet::with);
             reach = Reach { passes, spans };
         }
-        let rules = Rules { max_resident: rules.0, memory_overcommit: rules.1 };
+        let rules = Rules {
+            max_resident: rules.0,
+            memory_overcommit: rules.1,
+            allocator: Allocator::ALL[allocator].0,
+            allocator_wide,
+        };
         let mut occupancy = Occupancy::new(&machine, rules);
         for nid in machine.nodes.keys() {
             occupancy.set_open(*nid, !closed.contains(nid));
@@ -286,7 +338,7 @@ proptest! {
         let expected = tries.into_iter().find_map(|(level, set)| {
             let rooms = scene.rooms_now(level, set);
             let way = match level {
-                0 => best(&rooms, &wanted.shape),
+                0 => allocated(&rooms, &wanted.shape, scene.rules),
                 _ => scene.best_over(&rooms, level),
             };
             Some((level, way?))
@@ -456,7 +508,7 @@ fn zeros_and_giants_are_survived() {
         let node = Node::plain(Nid(nid), 4_096);
         machine.nodes.insert(node.nid, node);
     }
-    let rules = Rules { max_resident: 4, memory_overcommit: 1_000 };
+    let rules = Rules { max_resident: 4, ..Rules::PLAIN };
     let mut occupancy = Occupancy::new(&machine, rules);
     for nid in machine.nodes.keys() {
         occupancy.set_open(*nid, true);

@@ -25,10 +25,10 @@ use std::ops::{ControlFlow, Range};
 /// first one of a stretch too, and a stretch, which may be anywhere in memory, [`STRETCH_STEPS`].
 /// Up to here the best window is found; on a machine that has more of them, the best of these,
 /// which begin with the narrowest gaps.
-const STEPS_MAX: usize = 512;
+pub(super) const STEPS_MAX: usize = 512;
 /// The same where windows over others are weighed, which costs more.
 const STEPS_OVER_MAX: usize = 128;
-const STRETCH_STEPS: usize = 4;
+pub(super) const STRETCH_STEPS: usize = 4;
 
 /// What a posting needs of nodes.
 #[derive(Clone, Copy, Debug)]
@@ -169,15 +169,29 @@ fn least<R: Ord, T: Ord + Copy>(
     best.map(|(_, _, nodes)| nodes)
 }
 
-/// The best window on free processors, by the rules of this room, looking at every node.
+/// What a window leaves over of the processors to give away on its nodes.
+fn left_over(need: &Need) -> impl Fn(&Range<usize>, u64) -> u64 {
+    let taken = need.width * u64::from(need.terms.depth);
+    move |_, processors| processors - taken
+}
+
+/// The best fit on free processors, looking at every node.
 pub(super) fn best(
     line: &[Slot],
     need: &Need,
     room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
-    let taken = need.width * u64::from(need.terms.depth);
-    let left_over = |_: &Range<usize>, processors| processors - taken;
-    least(need, room, runs(line, room), usize::MAX, left_over, |run| {
+    best_of(line, need, room, left_over(need))
+}
+
+/// The window on free processors with the least rank, in the smallest gap, looking at every node.
+pub(super) fn best_of<R: Ord>(
+    line: &[Slot],
+    need: &Need,
+    room: impl Fn(usize) -> Room + Copy,
+    rank: impl FnMut(&Range<usize>, u64) -> R,
+) -> Option<Range<usize>> {
+    least(need, room, runs(line, room), usize::MAX, rank, |run| {
         run.clone().map(|at| u64::from(room(at).processors)).sum::<u64>()
     })
 }
@@ -193,20 +207,28 @@ pub(super) fn best_over(
     least(need, room, runs(occupancy.line(), room), usize::MAX, rank, |_| ())
 }
 
-/// The best window that the index leads to.
-pub(super) fn best_ready(ready: &Ready, width: u64, terms: &Terms) -> Option<Range<usize>> {
-    let need = &Need { width, terms: *terms };
+/// The best window that the index leads to: the best fit, or over others.
+pub(super) fn best_ready(ready: &Ready, need: &Need) -> Option<Range<usize>> {
+    if need.terms.level == 0 {
+        return best_by(ready, need, left_over(need));
+    }
     let rooms = ready.rooms();
     let room = |at: usize| rooms[at];
-    let stretches = ready.stretches(width);
-    if terms.level > 0 {
-        let mut over = Over::new(ready.occupancy, need, room);
-        let rank = |nodes: &Range<usize>, _| over.rank(nodes);
-        return least(need, room, stretches, STEPS_OVER_MAX, rank, |_| ());
-    }
-    let taken = width * u64::from(terms.depth);
-    let left_over = |_: &Range<usize>, processors| processors - taken;
-    least(need, room, stretches, STEPS_MAX, left_over, |stretch| ready.gap(stretch.start))
+    let mut over = Over::new(ready.occupancy, need, room);
+    let rank = |nodes: &Range<usize>, _| over.rank(nodes);
+    least(need, room, ready.stretches(need.width), STEPS_OVER_MAX, rank, |_| ())
+}
+
+/// Of those on free processors that the index leads to, the one with the least rank, in the smallest gap.
+pub(super) fn best_by<R: Ord>(
+    ready: &Ready,
+    need: &Need,
+    rank: impl FnMut(&Range<usize>, u64) -> R,
+) -> Option<Range<usize>> {
+    let rooms = ready.rooms();
+    let room = |at: usize| rooms[at];
+    let gap = |stretch: &Range<usize>| ready.gap(stretch.start).1;
+    least(need, room, ready.stretches(need.width), STEPS_MAX, rank, gap)
 }
 
 /// The first window from the left.
@@ -226,6 +248,22 @@ pub(super) fn first(
         }
     }
     first
+}
+
+/// The last window from the left.
+pub(super) fn last(
+    line: &[Slot],
+    need: &Need,
+    room: impl Fn(usize) -> Room + Copy,
+) -> Option<Range<usize>> {
+    let mut last = None;
+    for run in runs(line, room) {
+        let _ = each(need, room, run, |nodes, _| {
+            last = Some(nodes);
+            ControlFlow::Continue(())
+        });
+    }
+    last
 }
 
 /// The largest width that there is a window for, the rest of the shape being the same; 0: none.

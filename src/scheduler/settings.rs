@@ -5,7 +5,7 @@ use crate::apteam::posting::Owner;
 use crate::gang::levels;
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{Isolation, Order, Top, Variables};
+use crate::variables::{Allocator, Isolation, Order, Top, Variables};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -117,6 +117,10 @@ pub struct Turns {
     pub longest_wait: Duration,
     /// How much of a node's memory may be promised, in thousandths.
     pub memory_overcommit: u64,
+    /// Which of several windows on free processors is taken.
+    pub allocator: Allocator,
+    /// PEs from which on an application is wide, for one of these rules.
+    pub allocator_wide: u64,
     /// The share of a slice that bringing memory in may take, in thousandths.
     pub switch_share: u64,
     /// By what rules least attained service goes.
@@ -143,6 +147,8 @@ impl From<&Variables> for Turns {
             max_resident: u32::try_from(variables.application_max_resident()).unwrap_or(u32::MAX),
             longest_wait: variables.application_longest_wait(),
             memory_overcommit: variables.application_memory_overcommit(),
+            allocator: variables.application_allocator(),
+            allocator_wide: variables.application_allocator_wide(),
             switch_share: variables.application_switch_share(),
             levels: level_rules(variables),
             reconsider: variables.application_reconsider(),
@@ -191,6 +197,11 @@ impl Turns {
 
     /// How many may sit where.
     pub(super) fn rules(&self) -> Rules {
-        Rules { max_resident: self.max_resident, memory_overcommit: self.memory_overcommit }
+        Rules {
+            max_resident: self.max_resident,
+            memory_overcommit: self.memory_overcommit,
+            allocator: self.allocator,
+            allocator_wide: self.allocator_wide,
+        }
     }
 }

@@ -18,6 +18,8 @@ pub enum Kind {
     Flag,
     /// One of [`Isolation`]; its number is the place in [`Isolation::ALL`].
     Isolation,
+    /// One of [`Allocator`]; its number is the place in [`Allocator::ALL`].
+    Allocator,
     /// One of [`Order`]; its number is the place in [`Order::ALL`].
     Order,
     /// One of [`Top`]; its number is the place in [`Top::ALL`].
@@ -46,6 +48,31 @@ impl Order {
     pub const ALL: [(Order, &str); 2] = [
         (Order::RoundRobin, "round-robin"),
         (Order::LeastAttainedService, "least-attained-service"),
+    ];
+}
+
+/// Which of several windows on free processors an application is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Allocator {
+    /// The one that leaves least over on its nodes, in the smallest gap.
+    #[default]
+    BestFit,
+    /// The one that begins at the lowest NID.
+    FirstFit,
+    /// The one after which gaps of equal size are fewest: the sum over all sizes of the squared number
+    /// of gaps that have it is the least.
+    SumOfSquares,
+    /// The first one from the high end of the line for a wide application, from the low end for others.
+    WideFromOneEnd,
+}
+
+impl Allocator {
+    /// All of them, with their names.
+    pub const ALL: [(Allocator, &str); 4] = [
+        (Allocator::BestFit, "best-fit"),
+        (Allocator::FirstFit, "first-fit"),
+        (Allocator::SumOfSquares, "sum-of-squares"),
+        (Allocator::WideFromOneEnd, "wide-from-one-end"),
     ];
 }
 
@@ -89,7 +116,7 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Flag | Kind::Isolation | Kind::Order | Kind::Top => "word",
+            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::Order | Kind::Top => "word",
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
         }
@@ -101,7 +128,7 @@ impl Kind {
             Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
             Kind::Count => "a whole number",
             Kind::Size => "a size such as 512K, 100M or 8G",
-            Kind::Flag | Kind::Isolation | Kind::Order | Kind::Top => "a word",
+            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::Order | Kind::Top => "a word",
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
         }
@@ -115,6 +142,7 @@ impl Kind {
             Kind::Size => format_size(value),
             Kind::Flag => FLAG[usize::from(value != 0)].to_owned(),
             Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
+            Kind::Allocator => one_of(&Allocator::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
             Kind::Top => one_of(&Top::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
@@ -130,6 +158,7 @@ impl Kind {
             Kind::Size => parse_size(text).ok(),
             Kind::Flag => FLAG.iter().position(|word| *word == text.trim())?.try_into().ok(),
             Kind::Isolation => place_of(&Isolation::ALL, text),
+            Kind::Allocator => place_of(&Allocator::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
             Kind::Top => place_of(&Top::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),

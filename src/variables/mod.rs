@@ -29,7 +29,7 @@ mod table;
 mod tests;
 pub mod units;
 
-pub use kind::{Isolation, Kind, Order, Top};
+pub use kind::{Allocator, Isolation, Kind, Order, Top};
 pub use table::{Definition, TABLE, WEIGHTS, WEIGHTS_MAX, all};
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{FLAG, Isolation, Kind, Order, Top, one_of};
+use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Top, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ impl Definition {
             }
             Kind::Flag => FLAG.join(", "),
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
+            Kind::Allocator => Allocator::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
             Kind::Top => Top::ALL.map(|(_, name)| name).join(", "),
         }
@@ -85,6 +86,9 @@ macro_rules! value_type {
     };
     (Isolation) => {
         Isolation
+    };
+    (Allocator) => {
+        Allocator
     };
     (Order) => {
         Order
@@ -116,6 +120,9 @@ macro_rules! typed {
     };
     (Isolation, $value:expr) => {
         one_of(&Isolation::ALL, $value).0
+    };
+    (Allocator, $value:expr) => {
+        one_of(&Allocator::ALL, $value).0
     };
     (Order, $value:expr) => {
         one_of(&Order::ALL, $value).0
@@ -193,6 +200,22 @@ variables! {
         "An aged one of level 0 keeps short runs waiting for hours.";
     application_aging_share = "application.aging.share": Percent, 0 => 100_000, default 250,
         "how much longer a gang has to wait until it is aged, as a share of the time that it has had";
+    application_allocator = "application.allocator": Allocator, 0 => Allocator::ALL.len() as u64 - 1, default 0,
+        "which of several windows on free processors an application is given",
+        "With best-fit the one that leaves the fewest processors over on its own nodes, of those the \
+         one in the smallest gap, with the fewest nodes, at the lowest NID. With first-fit the one at \
+         the lowest NID. With wide-from-one-end the one at the highest NID for an application of \
+         application.allocator_wide PEs or more, at the lowest for others: so wide ones find room \
+         where no narrow ones have broken it up. With sum-of-squares the one after which gaps \
+         differ most in size: the number of gaps of each size is squared, and the sum of the squares is the \
+         least; of equals the best fit. A gap is an unbroken run of nodes that have room for \
+         the application's PEs, and its size is the processors free on them. Of the nodes of the window \
+         only the last still counts in a gap, the one behind the window, while it has room for another \
+         of its PEs. On a machine with very many gaps only some are looked at, those first which just \
+         suffice. An application that is placed over others goes where the fewest sit, whatever is said \
+         here. With least-attained-service sum-of-squares is as best-fit.";
+    application_allocator_wide = "application.allocator_wide": Count, 1 => 1_000_000_000, default 64,
+        "PEs from which on an application is wide, with wide-from-one-end of application.allocator";
     application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
         "how long a gang or posting has not run before others are moved aside for it";
     application_level_bound = "application.level.bound": Duration, SECOND => 365 * DAY, default MINUTE,

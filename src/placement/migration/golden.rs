@@ -167,7 +167,7 @@ impl Play {
 }
 
 fn replay(golden: &str) {
-    let rules = Rules { max_resident: 1, memory_overcommit: 1_000 };
+    let rules = Rules::PLAIN;
     let mut play = Play {
         scene: Scene::new("", rules, 0),
         rules,

@@ -66,7 +66,7 @@ prop_compose! {
             prop::collection::vec((1usize..8, any::<bool>()), 6),
         )),
     ) -> Scene {
-        let rules = Rules { max_resident, memory_overcommit: 1_000 };
+        let rules = Rules { max_resident, ..Rules::PLAIN };
         scene(rules, &nodes, memory, &gangs, wanted, can_roll_out, regions.as_ref())
     }
 }

@@ -4,6 +4,7 @@
 //! $ line 0:AAAA 1:BB..          a machine, as in the pictures of placement
 //! $ over   .... CCCC            more who sit there
 //! $ resident 4                  so many may share a processor from now on; 4 at first
+//! $ allocator first-fit         which window is taken on idle processors from now on
 //! $ memory 64                   each node of the next line has so much, as -m in megabytes
 //! $ rules rollout stay compactions=4 moved=8 searches=256       what may be done; this at first,
 //!                                                          no rollout, and nobody who must stay
@@ -19,7 +20,7 @@ use super::*;
 use crate::apteam::posting::Shape;
 use crate::machine::Reach;
 use crate::occupancy::Rules as OccupancyRules;
-use crate::placement::golden::{Scene, apid, letter};
+use crate::placement::golden::{Scene, apid, letter, with_allocator};
 
 struct Asks {
     apid: Apid,
@@ -118,7 +119,7 @@ fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
 }
 
 fn replay(golden: &str) {
-    let mut occupancy = OccupancyRules { max_resident: 4, memory_overcommit: 1_000 };
+    let mut occupancy = OccupancyRules { max_resident: 4, ..OccupancyRules::PLAIN };
     let mut memory = 0;
     let mut rules =
         Rules { roll_out: false, stay: false, compactions_max: 4, moved_max: 8, searches_max: 256 };
@@ -135,6 +136,9 @@ fn replay(golden: &str) {
             scene.seat(rows);
         } else if let Some(most) = line.strip_prefix("$ resident ") {
             occupancy.max_resident = most.parse().expect("a number");
+            scene.occupancy.set_rules(occupancy);
+        } else if let Some(words) = line.strip_prefix("$ allocator ") {
+            occupancy = with_allocator(occupancy, words);
             scene.occupancy.set_rules(occupancy);
         } else if let Some(megabytes) = line.strip_prefix("$ memory ") {
             memory = megabytes.parse::<u64>().expect("a number") << 20;

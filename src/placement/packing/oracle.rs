@@ -13,7 +13,8 @@ use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
 use crate::machine::{Machine, Members, Node, Reach, Region, RegionSet};
-use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
+use crate::occupancy::{Claim, End, Rules as OccupancyRules, Terms};
+use crate::variables::Allocator;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -66,7 +67,7 @@ impl Scene {
             };
             machine.regions = (0..3).map(region).collect();
         }
-        let rules = OccupancyRules { max_resident: most, memory_overcommit: 1_000 };
+        let rules = OccupancyRules { max_resident: most, ..OccupancyRules::PLAIN };
         let mut occupancy = Occupancy::new(&machine, rules);
         for nid in machine.nodes.keys() {
             occupancy.set_open(*nid, !closed.contains(nid));
@@ -303,6 +304,7 @@ prop_compose! {
         most in 1u32..4,
         asks in prop::collection::vec(asked(), 1..9),
         regions in any::<bool>(),
+        (allocator, allocator_wide) in (0..Allocator::ALL.len(), 1u64..7),
     ) -> Scene {
         let anywhere = |one: Asks| Asks { reach: if regions { one.reach } else { Reach::ALL }, ..one };
         let asks = asks.into_iter().map(anywhere);
@@ -315,7 +317,11 @@ prop_compose! {
             .into_iter()
             .map(|(step, processors, kind)| (step, if alike { size } else { processors }, kind))
             .collect();
-        Scene::new(&nodes, memory, most, order)
+        let mut scene = Scene::new(&nodes, memory, most, order);
+        let rules = scene.occupancy.rules();
+        let allocator = Allocator::ALL[allocator].0;
+        scene.occupancy.set_rules(OccupancyRules { allocator, allocator_wide, ..rules });
+        scene
     }
 }
 
@@ -472,6 +478,18 @@ proptest! {
                     let most = if idle.is_some() { (u8::MAX, 0) } else { least.unwrap_or_default() };
                     let right = is.1 == 0 && idle.is_some() || idle.is_none() && is <= most;
                     prop_assert!(right, "{} costs {:?} from {}, not {:?}", one.apid, is, here, most);
+                    let starts = |set| {
+                        let all = 0..line.new.len();
+                        let idle = |at: &usize| cost(&scene, &line, one, set, *at, true).is_some();
+                        Some(all.filter(idle).collect::<Vec<_>>()).filter(|all| !all.is_empty())
+                    };
+                    let starts = one.wanted.reach.sets().find_map(starts).unwrap_or_default();
+                    let nearest = match scene.occupancy.rules().end_for(one.wanted.shape.width.into()) {
+                        Some(End::Low) => starts.first(),
+                        Some(End::High) => starts.last(),
+                        None => None,
+                    };
+                    prop_assert!(nearest.is_none_or(|at| *at == here), "{} from {}", one.apid, here);
                 }
             } else if !at_home {
                 prop_assert!(!runs, "{} runs elsewhere", one.apid);

@@ -11,6 +11,7 @@ use super::blocks::Block;
 use super::board::{Board, NOBODY};
 use super::{Candidate, STEPS_ALL_MAX, Seat};
 use crate::machine::RegionSet;
+use crate::occupancy::End;
 use crate::placement::window::Need;
 use std::ops::Range;
 
@@ -401,36 +402,48 @@ impl Board<'_> {
         best.map(|(_, nodes)| nodes)
     }
 
-    /// The window that leaves least over on its nodes, in the smallest gap, with the fewest nodes, the
-    /// first from the left.
+    /// Of the windows on these processors the one that leaves least over on its nodes, in the smallest gap,
+    /// with the fewest nodes, the first from the left; or where `application.allocator` goes by place, the
+    /// one nearest to that end of the line.
     pub fn best_fit(&mut self, form: &Form<'_>, of: Of) -> Option<Range<usize>> {
         self.blocks();
+        let need = form.need();
+        let end = self.occupancy.rules().end_for(need.width);
         let scratch = std::mem::take(&mut self.scratch);
         let mut search = Search::new(self, scratch, form, of);
         let mut most = Most::ANY;
-        let need = form.need();
         let taken = need.width * u64::from(need.terms.depth);
         let mut best: Option<(Rank, Range<usize>)> = None;
         let mut next = 0;
         'gaps: while let Some((run, gap)) = search.gap(next) {
             next = run.end;
             let wider = |(rank, _): &(Rank, _)| rank.1 == taken && gap > rank.2;
-            if best.as_ref().is_some_and(wider) {
+            if end.is_none() && best.as_ref().is_some_and(wider) {
                 continue;
             }
             for block in run {
                 for (i, start) in search.starts(block) {
                     let window = search.from(i, start, &most, |_| 0);
                     if let Some(Window { nodes, processors, .. }) = window {
-                        let rank = (0, processors, gap, nodes.len(), nodes.start);
+                        let rank = match end {
+                            None => (0, processors, gap, nodes.len(), nodes.start),
+                            Some(End::Low) => (0, 0, 0, 0, nodes.start),
+                            Some(End::High) => (0, 0, 0, 0, usize::MAX - nodes.start),
+                        };
                         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                            most.processors = processors;
+                            if end.is_none() {
+                                most.processors = processors;
+                            }
                             best = Some((rank, nodes));
                         }
                     }
                     if search.ends() {
                         break 'gaps;
                     }
+                }
+                // (Who could begin before a block begins where the one before it does.)
+                if end == Some(End::Low) && best.is_some() {
+                    break 'gaps;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::talk::node::PlaceCommand;
+use crate::variables::Allocator;
 
 fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {
     let mut s = Scheduler::new(machine(nodes, processors), sharing(max_resident));
@@ -176,6 +177,25 @@ fn memory_is_admitted_and_explained() {
     let twice = Turns { memory_overcommit: 2_000, ..sharing(4).turns };
     s.apply(at(2), Event::Settings(Box::new(Settings { turns: twice, ..sharing(4) })));
     assert_eq!(state(&s, 2), State::Placed);
+}
+
+#[test]
+fn another_allocator_counts_from_the_next_placement_on() {
+    let mut s = Scheduler::new(machine(6, 1), sharing(4));
+    link(&mut s, 1, &[0, 1, 2, 3, 4, 5], &[]);
+    let first = |effects: &[Effect]| told(effects).and_then(|p| p.places.nids().next());
+    let post = |s: &mut Scheduler, number| first(&s.apply(at(1), posted(number, 1)));
+    assert_eq!(post(&mut s, 1), Some(Nid(0)));
+    // The one is wide, as the variable says.
+    let allocator = Allocator::WideFromOneEnd;
+    let turns = Turns { allocator, allocator_wide: 1, ..sharing(4).turns };
+    s.apply(at(1), Event::Settings(Box::new(Settings { turns: turns.clone(), ..sharing(4) })));
+    assert_eq!(post(&mut s, 2), Some(Nid(5)));
+    let turns = Turns { allocator_wide: 2, ..turns };
+    s.apply(at(1), Event::Settings(Box::new(Settings { turns, ..sharing(4) })));
+    assert_eq!(post(&mut s, 3), Some(Nid(1)));
+    s.apply(at(1), Event::Settings(Box::new(sharing(4))));
+    assert_eq!(post(&mut s, 4), Some(Nid(2)));
 }
 
 #[test]
