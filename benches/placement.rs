@@ -16,7 +16,8 @@ use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::place::{Place, PlacementList};
 use psched::apteam::posting::Shape;
-use psched::machine::{Machine, Nid, Node, Reach};
+use psched::machine::gates::Gate;
+use psched::machine::{Machine, Members, Nid, Node, Reach, Region, RegionSet};
 use psched::occupancy::{Claim, Occupancy, Rules};
 use psched::placement::{Wanted, try_place};
 use std::collections::BTreeSet;
@@ -43,18 +44,59 @@ fn main() -> anyhow::Result<ExitCode> {
         "{:>9}  {:<16} {:>8} {:>8} {:>8}   first of a kind, ms",
         "nodes", "on", "p50", "p99", "largest"
     );
+    let mut last: [Option<[f64; 2]>; SCENES.len()] = [None; SCENES.len()];
+    let mut ratios = Vec::new();
     for nodes in [1_000, 10_000, 100_000, 1_000_000] {
-        for full in [false, true] {
-            measure(nodes, full, count)?;
+        for (scene, last) in SCENES.iter().zip(&mut last) {
+            let now = measure(nodes, *scene, count)?;
+            if let Some(before) = last.replace(now).filter(|_| nodes == 1_000_000) {
+                ratios.push((scene.name, now[0] / before[0], now[1] / before[1]));
+            }
         }
+    }
+    println!("1,000,000 nodes against 100,000, times as much");
+    for (name, p50, p99) in ratios {
+        println!("{:>9}  {name:<16} {p50:>8.2} {p99:>8.2}", "");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A machine and who is on it; `full`: no processor is free.
-fn occupied(nodes: u32, full: bool, dice: &mut fastrand::Rng) -> anyhow::Result<Occupancy> {
+/// On what is placed.
+#[derive(Clone, Copy)]
+struct Scene {
+    name: &'static str,
+    /// No processor is free.
+    full: bool,
+    /// There is an ordinary region, and one of the last fiftieth of the nodes.
+    regions: bool,
+}
+
+const SCENES: [Scene; 4] = [
+    Scene { name: "free processors", full: false, regions: false },
+    Scene { name: "others", full: true, regions: false },
+    Scene { name: "free, regions", full: false, regions: true },
+    Scene { name: "others, regions", full: true, regions: true },
+];
+
+/// An ordinary region, and the last fiftieth of the nodes, whose gate nobody asks here.
+fn regions(nodes: u32) -> Vec<Region> {
+    let border = nodes - nodes / 50;
+    let region = |name: &str, nids: std::ops::Range<u32>| Region {
+        name: name.into(),
+        members: Members::Nids(nids.map(Nid).collect()),
+        gate: Gate::default(),
+    };
+    vec![region("ordinary", 0..border), region("overflow", border..nodes)]
+}
+
+/// A machine and who is on it.
+fn occupied(nodes: u32, scene: Scene, dice: &mut fastrand::Rng) -> anyhow::Result<Occupancy> {
+    let full = scene.full;
     let node = |nid| Node { memory: 64 << 30, ..Node::plain(Nid(nid), PROCESSORS) };
-    let machine: Machine = (0..nodes).map(node).collect();
+    let mut machine: Machine = (0..nodes).map(node).collect();
+    if scene.regions {
+        machine.regions = regions(nodes);
+    }
     let mut occupancy = Occupancy::new(&machine, RULES);
     let mut apid = 0;
     let mut seat = |occupancy: &mut Occupancy, nids: std::ops::Range<u32>, processors: u32| {
@@ -81,6 +123,22 @@ fn occupied(nodes: u32, full: bool, dice: &mut fastrand::Rng) -> anyhow::Result<
     Ok(occupancy)
 }
 
+/// The posting with this number, where there are regions: in the one, in the other, or in both.
+fn posting_in_regions(number: usize, dice: &mut fastrand::Rng) -> Wanted {
+    let (ordinary, overflow) = (RegionSet::of(0), RegionSet::of(1));
+    let reach = match number % 8 {
+        3 => Reach { passes: overflow, spans: false },
+        0 | 4 => Reach { passes: ordinary.with(1), spans: true },
+        _ => Reach { passes: ordinary, spans: false },
+    };
+    Wanted {
+        shape: Shape { width: dice.u32(1..=64), depth: 1, per_node: Some(8) },
+        memory_per_pe: Some(1 << 30),
+        exclusive: false,
+        reach,
+    }
+}
+
 /// The posting with this number.
 fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
     let width = dice.u32(1..=64);
@@ -98,14 +156,18 @@ fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
     }
 }
 
-fn measure(nodes: u32, full: bool, count: usize) -> anyhow::Result<()> {
+/// Returned: the median and the 99th percentile.
+fn measure(nodes: u32, scene: Scene, count: usize) -> anyhow::Result<[f64; 2]> {
     let mut dice = fastrand::Rng::with_seed(u64::from(nodes));
-    let mut occupancy = occupied(nodes, full, &mut dice)?;
+    let mut occupancy = occupied(nodes, scene, &mut dice)?;
     let nothing_kept = BTreeSet::new();
     let mut times = Vec::with_capacity(count);
     let mut firsts: Vec<Duration> = Vec::new();
     for number in 0..count + 4 {
-        let wanted = posting(number, &mut dice);
+        let wanted = match scene.regions {
+            true => posting_in_regions(number, &mut dice),
+            false => posting(number, &mut dice),
+        };
         let apid = |number: usize| Apid(1_000_000_000 + number as u64);
         let begun = Instant::now();
         let places = try_place(&mut occupancy, &wanted, &nothing_kept);
@@ -122,12 +184,7 @@ fn measure(nodes: u32, full: bool, count: usize) -> anyhow::Result<()> {
     let first_ms = firsts.iter().map(Duration::as_secs_f64).fold(0.0, f64::max) * 1e3;
     let sample = Sample::new(times);
     let micros = |percent| sample.percentile_ms(percent) * 1e3;
-    println!(
-        "{nodes:>9}  {:<16} {:>8.1} {:>8.1} {:>8.1}   {first_ms:.1}",
-        if full { "others" } else { "free processors" },
-        sample.median_ms() * 1e3,
-        micros(99),
-        micros(100),
-    );
-    Ok(())
+    let [p50, p99, largest] = [50, 99, 100].map(micros);
+    println!("{nodes:>9}  {:<16} {p50:>8.1} {p99:>8.1} {largest:>8.1}   {first_ms:.1}", scene.name,);
+    Ok([p50, p99])
 }
