@@ -59,6 +59,24 @@ impl PlacementList {
         self.0.iter().map(|p| p.nid)
     }
 
+    /// PEs on a node. Placement lists nodes once and by NID, where it is found without a walk; other lists
+    /// are gone through.
+    ///
+    /// ```
+    /// # use psched::{apteam::place::*, machine::Nid};
+    /// let place = |nid, pes| Place { nid: Nid(nid), processors: Vec::new(), pes };
+    /// let list = PlacementList([place(3, 2), place(4, 1)].into());
+    /// assert_eq!([2, 3, 4].map(|nid| list.pes_on(Nid(nid))), [0, 2, 1]);
+    /// let list = PlacementList([place(4, 2), place(5, 1), place(3, 7)].into());
+    /// assert_eq!([2, 3, 4].map(|nid| list.pes_on(Nid(nid))), [0, 7, 2]);
+    /// ```
+    pub fn pes_on(&self, nid: Nid) -> u32 {
+        match self.0.binary_search_by_key(&nid, |place| place.nid) {
+            Ok(at) => self.0[at].pes,
+            Err(_) => self.0.iter().find(|place| place.nid == nid).map_or(0, |place| place.pes),
+        }
+    }
+
     /// The node of a rank.
     pub fn nid_of(&self, rank: u32) -> Option<Nid> {
         let mut before = 0u32;

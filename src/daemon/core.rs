@@ -509,7 +509,7 @@ impl Core {
                 nid: n.nid,
                 processors: n.processors,
                 cpus: n.cpus.clone(),
-                first_processor: machine.first_processor(n.nid),
+                first_processor: self.scheduler.first_processor(n.nid),
                 memory: n.memory,
             })
             .collect();

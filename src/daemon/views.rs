@@ -81,7 +81,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
 /// A node.
 pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
     let real = scheduler.cpus_of(view.node.nid);
-    let first = scheduler.machine().first_processor(view.node.nid);
+    let first = scheduler.first_processor(view.node.nid);
     let spec = crate::apteam::talk::node::NodeSpec {
         nid: view.node.nid,
         processors: view.node.processors,

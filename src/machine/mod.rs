@@ -174,8 +174,18 @@ impl Machine {
         nodes.map(|node| u64::from(node.processors)).sum()
     }
 
+    /// [`Machine::first_processor`] of all nodes, in one pass.
+    pub fn first_processors(&self) -> BTreeMap<Nid, u32> {
+        let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
+        let first = |node: &Node, next: &mut u32| {
+            let following = next.saturating_add(node.processors);
+            (node.nid, std::mem::replace(next, following))
+        };
+        self.nodes.values().map(|n| first(n, hosts.entry(&n.host).or_default())).collect()
+    }
+
     /// The number of processors, counted over the nodes of a host in nodes of lower NID: what
-    /// [`Node::cpus`]'s mapping by number starts from.
+    /// [`Node::cpus`]'s mapping by number starts from. It looks at all nodes before this one.
     pub fn first_processor(&self, nid: Nid) -> u32 {
         let Some(node) = self.nodes.get(&nid) else { return 0 };
         self.nodes
@@ -183,5 +193,22 @@ impl Machine {
             .filter(|(_, n)| n.host == node.host)
             .map(|(_, n)| n.processors)
             .fold(0, u32::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_processors_of_all_are_those_of_each() {
+        let of =
+            |(nid, host): (u32, &str)| Node { host: host.into(), ..Node::plain(Nid(nid), nid) };
+        let nodes = [(1, "a"), (2, "b"), (3, ""), (5, "a"), (7, "b"), (8, "a"), (9, "")];
+        let machine: Machine = nodes.into_iter().map(of).collect();
+        let firsts = machine.first_processors();
+        assert_eq!(firsts.values().copied().collect::<Vec<_>>(), [0, 0, 0, 1, 2, 6, 3]);
+        assert!(firsts.iter().all(|(nid, first)| machine.first_processor(*nid) == *first));
+        assert_eq!(firsts.len(), machine.nodes.len());
     }
 }

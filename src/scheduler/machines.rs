@@ -16,7 +16,7 @@ use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
 use crate::occupancy::Occupancy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine, and with it those nodes that applications are on and that it lacks in whole or in
 /// part; these as they were in `old`, if that is known.
@@ -45,9 +45,14 @@ pub(super) fn with_retired<'a>(
 }
 
 /// What the apinit of a node is told of it, and where it is.
-fn told(machine: &Machine, nid: Nid) -> Option<(u32, &[u32], u64, &str, u32)> {
+fn told<'a>(
+    machine: &'a Machine,
+    firsts: &BTreeMap<Nid, u32>,
+    nid: Nid,
+) -> Option<(u32, &'a [u32], u64, &'a str, u32)> {
     let node = machine.nodes.get(&nid)?;
-    Some((node.processors, &node.cpus, node.memory, &node.host, machine.first_processor(nid)))
+    let first = firsts.get(&nid).copied().unwrap_or(0);
+    Some((node.processors, &node.cpus, node.memory, &node.host, first))
 }
 
 impl Scheduler {
@@ -66,8 +71,10 @@ impl Scheduler {
             return;
         }
         let old = std::mem::replace(&mut self.machine, machine);
+        let firsts = self.machine.first_processors();
+        let firsts_before = std::mem::replace(&mut self.first_processors, firsts);
         let changed = |nid: Nid| {
-            told(&old, nid) != told(&self.machine, nid)
+            told(&old, &firsts_before, nid) != told(&self.machine, &self.first_processors, nid)
                 || retired_before.contains(&nid) != self.retired.contains(&nid)
         };
         let stale: BTreeSet<LinkId> =
@@ -94,7 +101,7 @@ impl Scheduler {
         let in_use = |nid: &Nid| self.occupancy.used(*nid) > 0;
         let moved = self.machine.nodes.keys().copied().filter(in_use);
         let moved: Vec<Nid> = moved
-            .filter(|n| old.first_processor(*n) != self.machine.first_processor(*n))
+            .filter(|n| firsts_before.get(n) != self.first_processors.get(n))
             .filter(|n| old.nodes.get(n).is_some_and(|node| node.cpus.is_empty()))
             .collect();
         if !moved.is_empty() {

@@ -93,6 +93,8 @@ struct Link {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     machine: Machine,
+    /// Of each of its nodes [`Machine::first_processor`], which is asked of all of them.
+    first_processors: BTreeMap<Nid, u32>,
     occupancy: Occupancy,
     settings: Settings,
     /// Applications that have not ended.
@@ -148,6 +150,7 @@ impl Scheduler {
             occupancy: Occupancy::new(&machine, settings.turns.rules()),
             configured: machine.clone(),
             schedule: turns::Schedule::new(&machine),
+            first_processors: machine.first_processors(),
             machine,
             settings,
             teams: BTreeMap::new(),
@@ -359,6 +362,11 @@ impl Scheduler {
     /// The machine that it schedules.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// [`Machine::first_processor`] of one of its nodes; 0 where it is not there.
+    pub fn first_processor(&self, nid: Nid) -> u32 {
+        self.first_processors.get(&nid).copied().unwrap_or(0)
     }
 
     fn save(&self, apid: Apid, lazy: bool, out: &mut Vec<Effect>) {

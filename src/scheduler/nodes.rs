@@ -71,11 +71,10 @@ impl Scheduler {
     }
 
     pub(super) fn link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
-        if self.links.remove(&link).is_none() {
-            return;
-        }
-        let nids: Vec<Nid> =
-            self.offered.iter().filter(|(_, l)| **l == link).map(|(n, _)| *n).collect();
+        let Some(Link { hello, .. }) = self.links.remove(&link) else { return };
+        let own = |nid: &Nid| self.offered.get(nid) == Some(&link);
+        let nids: BTreeSet<Nid> = hello.nids.into_iter().filter(own).collect();
+        let nids: Vec<Nid> = nids.into_iter().collect();
         self.turns_away(now, &nids);
         for nid in nids {
             self.offered.remove(&nid);

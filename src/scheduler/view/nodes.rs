@@ -98,11 +98,7 @@ impl Scheduler {
             };
             format!("flavors {order}{kept}{configured}")
         });
-        let pes = teams()
-            .flat_map(|t| t.places.0.iter())
-            .filter(|p| p.nid == node.nid)
-            .map(|p| p.pes)
-            .sum();
+        let pes = teams().map(|team| team.places.pes_on(node.nid)).sum();
         let told = link.map_or(0, |l| l.hello.memory / l.hello.nids.len().max(1) as u64);
         let used = self.occupancy.used(node.nid);
         let seen = self.boots.contains_key(&node.nid);
