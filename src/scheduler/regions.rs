@@ -225,9 +225,7 @@ impl Scheduler {
             return Ok(());
         }
         let (passes, barred) = self.lets_in(posting, owner);
-        let lets =
-            |(at, bar): &Barred<'_>| format!("region {} {}", self.region_name(*at), bar.only());
-        let holder = barred.iter().map(lets).collect::<Vec<_>>().join(", and ");
+        let holder = self.bars_in_words(&barred);
         if !self.machine.regions.is_empty() && passes.is_empty() {
             let explanation = Explanation {
                 obstacle: "no region of this machine lets this application in".into(),
@@ -283,6 +281,24 @@ impl Scheduler {
             let obstacle = format!("with {choice}, {}", why.obstacle);
             (Refusal::Impossible, Explanation { obstacle, ..why })
         })
+    }
+
+    fn bars_in_words(&self, barred: &[Barred<'_>]) -> String {
+        let lets =
+            |(at, bar): &Barred<'_>| format!("region {} {}", self.region_name(*at), bar.only());
+        barred.iter().map(lets).collect::<Vec<_>>().join(", and ")
+    }
+
+    /// Why it waits, with what keeps it out of other regions.
+    pub(super) fn with_bars(&self, mut why: Explanation, team: &Apteam) -> Explanation {
+        let (_, barred) = self.lets_in(&team.posting, &team.owner);
+        if !barred.is_empty() {
+            if !why.holder.is_empty() {
+                why.holder.push_str(", and ");
+            }
+            why.holder.push_str(&self.bars_in_words(&barred));
+        }
+        why
     }
 
     fn account_allowed(

@@ -127,7 +127,7 @@ impl Scheduler {
             _ => self.kept_when(team),
         };
         let why = match why {
-            Some(why) => why,
+            Some(why) => self.with_bars(why, team),
             None if self.decides() => Explanation {
                 obstacle: format!(
                     "{} waits for its turn: those run that have had as little time",
