@@ -45,6 +45,7 @@ mod stopping;
 mod stuck;
 mod support;
 mod turns;
+mod tutorial;
 mod two_users;
 mod units;
 mod versions;

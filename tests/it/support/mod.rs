@@ -271,6 +271,12 @@ impl Plan {
         self.config(&text)
     }
 
+    /// As it is told, and no more: applications share processors.
+    pub fn shared(mut self) -> Plan {
+        self.shared = true;
+        self
+    }
+
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Plan {
         self.arguments.push(argument.as_ref().to_owned());
         self
