@@ -118,6 +118,10 @@ impl Scheduler {
 
     fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
         let kept = self.kept_before(Some(team.apid));
+        if let Err((_, why)) = self.may_ever(&team.posting, &team.owner) {
+            // It could be placed when it was posted: gates, nodes or flavors have changed since.
+            return (why, When::Unknown);
+        }
         if let Some(why) = self.waits_for_hours(team) {
             return (why, self.kept_when(team));
         }

@@ -6,6 +6,7 @@
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
 //! $ post -n 10 nodes 4          --nodes 4; post rows 1x4,4x2: one node with 4 PEs, four with 2
 //! $ end 1                      application 1 ends
+//! $ gate night                 another psched.yaml: only dave is let into this region
 //! $ why 2                      what apstat --why says
 //! $ drain 1-8                  these nodes take nothing new
 //! $ time 20:00                 it is so late
@@ -16,6 +17,7 @@ use crate::apteam::change::Closed;
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::posting::Account;
 use crate::config;
+use crate::machine::gates::{People, Who};
 use crate::machine::parse_nids;
 use crate::variables::Order;
 use crate::variables::units::{parse_duration, parse_size};
@@ -180,6 +182,15 @@ impl Player {
                     effects.extend(self.s.apply(self.now, Event::Tick));
                 }
                 effects
+            }
+            "gate" => {
+                // Only dave is let into a region from now on.
+                let mut machine = self.s.machine().clone();
+                let gate = &mut machine.regions.iter_mut().find(|r| r.name == words[1]);
+                let gate = &mut gate.as_mut().expect("a region").gate;
+                let users = [Who::Name("dave".into())].into();
+                gate.people = Some(People { users, ..People::default() });
+                self.s.apply(self.now, Event::Machine(Box::new(machine)))
             }
             "why" => return format!("  {}\n", self.s.why(apid()).expect("it is there")),
             other => panic!("what is {other}?"),
