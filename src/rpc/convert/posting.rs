@@ -82,10 +82,11 @@ impl From<Posting> for pb::PostRequest {
 impl TryFrom<pb::PostRequest> for Posting {
     type Error = Malformed;
     fn try_from(request: pb::PostRequest) -> Result<Self, Malformed> {
+        let request_id = Field("PostRequest", "request_id").secret(request.request_id)?;
         let shape: Shape = Field("PostRequest", "shape").need(request.shape)?;
         let layout = layout(request.layout, &shape)?;
         Ok(Posting {
-            request_id: Field("PostRequest", "request_id").secret(request.request_id)?,
+            request_id,
             shape,
             layout,
             memory_per_pe: given(request.memory_per_pe),
