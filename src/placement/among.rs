@@ -16,14 +16,13 @@
 //!
 //! In the mirror only the free processors are weighed; over others it is the first window from the high end.
 
-use super::window::{self, Need};
-use super::{Kept, Wanted, list, processors, room_now};
+use super::window;
+use super::{Kept, Wanted, list, room_now};
 use crate::apteam::choice::Choice;
-use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::place::PlacementList;
 use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Slot};
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// As [`super::try_place`], on the nodes of a choice.
 pub fn try_place_among(
@@ -58,24 +57,7 @@ fn downwards(occupancy: &Occupancy, wanted: &Wanted, kept: &Kept) -> Option<Plac
         };
         Some((need, nodes?))
     })?;
-    Some(mirrored(occupancy, &need, nodes.map(|at| last - at)))
-}
-
-/// The places of a window from its first node on, whichever way that is.
-fn mirrored(
-    occupancy: &Occupancy,
-    need: &Need,
-    nodes: std::iter::Map<Range<usize>, impl FnMut(usize) -> usize>,
-) -> PlacementList {
-    let mut rest = need.width;
-    let place = |at: usize| {
-        let pes = u64::from(occupancy.room(at, &need.terms).pes).min(rest) as u32;
-        rest -= u64::from(pes);
-        let count = pes as usize * need.terms.depth as usize;
-        let processors = processors(occupancy, at, need.terms.level, count);
-        Place { nid: occupancy.line()[at].nid, processors, pes }
-    };
-    PlacementList(nodes.map(place).collect())
+    Some(list(occupancy, &need, nodes.map(|at| last - at)))
 }
 
 /// A line on which only the nodes of a choice are for applications.

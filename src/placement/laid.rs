@@ -15,7 +15,7 @@
 //! ```
 
 use super::window::Need;
-use super::{Kept, Wanted, list_of, room_if_empty, room_now};
+use super::{Kept, Wanted, place_on, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
@@ -47,7 +47,8 @@ pub fn try_place_laid(
             true => windows.rev().min_by_key(left)?,
             false => windows.min_by_key(left)?,
         };
-        let places: Vec<_> = list_of(occupancy, &need, nodes, &pes);
+        let place = |(at, pes): (usize, &u32)| place_on(occupancy, &need.terms, at, *pes);
+        let places: Vec<_> = nodes.zip(&pes).map(place).collect();
         Some(match choice.downwards() {
             true => PlacementList(places.into_iter().rev().collect()),
             false => PlacementList(places.into()),

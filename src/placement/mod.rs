@@ -352,28 +352,22 @@ fn room_if_empty(line: &[Slot], at: usize, terms: &Terms) -> Room {
     }
 }
 
-/// The placement list of a window: filled from the left, on each node the processors with the
-/// fewest residents, these by number.
-fn list(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> PlacementList {
+/// The placement list of a window: filled from its first node on, whichever way that is.
+fn list(occupancy: &Occupancy, need: &Need, nodes: impl Iterator<Item = usize>) -> PlacementList {
     let mut rest = need.width;
     let places = nodes.map(|at| {
         let pes = u64::from(occupancy.room(at, &need.terms).pes).min(rest) as u32;
         rest -= u64::from(pes);
-        let count = pes as usize * need.terms.depth as usize;
-        let processors = processors(occupancy, at, need.terms.level, count);
-        Place { nid: occupancy.line()[at].nid, processors, pes }
+        place_on(occupancy, &need.terms, at, pes)
     });
     PlacementList(places.collect())
 }
 
-/// The places of so many PEs on each node of a window.
-fn list_of(occupancy: &Occupancy, need: &Need, nodes: Range<usize>, pes: &[u32]) -> Vec<Place> {
-    let place = |(at, pes): (usize, &u32)| {
-        let count = *pes as usize * need.terms.depth as usize;
-        let processors = processors(occupancy, at, need.terms.level, count);
-        Place { nid: occupancy.line()[at].nid, processors, pes: *pes }
-    };
-    nodes.zip(pes).map(place).collect()
+/// So many PEs on a node: the processors with the fewest residents, these by number.
+fn place_on(occupancy: &Occupancy, terms: &Terms, at: usize, pes: u32) -> Place {
+    let count = pes as usize * terms.depth as usize;
+    let processors = processors(occupancy, at, terms.level, count);
+    Place { nid: occupancy.line()[at].nid, processors, pes }
 }
 
 /// So many processors of a node that have no more residents than the level says: those with the

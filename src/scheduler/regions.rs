@@ -51,9 +51,6 @@ impl Regions {
     }
 }
 
-/// A region that lets somebody not in, by its place, and why.
-type Barred<'a> = (usize, Bar<'a>);
-
 impl Scheduler {
     /// What an application wants, and where it may go now.
     pub(super) fn wanted(&self, team: &Apteam) -> Wanted {
@@ -79,26 +76,35 @@ impl Scheduler {
         if self.machine.regions.is_empty() {
             return wanted;
         }
-        let (passes, _) = self.lets_in(posting, owner);
+        let passes = self
+            .asked(posting, owner)
+            .filter(|(_, answer)| answer.is_ok())
+            .fold(RegionSet::default(), |passes, (at, _)| passes.with(at));
         let spans = passes.iter().nth(1).is_some()
             && !passes.iter().any(|i| self.fits_if_empty(&wanted, RegionSet::of(i)));
         Wanted { reach: Reach { passes, spans }, ..wanted }
     }
 
-    /// The regions whose gates let it in, the time of day aside, and what says no at the others.
-    fn lets_in(&self, posting: &Posting, owner: &Owner) -> (RegionSet, Vec<Barred<'_>>) {
+    /// What the gate of each region says, the time of day aside.
+    fn asked<'a>(
+        &'a self,
+        posting: &'a Posting,
+        owner: &'a Owner,
+    ) -> impl Iterator<Item = (usize, Result<(), Bar<'a>>)> {
         let wanted = Wanted::from(posting);
         let applicant = applicant(posting, owner);
-        let mut passes = RegionSet::default();
-        let mut barred = Vec::new();
-        for (at, region) in self.machine.regions.iter().enumerate() {
+        self.machine.regions.iter().enumerate().map(move |(at, region)| {
             let holds = |other| self.holds(&wanted, RegionSet::of(other));
-            match region.gate.lets(&applicant, holds) {
-                Ok(()) => passes = passes.with(at),
-                Err(bar) => barred.push((at, bar)),
-            }
-        }
-        (passes, barred)
+            (at, region.gate.lets(&applicant, holds))
+        })
+    }
+
+    /// The regions that let it not in, and why, in words.
+    fn bars_in_words(&self, posting: &Posting, owner: &Owner) -> String {
+        let says_no = |(at, answer): (usize, Result<(), Bar<'_>>)| {
+            Some(format!("region {} {}", self.region_name(at), answer.err()?.only()))
+        };
+        self.asked(posting, owner).filter_map(says_no).collect::<Vec<_>>().join(", and ")
     }
 
     fn fits_if_empty(&self, wanted: &Wanted, regions: RegionSet) -> bool {
@@ -224,9 +230,8 @@ impl Scheduler {
         if wanted.reach.sets().any(|set| self.fits_if_empty(&wanted, set)) {
             return Ok(());
         }
-        let (passes, barred) = self.lets_in(posting, owner);
-        let holder = self.bars_in_words(&barred);
-        if !self.machine.regions.is_empty() && passes.is_empty() {
+        let holder = self.bars_in_words(posting, owner);
+        if wanted.reach.passes.is_empty() {
             let explanation = Explanation {
                 obstacle: "no region of this machine lets this application in".into(),
                 holder,
@@ -283,21 +288,13 @@ impl Scheduler {
         })
     }
 
-    fn bars_in_words(&self, barred: &[Barred<'_>]) -> String {
-        let lets =
-            |(at, bar): &Barred<'_>| format!("region {} {}", self.region_name(*at), bar.only());
-        barred.iter().map(lets).collect::<Vec<_>>().join(", and ")
-    }
-
     /// Why it waits, with what keeps it out of other regions.
     pub(super) fn with_bars(&self, mut why: Explanation, team: &Apteam) -> Explanation {
-        let (_, barred) = self.lets_in(&team.posting, &team.owner);
-        if !barred.is_empty() {
-            if !why.holder.is_empty() {
-                why.holder.push_str(", and ");
-            }
-            why.holder.push_str(&self.bars_in_words(&barred));
+        let bars = self.bars_in_words(&team.posting, &team.owner);
+        if !bars.is_empty() && !why.holder.is_empty() {
+            why.holder.push_str(", and ");
         }
+        why.holder.push_str(&bars);
         why
     }
 

@@ -178,6 +178,17 @@ fn brief(effects: &[Effect]) -> Vec<String> {
         .collect()
 }
 
+/// What an order is answered with.
+#[track_caller]
+fn answer(effects: &[Effect]) -> (Vec<&str>, Vec<&str>) {
+    let found = effects.iter().find_map(|e| match e {
+        Effect::Managed { reply: ReplyId(7), done, problems } => Some((done, problems)),
+        _ => None,
+    });
+    let (done, problems) = found.expect("an answer");
+    (done.iter().map(String::as_str).collect(), problems.iter().map(String::as_str).collect())
+}
+
 fn report(s: &mut Scheduler, link: u64, report: Report) -> Vec<String> {
     brief(&s.apply(at(1), Event::Report { link: LinkId(link), report: Box::new(report) }))
 }

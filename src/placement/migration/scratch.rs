@@ -5,8 +5,8 @@ use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
 use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Claim, Occupancy, Terms};
-use crate::placement::processors;
 use crate::placement::window::adjacent;
+use crate::placement::{place_on, processors};
 
 /// What a mover needs of its nodes, wherever they are.
 pub(super) struct Piece {
@@ -146,11 +146,7 @@ impl<'a> Scratch<'a> {
         terms: &Terms,
         pes: impl IntoIterator<Item = u32>,
     ) -> PlacementList {
-        let place = |(at, pes): (usize, u32)| {
-            let count = pes as usize * terms.depth as usize;
-            let processors = processors(&self.occupancy, at, terms.level, count);
-            Place { nid: self.occupancy.line()[at].nid, processors, pes }
-        };
+        let place = |(at, pes): (usize, u32)| place_on(&self.occupancy, terms, at, pes);
         PlacementList((start..).zip(pes).map(place).collect())
     }
 

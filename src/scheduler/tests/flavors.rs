@@ -37,16 +37,6 @@ fn order(s: &mut Scheduler, nids: &[u32], to: Option<&str>) -> Vec<Effect> {
     s.apply(at(5), event(nids, to))
 }
 
-#[track_caller]
-fn answer(effects: &[Effect]) -> (Vec<&str>, Vec<&str>) {
-    let found = effects.iter().find_map(|e| match e {
-        Effect::Managed { reply: ReplyId(7), done, problems } => Some((done, problems)),
-        _ => None,
-    });
-    let (done, problems) = found.expect("an answer");
-    (done.iter().map(String::as_str).collect(), problems.iter().map(String::as_str).collect())
-}
-
 fn in_force(s: &Scheduler) -> Vec<String> {
     s.nodes().map(|node| node.node.flavors.to_string()).collect()
 }

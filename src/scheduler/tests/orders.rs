@@ -21,17 +21,6 @@ fn hold(s: &mut Scheduler, hold: bool, apids: &[u64]) -> Vec<Effect> {
     s.apply(at(5), Event::Hold { reply: ReplyId(7), apids, hold, by: carol() })
 }
 
-/// What an order is answered with.
-#[track_caller]
-fn answer(effects: &[Effect]) -> (Vec<&str>, Vec<&str>) {
-    let found = effects.iter().find_map(|e| match e {
-        Effect::Managed { reply: ReplyId(7), done, problems } => Some((done, problems)),
-        _ => None,
-    });
-    let (done, problems) = found.expect("an answer");
-    (done.iter().map(String::as_str).collect(), problems.iter().map(String::as_str).collect())
-}
-
 fn state(s: &Scheduler, nid: u32) -> &'static str {
     s.nodes().find(|n| n.node.nid == Nid(nid)).expect("there").state
 }
