@@ -112,6 +112,7 @@ fn regions(nodes: u32) -> Vec<Region> {
     let border = nodes - nodes / 50;
     let region = |name: &str, nids: std::ops::Range<u32>| Region {
         name: name.into(),
+        domain: psched::variables::APPLICATION.into(),
         members: Members::Nids(nids.map(Nid).collect()),
         gate: Gate::default(),
     };

@@ -146,6 +146,8 @@ pub struct Apteam {
     pub last_signal: u64,
     /// The administrator who holds it, if it is held: it is not placed, and where it is does not run.
     pub held: Option<By>,
+    /// The domain of the machine that it is scheduled in, from its posting on.
+    pub domain: Arc<str>,
 }
 
 impl Apteam {

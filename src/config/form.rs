@@ -54,6 +54,7 @@ const NODES: &[(&str, Form)] = &[
 /// The keys of an entry of `regions`.
 const REGIONS: &[(&str, Form)] = &[
     ("name", Form::Text),
+    ("domain", Form::Text),
     ("nids", Form::Text),
     ("flavors", Form::Texts),
     ("gates", Form::Map(GATES)),

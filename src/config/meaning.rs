@@ -58,8 +58,8 @@ pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Proble
         regions::check(&machine, &mut problems);
     }
     let config = Config {
+        variables: variables(file.variables.unwrap_or_default(), &machine, &mut problems),
         machine,
-        variables: variables(file.variables.unwrap_or_default(), &mut problems),
         administrators: administrators(file.administrators.unwrap_or_default(), &mut problems),
         listen: path("listening", file.listening, SOCKET_PATH_MAX, &mut problems),
         state: path("state", file.state, 4_095, &mut problems),
@@ -308,8 +308,9 @@ fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus)
 }
 
-fn variables(pairs: Pairs, problems: &mut Problems) -> Variables {
+fn variables(pairs: Pairs, machine: &Machine, problems: &mut Problems) -> Variables {
     let mut variables = Variables::default();
+    variables.set_domains(machine.regions.iter().map(|region| region.domain.as_str()));
     for (name, text) in pairs.0 {
         let text = text.map_or_else(String::new, |text| text.0);
         if let Err(error) = variables.set(&name, &text) {

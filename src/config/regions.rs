@@ -21,6 +21,7 @@ use crate::machine::gates::{AccountEntry, Between, Gate, Hours, Mode, People, Wh
 use crate::machine::{
     Flavor, Machine, Members, Nid, Node, REGIONS_MAX, RegionId, format_nids, parse_nids,
 };
+use crate::variables::APPLICATION;
 use crate::variables::units::{parse_duration, parse_size};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,9 @@ pub const ACCOUNTS_MAX: usize = 10_000;
 const NAME_MAX: usize = 64;
 /// What begins the width gate of an overflow region.
 const TOO_WIDE: &str = "too wide for ";
+
+/// Names with which those of the machine's own variables begin.
+const RESERVED: [&str; 1] = ["weight"];
 
 /// The accounts, and who may use each.
 pub(super) fn accounts(entries: Vec<Account>, problems: &mut Problems) -> Vec<AccountEntry> {
@@ -100,7 +104,8 @@ pub(super) fn regions(
         };
         let key = format!("{key}.gates");
         let gate = gate(&key, entry.gates.unwrap_or_default(), &names, accounts, i, problems);
-        regions.push(crate::machine::Region { name, members, gate });
+        let domain = domain(&format!("regions[{i}].domain"), entry.domain, problems);
+        regions.push(crate::machine::Region { name, domain, members, gate });
     }
     regions
 }
@@ -119,6 +124,21 @@ fn name(key: &str, text: Option<Text>, problems: &mut Problems) -> Option<String
     let cure = format!("give 1 to {NAME_MAX} letters, digits, dots, underscores and hyphens");
     problems.add(key, what, cure);
     None
+}
+
+/// The domain of a region: a word with which names of variables can begin.
+fn domain(key: &str, text: Option<Text>, problems: &mut Problems) -> String {
+    let Some(Text(name)) = text else { return APPLICATION.into() };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(fits) {
+        let what = format!("{} is not a name", quoted(&name));
+        let cure = format!("give 1 to {NAME_MAX} letters, digits, underscores and hyphens");
+        problems.add(key, what, cure);
+    } else if RESERVED.contains(&name.as_str()) {
+        let what = format!("variables that begin with {name}. are the machine's");
+        problems.add(key, what, "give the domain another name");
+    }
+    name
 }
 
 fn gate(
@@ -368,9 +388,10 @@ impl Room<'_> {
         self.most(depth, region, |of| of == region)
     }
 
-    /// The same of nodes of any regions, where one of them is of this.
+    /// The same of nodes of any regions of its domain, where one of them is of this.
     fn spans(&self, depth: u32, region: usize) -> u64 {
-        self.most(depth, region, |_| true)
+        let domain = |of: usize| self.machine.regions.get(of).map(|region| &region.domain);
+        self.most(depth, region, |of| domain(of) == domain(region))
     }
 
     fn most(&self, depth: u32, region: usize, among: impl Fn(usize) -> bool) -> u64 {

@@ -37,6 +37,7 @@ pub(super) struct Nodes {
 #[serde(deny_unknown_fields)]
 pub(super) struct Region {
     pub name: Option<Text>,
+    pub domain: Option<Text>,
     pub nids: Option<Text>,
     pub flavors: Option<Vec<Text>>,
     pub gates: Option<Gates>,

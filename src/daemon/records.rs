@@ -29,6 +29,7 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         last_signal: team.last_signal,
         held: team.held.clone().map(Into::into),
         shares: team.shares,
+        domain: team.domain.to_string(),
     };
     record.encode_to_vec()
 }
@@ -82,5 +83,6 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         last_signal: record.last_signal,
         held: record.held.map(TryInto::try_into).transpose()?,
         shares: record.shares,
+        domain: record.domain.into(),
     })
 }

@@ -56,6 +56,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         last_signal: PSCHED_SIGNALS + 7,
         held: Some(By { uid: 7, name: "carol".into(), at_ns: 11 }),
         shares: true,
+        domain: "quick".into(),
     }
 }
 

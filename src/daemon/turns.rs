@@ -5,7 +5,7 @@ use crate::apteam::Apid;
 use crate::apteam::talk::turns::StopMeans;
 use crate::gang::plan::Slice;
 use crate::rpc::pb;
-use crate::scheduler::{Figures, Histogram, Latest, Now, PlanView, Scheduler, Turn};
+use crate::scheduler::{Figures, Histogram, Latest, Now, PlanView, Scheduler, Turn, Turns};
 use crate::variables::Order;
 use std::time::Duration;
 
@@ -59,8 +59,14 @@ pub fn turn(scheduler: &Scheduler, apid: Apid, now_ns: u64) -> Option<pb::Turn> 
 
 /// The answer, with at most so many of the latest changes.
 pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
-    let settings = &scheduler.settings().turns;
-    let order = Order::ALL.iter().find(|(order, _)| *order == settings.order);
+    let domain = |(name, turns): (&str, &Turns)| pb::TurnsDomain {
+        name: name.into(),
+        order: Order::ALL.iter().find(|(o, _)| *o == turns.order).map_or("", |o| o.1).into(),
+        time_slice_ns: nanos(turns.time_slice),
+        max_resident: turns.max_resident,
+    };
+    let domains: Vec<pb::TurnsDomain> = scheduler.domains().map(domain).collect();
+    let first = domains.first().cloned().unwrap_or_default();
     let (plans, parties_cut) = plans(scheduler.plans());
     let placed = scheduler.teams().filter(|team| !team.places.0.is_empty());
     let application = |team| {
@@ -80,9 +86,9 @@ pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
         version: env!("CARGO_PKG_VERSION").into(),
         now_ns: now.mono_ns,
         wall_ns: now.wall_ns,
-        order: order.map_or("", |(_, name)| name).into(),
-        time_slice_ns: nanos(settings.time_slice),
-        max_resident: settings.max_resident,
+        order: first.order,
+        time_slice_ns: first.time_slice_ns,
+        max_resident: first.max_resident,
         plans,
         parties_cut,
         applications,
@@ -91,6 +97,7 @@ pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
         figures: measured.apinits().map(|(nid, of)| figures(nid.0, of)).collect(),
         all: Some(figures(0, &all)),
         switches: latest.skip(skipped).map(switch).collect(),
+        domains: if domains.len() > 1 { domains } else { Vec::new() },
     }
 }
 

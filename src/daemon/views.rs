@@ -18,7 +18,9 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
     let when = when.filter(|_| waits);
-    pb::ApplicationRow { waiting: why, when, turn, memory, ..row(team) }
+    let several = scheduler.domains().nth(1).is_some();
+    let domain = if several { team.domain.to_string() } else { String::new() };
+    pb::ApplicationRow { waiting: why, when, turn, memory, domain, ..row(team) }
 }
 
 fn when_row(when: When) -> pb::When {
@@ -89,18 +91,16 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         first_processor: first,
         memory: view.node.memory,
     };
+    let machine = scheduler.machine();
+    let region = machine.region_of(view.node).index().and_then(|at| machine.regions.get(at));
+    let several = scheduler.domains().nth(1).is_some();
     pb::NodeRow {
         nid: view.node.nid.0,
         host: view.host,
         state: view.state.into(),
         flavors: names(view.node.flavors),
-        region: {
-            let machine = scheduler.machine();
-            let region = machine.region_of(view.node).index();
-            region
-                .and_then(|at| machine.regions.get(at))
-                .map_or_else(String::new, |r| r.name.clone())
-        },
+        region: region.map_or_else(String::new, |region| region.name.clone()),
+        domain: region.filter(|_| several).map_or_else(String::new, |region| region.domain.clone()),
         configured_flavors: names(view.configured_flavors),
         flavors_by: view.flavor_order.map(|order| order.by.clone().into()),
         processors: view.node.processors,

@@ -14,7 +14,7 @@ use std::fmt;
 
 pub use hosts::{HostListError, is_host, parse_hosts};
 pub use nids::{NidListError, format_nids, parse_nids};
-pub use regions::{Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};
+pub use regions::{Domain, Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};
 
 /// A node's number on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

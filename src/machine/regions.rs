@@ -13,6 +13,10 @@
 //!
 //! A machine without regions is one, without a gate.
 //!
+//! Each region is of a *domain*: nodes that are scheduled together, under one set of variables. Regions of
+//! different domains have nothing to do with each other: no application is in both, and each domain has its
+//! own order of turns.
+//!
 //! ```
 //! use psched::machine::{Reach, RegionSet};
 //! let both = RegionSet::of(0).with(2);
@@ -23,7 +27,8 @@
 //! ```
 
 use super::gates::Gate;
-use super::{Flavors, Machine, Nid, Node};
+use super::{Flavor, Flavors, Machine, Nid, Node};
+use crate::variables::APPLICATION;
 use std::collections::BTreeSet;
 
 /// The most regions of a machine. (All bits of a [`RegionSet`] stand for the machine as a whole.)
@@ -34,6 +39,8 @@ pub const REGIONS_MAX: usize = 63;
 pub struct Region {
     /// Its name, by which gates and people speak of it.
     pub name: String,
+    /// What it is scheduled with; mostly [`APPLICATION`].
+    pub domain: String,
     /// Its nodes.
     pub members: Members,
     /// Who is let in.
@@ -74,7 +81,45 @@ impl RegionId {
     }
 }
 
+/// Regions that are scheduled together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Its name, with which the names of its variables begin.
+    pub name: String,
+    /// Its regions; [`RegionSet::ALL`] on a machine that has none.
+    pub regions: RegionSet,
+    /// Processors of its nodes for applications.
+    pub processors: u64,
+}
+
 impl Machine {
+    /// The domains, in the order in which their first regions stand; at least one.
+    pub fn domains(&self) -> Vec<Domain> {
+        let mut domains: Vec<Domain> = Vec::new();
+        for (at, region) in self.regions.iter().enumerate() {
+            match domains.iter_mut().find(|domain| domain.name == region.domain) {
+                Some(domain) => domain.regions = domain.regions.with(at),
+                None => domains.push(Domain {
+                    name: region.domain.clone(),
+                    regions: RegionSet::of(at),
+                    processors: 0,
+                }),
+            }
+        }
+        if let [] | [_] = domains[..] {
+            let name = domains.pop().map_or(APPLICATION.into(), |domain| domain.name);
+            let processors = self.application_processors();
+            return vec![Domain { name, regions: RegionSet::ALL, processors }];
+        }
+        for node in self.nodes.values().filter(|node| node.flavors.has(Flavor::Ap)) {
+            let region = self.region_of(node);
+            if let Some(domain) = domains.iter_mut().find(|domain| domain.regions.has(region)) {
+                domain.processors += u64::from(node.processors);
+            }
+        }
+        domains
+    }
+
     /// The region that a node is in.
     pub fn region_of(&self, node: &Node) -> RegionId {
         if self.regions.is_empty() {
@@ -113,6 +158,11 @@ impl RegionSet {
     /// Whether it has a node of this region. Nodes of none are in [`RegionSet::ALL`] only.
     pub fn has(self, region: RegionId) -> bool {
         self == RegionSet::ALL || region.0 < 64 && self.0 >> region.0 & 1 == 1
+    }
+
+    /// Whether some region is in both.
+    pub fn meets(self, other: RegionSet) -> bool {
+        !self.and(other).is_empty()
     }
 
     /// Whether there is none in it.

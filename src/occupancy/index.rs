@@ -121,7 +121,9 @@ impl Entry {
         let mut runs =
             terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
         // (With other rules all entries are built anew.)
-        if terms.level == 0 && occupancy.rules().allocator == Allocator::SumOfSquares {
+        if terms.level == 0
+            && occupancy.rules_in(terms.regions).allocator == Allocator::SumOfSquares
+        {
             match runs.take() {
                 Some(all) => runs = Some(all.counted()),
                 None => stretches = stretches.counted(),

@@ -32,12 +32,12 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use room::{End, Room, Rules, Slot, Terms, empty_line};
+pub use room::{End, Room, RuleBook, Rules, Slot, Terms, empty_line};
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
-use crate::machine::{Machine, Nid};
+use crate::machine::{Machine, Nid, RegionSet};
 use index::{Index, Ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl Holding {
 /// The state of every node's processors.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
-    rules: Rules,
+    rules: RuleBook,
     /// By NID.
     slots: Vec<Slot>,
     /// Where the processors of each slot begin in `residents`.
@@ -150,8 +150,9 @@ pub struct Notable {
 
 impl Occupancy {
     /// An empty machine whose nodes are all closed (no apinit offers them yet).
-    pub fn new(machine: &Machine, rules: Rules) -> Occupancy {
-        let slots = empty_line(machine, rules);
+    pub fn new(machine: &Machine, rules: impl Into<RuleBook>) -> Occupancy {
+        let rules = rules.into();
+        let slots = empty_line(machine, &rules);
         let mut first = Vec::with_capacity(slots.len());
         let mut processors = 0;
         for slot in &slots {
@@ -195,17 +196,23 @@ impl Occupancy {
     }
 
     /// The rules that it obeys.
-    pub fn rules(&self) -> Rules {
-        self.rules
+    pub fn rules(&self) -> &RuleBook {
+        &self.rules
+    }
+
+    /// Those of the domain that some of these regions are of.
+    pub fn rules_in(&self, regions: RegionSet) -> Rules {
+        self.rules.of(regions)
     }
 
     /// Obeys other rules from now on. What is there stays as it was promised.
-    pub fn set_rules(&mut self, rules: Rules) {
+    pub fn set_rules(&mut self, rules: impl Into<RuleBook>) {
+        let rules = rules.into();
         if rules == self.rules {
             return;
         }
         self.rules = rules;
-        self.slots.iter_mut().for_each(|slot| slot.obey(rules));
+        self.slots.iter_mut().for_each(|slot| slot.obey(self.rules.at(slot.region)));
         self.index = Index::new(self.slots.len());
         self.note(0..self.slots.len());
     }
@@ -249,7 +256,7 @@ impl Occupancy {
         places: &PlacementList,
         claim: Claim,
     ) -> Result<(), Conflict> {
-        self.seat(apid, places, claim, self.rules.highest_level())
+        self.seat(apid, places, claim, None)
     }
 
     /// As [`Occupancy::take`], for what sits there already, as its records or its nodes say: also
@@ -264,7 +271,7 @@ impl Occupancy {
         places: &PlacementList,
         claim: Claim,
     ) -> Result<(), Conflict> {
-        self.seat(apid, places, claim, u32::from(COUNTED_MAX) - 1)
+        self.seat(apid, places, claim, Some(u32::from(COUNTED_MAX) - 1))
     }
 
     fn seat(
@@ -272,9 +279,8 @@ impl Occupancy {
         apid: Apid,
         places: &PlacementList,
         claim: Claim,
-        level: u32,
+        level: Option<u32>,
     ) -> Result<(), Conflict> {
-        let level = if claim.shares { level.min(u32::from(COUNTED_MAX) - 1) } else { 0 };
         let own = self.held.get(&apid);
         let mut taken: Vec<Held> = Vec::with_capacity(places.0.len());
         // Placement names each node once, in order: then no earlier one is looked through.
@@ -287,6 +293,11 @@ impl Occupancy {
                 return Err(conflict(place.processors.first().copied().unwrap_or(0)));
             };
             let slot = &self.slots[at];
+            let highest = || self.rules.at(slot.region).highest_level();
+            let level = match claim.shares {
+                true => level.unwrap_or_else(highest).min(u32::from(COUNTED_MAX) - 1),
+                false => 0,
+            };
             let mut processors = match claim.exclusive {
                 true => (0..slot.processors).collect(),
                 false => place.processors.clone(),
@@ -493,9 +504,9 @@ impl Occupancy {
     }
 
     fn note(&mut self, nodes: Range<usize>) {
-        let level = self.rules.highest_level();
         for at in nodes {
             let slot = self.slots[at];
+            let level = self.rules.at(slot.region).highest_level();
             let full = self.residents(at).iter().any(|residents| u32::from(*residents) > level);
             let Notable { shut, full: all_full, tight } = &mut self.notable;
             let set = |nodes: &mut BTreeSet<usize>, is: bool| match is {

@@ -67,6 +67,38 @@ impl Rules {
     }
 }
 
+/// The rules of each domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleBook(Vec<(RegionSet, Rules)>);
+
+impl RuleBook {
+    /// Of each domain its regions, and the rules there. Where nothing else is said the first apply.
+    pub fn new(of: Vec<(RegionSet, Rules)>) -> RuleBook {
+        match of.is_empty() {
+            true => Rules::PLAIN.into(),
+            false => RuleBook(of),
+        }
+    }
+
+    /// Those of the domain that some of these regions are of.
+    pub fn of(&self, regions: RegionSet) -> Rules {
+        let domain = self.0.iter().find(|(of, _)| of.meets(regions));
+        domain.unwrap_or(&self.0[0]).1
+    }
+
+    /// Those of the domain of a region.
+    pub(super) fn at(&self, region: RegionId) -> Rules {
+        let domain = self.0.iter().find(|(of, _)| of.has(region));
+        domain.unwrap_or(&self.0[0]).1
+    }
+}
+
+impl From<Rules> for RuleBook {
+    fn from(rules: Rules) -> RuleBook {
+        RuleBook(vec![(RegionSet::ALL, rules)])
+    }
+}
+
 /// One node as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -147,8 +179,12 @@ impl Slot {
 }
 
 /// The line of a machine on which nobody sits, in order of NID; all nodes closed.
-pub fn empty_line(machine: &Machine, rules: Rules) -> Vec<Slot> {
-    machine.nodes.values().map(|node| Slot::of(node, machine.region_of(node), rules)).collect()
+pub fn empty_line(machine: &Machine, rules: &RuleBook) -> Vec<Slot> {
+    let slot = |node: &Node| {
+        let region = machine.region_of(node);
+        Slot::of(node, region, rules.at(region))
+    };
+    machine.nodes.values().map(slot).collect()
 }
 
 /// What a search asks of each node.

@@ -48,7 +48,7 @@ fn downwards(occupancy: &Occupancy, wanted: &Wanted, kept: &Kept) -> Option<Plac
     let mirror: Vec<Slot> =
         line.iter().rev().map(|slot| Slot { nid: Nid(u32::MAX - slot.nid.0), ..*slot }).collect();
     let last = line.len().checked_sub(1)?;
-    let (need, nodes) = wanted.needs(occupancy.rules()).find_map(|need| {
+    let (need, nodes) = wanted.needs(occupancy).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
         let room = |at: usize| room(last - at);
         let nodes = match need.terms.level {

@@ -69,14 +69,27 @@ impl std::fmt::Display for Cure {
     }
 }
 
+/// Why a node takes nothing new.
+#[derive(Clone, Copy, Debug)]
+pub enum Shut<'a> {
+    /// An administrator has closed it.
+    Ordered(&'a NodeOrder),
+    /// Its apinit obeys another psched.
+    Foreign,
+    /// It goes over to another domain when it is empty.
+    Leaving,
+    /// No apinit offers it.
+    Silent,
+}
+
 impl NoRoom {
-    /// In words; `name` tells who holds an application (`12 of alice`), `foreign` whether a closed
-    /// node has an apinit that obeys another psched, `order` how an administrator has closed it.
+    /// In words; `name` tells who holds an application (`12 of alice`), `shut` why a closed node is closed;
+    /// `domain`: with whose name variables begin.
     pub fn explain<'a>(
         &self,
+        domain: &str,
         name: impl Fn(Apid) -> String,
-        foreign: impl Fn(Nid) -> bool,
-        order: impl Fn(Nid) -> Option<&'a NodeOrder>,
+        shut: impl Fn(Nid) -> Shut<'a>,
     ) -> Explanation {
         let place = match (self.shape.width == 1, self.exclusive) {
             (true, false) => "one node",
@@ -114,7 +127,7 @@ impl NoRoom {
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
             let shared = match self.max_resident {
                 most if most > 1 && self.short_of_memory.is_none() => {
-                    format!(" (at most {most} on each: application.max_resident)")
+                    format!(" (at most {most} on each: {domain}.max_resident)")
                 }
                 _ => String::new(),
             };
@@ -129,11 +142,13 @@ impl NoRoom {
         }
         // By the words in which they were closed: nodes that are alike are named together.
         let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
-        let mut others = Vec::new();
+        let (mut foreign, mut leaving, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for nid in &self.closed {
-            match order(*nid) {
-                Some(order) => ordered.entry(order.to_string()).or_default().push(*nid),
-                None => others.push(*nid),
+            match shut(*nid) {
+                Shut::Ordered(order) => ordered.entry(order.to_string()).or_default().push(*nid),
+                Shut::Foreign => foreign.push(*nid),
+                Shut::Leaving => leaving.push(*nid),
+                Shut::Silent => silent.push(*nid),
             }
         }
         for (order, closed) in ordered {
@@ -142,7 +157,11 @@ impl NoRoom {
             stand.push(format!("{} {are} {order}", nids(&closed)));
             until.push(format!("an administrator has said psmgr resume {list}"));
         }
-        let (foreign, silent): (Vec<Nid>, Vec<Nid>) = others.iter().partition(|n| foreign(**n));
+        if !leaving.is_empty() {
+            let (are, list) = (if leaving.len() == 1 { "is" } else { "are" }, nids(&leaving));
+            stand.push(format!("{list} {are} in use by applications of another domain"));
+            until.push(format!("{list} {are} empty"));
+        }
         if !silent.is_empty() {
             let closed = nids(&silent);
             let is = if silent.len() == 1 { "is" } else { "are" };

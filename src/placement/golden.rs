@@ -141,7 +141,8 @@ impl Scene {
         match place(&mut self.occupancy, &wanted, &self.kept) {
             Ok(list) => {
                 assert!(list.fits(&shape), "{list:?}");
-                let shares = self.occupancy.rules().max_resident > 1
+                let shares = self.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident
+                    > 1
                     && !options.starts_with('!')
                     && !exclusive;
                 let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe, exclusive };
@@ -150,7 +151,7 @@ impl Scene {
             }
             Err(no_room) => {
                 let Explanation { obstacle, holder, cure } =
-                    no_room.explain(letter, |_| false, |_| None);
+                    no_room.explain("application", letter, |_| crate::placement::Shut::Silent);
                 format!("waits: {obstacle}\n  because {holder}\n  cure: {cure}")
             }
         }

@@ -37,7 +37,7 @@ pub fn try_place_laid(
     let mut marks = Kept::new(line, kept);
     marks.add(line, |nid| !choice.has(nid));
     let pes = in_line(layout, choice.downwards(), line.len())?;
-    wanted.needs(occupancy.rules()).find_map(|need| {
+    wanted.needs(occupancy).find_map(|need| {
         let room = room_now(occupancy, &need.terms, &marks);
         let windows = windows(line, &pes, room);
         let left = |nodes: &Range<usize>| -> u64 {

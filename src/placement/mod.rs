@@ -88,6 +88,7 @@ mod why;
 mod window;
 
 pub use among::{only_among, try_place_among};
+pub use explain::Shut;
 pub use laid::{nearest_laid, try_place_laid};
 pub use possible::{Cure, Impossible, holds, possible};
 
@@ -140,8 +141,8 @@ impl Wanted {
     }
 
     /// What it needs, in the order in which it is looked for: free processors first, wherever it may go.
-    fn needs(self, rules: Rules) -> impl Iterator<Item = Need> {
-        let levels = 0..=self.highest_level(rules);
+    fn needs(self, occupancy: &Occupancy) -> impl Iterator<Item = Need> + use<> {
+        let levels = 0..=self.highest_level(occupancy);
         levels.flat_map(move |level| self.needs_at(level))
     }
 
@@ -151,8 +152,13 @@ impl Wanted {
     }
 
     /// The highest level at which it takes a place.
-    fn highest_level(&self, rules: Rules) -> u32 {
-        if self.exclusive { 0 } else { rules.highest_level() }
+    fn highest_level(&self, occupancy: &Occupancy) -> u32 {
+        if self.exclusive { 0 } else { self.rules(occupancy).highest_level() }
+    }
+
+    /// Those of its domain.
+    fn rules(&self, occupancy: &Occupancy) -> Rules {
+        occupancy.rules_in(self.reach.passes)
     }
 
     /// What it asks of nodes on which nobody sits, its width aside.
@@ -209,10 +215,10 @@ pub fn try_place(
     wanted: &Wanted,
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
-    let rules = occupancy.rules();
+    let rules = wanted.rules(occupancy);
     if !kept.is_empty() {
         // What has no room if nothing is kept has none now.
-        let mut most = wanted.needs_at(wanted.highest_level(rules));
+        let mut most = wanted.needs_at(wanted.highest_level(occupancy));
         let has_room = |need: Need| {
             let ready = occupancy.ready(&need.terms);
             ready.is_some_and(|ready| ready.stretches(need.width).next().is_some())
@@ -223,7 +229,7 @@ pub fn try_place(
         return exhaustive(occupancy, wanted, kept)
             .map(|(need, nodes)| list(occupancy, &need, nodes));
     }
-    for need in wanted.needs(rules) {
+    for need in wanted.needs(occupancy) {
         let ready = occupancy.ready(&need.terms)?;
         if let Some(nodes) = allocator::best_ready(&ready, &need, rules) {
             return Some(list(occupancy, &need, nodes));
@@ -243,7 +249,7 @@ pub fn why_not(
         let room = room_now(occupancy, &need.terms, &marked);
         window::first(occupancy.line(), &need, room).is_some()
     };
-    let mut most = wanted.needs_at(wanted.highest_level(occupancy.rules()));
+    let mut most = wanted.needs_at(wanted.highest_level(occupancy));
     (!most.any(fits)).then(|| why::no_room(occupancy, wanted, kept))
 }
 
@@ -261,10 +267,10 @@ fn exhaustive_but(
     wanted: &Wanted,
     kept: &Kept,
 ) -> Option<(Need, Range<usize>)> {
-    wanted.needs(occupancy.rules()).find_map(|need| {
+    wanted.needs(occupancy).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
         let nodes = match need.terms.level {
-            0 => allocator::best(occupancy.line(), &need, room, occupancy.rules()),
+            0 => allocator::best(occupancy.line(), &need, room, wanted.rules(occupancy)),
             _ => window::best_over(occupancy, &need, room),
         };
         Some((need, nodes?))

@@ -285,6 +285,7 @@ prop_compose! {
             let region = |number: usize| {
                 let members = nids.iter().zip(&of).filter(|(_, of)| **of == number);
                 Region {
+                    domain: crate::variables::APPLICATION.into(),
                     name: number.to_string(),
                     members: Members::Nids(members.map(|(nid, _)| *nid).collect()),
                     gate: Default::default(),
@@ -380,9 +381,9 @@ proptest! {
         let Scene { machine, wanted, rules, .. } = &scene;
         let shape = &wanted.shape;
         let all: BTreeSet<Nid> = scene.ways_if_empty().into_iter().flatten().map(|(n, _)| Nid(n)).collect();
-        prop_assert_eq!(usable(&empty_line(machine, *rules), wanted), all);
+        prop_assert_eq!(usable(&empty_line(machine, &(*rules).into()), wanted), all);
         let most = scene.largest_if_empty();
-        match possible(&empty_line(machine, *rules), wanted) {
+        match possible(&empty_line(machine, &(*rules).into()), wanted) {
             Ok(()) => prop_assert!(shape.width <= most),
             Err(impossible) => {
                 prop_assert!(shape.width > most);
@@ -440,7 +441,7 @@ proptest! {
         let shape = &wanted.shape;
         let mut occupancy = scene.occupancy.clone();
         let found = place(&mut occupancy, wanted, kept);
-        let (Ok(()), Err(no_room)) = (possible(&empty_line(machine, *rules), wanted), found) else {
+        let (Ok(()), Err(no_room)) = (possible(&empty_line(machine, &(*rules).into()), wanted), found) else {
             return Ok(());
         };
         let highest = scene.highest();
@@ -496,7 +497,7 @@ proptest! {
         prop_assert!(said.contains(&no_room.short_of_memory.is_some()));
 
         // There are words for all of it.
-        let words = no_room.explain(|a| a.to_string(), |n| n.0 % 3 == 0, |_| None);
+        let words = no_room.explain("application", |a| a.to_string(), |n| [Shut::Foreign, Shut::Silent, Shut::Leaving][n.0 as usize % 3]);
         prop_assert!(![words.obstacle, words.holder, words.cure].contains(&String::new()));
     }
 }
@@ -527,9 +528,9 @@ fn zeros_and_giants_are_survived() {
                 exclusive: false,
                 reach: Reach::ALL,
             };
-            assert!(possible(&empty_line(&machine, rules), &wanted).is_err());
+            assert!(possible(&empty_line(&machine, &rules.into()), &wanted).is_err());
             assert!(place(&mut occupancy, &wanted, &none).is_err());
-            assert!(usable(&empty_line(&machine, rules), &wanted).is_empty());
+            assert!(usable(&empty_line(&machine, &rules.into()), &wanted).is_empty());
         }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };

@@ -30,9 +30,8 @@ const REGIONS_EXPLAINED: usize = 8;
 /// The reasons. To be asked only where there is no window now.
 pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Nid>) -> Box<NoRoom> {
     let line = occupancy.line();
-    let rules = occupancy.rules();
     let needs: Vec<Need> =
-        wanted.needs_at(wanted.highest_level(rules)).take(REGIONS_EXPLAINED).collect();
+        wanted.needs_at(wanted.highest_level(occupancy)).take(REGIONS_EXPLAINED).collect();
     let Nearest { need, window, holders } = nearest(occupancy, wanted, &needs);
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         line[window.clone()].iter().filter(|s| which(s)).map(|s| s.nid).collect()
@@ -52,7 +51,7 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
             || holders.iter().any(|apid| occupancy.sits_alone(*apid))
         {
             true => 1,
-            false => rules.max_resident,
+            false => wanted.rules(occupancy).max_resident,
         },
         short_of_memory: line[window.clone()]
             .first()

@@ -47,10 +47,13 @@ impl Scheduler {
         self.closed.get(&nid).is_some_and(|order| order.closed == Closed::Down)
     }
 
-    /// Opens a node where its apinit offers it and nobody has closed it, else closes it.
+    /// Opens a node where its apinit offers it, nobody has closed it and it does not go over to another
+    /// domain, else closes it.
     pub(super) fn open_or_not(&mut self, nid: Nid) {
         let link = self.offered.get(&nid).and_then(|link| self.links.get(link));
-        let open = link.is_some_and(|link| link.known) && !self.closed.contains_key(&nid);
+        let open = link.is_some_and(|link| link.known)
+            && !self.closed.contains_key(&nid)
+            && !self.leaving.contains(&nid);
         self.occupancy.set_open(nid, open);
     }
 

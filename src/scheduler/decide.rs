@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! Where long gangs give way to short ones a turn and a place are one question ([`packing`]); it is asked
-//! for the whole machine at once, whenever the answer may have changed.
+//! for a whole domain of the machine at once, whenever the answer may have changed.
 //!
 //! # Approach
 //! Events only note that there is something to decide. At the end of each the gangs and the postings are
@@ -29,15 +29,15 @@ mod again;
 mod line;
 mod out;
 
+use super::domains::DomainId;
 use super::ends::nanos;
-use super::{Effect, Now, Scheduler};
+use super::{Effect, Now, Scheduler, Turns};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::occupancy::Occupancy;
 use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
-use crate::variables::Order;
 use line::{InLine, Stands};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -62,11 +62,7 @@ pub(super) struct Seated {
 /// The last decision, and what is known for the next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decision {
-    /// Something has changed.
-    pub wanted: bool,
-    /// When the next is to be taken if nothing happens.
-    pub due_ns: Option<u64>,
-    /// Who runs.
+    /// Who runs, in all domains that go by decisions.
     pub party: BTreeSet<Apid>,
     /// Who is being moved, or is rolled out: they have no turn.
     pub away: BTreeSet<Apid>,
@@ -83,6 +79,11 @@ pub(super) struct Decision {
 }
 
 impl Decision {
+    /// The memory of somebody is out.
+    fn is_anybody_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     /// Its memory is out.
     pub(super) fn is_out(&self, apid: Apid) -> bool {
         self.out.contains(&apid)
@@ -98,28 +99,30 @@ impl Decision {
 }
 
 impl Scheduler {
-    /// Whether places are given by decisions.
-    pub(super) fn decides(&self) -> bool {
-        self.settings.turns.order == Order::LeastAttainedService
+    /// There is something to decide in a domain.
+    pub(super) fn want_decision(&mut self, domain: DomainId) {
+        self.domain_mut(domain).wanted = true;
     }
 
-    /// There is something to decide.
-    pub(super) fn want_decision(&mut self) {
-        self.schedule.decision.wanted = true;
+    /// The same in that of an application.
+    pub(super) fn want_decision_for(&mut self, apid: Apid) {
+        self.want_decision(self.domain_of(apid));
     }
 
     pub(super) fn decide_if_due(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let decision = &self.schedule.decision;
-        let due = decision.due_ns.is_some_and(|at| at <= now.mono_ns);
-        if self.decides() && (decision.wanted || due) {
-            self.decide(now, out);
+        for id in self.domain_ids() {
+            let domain = self.domain(id);
+            let due = domain.due_ns.is_some_and(|at| at <= now.mono_ns);
+            if domain.decides() && (domain.wanted || due) {
+                self.decide(now, id, out);
+            }
         }
     }
 
     /// What comes of a decision at some time.
     #[cfg(test)]
     pub(crate) fn decided_at(&mut self, now: Now) -> Vec<Effect> {
-        self.want_decision();
+        self.domain_ids().for_each(|domain| self.want_decision(domain));
         self.apply(now, super::Event::Tick)
     }
 
@@ -127,53 +130,58 @@ impl Scheduler {
     fn seat(&mut self, apid: Apid) {
         if let Some(team) = self.teams.get(&apid).filter(|team| team.state.holds_processors()) {
             let moved_ns = self.schedule.decision.moved_ns.get(&apid).copied();
-            let wanted = self.wanted_at_any_time(&team.posting, &team.owner);
+            let wanted = self.wanted_at_any_time(team);
             let seated = seated(&self.occupancy, team, wanted, moved_ns);
             self.schedule.decision.seats.insert(apid, seated);
         }
     }
 
-    fn decide(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.schedule.decision.wanted = false;
-        self.place_choosers(now, out);
-        let early = self.schedule.early();
-        let until_ns = now.mono_ns.saturating_add(nanos(self.settings.turns.time_slice));
-        early.iter().for_each(|apid| self.schedule.levels.hurry(*apid, until_ns));
-        let line = self.in_line(now);
-        let Packing { mut party, seats } = self.packed(now, &line);
+    fn decide(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
+        self.domain_mut(domain).wanted = false;
+        self.place_choosers(now, domain, out);
+        let mut early = self.schedule.early();
+        early.retain(|apid| self.is_of(*apid, domain));
+        let until_ns = now.mono_ns.saturating_add(nanos(self.domain(domain).turns.time_slice));
+        let levels = self.schedule.levels.of_mut(domain);
+        early.iter().for_each(|apid| levels.hurry(*apid, until_ns));
+        let line = self.in_line(now, domain);
+        let Packing { mut party, seats } = self.packed(now, domain, &line);
         party.sort_unstable();
-        let changed = self.realise(now, &line, &party, seats, out);
+        let changed = self.realise(now, domain, &line, &party, seats, out);
         let settled = !changed && early.is_empty();
-        self.schedule.decision.due_ns = self.again(now, &line, &party, settled);
+        self.domain_mut(domain).due_ns = self.again(now, domain, &line, &party, settled);
         self.schedule.decision.line = line;
     }
 
-    /// Whether anybody may be moved.
-    pub(super) fn moves(&self) -> bool {
-        self.settings.abilities.moves && self.settings.turns.migration.enabled
+    /// Whether anybody of a domain may be moved.
+    pub(super) fn moves(&self, domain: DomainId) -> bool {
+        self.settings.abilities.moves && self.domain(domain).turns.migration.enabled
     }
 
-    fn packed(&mut self, now: Now, line: &[InLine]) -> Packing {
+    fn packed(&mut self, now: Now, domain: DomainId, line: &[InLine]) -> Packing {
         let mut room = std::mem::take(&mut self.schedule.decision.room);
         let none = emptied(std::mem::take(&mut self.schedule.decision.candidates));
-        let candidates = match self.lined_up(now, line, none) {
+        let candidates = match self.lined_up(now, domain, line, none) {
             Ok(candidates) => candidates,
             Err(unseated) => {
                 unseated.into_iter().for_each(|apid| self.seat(apid));
-                self.lined_up(now, line, Vec::new()).unwrap_or_default()
+                self.lined_up(now, domain, line, Vec::new()).unwrap_or_default()
             }
         };
-        let moves = self.moves();
+        let moves = self.moves(domain);
+        let of = self.domain(domain);
         let rules = packing::Rules {
+            domain: of.regions,
             // By another order whoever has a place keeps its memory there.
-            roll_out: self.settings.abilities.roll_out && self.decides(),
+            roll_out: self.settings.abilities.roll_out && of.decides(),
             stay: !moves,
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
-            moved_max: self.settings.turns.migration.moves_max,
+            moved_max: of.turns.migration.moves_max,
             searches_max: SEARCHES_MAX,
         };
         let loses = |one: &Candidate| {
-            let cost = self.move_cost(&one.wanted).saturating_add(self.start_cost(one.apid));
+            let cost = move_cost(&of.turns, &one.wanted);
+            let cost = cost.saturating_add(self.start_cost(one.apid));
             let ms = u64::try_from(cost.as_millis()).unwrap_or(u64::MAX);
             one.wanted.shape.processors().saturating_mul(ms.max(1))
         };
@@ -186,22 +194,16 @@ impl Scheduler {
     /// What it loses by a start.
     fn start_cost(&self, apid: Apid) -> Duration {
         match self.schedule.cost(apid) {
-            Duration::ZERO => self.settings.turns.start_cost,
+            Duration::ZERO => self.domain(self.domain_of(apid)).turns.start_cost,
             measured => measured,
         }
-    }
-
-    /// What it loses by a move, beside the start that follows it.
-    fn move_cost(&self, wanted: &Wanted) -> Duration {
-        let each = wanted.memory_per_pe.unwrap_or(0);
-        let bytes = each.saturating_mul(u64::from(wanted.shape.width));
-        self.settings.turns.migration.cost_of_bytes(bytes)
     }
 
     /// Carries it out; returned: whether anything changes.
     fn realise(
         &mut self,
         now: Now,
+        domain: DomainId,
         line: &[InLine],
         party: &[Apid],
         seats: BTreeMap<Apid, Seat>,
@@ -220,7 +222,7 @@ impl Scheduler {
                 _ => {}
             }
         }
-        let start = self.change_party(now, line, party);
+        let start = self.change_party(now, domain, line, party);
         let changed = start.is_some() || !new.is_empty();
         if self.settings.abilities.roll_out {
             // (Whoever ran on beneath one that was to come can go out now that it has.)
@@ -232,7 +234,13 @@ impl Scheduler {
 
     /// These run from now on, of the line; returned, where they are not those who did before: who of them
     /// did not.
-    fn change_party(&mut self, now: Now, line: &[InLine], runs: &[Apid]) -> Option<Vec<Apid>> {
+    fn change_party(
+        &mut self,
+        now: Now,
+        domain: DomainId,
+        line: &[InLine],
+        runs: &[Apid],
+    ) -> Option<Vec<Apid>> {
         let decision = &self.schedule.decision;
         let (mut party, mut same) = (Vec::with_capacity(runs.len()), true);
         for one in line.iter().filter(|one| runs.binary_search(&one.apid).is_ok()) {
@@ -244,30 +252,35 @@ impl Scheduler {
                 same &= turn.runs;
             }
         }
-        if same && party.iter().eq(&decision.party) {
+        let ran = decision.party.iter().copied().filter(|apid| self.is_of(*apid, domain));
+        if same && party.iter().copied().eq(ran.clone()) {
             return None;
         }
         let mut party: BTreeSet<Apid> = party.into_iter().collect();
         // Whose place was given to one that has still to come runs on until then.
-        let (stop, run_on): (Vec<Apid>, Vec<Apid>) =
-            self.schedule.decision.party.difference(&party).partition(|apid| {
-                self.schedule.is_in_the_way(**apid, &party)
-                    || self.schedule.decision.away.contains(apid)
-            });
+        let over = ran.filter(|apid| !party.contains(apid));
+        let (stop, run_on): (Vec<Apid>, Vec<Apid>) = over.partition(|apid| {
+            self.schedule.is_in_the_way(*apid, &party) || decision.away.contains(apid)
+        });
         party.extend(run_on);
-        for apid in &stop {
-            self.schedule.levels.stop(*apid, now.mono_ns);
+        let levels = self.schedule.levels.of(domain);
+        let start = party.iter().copied().filter(|apid| !levels.runs(*apid));
+        let start: Vec<(Apid, Duration)> =
+            start.map(|apid| (apid, self.start_cost(apid))).collect();
+        let rules = &self.domains.get(domain.0).unwrap_or(&self.domains[0]).turns.levels;
+        let levels = self.schedule.levels.of_mut(domain);
+        stop.iter().for_each(|apid| levels.stop(*apid, now.mono_ns));
+        for (apid, cost) in &start {
+            levels.start(*apid, *cost, rules, now.mono_ns);
         }
-        let start: Vec<Apid> =
-            party.iter().copied().filter(|apid| !self.schedule.levels.runs(*apid)).collect();
-        for apid in &start {
-            let cost = self.start_cost(*apid);
-            let rules = &self.settings.turns.levels;
-            self.schedule.levels.start(*apid, cost, rules, now.mono_ns);
-        }
+        let start: Vec<Apid> = start.into_iter().map(|(apid, _)| apid).collect();
         self.schedule.concern_all(&stop);
         self.schedule.concern_all(&start);
-        self.schedule.decision.party = party;
+        let all = &mut self.schedule.decision.party;
+        stop.iter().for_each(|apid| {
+            all.remove(apid);
+        });
+        all.extend(party);
         Some(start)
     }
 
@@ -281,7 +294,7 @@ impl Scheduler {
     ) {
         let hosts = self.hosts_of(&to);
         let Some(team) = self.teams.get(&apid) else { return };
-        let wanted = self.wanted_at_any_time(&team.posting, &team.owner);
+        let wanted = self.wanted_at_any_time(team);
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let was_out = self.schedule.decision.out.contains(&apid);
         let from = if was_out { PlacementList::default() } else { team.places.clone() };
@@ -291,19 +304,21 @@ impl Scheduler {
             let _ = self.occupancy.take_found(apid, &from, (&*team).into());
             return;
         }
-        team.places = to.clone();
+        let left = std::mem::replace(&mut team.places, to.clone());
         team.hosts = hosts.into();
         let key = team.key();
         let seated = seated(&self.occupancy, team, wanted, Some(now.mono_ns));
         self.relink(apid);
-        let cost = self.move_cost(&seated.wanted);
+        self.note_left(left.nids());
+        let of = self.domain_of(apid);
+        let cost = move_cost(&self.domain(of).turns, &seated.wanted);
         let decision = &mut self.schedule.decision;
         decision.out.remove(&apid);
         decision.away.insert(apid);
         decision.party.remove(&apid);
         decision.moved_ns.insert(apid, now.mono_ns);
         decision.seats.insert(apid, seated);
-        self.schedule.levels.moved(apid, cost, now.mono_ns);
+        self.schedule.levels.of_mut(of).moved(apid, cost, now.mono_ns);
         self.turns_changed(now, apid);
         let nids = crate::machine::format_nids(to.nids());
         let name = if was_out { "rolling-in" } else { "moving" };
@@ -321,31 +336,41 @@ impl Scheduler {
         }
     }
 
-    /// Turns are taken by another order from now on.
-    pub(super) fn order_changed(&mut self, now: Now) {
-        let running: Vec<Apid> =
-            self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid).collect();
-        if self.decides() {
+    /// Turns are taken by another order from now on, in a domain.
+    pub(super) fn order_changed(&mut self, now: Now, domain: DomainId) {
+        let running = self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid);
+        let running: Vec<Apid> = running.filter(|apid| self.is_of(*apid, domain)).collect();
+        if self.domain(domain).decides() {
             for apid in &running {
                 let had = self.schedule.attained(*apid, now.mono_ns);
                 let weight = self.schedule.weight(*apid);
-                self.schedule.levels.add(*apid, weight, had, Duration::ZERO, now.mono_ns);
+                let levels = self.schedule.levels.of_mut(domain);
+                levels.add(*apid, weight, had, Duration::ZERO, now.mono_ns);
             }
         } else {
             for apid in &running {
-                let had = self.schedule.levels.attained(*apid, now.mono_ns);
+                let had = self.schedule.levels.of(domain).attained(*apid, now.mono_ns);
                 self.schedule.resume(*apid, had, now.mono_ns);
             }
-            self.schedule.levels.clear();
+            self.schedule.levels.of_mut(domain).clear();
             // (Those whose memory is out are brought in: `bring_in`.)
-            let decision = &mut self.schedule.decision;
-            decision.party.clear();
-            (decision.due_ns, decision.wanted) = (None, false);
+            let mut party = std::mem::take(&mut self.schedule.decision.party);
+            party.retain(|apid| !self.is_of(*apid, domain));
+            self.schedule.decision.party = party;
+            let of = self.domain_mut(domain);
+            (of.due_ns, of.wanted) = (None, false);
         }
         for apid in running {
             self.turns_changed(now, apid);
         }
     }
+}
+
+/// What one loses by a move, beside the start that follows it.
+fn move_cost(turns: &Turns, wanted: &Wanted) -> Duration {
+    let each = wanted.memory_per_pe.unwrap_or(0);
+    let bytes = each.saturating_mul(u64::from(wanted.shape.width));
+    turns.migration.cost_of_bytes(bytes)
 }
 
 /// Where it sits, by what it holds.

@@ -43,6 +43,7 @@ impl Scheduler {
 
     /// The end of an application: recorded, told, and its processors free.
     pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
+        let domain = self.domain_of(apid);
         let Some(mut team) = self.teams.remove(&apid) else { return };
         let peak_memory =
             self.measured.peaks(apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
@@ -57,6 +58,7 @@ impl Scheduler {
         self.taken_back.remove(&team.key());
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);
+        self.note_left(team.places.nids());
         self.relink(apid);
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();
@@ -94,7 +96,7 @@ impl Scheduler {
             Effect::Tell { apid, news: News::Ended { end, status } }
         });
         if frees {
-            self.place_waiting(now, out);
+            self.place_waiting_in(now, domain, out);
         }
     }
 

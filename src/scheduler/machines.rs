@@ -5,13 +5,16 @@
 //! heard. The same holds for a node that is to have fewer processors than are in use. With the next
 //! look at the configuration after its last application has ended, it is gone.
 //!
+//! A node in use whose region is of another domain from now on is *leaving*: it takes nobody new until it is
+//! empty, so that all who sit on a node are of one domain, and goes over then.
+//!
 //! An apinit whose nodes have changed is hung up on; it calls again and is told of its new ones. Flavors
 //! are not told to it: where only they have changed, it hears nothing.
 //!
 //! What is in force is made in one place, [`Scheduler::machine_anew`], of what is configured, of the
 //! flavors that administrators have ordered, and of what is in use.
 
-use super::{Effect, LinkId, Now, Scheduler, flavors};
+use super::{Effect, LinkId, Now, Scheduler, domains, flavors};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
@@ -44,6 +47,25 @@ pub(super) fn with_retired<'a>(
     (machine, retired)
 }
 
+/// Nodes in use that are of another domain than who sits there.
+pub(super) fn leaving<'a>(
+    machine: &Machine,
+    teams: impl Iterator<Item = &'a Apteam>,
+) -> BTreeSet<Nid> {
+    let domains = machine.domains();
+    let is_of = |node: &Node, name: &str| {
+        let region = machine.region_of(node);
+        let of = domains.iter().find(|domain| domain.regions.has(region));
+        of.is_none_or(|domain| domain.name == name)
+    };
+    let mut leaving = BTreeSet::new();
+    for team in teams.filter(|t| t.state.holds_processors() && !t.domain.is_empty()) {
+        let nodes = team.places.nids().filter_map(|nid| machine.nodes.get(&nid));
+        leaving.extend(nodes.filter(|node| !is_of(node, &team.domain)).map(|node| node.nid));
+    }
+    leaving
+}
+
 /// What the apinit of a node is told of it, and where it is.
 fn told<'a>(
     machine: &'a Machine,
@@ -59,6 +81,25 @@ impl Scheduler {
     pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
         self.configured = machine;
         self.machine_anew(now, out);
+    }
+
+    /// Nodes of an application that it does not hold any more may go over to another domain.
+    pub(super) fn note_left(&mut self, nids: impl IntoIterator<Item = Nid>) {
+        let empty = |nid: &Nid| self.leaving.contains(nid) && self.occupancy.used(*nid) == 0;
+        if !self.leaving.is_empty() && nids.into_iter().any(|nid| empty(&nid)) {
+            self.goes_over = true;
+        }
+    }
+
+    /// The same, at the end of an event.
+    pub(super) fn go_over(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.goes_over) {
+            let leaving = leaving(&self.machine, self.teams.values());
+            let before = std::mem::replace(&mut self.leaving, leaving);
+            let changed: Vec<Nid> = before.symmetric_difference(&self.leaving).copied().collect();
+            changed.into_iter().for_each(|nid| self.open_or_not(nid));
+            self.place_waiting(now, out);
+        }
     }
 
     /// Puts in force what is configured and ordered now.
@@ -79,7 +120,8 @@ impl Scheduler {
         };
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
-        self.occupancy = Occupancy::new(&self.machine, self.settings.turns.rules());
+        self.domains_anew();
+        self.occupancy = Occupancy::new(&self.machine, domains::rules(&self.domains));
         self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
             if let Err(conflict) = self.occupancy.take_found(team.apid, &team.places, team.into()) {
@@ -89,6 +131,8 @@ impl Scheduler {
             }
         }
         self.learn_anew(now);
+        self.waiting_to_domains();
+        self.leaving = leaving(&self.machine, self.teams.values());
         self.turns_anew(now);
         let measured: Vec<Apid> = self.teams.keys().copied().collect();
         for apid in measured {

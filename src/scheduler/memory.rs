@@ -137,13 +137,16 @@ impl Scheduler {
         }
         let settled = self.attained(apid, now.mono_ns) >= SETTLED;
         let peaks: Vec<(Nid, u64)> = self.measured.peaks(apid).collect();
-        let mut frees = false;
+        let (mut frees, mut news) = (false, false);
         for (nid, peak) in peaks {
             let least = if settled { 0 } else { self.occupancy.share(apid, nid) };
             let bytes = coarse(peak).max(least);
             let Some(counted) = self.occupancy.set_memory(apid, nid, bytes) else { continue };
             frees |= counted.now < counted.before;
-            self.schedule.set_memory(apid, counted.at, counted.now);
+            news |= self.schedule.set_memory(apid, counted.at, counted.now);
+        }
+        if news {
+            self.want_decision_for(apid);
         }
         frees
     }

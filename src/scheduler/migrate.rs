@@ -16,6 +16,7 @@
 //!
 //! [`migration`]: crate::placement::migration
 
+use super::domains::DomainId;
 use super::ends::nanos;
 use super::postings::COUNTED;
 use super::{Effect, Now, Scheduler};
@@ -30,24 +31,26 @@ use std::time::Duration;
 const TRIED_MAX: usize = 4;
 
 impl Scheduler {
-    /// Whether anybody may be moved for a posting that waits.
-    fn migrates(&self) -> bool {
-        !self.decides() && self.moves() && !self.queue.is_empty()
+    /// Makes windows for those that have waited for long, where it is time.
+    pub(super) fn migrate_if_due(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for domain in self.domain_ids() {
+            if !self.domain(domain).decides() {
+                self.migrate_in(now, domain, out);
+            }
+        }
     }
 
-    /// Makes windows for those that have waited for long, if it is time.
-    pub(super) fn migrate_if_due(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if !self.migrates() {
-            if !self.decides() {
-                self.schedule.decision.due_ns = None;
-            }
+    fn migrate_in(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
+        if !self.moves(domain) || self.line_of(domain).next().is_none() {
+            self.domain_mut(domain).due_ns = None;
             return;
         }
-        let again = now.mono_ns.saturating_add(nanos(self.settings.turns.reconsider));
-        match self.schedule.decision.due_ns {
+        let of = self.domain_mut(domain);
+        let again = now.mono_ns.saturating_add(nanos(of.turns.reconsider));
+        match of.due_ns {
             Some(due) if due > now.mono_ns => return,
             before => {
-                self.schedule.decision.due_ns = Some(again);
+                of.due_ns = Some(again);
                 if before.is_none() {
                     return;
                 }
@@ -55,14 +58,14 @@ impl Scheduler {
         }
         let waited =
             |team: &Apteam| Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
+        let compact_after = self.domain(domain).turns.compact_after;
         let long: Vec<(Apid, Duration)> = self
-            .queue
-            .iter()
+            .line_of(domain)
             .take(COUNTED)
-            .filter_map(|apid| self.teams.get(apid))
+            .filter_map(|apid| self.teams.get(&apid))
             .filter(|team| team.held.is_none())
             .map(|team| (team.apid, waited(team)))
-            .filter(|(_, waited)| *waited >= self.settings.turns.compact_after)
+            .filter(|(_, waited)| *waited >= compact_after)
             .take(TRIED_MAX)
             .collect();
         for (apid, waited) in long {
@@ -80,8 +83,8 @@ impl Scheduler {
 
     /// The cheapest moves that make a window, each of which goes straight to its end.
     fn plan_for(&self, now: Now, apid: Apid, waited: Duration) -> Option<Plan> {
-        let wanted = self.wanted(self.teams.get(&apid)?);
-        let turns = &self.settings.turns;
+        let team = self.teams.get(&apid)?;
+        let (wanted, turns) = (self.wanted(team), self.turns_of(team));
         // A move is followed by a start.
         let move_cost = turns.migration.move_cost.saturating_add(turns.start_cost);
         let movers: BTreeMap<Apid, Mover> = self
@@ -90,7 +93,7 @@ impl Scheduler {
             .filter(|team| team.state.holds_processors())
             .map(|team| (team.apid, self.mover(now, team)))
             .collect();
-        let kept = self.kept_before(Some(apid));
+        let kept = self.kept_before(apid);
         let situation = Situation {
             occupancy: &self.occupancy,
             movers: &movers,

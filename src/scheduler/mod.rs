@@ -26,7 +26,7 @@
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
-//! given flavors in `flavors.rs`,
+//! given flavors in `flavors.rs`; parts of the machine that are scheduled apart in `domains.rs`;
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
 //! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved
 //! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
@@ -36,6 +36,7 @@
 mod closed;
 mod compare;
 mod decide;
+mod domains;
 mod effect;
 mod ends;
 mod event;
@@ -97,6 +98,8 @@ pub struct Scheduler {
     first_processors: BTreeMap<Nid, u32>,
     occupancy: Occupancy,
     settings: Settings,
+    /// The domains of the machine; at least one.
+    domains: Vec<domains::Domain>,
     /// Applications that have not ended.
     teams: BTreeMap<Apid, Apteam>,
     /// Those of them that wait for a place, in order of arrival.
@@ -130,6 +133,10 @@ pub struct Scheduler {
     managed: Vec<foreign::Managed>,
     /// Nodes that are in use, and not in the configuration, or not with all their processors.
     retired: BTreeSet<Nid>,
+    /// Nodes in use that go over to another domain when they are empty.
+    leaving: BTreeSet<Nid>,
+    /// One of them is.
+    goes_over: bool,
     /// The machine as configured, without these, and with the flavors of psched.yaml.
     configured: Machine,
     /// How what runs takes turns.
@@ -146,10 +153,12 @@ impl Scheduler {
     /// A scheduler with no history.
     pub fn new(machine: Machine, settings: Settings) -> Scheduler {
         let regions = regions::Regions::of(&machine);
+        let domains = domains::of(&machine, &settings);
         Scheduler {
-            occupancy: Occupancy::new(&machine, settings.turns.rules()),
+            occupancy: Occupancy::new(&machine, domains::rules(&domains)),
             configured: machine.clone(),
-            schedule: turns::Schedule::new(&machine),
+            schedule: turns::Schedule::new(&machine, domains.len()),
+            domains,
             first_processors: machine.first_processors(),
             machine,
             settings,
@@ -171,6 +180,8 @@ impl Scheduler {
             managed: Vec::new(),
             measured: Measured::default(),
             retired: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            goes_over: false,
             wall_ns: 0,
             regions,
         }
@@ -193,14 +204,16 @@ impl Scheduler {
         let Orders { closed, flavors } = orders;
         let (machine, kept) = flavors::in_force(machine, &flavors);
         let (machine, retired) = machines::with_retired(machine, None, records.iter());
+        let leaving = machines::leaving(&machine, records.iter());
         let mut s = Scheduler::new(machine, settings);
         (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
+        s.leaving = leaving;
         s.hours(now);
         s.flavors = flavors;
         let mut out: Vec<Effect> = flavors::warning(&kept).into_iter().collect();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         s.next_apid = next_apid.max(newest).max(1);
-        for team in records {
+        for mut team in records {
             let apid = team.apid;
             let state = team.state;
             if state == State::Ended {
@@ -220,6 +233,11 @@ impl Scheduler {
             }
             let nids: Vec<Nid> = team.places.nids().collect();
             s.learn(&team.posting, &team.owner);
+            if !state.holds_processors() {
+                team.domain = s.domain_for(&team.posting, &team.owner);
+            } else if team.domain.is_empty() {
+                team.domain = s.domain_by_place(&team);
+            }
             s.teams.insert(apid, team);
             if state.holds_processors() {
                 s.turns_inherited(apid, state == State::Running);
@@ -263,9 +281,15 @@ impl Scheduler {
         for event in events {
             self.take(now, event, &mut out);
         }
+        self.go_over(now, &mut out);
         self.decide_if_due(now, &mut out);
         self.bring_in(now, &mut out);
         self.migrate_if_due(now, &mut out);
+        if self.goes_over {
+            // (It was moved off by a decision.)
+            self.go_over(now, &mut out);
+            self.decide_if_due(now, &mut out);
+        }
         self.turns_settle(now, &mut out);
         debug_assert!(self.linked_rightly());
         out
@@ -319,15 +343,12 @@ impl Scheduler {
             Event::Machine(machine) => self.reconfigured(now, *machine, out),
             Event::Settings(settings) => {
                 let before = std::mem::replace(&mut self.settings, *settings);
-                if before.turns != self.settings.turns {
-                    self.turns_ruled(now, before.turns.order);
+                if (&before.turns, &before.domains)
+                    != (&self.settings.turns, &self.settings.domains)
+                {
+                    self.turns_ruled(now);
                 }
                 let after = self.settings.host_bounds;
-                self.occupancy.set_rules(self.settings.turns.rules());
-                if before.turns.rules() != self.settings.turns.rules() {
-                    self.learn_anew(now);
-                    self.schedule.decision.seats.clear();
-                }
                 self.hours(now);
                 if before.host_bounds != after {
                     let command = |link: &LinkId| {
@@ -346,7 +367,8 @@ impl Scheduler {
         let first = |at: &BTreeSet<(u64, Apid)>| at.first().map(|(at, _)| *at);
         let first = [first(&self.tickets), first(&self.settling)].into_iter().flatten();
         let hours = self.regions.deadline();
-        first.chain(self.schedule.deadline()).chain(hours).min()
+        let due = self.domains.iter().filter_map(|domain| domain.due_ns);
+        first.chain(self.schedule.deadline()).chain(hours).chain(due).min()
     }
 
     /// The next application's number: what the store must keep, lest one be used twice.
@@ -395,6 +417,8 @@ impl Scheduler {
         match next {
             State::Posted => {
                 self.queue.insert(apid);
+                // (It may have had a place while psched.yaml changed.)
+                self.choose_domain(apid);
             }
             State::Placed => {
                 self.tickets.insert((team.ticket_until_ns, apid));

@@ -28,9 +28,11 @@ impl Scheduler {
         places: PlacementList,
         out: &mut Vec<Effect>,
     ) {
-        let Some(team) = self.teams.get_mut(&apid) else { return };
         // Where memory can be rolled out one more may come: whoever stands there goes out.
-        let several = self.settings.turns.max_resident > 1 || self.settings.abilities.roll_out;
+        let domain = self.domain_of(apid);
+        let most = self.domain(domain).turns.max_resident;
+        let several = most > 1 || self.settings.abilities.roll_out;
+        let Some(team) = self.teams.get_mut(&apid) else { return };
         team.shares = several && !team.posting.exclusive;
         let taken = match self.settings.abilities.roll_out {
             // Somebody who stands there is rolled out.
@@ -46,9 +48,9 @@ impl Scheduler {
         let hosts = self.hosts_of(&places);
         let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
         // (By least attained service nobody is passed over: who has waited comes first some day.)
-        let counted = if self.decides() { 0 } else { COUNTED };
+        let counted = if self.domain(domain).decides() { 0 } else { COUNTED };
         let mut passed: Vec<Apid> =
-            self.queue.iter().copied().take(counted).take_while(|a| *a < apid).collect();
+            self.line_of(domain).take(counted).take_while(|a| *a < apid).collect();
         passed.retain(|apid| !self.is_held(*apid));
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;
@@ -183,6 +185,9 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         self.taken_back.remove(&team.key());
         self.occupancy.release(apid);
+        let left: Vec<_> = team.places.nids().collect();
+        self.note_left(left);
+        let Some(team) = self.teams.get_mut(&apid) else { return };
         // It sits nowhere: a decision that found it at home there would give it no place.
         self.schedule.decision.seats.remove(&apid);
         if team.doomed.is_some() {
@@ -203,6 +208,6 @@ impl Scheduler {
         out.push(Effect::Log { apid, name: "lapsed", detail: "waits for its aprun".into() });
         // It may have looked while the place was on its way back, and would not look again.
         out.push(Effect::Tell { apid, news: News::Placed });
-        self.place_waiting(now, out);
+        self.place_waiting_in(now, self.domain_of(apid), out);
     }
 }

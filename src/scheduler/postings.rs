@@ -6,6 +6,7 @@
 //! comes later may not use the nodes that it could use. The same holds for whoever of these has waited
 //! for `longest_wait`.
 
+use super::domains::DomainId;
 use super::ends::nanos;
 use super::foreign::nids_text;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
@@ -59,9 +60,11 @@ impl Scheduler {
             out.push(Effect::Refuse { reply, refusal, explanation });
             return;
         }
+        let domain = self.domain_for(&posting, &owner);
         if posting.immediate {
-            let kept = self.kept();
-            let wanted = self.wanted_by(&posting, &owner);
+            let domain = self.domain_named(&domain);
+            let kept = self.kept(domain);
+            let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
                 let why = self.why_no_room(&wanted, &posting, &kept);
                 let explanation = why.unwrap_or_default();
@@ -97,6 +100,7 @@ impl Scheduler {
                 signals: Vec::new(),
                 last_signal: 0,
                 held: None,
+                domain,
             },
         );
         self.queue.insert(apid);
@@ -159,7 +163,8 @@ impl Scheduler {
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
-        let (wanted, kept) = (self.wanted_by(posting, owner), self.kept());
+        let domain = self.domain_named(&self.domain_for(posting, owner));
+        let (wanted, kept) = (self.wanted_by(posting, owner, domain), self.kept(domain));
         match place_of(&mut occupancy, &wanted, posting, &kept) {
             Some(places) => {
                 let hosts = self.hosts_of(&places);
@@ -174,29 +179,37 @@ impl Scheduler {
 
     /// Tries to place a posting that has just come: nothing else can have become possible.
     fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
-        if self.decides() && !self.teams[&apid].posting.immediate {
-            self.want_decision();
+        let domain = self.domain_of(apid);
+        if self.domain(domain).decides() && !self.teams[&apid].posting.immediate {
+            self.want_decision(domain);
             return;
         }
         let wanted = self.wanted(&self.teams[&apid]);
-        let kept = self.kept();
+        let kept = self.kept(domain);
         let posting = &self.teams[&apid].posting;
         if let Some(places) = place_of(&mut self.occupancy, &wanted, posting, &kept) {
             self.grant(now, apid, places, out);
         }
     }
 
-    /// Goes through the line once and places whoever fits.
+    /// Goes through the lines of all domains once and places whoever fits.
     pub(super) fn place_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.decides() {
-            self.want_decision();
+        for domain in self.domain_ids() {
+            self.place_waiting_in(now, domain, out);
+        }
+    }
+
+    /// The same in one domain.
+    pub(super) fn place_waiting_in(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
+        if self.domain(domain).decides() {
+            self.want_decision(domain);
             return;
         }
-        let mut kept = self.kept_for_out();
+        let mut kept = self.kept_for_out(domain);
         // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
         // not either, and the line is often many postings of few shapes.
         let mut too_wide: BTreeMap<_, u32> = BTreeMap::new();
-        let line: Vec<Apid> = self.queue.iter().copied().collect();
+        let line: Vec<Apid> = self.line_of(domain).collect();
         for (at, apid) in line.into_iter().enumerate() {
             let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
             let wanted = self.wanted(team);
@@ -225,16 +238,20 @@ impl Scheduler {
         }
     }
 
-    /// Nodes kept for postings that have waited too long, and are not held.
-    pub(super) fn kept(&self) -> BTreeSet<Nid> {
-        self.kept_before(None)
+    /// Nodes kept for postings of a domain that have waited too long, and are not held.
+    pub(super) fn kept(&self, domain: DomainId) -> BTreeSet<Nid> {
+        self.kept_while(domain, |_| true)
     }
 
-    /// The same, for postings before this one in line only.
-    pub(super) fn kept_before(&self, apid: Option<Apid>) -> BTreeSet<Nid> {
-        let before = |a: &&Apid| apid.is_none_or(|before| **a < before);
-        let line = self.queue.iter().take(COUNTED).take_while(before).map(|a| &self.teams[a]);
-        let mut kept = self.kept_for_out();
+    /// The same, for postings before this one in its line only.
+    pub(super) fn kept_before(&self, apid: Apid) -> BTreeSet<Nid> {
+        self.kept_while(self.domain_of(apid), |other| other < apid)
+    }
+
+    fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
+        let line = self.line_of(domain).take(COUNTED).take_while(|apid| before(*apid));
+        let line = line.filter_map(|apid| self.teams.get(&apid));
+        let mut kept = self.kept_for_out(domain);
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
             self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
         }
@@ -242,9 +259,9 @@ impl Scheduler {
     }
 
     /// Nodes kept for those whose memory is to come in.
-    fn kept_for_out(&self) -> BTreeSet<Nid> {
+    fn kept_for_out(&self, domain: DomainId) -> BTreeSet<Nid> {
         let mut kept = BTreeSet::new();
-        for team in self.out_for_good().filter_map(|apid| self.teams.get(&apid)) {
+        for team in self.out_for_good(domain).filter_map(|apid| self.teams.get(&apid)) {
             self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
         }
         kept
@@ -255,7 +272,7 @@ impl Scheduler {
     pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
         let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
         team.passed_over >= self.settings.passed_over_max
-            || waited >= nanos(self.settings.turns.longest_wait)
+            || waited >= nanos(self.turns_of(team).longest_wait)
     }
 
     /// Keeps every node that it could use, besides those that are kept already.
@@ -284,11 +301,11 @@ impl Scheduler {
         }
         if choice.is_any() {
             let no_room = placement::why_not(&self.occupancy, wanted, kept)?;
-            return Some(self.explain(&no_room));
+            return Some(self.explain(wanted, &no_room));
         }
         let among = self.occupancy.only(|nid| choice.has(nid));
         let no_room = placement::why_not(&among, wanted, kept)?;
-        let why = self.explain(&no_room);
+        let why = self.explain(wanted, &no_room);
         Some(Explanation { obstacle: format!("with {choice}, {}", why.obstacle), ..why })
     }
 
@@ -319,14 +336,14 @@ impl Scheduler {
 
     /// Postings that have chosen their nodes, or laid out their PEs, get places where there is room, whatever
     /// the order of turns: a decision chooses among all nodes.
-    pub(super) fn place_choosers(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn place_choosers(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
         let chooses = |apid: &Apid| {
-            let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
-            (!team.posting.is_plain()).then_some(*apid)
+            let team = self.teams.get(apid).filter(|team| team.held.is_none());
+            team.is_some_and(|team| !team.posting.is_plain())
         };
-        let choosers: Vec<Apid> = self.queue.iter().filter_map(chooses).take(COUNTED).collect();
+        let choosers: Vec<Apid> = self.line_of(domain).take(COUNTED).filter(chooses).collect();
         for apid in choosers {
-            let kept = self.kept_before(Some(apid));
+            let kept = self.kept_before(apid);
             let team = &self.teams[&apid];
             let wanted = self.wanted(team);
             if let Some(places) = place_of(&mut self.occupancy, &wanted, &team.posting, &kept) {
@@ -341,7 +358,7 @@ impl Scheduler {
             self.become_state(apid, State::Posted);
             self.save(apid, false, out);
             out.push(Effect::Log { apid, name: "waiting", detail: "its aprun is back".into() });
-            self.place_waiting(now, out);
+            self.place_waiting_in(now, self.domain_of(apid), out);
         }
         let Some(team) = self.teams.get(&apid) else {
             refuse(out, reply, Refusal::NotFound, &format!("there is no application {apid}"));
@@ -374,6 +391,7 @@ impl Scheduler {
 
     pub(super) fn store_refused(&mut self, now: Now, apid: Apid, why: &str, out: &mut Vec<Effect>) {
         // Its acceptance has not left psched, so no front end counts on it.
+        let domain = self.domain_of(apid);
         let Some(team) = self.teams.remove(&apid) else { return };
         self.stuck.remove(&apid);
         self.queue.remove(&apid);
@@ -388,7 +406,7 @@ impl Scheduler {
         self.relink(apid);
         self.turns_changed(now, apid);
         out.push(Effect::Warn(format!("posting {apid} was refused: {why}")));
-        self.place_waiting(now, out);
+        self.place_waiting_in(now, domain, out);
     }
 }
 

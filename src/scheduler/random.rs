@@ -7,15 +7,17 @@
 //! after every step: no processor has more holders than it may, on any node; nothing that has ended is told to
 //! end twice; what runs on a foreign node goes on until an administrator says otherwise. psched may
 //! also be started with an empty store, or with an old copy of one. Administrators close nodes or take the
-//! flavor ap from them, and hold applications: nothing new is placed there, and these are not placed. Looked at once everything has
-//! come to rest: each accepted posting has ended, once, and no node holds anything.
+//! flavor ap from them, and hold applications: nothing new is placed there, and these are not placed. Where the
+//! nodes are of domains, another psched.yaml gives them to others: nobody is placed beside somebody of another
+//! domain. Looked at once everything has come to rest: each accepted posting has ended, once, and no node holds anything.
 
 use super::tests::{hello, machine, posted, sharing};
 use super::*;
 use crate::apteam::change::{By, Closed, Orders};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::node::{Foreign, ForeignApplication, Phase, PlaceCommand, Report};
-use crate::machine::{Flavor, Flavors};
+use crate::machine::{Flavor, Flavors, Members, Region};
+use crate::variables::Order;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -59,6 +61,8 @@ enum Step {
     /// An administrator gives it flavors, or takes that back.
     Flavors(u32, Option<Flavors>),
     Hold(usize, bool),
+    /// The nodes are of these domains from now on, by number; the same for both: without regions.
+    Domains(u32, u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -87,6 +91,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (node.clone(), to()).prop_map(|(n, to)| Step::Order(n, to)),
         2 => (node, flavors()).prop_map(|(n, to)| Step::Flavors(n, to)),
         2 => (any, proptest::bool::ANY).prop_map(|(a, hold)| Step::Hold(a, hold)),
+        // (Without it where there are none: see `history_of`.)
+        2 => (0u32..3, 0u32..3).prop_map(|(a, b)| Step::Domains(a, b)),
     ]
 }
 
@@ -158,6 +164,9 @@ struct Kept {
 
 struct World {
     scheduler: Scheduler,
+    machine: Machine,
+    /// psched.yaml may give the nodes to domains.
+    domains: bool,
     kept: Kept,
     copy: Option<Kept>,
     stores: u32,
@@ -170,9 +179,19 @@ struct World {
 }
 
 impl World {
-    fn new(max_resident: u32) -> World {
+    fn new(max_resident: u32, domains: bool) -> World {
+        let (machine, mut settings) = (machine(NODES, PROCESSORS), sharing(max_resident));
+        if domains {
+            // Domain 1 goes by least attained service, 0 and 2 by turns.
+            let turns = &settings.turns;
+            let decides = Turns { order: Order::LeastAttainedService, ..turns.clone() };
+            let domains = [("domain-0", turns.clone()), ("domain-1", decides)];
+            settings.domains = domains.map(|(name, turns)| (name.to_owned(), turns)).into();
+        }
         World {
-            scheduler: Scheduler::new(machine(NODES, PROCESSORS), sharing(max_resident)),
+            scheduler: Scheduler::new(machine.clone(), settings),
+            machine,
+            domains,
             kept: Kept { id: 1, starts: [1].into(), ..Kept::default() },
             copy: None,
             stores: 1,
@@ -309,6 +328,12 @@ impl World {
             Step::Time => {
                 self.seconds += 61;
                 self.event(Event::Tick);
+            }
+            Step::Domains(first, second) => {
+                if self.domains {
+                    self.machine = machine_of([first, second]);
+                    self.event(Event::Machine(Box::new(self.machine.clone())));
+                }
             }
             Step::Crash => self.crash(),
             Step::Copy => {
@@ -542,7 +567,7 @@ impl World {
         self.starts += 1;
         self.kept.starts.insert(self.starts);
         let (scheduler, effects) = Scheduler::restore(
-            machine(NODES, PROCESSORS),
+            self.machine.clone(),
             self.scheduler.settings().clone(),
             records,
             BTreeMap::new(),
@@ -565,6 +590,14 @@ impl World {
                 closed.contains_key(&nid) || !ap
             };
             assert!(!team.places.nids().any(shut), "{} is on a closed node", team.apid);
+            let on_its_nodes = |other: &&Apteam| {
+                other.state.holds_processors()
+                    && other.places.nids().any(|nid| team.places.nids().any(|own| own == nid))
+            };
+            for other in self.scheduler.teams().filter(on_its_nodes) {
+                let (of, with) = (&team.domain, &other.domain);
+                assert_eq!(of, with, "{} is placed beside {}", team.apid, other.apid);
+            }
         }
     }
 
@@ -591,6 +624,8 @@ impl World {
 
     /// Everything is delivered, everybody finishes, silent front ends look again.
     fn settle(&mut self) {
+        // Without regions every posting has room.
+        self.step(Step::Domains(0, 0));
         for _ in 0..2_000 {
             self.manage(Manage::Purge, None);
             for number in 0..NODES {
@@ -629,6 +664,21 @@ impl World {
     }
 }
 
+/// Each node in a region and a domain of its own, or both in none.
+fn machine_of(domains: [u32; 2]) -> Machine {
+    let mut machine = machine(NODES, PROCESSORS);
+    if domains[0] != domains[1] {
+        let region = |(nid, domain): (u32, u32)| Region {
+            name: format!("region-{nid}"),
+            domain: format!("domain-{domain}"),
+            members: Members::Nids([Nid(nid)].into()),
+            gate: Default::default(),
+        };
+        machine.regions = (0..).zip(domains).map(region).collect();
+    }
+    machine
+}
+
 /// By itself, or for this reason.
 fn end_on(node: &mut Node, number: usize, key: Key, cause: Option<Cause>) {
     let Some(held) = node.held.get(&key) else { return };
@@ -644,11 +694,11 @@ fn end_on(node: &mut Node, number: usize, key: Key, cause: Option<Cause>) {
 }
 
 fn history(steps: Vec<Step>) {
-    history_of(1, steps);
+    history_of(1, false, steps);
 }
 
-fn history_of(max_resident: u32, steps: Vec<Step>) {
-    let mut world = World::new(max_resident);
+fn history_of(max_resident: u32, domains: bool, steps: Vec<Step>) {
+    let mut world = World::new(max_resident, domains);
     for number in 0..NODES {
         world.connect(number);
     }
@@ -703,6 +753,14 @@ proptest! {
         max_resident in 2u32..5,
         steps in proptest::collection::vec(step(), 1..160)
     ) {
-        history_of(max_resident, steps);
+        history_of(max_resident, false, steps);
+    }
+
+    #[test]
+    fn every_history_of_domains_comes_to_rest(
+        max_resident in 1u32..4,
+        steps in proptest::collection::vec(step(), 1..160)
+    ) {
+        history_of(max_resident, true, steps);
     }
 }

@@ -10,6 +10,7 @@
 //! found once for each kind of PEs, and kept until the machine or the rules change. Hours are looked at when
 //! time goes on: when a gate opens or closes, who waits is looked at again.
 
+use super::domains::DomainId;
 use super::{Now, Refusal, Scheduler, flavors};
 use crate::apteam::choice::Choice;
 use crate::apteam::posting::{Explanation, Owner, Posting};
@@ -54,12 +55,14 @@ impl Regions {
 impl Scheduler {
     /// What an application wants, and where it may go now.
     pub(super) fn wanted(&self, team: &Apteam) -> Wanted {
-        self.wanted_by(&team.posting, &team.owner)
+        let any_time = self.wanted_at_any_time(team);
+        Wanted { reach: self.now_open(any_time.reach), ..any_time }
     }
 
-    pub(super) fn wanted_by(&self, posting: &Posting, owner: &Owner) -> Wanted {
-        let any_time = self.wanted_at_any_time(posting, owner);
-        Wanted { reach: self.now_open(any_time.reach), ..any_time }
+    /// The same of a posting that has come to this domain.
+    pub(super) fn wanted_by(&self, posting: &Posting, owner: &Owner, domain: DomainId) -> Wanted {
+        let reach = self.reach_in(self.domain(domain).regions, posting, owner);
+        Wanted { reach: self.now_open(reach), ..Wanted::from(posting) }
     }
 
     /// Those of the regions of which the gates are open at this time of day.
@@ -71,18 +74,26 @@ impl Scheduler {
     }
 
     /// The same, whatever the time of day.
-    pub(super) fn wanted_at_any_time(&self, posting: &Posting, owner: &Owner) -> Wanted {
-        let wanted = Wanted::from(posting);
+    pub(super) fn wanted_at_any_time(&self, team: &Apteam) -> Wanted {
+        let domain = self.domain(self.domain_named(&team.domain)).regions;
+        let reach = self.reach_in(domain, &team.posting, &team.owner);
+        Wanted { reach, ..Wanted::from(&team.posting) }
+    }
+
+    /// Where a posting may go of some regions, whatever the time of day.
+    pub(super) fn reach_in(&self, regions: RegionSet, posting: &Posting, owner: &Owner) -> Reach {
         if self.machine.regions.is_empty() {
-            return wanted;
+            return Reach::ALL;
         }
+        let wanted = Wanted::from(posting);
         let passes = self
             .asked(posting, owner)
             .filter(|(_, answer)| answer.is_ok())
-            .fold(RegionSet::default(), |passes, (at, _)| passes.with(at));
+            .fold(RegionSet::default(), |passes, (at, _)| passes.with(at))
+            .and(regions);
         let spans = passes.iter().nth(1).is_some()
             && !passes.iter().any(|i| self.fits_if_empty(&wanted, RegionSet::of(i)));
-        Wanted { reach: Reach { passes, spans }, ..wanted }
+        Reach { passes, spans }
     }
 
     /// What the gate of each region says, the time of day aside.
@@ -136,9 +147,11 @@ impl Scheduler {
     pub(super) fn learn(&mut self, posting: &Posting, owner: &Owner) {
         let wanted = Wanted::from(posting);
         self.learn_each(&wanted);
-        let reach = self.wanted_at_any_time(posting, owner).reach;
-        for set in reach.sets() {
-            self.learn_in(&wanted, set);
+        for domain in self.domain_ids() {
+            let reach = self.reach_in(self.domain(domain).regions, posting, owner);
+            for set in reach.sets() {
+                self.learn_in(&wanted, set);
+            }
         }
     }
 
@@ -220,14 +233,16 @@ impl Scheduler {
         owner: &Owner,
     ) -> Result<(), (Refusal, Explanation)> {
         self.account_allowed(posting, owner)?;
-        let wanted = self.wanted_at_any_time(posting, owner);
+        let domain = self.domain(self.domain_named(&self.domain_for(posting, owner)));
+        let reach = self.reach_in(domain.regions, posting, owner);
+        let wanted = Wanted { reach, ..Wanted::from(posting) };
         if !posting.layout.is_empty() {
             return self.may_laid(&wanted, posting);
         }
         if !posting.choice.is_any() {
             return self.may_among(&wanted, &posting.choice);
         }
-        if wanted.reach.sets().any(|set| self.fits_if_empty(&wanted, set)) {
+        if self.could_hold(posting, wanted.reach) {
             return Ok(());
         }
         let holder = self.bars_in_words(posting, owner);
@@ -246,6 +261,18 @@ impl Scheduler {
                 Err((Refusal::Impossible, explanation))
             }
         }
+    }
+
+    /// Whether regions could hold a posting if nobody sat there.
+    pub(super) fn could_hold(&self, posting: &Posting, reach: Reach) -> bool {
+        let wanted = Wanted { reach, ..Wanted::from(posting) };
+        if !posting.layout.is_empty() {
+            return self.may_laid(&wanted, posting).is_ok();
+        }
+        if !posting.choice.is_any() {
+            return self.may_among(&wanted, &posting.choice).is_ok();
+        }
+        reach.sets().any(|set| self.fits_if_empty(&wanted, set))
     }
 
     /// Whether its PEs could be laid out so some day.
@@ -331,7 +358,7 @@ impl Scheduler {
     /// It waits for the time of day at which a region that could hold it lets it in; none: that is not what
     /// it waits for.
     pub(super) fn waits_for_hours(&self, team: &Apteam) -> Option<Explanation> {
-        let any_time = self.wanted_at_any_time(&team.posting, &team.owner);
+        let any_time = self.wanted_at_any_time(team);
         let open = self.now_open(any_time.reach);
         if open == any_time.reach || open.sets().any(|set| self.fits_if_empty(&any_time, set)) {
             return None;

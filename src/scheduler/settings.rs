@@ -5,7 +5,7 @@ use crate::apteam::posting::Owner;
 use crate::gang::levels;
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{Allocator, Isolation, Order, Top, Variables};
+use crate::variables::{APPLICATION, Allocator, Isolation, Order, Top, Variables};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -38,8 +38,10 @@ pub struct Settings {
     pub postings_max: usize,
     /// Waiting postings of one user.
     pub postings_user_max: usize,
-    /// How competing applications take turns.
+    /// How competing applications take turns, in the domain `application`.
     pub turns: Turns,
+    /// The same of other domains.
+    pub domains: BTreeMap<String, Turns>,
     /// The only user whose programs the nodes can run: where psched has no privilege.
     pub only_uid: Option<u32>,
     /// What nodes can do beside stopping a gang and letting it go on.
@@ -74,6 +76,7 @@ impl Default for Settings {
             postings_max: 100_000,
             postings_user_max: 10_000,
             turns: Turns::default(),
+            domains: BTreeMap::new(),
             only_uid: None,
             abilities: Abilities::default(),
             utc_offset: 0,
@@ -99,12 +102,24 @@ impl From<&Variables> for Settings {
             postings_max: count(v.postings_max()),
             postings_user_max: count(v.postings_user_max()),
             turns: v.into(),
+            domains: {
+                let others = v.domains().filter(|name| *name != APPLICATION);
+                others.map(|name| (name.to_owned(), Turns::from(&v.of_domain(name)))).collect()
+            },
             ..Settings::default()
         }
     }
 }
 
-/// How competing applications take turns: the variables of the domain `application`.
+impl Settings {
+    /// How the applications of a domain take turns; of one that has no variables of its own: as in the
+    /// domain `application`.
+    pub fn turns_of(&self, domain: &str) -> &Turns {
+        self.domains.get(domain).unwrap_or(&self.turns)
+    }
+}
+
+/// How competing applications take turns: the variables of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
     /// In which order.

@@ -4,6 +4,7 @@ mod again;
 mod bounds;
 mod compare;
 mod decided;
+mod domains;
 mod ends;
 mod flavors;
 mod foreign;

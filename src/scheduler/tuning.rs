@@ -70,11 +70,7 @@ impl Tuning {
     /// one) have no effect: the second part says which.
     pub fn new(file: Variables, set: BTreeMap<String, SetValue>) -> (Tuning, Vec<String>) {
         let mut started = file.clone();
-        let wrong = |(name, set): (&String, &SetValue)| {
-            let error = started.set(name, &set.value).err()?;
-            Some(format!("{name}={} of psmgr's has no effect: {error}", set.value))
-        };
-        let wrong = set.iter().filter_map(wrong).collect();
+        let wrong = set.iter().filter_map(|(name, set)| wrong(&mut started, name, set)).collect();
         (Tuning { file, set, started }, wrong)
     }
 
@@ -104,6 +100,8 @@ impl Tuning {
         let before = self.wanted();
         let of_file = std::mem::replace(&mut self.file, file);
         let mut told = self.told(&before);
+        let mut tried = self.file.clone();
+        told.changes.extend(self.set.iter().filter_map(|(name, set)| wrong(&mut tried, name, set)));
         for name in names([&of_file, &self.file]) {
             let (old, new) = (of_file.get(&name), self.file.get(&name));
             if let (Some(old), Some(new), Some(set)) = (old, new, self.set.get(&name))
@@ -159,7 +157,9 @@ impl Tuning {
             }
             let right = match value {
                 Some(value) => tried.set(name, value),
-                None => row(name).map(|_| ()),
+                // (Also that of a domain which is not there any more.)
+                None if self.set.contains_key(name) => Ok(()),
+                None => tried.row(name).map(|_| ()),
             };
             if let Err(error) = right {
                 problems.push(error.to_string());
@@ -180,7 +180,13 @@ impl Tuning {
         let (before, after) = (self.wanted(), new.wanted());
         let (mut done, mut records) = (Vec::new(), Vec::new());
         for (name, _) in wanted {
-            let (Some(old), Some(now)) = (before.get(&name), after.get(&name)) else { continue };
+            let (Some(old), Some(now)) = (before.get(&name), after.get(&name)) else {
+                done.push(format!(
+                    "{name}: psmgr's value is forgotten; no region is of its domain"
+                ));
+                records.push(Record::Variable { name, set: None });
+                continue;
+            };
             let from = new.origin(&name);
             if !self.set.contains_key(&name) && !new.set.contains_key(&name) {
                 done.push(format!("{name}: {now}{from}, not set by psmgr"));
@@ -231,6 +237,12 @@ impl Tuning {
         };
         self.wanted().show().into_iter().map(row).collect()
     }
+}
+
+/// Sets what psmgr has set; said: why that has no effect.
+fn wrong(variables: &mut Variables, name: &str, set: &SetValue) -> Option<String> {
+    let error = variables.set(name, &set.value).err()?;
+    Some(format!("{name}={} of psmgr's has no effect: {error}", set.value))
 }
 
 fn is_at_start(name: &str) -> bool {
@@ -356,6 +368,43 @@ mod tests {
         let (again, _) = Tuning::new(t.file.clone(), t.set.clone());
         assert_eq!(again.in_force().history_max(), 6);
         assert_eq!(shown(&again, "history_max").until_start, None);
+    }
+
+    #[test]
+    fn a_domain_that_goes_leaves_its_value_on_record() {
+        let mut with = Variables::default();
+        with.set_domains(["quick"]);
+        let (mut t, _) = Tuning::new(with.clone(), BTreeMap::new());
+        let set = wanted(&[("quick.time_slice", Some("2s"))]);
+        let (done, _) = t.change(set, &by("al")).unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!(done, ["quick.time_slice: 1s -> 2s"]);
+        assert_eq!(shown(&t, "quick.time_slice").source, Source::Manager(by("al")));
+        assert_eq!(t.in_force().of_domain("quick").application_time_slice().as_secs(), 2);
+        // No region is of it any more.
+        let told = t.reconfigured(Variables::default());
+        assert_eq!(
+            told.changes,
+            [
+                "quick.time_slice=2s of psmgr's has no effect: no region of this machine is of a domain quick; \
+              give regions the key domain; there are: application"
+            ]
+        );
+        assert!(t.show().iter().all(|row| !row.shown.name.starts_with("quick.")));
+        let (mut gone, wrong) = Tuning::new(Variables::default(), t.set.clone());
+        assert_eq!((told.changes, wrong.len()), (wrong, 1));
+        let reset = wanted(&[("quick.time_slice", None)]);
+        let (done, records) =
+            gone.change(reset.clone(), &by("al")).unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!(
+            done,
+            ["quick.time_slice: psmgr's value is forgotten; no region is of its domain"]
+        );
+        assert_eq!(records, [Record::Variable { name: "quick.time_slice".into(), set: None }]);
+        assert!(gone.change(reset, &by("al")).is_err());
+        // It is there again, and so is the value.
+        let told = t.reconfigured(with);
+        assert_eq!(told.changes, [""; 0]);
+        assert_eq!(t.in_force().of_domain("quick").application_time_slice().as_secs(), 2);
     }
 
     #[test]

@@ -40,11 +40,12 @@ pub use view::{PlanView, Share, Turn};
 
 use super::LinkId;
 use super::decide::Decision;
+use super::domains::LevelsOf;
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::gang::Gang;
 use crate::gang::competition::Competition;
-use crate::gang::levels::{self, Levels};
+use crate::gang::levels;
 use crate::gang::rotation::Rotation;
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Held;
@@ -57,8 +58,6 @@ use std::time::Duration;
 pub(super) struct Schedule {
     /// The first processor of each node on the line, counted over all of them.
     first_processor: Vec<u32>,
-    /// Processors for applications.
-    processors: u64,
     competition: Competition,
     rotation: Rotation,
     /// By generation.
@@ -83,7 +82,7 @@ pub(super) struct Schedule {
     /// Whose component is to be planned anew.
     changed: BTreeSet<Apid>,
     /// By least attained service: who has had what, and who runs where by the last decision.
-    pub(super) levels: Levels,
+    pub(super) levels: LevelsOf,
     pub(super) decision: Decision,
     /// Who is to lead at once.
     early: BTreeSet<Apid>,
@@ -99,7 +98,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new(machine: &Machine) -> Schedule {
+    pub(super) fn new(machine: &Machine, domains: usize) -> Schedule {
         let mut first_processor = Vec::with_capacity(machine.nodes.len());
         let mut processors = 0u32;
         for node in machine.nodes.values() {
@@ -113,7 +112,6 @@ impl Schedule {
         let memory = machine.nodes.values().map(memory).collect();
         Schedule {
             first_processor,
-            processors: machine.application_processors(),
             competition: Competition::new(processors as usize, memory),
             rotation: Rotation::default(),
             plans: BTreeMap::new(),
@@ -126,7 +124,7 @@ impl Schedule {
             guessed: BTreeSet::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
-            levels: Levels::default(),
+            levels: LevelsOf::new(domains),
             decision: Decision::default(),
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
@@ -182,13 +180,15 @@ impl Schedule {
         }
     }
 
-    /// A gang counts with so many bytes on the node at this place of the line.
-    pub(super) fn set_memory(&mut self, apid: Apid, at: usize, bytes: u64) {
+    /// A gang counts with so many bytes on the node at this place of the line. Returned: whether that is
+    /// news.
+    pub(super) fn set_memory(&mut self, apid: Apid, at: usize, bytes: u64) -> bool {
         let node = u32::try_from(at).unwrap_or(u32::MAX);
-        if self.competition.set_memory(apid, node, bytes) {
-            self.decision.wanted = true;
+        let news = self.competition.set_memory(apid, node, bytes);
+        if news {
             self.concern(apid);
         }
+        news
     }
 
     /// Bringing the memory of a gang in costs what is made of what it did before.
@@ -226,10 +226,12 @@ impl Schedule {
         self.competition.remove(apid);
     }
 
-    /// Which share of the machine an application has.
-    fn set_width(&mut self, team: &Apteam, rules: &levels::Rules) {
+    /// Which share of the processors of its domain an application has.
+    fn set_width(&mut self, team: &Apteam, processors: u64, rules: &levels::Rules) {
         let of = team.posting.shape.processors().saturating_mul(1_000_000);
-        self.levels.set_width(team.apid, of / self.processors.max(1), rules);
+        if let Some(levels) = self.levels.with_mut(team.apid) {
+            levels.set_width(team.apid, of / processors.max(1), rules);
+        }
     }
 
     /// These have this plan from now on.
@@ -274,6 +276,6 @@ impl Schedule {
     /// When something is to be done next without an event.
     pub(super) fn deadline(&self) -> Option<u64> {
         let due = self.due.first().map(|(at, _)| *at).filter(|at| *at < u64::MAX);
-        due.into_iter().chain(self.retry_ns).chain(self.decision.due_ns).min()
+        due.into_iter().chain(self.retry_ns).min()
     }
 }

@@ -3,13 +3,14 @@
 pub(super) mod nodes;
 
 use super::Scheduler;
+use super::domains::DomainId;
 use super::ends::nanos;
 use super::postings::{COUNTED, shape_text};
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, format_nids};
-use crate::placement;
+use crate::placement::{self, Shut, Wanted};
 use std::collections::BTreeMap;
 
 /// What is known of the time at which a posting gets its place.
@@ -112,12 +113,19 @@ impl Scheduler {
     }
 
     /// Why placement said no, in words.
-    pub(super) fn explain(&self, no_room: &placement::NoRoom) -> Explanation {
-        no_room.explain(|a| self.name_of(a), |nid| self.is_foreign(nid), |nid| self.closed(nid))
+    pub(super) fn explain(&self, wanted: &Wanted, no_room: &placement::NoRoom) -> Explanation {
+        let shut = |nid: Nid| match self.closed(nid) {
+            Some(order) => Shut::Ordered(order),
+            None if self.is_foreign(nid) => Shut::Foreign,
+            None if self.leaving.contains(&nid) => Shut::Leaving,
+            None => Shut::Silent,
+        };
+        let domain = self.domain_reached(wanted.reach.passes);
+        no_room.explain(domain, |a| self.name_of(a), shut)
     }
 
     fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
-        let kept = self.kept_before(Some(team.apid));
+        let kept = self.kept_before(team.apid);
         if let Err((_, why)) = self.may_ever(&team.posting, &team.owner) {
             // It could be placed when it was posted: gates, nodes or flavors have changed since.
             return (why, When::Unknown);
@@ -127,17 +135,17 @@ impl Scheduler {
         }
         let why = self.why_no_room(&self.wanted(team), &team.posting, &kept);
         let when = match why {
-            None if !self.decides() => When::Next,
+            None if !self.domain(self.domain_named(&team.domain)).decides() => When::Next,
             _ => self.kept_when(team),
         };
         let why = match why {
             Some(why) => self.with_bars(why, team),
-            None if self.decides() => Explanation {
+            None if self.domain(self.domain_named(&team.domain)).decides() => Explanation {
                 obstacle: format!(
                     "{} waits for its turn: those run that have had as little time",
                     shape_text(&team.posting.shape)
                 ),
-                holder: self.who_runs(),
+                holder: self.who_runs(self.domain_named(&team.domain)),
                 cure: "it is placed when one of them ends, or has had more".into(),
             },
             None => Explanation {
@@ -154,19 +162,21 @@ impl Scheduler {
     /// When nodes are kept for it, at the latest. Of those far behind in line it is not known: they are
     /// kept for the first of it only.
     fn kept_when(&self, team: &Apteam) -> When {
-        if !self.queue.iter().take(COUNTED).any(|apid| *apid == team.apid) {
+        let domain = self.domain_named(&team.domain);
+        if !self.line_of(domain).take(COUNTED).any(|apid| apid == team.apid) {
             return When::Unknown;
         }
         if self.waits_too_long(team) {
             return When::Kept;
         }
-        let longest = nanos(self.settings.turns.longest_wait);
+        let longest = nanos(self.turns_of(team).longest_wait);
         When::KeptAt(team.posted_at_ns.saturating_add(longest))
     }
 
     /// A few of those who run by the last decision.
-    fn who_runs(&self) -> String {
-        let party = &self.schedule.decision.party;
+    fn who_runs(&self, domain: DomainId) -> String {
+        let party = self.schedule.decision.party.iter();
+        let party: Vec<Apid> = party.copied().filter(|apid| self.is_of(*apid, domain)).collect();
         let names: Vec<String> = party.iter().take(3).map(|apid| self.name_of(*apid)).collect();
         let more = if party.len() > names.len() { " and others" } else { "" };
         match names.is_empty() {

@@ -19,7 +19,9 @@
 //!
 //! Durations are kept in nanoseconds. How durations and sizes are written is in [`units`].
 //!
-//! Beside the variables of the table there is one for each user: `weight.user.NAME` ([`WEIGHTS`]).
+//! Beside the variables of the table there is one for each user: `weight.user.NAME` ([`WEIGHTS`]). And those
+//! that begin with `application.` are there once for each domain of the machine: where its regions name
+//! a domain `batch`, `batch.time_slice` is that domain's, and `application.time_slice` is not.
 
 mod kind;
 #[cfg(test)]
@@ -31,6 +33,9 @@ pub mod units;
 
 pub use kind::{Allocator, Isolation, Kind, Order, Top};
 pub use table::{Definition, TABLE, WEIGHTS, WEIGHTS_MAX, all};
+
+/// The domain of regions that name none, and of a machine without regions.
+pub const APPLICATION: &str = "application";
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,6 +54,8 @@ pub struct Variables {
     values: [u64; TABLE.len()],
     /// Of the users to whom one was given.
     weights: BTreeMap<String, u32>,
+    /// The domains beside [`APPLICATION`], each with what its variables of the table are.
+    domains: BTreeMap<String, [u64; TABLE.len()]>,
 }
 
 impl Default for Variables {
@@ -57,7 +64,7 @@ impl Default for Variables {
         for (value, row) in values.iter_mut().zip(TABLE) {
             *value = row.default;
         }
-        Variables { values, weights: BTreeMap::new() }
+        Variables { values, weights: BTreeMap::new(), domains: BTreeMap::new() }
     }
 }
 
@@ -70,6 +77,13 @@ pub enum VariableError {
         name: String,
         /// The name that it resembles.
         nearest: Option<&'static str>,
+    },
+    /// It is of a domain that this machine has not.
+    NoDomain {
+        /// The domain.
+        domain: String,
+        /// Those that there are.
+        domains: Vec<String>,
     },
     /// The value is not of the variable's type.
     NotAValue {
@@ -105,6 +119,9 @@ impl VariableError {
     pub fn what(&self) -> String {
         match self {
             VariableError::Unknown { name, .. } => format!("there is no variable {name}"),
+            VariableError::NoDomain { domain, .. } => {
+                format!("no region of this machine is of a domain {domain}")
+            }
             VariableError::NotAValue { name, text, .. } => {
                 format!("\"{text}\" is no value of {name}")
             }
@@ -124,6 +141,9 @@ impl VariableError {
             }
             VariableError::Unknown { nearest: None, .. } => {
                 "psched.yaml(5) has all that there are, and so has psmgr show".into()
+            }
+            VariableError::NoDomain { domains, .. } => {
+                format!("give regions the key domain; there are: {}", domains.join(", "))
             }
             VariableError::NotAValue { row, .. } | VariableError::OutOfRange { row, .. } => {
                 format!("give {}, {}", row.kind.such(), row.range())
@@ -171,14 +191,69 @@ impl Variables {
             let value = WEIGHTS.value(name, text)?;
             return self.set_weight(name, user, value as u32);
         }
-        let Some(at) = TABLE.iter().position(|row| row.name == name) else {
-            return Err(VariableError::Unknown {
-                name: name.into(),
-                nearest: nearest(name, spellings()),
-            });
-        };
-        self.values[at] = TABLE[at].value(name, text)?;
+        let (domain, at) = self.find(name)?;
+        let value = TABLE[at].value(name, text)?;
+        match self.domains.get_mut(domain) {
+            Some(values) => values[at] = value,
+            None => self.values[at] = value,
+        }
         Ok(())
+    }
+
+    /// The domain of a variable, and its row; of one of the machine's: [`APPLICATION`].
+    fn find<'a>(&self, name: &'a str) -> Result<(&'a str, usize), VariableError> {
+        let (domain, at) = find(name)?;
+        if domain == APPLICATION || self.domains.contains_key(domain) {
+            return Ok((domain, at));
+        }
+        match nearest(name, spellings()) {
+            Some(near) => Err(VariableError::Unknown { name: name.into(), nearest: Some(near) }),
+            None => Err(VariableError::NoDomain {
+                domain: domain.into(),
+                domains: self.domains().map(str::to_owned).collect(),
+            }),
+        }
+    }
+
+    /// The row of a variable of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn row(&self, name: &str) -> Result<&'static Definition, VariableError> {
+        match name.starts_with(WEIGHT) {
+            true => Ok(&WEIGHTS),
+            false => Ok(&TABLE[self.find(name)?.1]),
+        }
+    }
+
+    /// There are these domains, and no others, beside [`APPLICATION`]. A new one has the defaults of
+    /// `application.*`; those that were there keep what was set.
+    pub fn set_domains<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let fresh = Variables::default().values;
+        let mut before = std::mem::take(&mut self.domains);
+        let others = names.into_iter().filter(|name| *name != APPLICATION);
+        self.domains =
+            others.map(|name| (name.into(), before.remove(name).unwrap_or(fresh))).collect();
+    }
+
+    /// The domains, [`APPLICATION`] first.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(APPLICATION).chain(self.domains.keys().map(String::as_str))
+    }
+
+    /// As they are for one domain: its variables stand where those of [`APPLICATION`] do. One that is not
+    /// there has those of [`APPLICATION`].
+    #[must_use]
+    pub fn of_domain(&self, name: &str) -> Variables {
+        let mut of = self.clone();
+        if let Some(values) = self.domains.get(name) {
+            for (at, row) in TABLE.iter().enumerate() {
+                if in_domains(row).is_some() {
+                    of.values[at] = values[at];
+                }
+            }
+        }
+        of
     }
 
     fn set_weight(&mut self, name: &str, user: &str, value: u32) -> Result<(), VariableError> {
@@ -199,8 +274,9 @@ impl Variables {
             let weight = self.weights.get(user).map_or(WEIGHTS.default, |w| u64::from(*w));
             return Some(WEIGHTS.kind.format(weight));
         }
-        let at = TABLE.iter().position(|row| row.name == name)?;
-        Some(TABLE[at].kind.format(self.values[at]))
+        let (domain, at) = self.find(name).ok()?;
+        let values = self.domains.get(domain).unwrap_or(&self.values);
+        Some(TABLE[at].kind.format(values[at]))
     }
 
     /// Weights of users, by name, where they are not 1.
@@ -209,7 +285,7 @@ impl Variables {
         self.weights.iter().filter(other).map(|(user, weight)| (user.clone(), *weight)).collect()
     }
 
-    /// All of them with their values, by name, those of users last.
+    /// All of them with their values, by name, then those of other domains, and of users.
     pub fn show(&self) -> Vec<Shown> {
         let shown = |(row, value): (&Definition, &u64)| Shown {
             name: row.name.to_owned(),
@@ -221,22 +297,46 @@ impl Variables {
             row: WEIGHTS,
             value: WEIGHTS.kind.format(u64::from(*weight)),
         };
+        let of_domain = |(domain, values): (&String, &[u64; TABLE.len()])| {
+            let rows = TABLE.iter().zip(values).filter_map(|(row, value)| {
+                let name = format!("{domain}.{}", in_domains(row)?);
+                Some(Shown { name, row: *row, value: row.kind.format(*value) })
+            });
+            rows.collect::<Vec<_>>()
+        };
+        let of_domains = self.domains.iter().flat_map(of_domain);
         let of_users = self.weights.iter().map(of_user);
-        TABLE.iter().zip(&self.values).map(shown).chain(of_users).collect()
+        TABLE.iter().zip(&self.values).map(shown).chain(of_domains).chain(of_users).collect()
     }
 }
 
-/// The row of a variable of this name.
+/// The name within its domain of a variable that each domain has.
+fn in_domains(row: &Definition) -> Option<&'static str> {
+    row.name.strip_prefix(APPLICATION)?.strip_prefix('.')
+}
+
+/// The domain that a variable names, there or not, and its row; of one of the machine's: [`APPLICATION`].
+fn find(name: &str) -> Result<(&str, usize), VariableError> {
+    if let Some(at) = TABLE.iter().position(|row| row.name == name) {
+        return Ok((APPLICATION, at));
+    }
+    let of_domain = name.split_once('.').and_then(|(domain, rest)| {
+        Some((domain, TABLE.iter().position(|row| in_domains(row) == Some(rest))?))
+    });
+    let unknown =
+        || VariableError::Unknown { name: name.into(), nearest: nearest(name, spellings()) };
+    of_domain.filter(|(domain, _)| !domain.is_empty()).ok_or_else(unknown)
+}
+
+/// The row of a variable of this name, of any domain.
 ///
 /// # Errors
 /// There is none.
 pub fn row(name: &str) -> Result<&'static Definition, VariableError> {
-    if name.starts_with(WEIGHT) {
-        return Ok(&WEIGHTS);
+    match name.starts_with(WEIGHT) {
+        true => Ok(&WEIGHTS),
+        false => Ok(&TABLE[find(name)?.1]),
     }
-    let unknown =
-        || VariableError::Unknown { name: name.into(), nearest: nearest(name, spellings()) };
-    TABLE.iter().find(|row| row.name == name).ok_or_else(unknown)
 }
 
 /// The known name that is a typing error or two away: of these, each a spelling and the name that it stands for.

@@ -139,3 +139,48 @@ fn users_have_weights() {
     assert_eq!(variables.set("weight.user.one", "2"), Err(VariableError::TooMany));
     assert_eq!(variables.set("weight.user.bob", "2"), Ok(()));
 }
+
+#[test]
+fn domains_have_variables_of_their_own() {
+    let mut variables = Variables::default();
+    let said = |variables: &mut Variables, name: &str, text: &str| {
+        variables.set(name, text).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        said(&mut variables, "quick.time_slice", "2s"),
+        Err("no region of this machine is of a domain quick; give regions the key domain; there are: application".into())
+    );
+    variables.set_domains(["quick", "application", "quick"]);
+    assert_eq!(variables.domains().collect::<Vec<_>>(), ["application", "quick"]);
+    assert_eq!(said(&mut variables, "quick.time_slice", "2s"), Ok(()));
+    assert_eq!(said(&mut variables, "application.load_balance.moves_max", "3"), Ok(()));
+    assert_eq!(said(&mut variables, "kill_grace", "9s"), Ok(()));
+    let get = |name| variables.get(name).expect("a variable");
+    assert_eq!([get("quick.time_slice"), get("application.time_slice")], ["2s", "1s"]);
+    let of = variables.of_domain("quick");
+    assert_eq!(of.application_time_slice(), Duration::from_secs(2));
+    assert_eq!((of.application_load_balance_moves_max(), of.kill_grace().as_secs()), (8, 9));
+    assert_eq!(variables.of_domain("slow"), variables);
+    // A value of one is no value of the other, and bounds are the same.
+    assert_eq!(
+        said(&mut variables, "quick.time_slice", "2d"),
+        Err("2d is out of the range of quick.time_slice; give a duration such as 500ms, 5s or 1m30s, 10ms to 1h".into())
+    );
+    for name in ["quick.kill_grace", "quick.", ".time_slice", "quick.weight.user.al"] {
+        assert!(variables.set(name, "2s").is_err() && variables.get(name).is_none(), "{name}");
+    }
+    assert_eq!(
+        said(&mut variables, "aplication.order", "round-robin"),
+        Err("there is no variable aplication.order; did you mean application.order?".into())
+    );
+    // They are shown after the table, and those of a domain that goes are forgotten.
+    let shown = variables.show();
+    let last = &shown[TABLE.len()..];
+    assert!(last.iter().all(|shown| shown.name.starts_with("quick.")), "{last:?}");
+    assert_eq!(last.len(), TABLE.iter().filter(|r| r.name.starts_with("application.")).count());
+    assert_eq!(row("quick.time_slice").map(|row| row.name), Ok("application.time_slice"));
+    variables.set_domains(["other", "quick"]);
+    assert_eq!(variables.get("quick.time_slice").as_deref(), Some("2s"));
+    variables.set_domains([]);
+    assert_eq!(variables.get("quick.time_slice"), None);
+}

@@ -7,6 +7,7 @@ mod bounds;
 mod check;
 mod daemon;
 mod disks;
+mod domains;
 mod emulated;
 mod ends;
 mod escape;

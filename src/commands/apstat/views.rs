@@ -224,6 +224,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         let [_, had, due, run] = share(row);
         facts.extend([("Turn", turn(row)), ("Share had", had), ("Share due", due), ("Run", run)]);
     }
+    if !row.domain.is_empty() {
+        facts.insert(2, ("Domain", Cell::text(row.domain.clone())));
+    }
     if !row.account.is_empty() {
         facts.insert(2, ("Account", Cell::text(row.account.clone())));
     }

@@ -26,6 +26,14 @@ pub fn json(reply: &pb::TurnsReply) -> Value {
         value["apinit"] = of.apinit.into();
         value
     });
+    let domain = |of: &pb::TurnsDomain| {
+        json!({
+            "name": of.name,
+            "order": of.order,
+            "time_slice_ns": of.time_slice_ns,
+            "max_resident": of.max_resident,
+        })
+    };
     json!({
         "version": reply.version,
         "now_ns": reply.now_ns,
@@ -33,6 +41,7 @@ pub fn json(reply: &pb::TurnsReply) -> Value {
         "order": reply.order,
         "time_slice_ns": reply.time_slice_ns,
         "max_resident": reply.max_resident,
+        "domains": reply.domains.iter().map(domain).collect::<Vec<_>>(),
         "waiting": reply.waiting,
         "plans": reply.plans.iter().map(plan).collect::<Vec<_>>(),
         "parties_cut": reply.parties_cut,

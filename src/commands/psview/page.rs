@@ -64,13 +64,26 @@ fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         let waiting = usize::try_from(reply.waiting).unwrap_or(usize::MAX);
         text += &format!("; {} without a place", count(waiting, "posting"));
     }
-    let slice = units::format_duration(Duration::from_nanos(reply.time_slice_ns));
-    text += &format!("; {}", reply.order);
-    if reply.order == "round-robin" {
-        text += &format!(", slices of {slice}");
+    if reply.domains.is_empty() {
+        text += &format!("; {}", rules(&reply.order, reply.time_slice_ns, reply.max_resident));
     }
-    text += &format!(", {} on a processor", count(reply.max_resident as usize, "gang"));
+    for domain in &reply.domains {
+        let rules = rules(&domain.order, domain.time_slice_ns, domain.max_resident);
+        text += &format!("; {}: {rules}", domain.name);
+    }
     sentence(&text, Role::Plain, width)
+}
+
+/// How a domain takes turns.
+fn rules(order: &str, time_slice_ns: u64, max_resident: u32) -> String {
+    let slices = match order {
+        "round-robin" => {
+            let slice = units::format_duration(Duration::from_nanos(time_slice_ns));
+            format!(", slices of {slice}")
+        }
+        _ => String::new(),
+    };
+    format!("{order}{slices}, {} on a processor", count(max_resident as usize, "gang"))
 }
 
 /// Each component, one below the other.

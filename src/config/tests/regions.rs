@@ -2,7 +2,7 @@
 
 use super::super::read;
 use crate::machine::gates::Applicant;
-use crate::machine::{Nid, RegionId};
+use crate::machine::{Domain, Nid, RegionId};
 
 const NODES: &str = "
 nodes:
@@ -52,6 +52,62 @@ accounts:
     let who = Applicant { person, account: Some("ocean"), width: 33, ..Applicant::default() };
     assert_eq!(said(who), "applications with a --time-limit of 1h or less");
     assert_eq!(machine.accounts[0].people.to_string(), "user alice");
+}
+
+#[test]
+fn domains_have_regions_and_variables_of_their_own() {
+    let regions = "regions:
+  - { name: tests, nids: 9-10, domain: quick }
+  - { name: low, nids: 1-4 }
+  - { name: high, nids: 5-8, domain: application }
+";
+    let text = format!(
+        "{NODES}{regions}variables: {{ quick.time_slice: 100ms, application.max_resident: 2 }}\n"
+    );
+    let config = read(&text).expect("a good file");
+    let domains = config.machine.domains();
+    let domain = |domain: &Domain| {
+        (domain.name.clone(), domain.regions.iter().collect::<Vec<_>>(), domain.processors)
+    };
+    assert_eq!(
+        domains.iter().map(domain).collect::<Vec<_>>(),
+        [("quick".into(), vec![0], 8), ("application".into(), vec![1, 2], 32)]
+    );
+    let slice = |domain| config.variables.of_domain(domain).application_time_slice().as_millis();
+    assert_eq!([slice("quick"), slice("application")], [100, 1_000]);
+    assert_eq!(config.variables.of_domain("quick").application_max_resident(), 4);
+    // What spans is of one domain: what is too wide for a region of another must fit here alone.
+    let wide = "regions:
+  - { name: tests, nids: 9-10, domain: quick, gates: { width: too wide for low } }
+  - { name: low, nids: 1-8 }
+variables: { quik.time_slice: 1s, slow.max_resident: 2, quick.kill_grace: 1s }
+";
+    assert_eq!(
+        said(wide),
+        [
+            "7:63: regions[0].gates.width: nobody can pass this gate; what is too wide for region low must fit \
+             here, or on nodes of both with consecutive NIDs",
+            "9:31: variables.quik.time_slice: no region of this machine is of a domain quik; give regions the \
+             key domain; there are: application, quick",
+            "9:54: variables.slow.max_resident: no region of this machine is of a domain slow; give regions the \
+             key domain; there are: application, quick",
+            "9:75: variables.quick.kill_grace: there is no variable quick.kill_grace; psched.yaml(5) has all \
+             that there are, and so has psmgr show",
+        ]
+    );
+    assert_eq!(
+        said("regions: [{ name: all, nids: 1-10, domain: a.b }]"),
+        [
+            "6:44: regions[0].domain: \"a.b\" is not a name; give 1 to 64 letters, digits, underscores and hyphens",
+        ]
+    );
+    assert_eq!(
+        said("regions: [{ name: all, nids: 1-10, domain: weight }]"),
+        [
+            "6:44: regions[0].domain: variables that begin with weight. are the machine's; give the domain \
+             another name",
+        ]
+    );
 }
 
 #[test]

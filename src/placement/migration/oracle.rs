@@ -32,7 +32,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn shared(&self) -> bool {
-        self.scene.occupancy.rules().max_resident > 1
+        self.scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident > 1
     }
 
     fn home(&self) -> State {
@@ -102,7 +102,7 @@ impl<'a> Oracle<'a> {
             let slot = &self.scene.occupancy.line()[at];
             let (residents, memory) = self.load(state, at, |_| true);
             let most = if self.gangs[gang].1.claim.shares {
-                self.scene.occupancy.rules().max_resident
+                self.scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident
             } else {
                 100
             };
@@ -125,7 +125,7 @@ impl<'a> Oracle<'a> {
         let wanted = &self.scene.waiting.wanted;
         let level = match wanted.exclusive {
             true => 0,
-            false => self.scene.occupancy.rules().max_resident - 1,
+            false => self.scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident - 1,
         };
         let room = |at: usize, all: bool| {
             let slot = &line[at];
@@ -139,7 +139,9 @@ impl<'a> Oracle<'a> {
             }
             let share = slot.memory
                 / u64::from(slot.processors)
-                / u64::from(self.scene.occupancy.rules().max_resident);
+                / u64::from(
+                    self.scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident,
+                );
             let by_memory = match slot
                 .limit
                 .saturating_sub(memory)
@@ -224,10 +226,12 @@ impl<'a> Oracle<'a> {
 fn spot(scene: &Scene, list: &PlacementList) -> Spot {
     let line = scene.occupancy.line();
     let first = line.iter().position(|slot| slot.nid == list.0[0].nid).expect("a node");
-    let mask = |place: &Place| match scene.occupancy.rules().max_resident {
-        1 => (1 << place.pes) - 1,
-        _ => place.processors.iter().map(|p| 1 << p).sum(),
-    };
+    let mask =
+        |place: &Place| match scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident
+        {
+            1 => (1 << place.pes) - 1,
+            _ => place.processors.iter().map(|p| 1 << p).sum(),
+        };
     Spot(first, list.0.iter().map(mask).collect())
 }
 
@@ -240,11 +244,12 @@ fn spots(scene: &Scene, mover: &Mover) -> Vec<Spot> {
         for (at, pes) in (first..).zip(&pes) {
             let here = line[at].processors;
             let joins = at == first || line[at].nid.0 == line[at - 1].nid.0 + 1;
-            let masks: Vec<u32> = match scene.occupancy.rules().max_resident {
-                _ if !joins || here < *pes => Vec::new(),
-                1 => vec![(1 << pes) - 1],
-                _ => (0..1u32 << here).filter(|mask| mask.count_ones() == *pes).collect(),
-            };
+            let masks: Vec<u32> =
+                match scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident {
+                    _ if !joins || here < *pes => Vec::new(),
+                    1 => vec![(1 << pes) - 1],
+                    _ => (0..1u32 << here).filter(|mask| mask.count_ones() == *pes).collect(),
+                };
             heads = heads
                 .iter()
                 .flat_map(|head| masks.iter().map(move |mask| [head.as_slice(), &[*mask]].concat()))

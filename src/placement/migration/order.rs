@@ -168,7 +168,8 @@ impl Run<'_, '_, '_> {
         let occupancy = &self.scratch.occupancy;
         let (apid, claim) = (one.wish.apid, one.mover.claim);
         let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
-        let level = if claim.shares { occupancy.rules().highest_level() } else { 0 };
+        let rules = occupancy.rules_in(one.mover.reach.passes);
+        let level = if claim.shares { rules.highest_level() } else { 0 };
         let mut lacks = Vec::new();
         let places = one.mover.places.nids().zip(one.wish.to.0.iter()).zip(&one.counted);
         for ((home, place), counted) in places {

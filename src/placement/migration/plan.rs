@@ -98,7 +98,7 @@ fn check(situation: &Situation, waiting: &Waiting) -> Result<(), Refusal> {
         return Err(Refusal::Narrow { processors, width_min: gate.width_min });
     }
     let occupancy = situation.occupancy;
-    let most = occupancy.rules().max_resident.max(1);
+    let most = waiting.wanted.rules(occupancy).max_resident.max(1);
     let on = |at: usize| match most {
         1 => u64::from(occupancy.line()[at].free),
         _ => occupancy

@@ -109,7 +109,8 @@ fn scene(
         let region = |number: usize| {
             let its = machine.nodes.keys().zip(of).filter(|(_, of)| **of == number);
             let members = Members::Nids(its.map(|(nid, _)| *nid).collect());
-            Region { name: number.to_string(), members, gate: Default::default() }
+            let domain = crate::variables::APPLICATION.into();
+            Region { name: number.to_string(), domain, members, gate: Default::default() }
         };
         machine.regions = (0..3).map(region).collect();
     }
@@ -264,7 +265,7 @@ pub(super) fn make(scene: &Scene, plan: &Plan) -> Result<(), String> {
         }
     }
     let wanted = &scene.waiting.wanted;
-    let shares = occupancy.rules().max_resident > 1 && !wanted.exclusive;
+    let shares = occupancy.rules_in(RegionSet::ALL).max_resident > 1 && !wanted.exclusive;
     let claim = Claim { shares, memory_per_pe: wanted.memory_per_pe, exclusive: wanted.exclusive };
     if work != plan.work || !plan.window.fits(&wanted.shape) || !in_a_row(&plan.window) {
         return Err(format!("work {work}, window {:?}", plan.window));

@@ -48,11 +48,12 @@ impl<'a> Scratch<'a> {
         let first = mover.places.0.first();
         let depth = first.map_or(1, |p| p.processors.len() / (p.pes as usize).max(1));
         let claim = mover.claim;
+        let rules = self.occupancy.rules_in(mover.reach.passes);
         Terms {
             depth: u32::try_from(depth).unwrap_or(u32::MAX).max(1),
             per_node: None,
             memory_per_pe: claim.memory_per_pe,
-            level: if claim.shares { self.occupancy.rules().highest_level() } else { 0 },
+            level: if claim.shares { rules.highest_level() } else { 0 },
             exclusive: claim.exclusive,
             regions: RegionSet::ALL,
         }

@@ -94,9 +94,8 @@ impl<'a> Search<'a> {
     ) -> Search<'a> {
         let scratch = Scratch::new(situation);
         let wanted = &waiting.wanted;
-        let rules = scratch.occupancy.rules();
-        let need = wanted.need(wanted.highest_level(rules), regions);
-        let shared = rules.max_resident > 1;
+        let need = wanted.need(wanted.highest_level(&scratch.occupancy), regions);
+        let shared = wanted.rules(&scratch.occupancy).max_resident > 1;
         let mut liftable = BTreeMap::new();
         for apid in situation.occupancy.applications() {
             let Some(mover) = scratch.mover(apid) else { continue };

@@ -176,7 +176,7 @@ pub(super) fn cheapest(
 pub(super) fn hindered(situation: &Situation, waiting: &Waiting) -> Option<Refusal> {
     let all = situation.occupancy;
     let wanted = &waiting.wanted;
-    let need = wanted.need(wanted.highest_level(all.rules()), wanted.reach.passes);
+    let need = wanted.need(wanted.highest_level(all), wanted.reach.passes);
     let stay: Vec<Apid> =
         all.applications().filter(|apid| situation.hindrance(*apid).is_some()).collect();
     let sums = Sums::of(all, stay.iter().map(|apid| (*apid, 1)));

@@ -132,7 +132,7 @@ impl<'a> Board<'a> {
         board.cut_runners();
         let shut = &occupancy.notable().shut;
         let mut walls: Vec<Range<u32>> = shut.iter().map(|at| board.node(*at)).collect();
-        let most = occupancy.rules().highest_level();
+        let most = occupancy.rules_in(rules.domain).highest_level();
         // (With a resident that shares with nobody it is more than any level.)
         let over =
             |residents: &u8| u32::from(*residents) > most && !(roll_out && *residents < 0x80);

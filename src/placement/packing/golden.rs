@@ -121,8 +121,14 @@ fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
 fn replay(golden: &str) {
     let mut occupancy = OccupancyRules { max_resident: 4, ..OccupancyRules::PLAIN };
     let mut memory = 0;
-    let mut rules =
-        Rules { roll_out: false, stay: false, compactions_max: 4, moved_max: 8, searches_max: 256 };
+    let mut rules = Rules {
+        domain: crate::machine::RegionSet::ALL,
+        roll_out: false,
+        stay: false,
+        compactions_max: 4,
+        moved_max: 8,
+        searches_max: 256,
+    };
     let mut scene = Scene::new("", occupancy, memory);
     let mut again = String::new();
     for line in golden.lines() {
@@ -148,6 +154,7 @@ fn replay(golden: &str) {
                 word.map(|number| number.parse().expect("a number"))
             };
             rules = Rules {
+                domain: RegionSet::ALL,
                 roll_out: words.contains("rollout"),
                 stay: words.contains("stay"),
                 compactions_max: of("compactions=").unwrap_or(4),

@@ -113,6 +113,8 @@ pub struct Candidate<'a> {
 /// What may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
+    /// The regions of the domain for which it is decided.
+    pub domain: RegionSet,
     /// Memory of who stands can be rolled out: then there may be more residents than may stay.
     pub roll_out: bool,
     /// Nobody who sits is moved: whoever is given a place waits there for those who sit there too.
@@ -200,7 +202,7 @@ impl<'a> Packer<'a> {
             too_wide: BTreeMap::new(),
             searches: 0,
             compactions: 0,
-            level: occupancy.rules().highest_level(),
+            level: occupancy.rules_in(rules.domain).highest_level(),
             rules,
             loses,
             losses: Vec::new(),

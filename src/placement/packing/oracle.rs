@@ -59,6 +59,7 @@ impl Scene {
         if asks.iter().any(|one| one.reach != Reach::ALL) {
             let kinds = || machine.nodes.keys().zip(nodes.iter().map(|(.., kind)| kind / 5));
             let region = |number: u32| Region {
+                domain: crate::variables::APPLICATION.into(),
                 name: number.to_string(),
                 members: Members::Nids(
                     kinds().filter(|(_, kind)| *kind == number).map(|(nid, _)| *nid).collect(),
@@ -161,7 +162,7 @@ impl Scene {
         let at = self.node_of(p);
         let slot = &self.occupancy.line()[at];
         let residents = self.occupancy.residents(at)[p as usize - self.occupancy.first()[at]];
-        slot.open && u32::from(residents) <= self.occupancy.rules().highest_level()
+        slot.open && u32::from(residents) <= self.occupancy.rules_in(RegionSet::ALL).highest_level()
     }
 }
 
@@ -236,7 +237,8 @@ fn cost(
         {
             return None;
         }
-        let terms = &one.wanted.need(scene.occupancy.rules().highest_level(), set).terms;
+        let terms =
+            &one.wanted.need(scene.occupancy.rules_in(RegionSet::ALL).highest_level(), set).terms;
         let promised = slots[at].promised + line.new[at];
         let here = slots[at].room(terms, all.len() as u32, promised).pes;
         let by_shape = one.shape.map(|pes| pes[at - first]);
@@ -318,15 +320,21 @@ prop_compose! {
             .map(|(step, processors, kind)| (step, if alike { size } else { processors }, kind))
             .collect();
         let mut scene = Scene::new(&nodes, memory, most, order);
-        let rules = scene.occupancy.rules();
+        let rules = scene.occupancy.rules_in(RegionSet::ALL);
         let allocator = Allocator::ALL[allocator].0;
         scene.occupancy.set_rules(OccupancyRules { allocator, allocator_wide, ..rules });
         scene
     }
 }
 
-const RULES: Rules =
-    Rules { roll_out: false, stay: false, compactions_max: 0, moved_max: 8, searches_max: 256 };
+const RULES: Rules = Rules {
+    domain: RegionSet::ALL,
+    roll_out: false,
+    stay: false,
+    compactions_max: 0,
+    moved_max: 8,
+    searches_max: 256,
+};
 
 /// What holds of every decision.
 fn is_sound(scene: &Scene, order: &[Candidate], packing: &Packing) -> Result<(), TestCaseError> {
@@ -484,7 +492,7 @@ proptest! {
                         Some(all.filter(idle).collect::<Vec<_>>()).filter(|all| !all.is_empty())
                     };
                     let starts = one.wanted.reach.sets().find_map(starts).unwrap_or_default();
-                    let nearest = match scene.occupancy.rules().end_for(one.wanted.shape.width.into()) {
+                    let nearest = match scene.occupancy.rules_in(RegionSet::ALL).end_for(one.wanted.shape.width.into()) {
                         Some(End::Low) => starts.first(),
                         Some(End::High) => starts.last(),
                         None => None,

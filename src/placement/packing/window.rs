@@ -408,7 +408,7 @@ impl Board<'_> {
     pub fn best_fit(&mut self, form: &Form<'_>, of: Of) -> Option<Range<usize>> {
         self.blocks();
         let need = form.need();
-        let end = self.occupancy.rules().end_for(need.width);
+        let end = self.occupancy.rules_in(need.terms.regions).end_for(need.width);
         let scratch = std::mem::take(&mut self.scratch);
         let mut search = Search::new(self, scratch, form, of);
         let mut most = Most::ANY;

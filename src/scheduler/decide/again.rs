@@ -24,6 +24,7 @@
 use super::line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::gang::levels::Place;
+use crate::scheduler::domains::DomainId;
 use crate::scheduler::ends::nanos;
 use crate::scheduler::{Now, Scheduler};
 use std::time::Duration;
@@ -34,6 +35,7 @@ impl Scheduler {
     pub(super) fn again(
         &self,
         now: Now,
+        domain: DomainId,
         line: &[InLine],
         runs: &[Apid],
         settled: bool,
@@ -43,23 +45,24 @@ impl Scheduler {
         if waiting.is_empty() {
             return None;
         }
-        let every = nanos(self.settings.turns.reconsider).max(1);
+        let turns = &self.domain(domain).turns;
+        let every = nanos(turns.reconsider).max(1);
         let looks = match settled {
-            true => self.passes(now, line).map(|bound| bound.div_ceil(every).max(1)),
+            true => self.passes(now, domain, line).map(|bound| bound.div_ceil(every).max(1)),
             false => Some(1),
         };
         let look = looks.map(|looks| now.mono_ns.saturating_add(looks.saturating_mul(every)));
         waiting.sort_unstable();
-        let levels = &self.schedule.levels;
-        let next = levels.next(&self.settings.turns.levels, &waiting, now.mono_ns);
+        let levels = self.schedule.levels.of(domain);
+        let next = levels.next(&turns.levels, &waiting, now.mono_ns);
         look.into_iter().chain(next).min()
     }
 
     /// In how many nanoseconds the first of the line passes a bound that is looked at every `reconsider`.
-    fn passes(&self, now: Now, line: &[InLine]) -> Option<u64> {
-        let turns = &self.settings.turns;
+    fn passes(&self, now: Now, domain: DomainId, line: &[InLine]) -> Option<u64> {
+        let turns = &self.domain(domain).turns;
         let gate = &turns.migration;
-        let moves = self.moves();
+        let moves = self.moves(domain);
         let left = |bound: Duration, had: Duration| bound.checked_sub(had).filter(|d| !d.is_zero());
         let asks = |waited| left(turns.compact_after, waited).filter(|_| moves);
         let of = |one: &InLine| match one.stands {
@@ -73,9 +76,10 @@ impl Scheduler {
             Stands::Turn(turn) => left(gate.least_attained, turn.attained).filter(|_| moves),
         };
         let in_line = line.iter().filter_map(of).map(nanos);
-        let later = self.schedule.levels.later(&turns.levels, now.mono_ns);
-        let moved = self.schedule.decision.moved_ns.values().filter(|_| moves);
-        let rests = moved.filter_map(|at| {
+        let later = self.schedule.levels.of(domain).later(&turns.levels, now.mono_ns);
+        let moved = self.schedule.decision.moved_ns.iter().filter(|_| moves);
+        let moved = moved.filter(|(apid, _)| self.is_of(**apid, domain));
+        let rests = moved.filter_map(|(_, at)| {
             let until = at.saturating_add(nanos(gate.quiet_time));
             until.checked_sub(now.mono_ns).filter(|left| *left > 0)
         });

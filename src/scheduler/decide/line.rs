@@ -7,6 +7,7 @@ use crate::gang::levels::{Place, Turn};
 use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate};
+use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Now, Scheduler};
 use std::time::Duration;
 
@@ -34,8 +35,9 @@ pub(super) enum Stands {
 
 impl Scheduler {
     /// Who may run: the gangs by number, then others.
-    pub(super) fn in_line(&mut self, now: Now) -> Vec<InLine> {
-        let rules = &self.settings.turns.levels;
+    pub(super) fn in_line(&mut self, now: Now, domain: DomainId) -> Vec<InLine> {
+        let rules = self.domain(domain).turns.levels.clone();
+        let rules = &rules;
         let mut line = std::mem::take(&mut self.schedule.decision.line);
         line.clear();
         let gang = |(place, turn): (Place, Turn)| InLine {
@@ -43,25 +45,26 @@ impl Scheduler {
             apid: turn.apid,
             stands: Stands::Turn(turn),
         };
-        line.extend(self.schedule.levels.turns(rules, now.mono_ns).map(gang));
+        line.extend(self.schedule.levels.of_mut(domain).turns(rules, now.mono_ns).map(gang));
         let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
-        let coming = self.coming.iter().chain(moving).map(|apid| InLine {
+        let coming = self.coming.iter().chain(moving);
+        let coming = coming.filter(|apid| self.is_of(**apid, domain)).map(|apid| InLine {
             place: Place::of_coming(*apid),
             apid: *apid,
             stands: Stands::Comes,
         });
         line.extend(coming);
-        let posted = |apid: &Apid| {
-            let team = self.teams.get(apid).filter(|team| team.held.is_none())?;
+        let posted = |apid: Apid| {
+            let team = self.teams.get(&apid).filter(|team| team.held.is_none())?;
             // (It has been looked at: `place_choosers`.)
             if !team.posting.is_plain() {
                 return None;
             }
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
-            let place = Place::of_new(*apid, waited, rules, now.mono_ns);
-            Some(InLine { place, apid: *apid, stands: Stands::Waits(waited) })
+            let place = Place::of_new(apid, waited, rules, now.mono_ns);
+            Some(InLine { place, apid, stands: Stands::Waits(waited) })
         };
-        line.extend(self.queue.iter().take(POSTINGS_MAX).filter_map(posted));
+        line.extend(self.line_of(domain).take(POSTINGS_MAX).filter_map(posted));
         line
     }
 
@@ -70,6 +73,7 @@ impl Scheduler {
     pub(super) fn lined_up<'a>(
         &'a self,
         now: Now,
+        domain: DomainId,
         line: &[InLine],
         mut candidates: Vec<Candidate<'a>>,
     ) -> Result<Vec<Candidate<'a>>, Vec<Apid>> {
@@ -97,7 +101,7 @@ impl Scheduler {
                 candidates.push({
                     let wanted = seated.wanted;
                     let wanted = Wanted { reach: self.now_open(wanted.reach), ..wanted };
-                    self.candidate(now, one, wanted, Some(seated))
+                    self.candidate(now, domain, one, wanted, Some(seated))
                 });
                 continue;
             }
@@ -107,7 +111,7 @@ impl Scheduler {
             if sits && seated.is_none_or(|seated| seated.incarnation != team.incarnation) {
                 unseated.push(one.apid);
             }
-            let candidate = self.candidate(now, one, self.wanted(team), seated);
+            let candidate = self.candidate(now, domain, one, self.wanted(team), seated);
             let keeps = team.state == State::Posted && self.waits_too_long(team);
             candidates.push(Candidate { keeps, ..candidate });
         }
@@ -117,11 +121,13 @@ impl Scheduler {
     fn candidate<'a>(
         &'a self,
         now: Now,
+        domain: DomainId,
         one: &InLine,
         wanted: Wanted,
         seated: Option<&'a Seated>,
     ) -> Candidate<'a> {
-        let gate = &self.settings.turns.migration;
+        let turns = &self.domain(domain).turns;
+        let gate = &turns.migration;
         let out = self.schedule.decision.out.contains(&one.apid);
         let width = wanted.shape.processors();
         let (stands, launched) = match one.stands {
@@ -142,8 +148,9 @@ impl Scheduler {
         };
         // (Who has chosen its nodes stays on them.)
         let chose = |team: &Apteam| !team.posting.choice.is_any();
-        let moves =
-            self.moves() && !wanted.exclusive && !self.teams.get(&one.apid).is_some_and(chose);
+        let moves = self.moves(domain)
+            && !wanted.exclusive
+            && !self.teams.get(&one.apid).is_some_and(chose);
         let may_move = moves && !pays && quiet();
         let budget = || {
             let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
@@ -151,7 +158,7 @@ impl Scheduler {
         };
         let asks = moves
             && stands != packing::Now::Runs
-            && waited >= self.settings.turns.compact_after
+            && waited >= turns.compact_after
             && width >= gate.width_min;
         Candidate {
             apid: one.apid,

@@ -3,6 +3,7 @@
 use super::line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::gang::levels::Place;
+use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +12,9 @@ impl Scheduler {
     /// Where more sit than may, now that these have come: who stands there and is of the highest level
     /// goes out, and of those who has stood longest.
     pub(super) fn roll_out(&mut self, now: Now, new: &[Apid], out: &mut Vec<Effect>) {
-        let most = self.settings.turns.max_resident;
+        let Some(first) = new.first() else { return };
+        // (They are of one domain.)
+        let most = self.domain(self.domain_of(*first)).turns.max_resident;
         let full = self.occupancy.notable().full.clone();
         let nodes: BTreeSet<usize> = new
             .iter()
@@ -38,21 +41,22 @@ impl Scheduler {
             let here = held.iter().find(|held| held.at == at);
             here.is_some_and(|held| held.processors.binary_search(&processor).is_ok())
         };
-        let levels = &self.schedule.levels;
+        let levels = |apid: &Apid| self.schedule.levels.with(*apid);
         let stands = |apid: &Apid| {
-            levels.contains(*apid)
-                && !levels.runs(*apid)
+            levels(apid).is_some_and(|levels| !levels.runs(*apid))
                 && !self.schedule.decision.away.contains(apid)
                 && !self.is_held(*apid)
         };
-        let rank = |apid: &Apid| levels.stands(*apid, now.mono_ns);
+        let rank = |apid: &Apid| levels(apid).map(|levels| levels.stands(*apid, now.mono_ns));
         holders.filter(|apid| stands(apid) && sits(apid)).max_by_key(rank)
     }
 
     fn roll_out_one(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let key = team.key();
+        let left: Vec<_> = team.places.nids().collect();
         self.occupancy.release(apid);
+        self.note_left(left);
         self.schedule.competition_without(apid);
         self.schedule.decision.out.insert(apid);
         self.schedule.concern(apid);
@@ -63,24 +67,36 @@ impl Scheduler {
     /// Whose memory is out while nothing is decided any more comes in as soon as it has a place, before
     /// anybody new is placed there: a decision took it out, and no other would bring it in.
     pub(in crate::scheduler) fn bring_in(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.schedule.decision.is_anybody_out() {
+            for domain in self.domain_ids() {
+                self.bring_in_to(now, domain, out);
+            }
+        }
+    }
+
+    fn bring_in_to(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
         let one = |apid: Apid| InLine {
             place: Place::of_coming(apid),
             apid,
             stands: Stands::Waits(Duration::ZERO),
         };
-        let line: Vec<InLine> = self.out_for_good().map(one).collect();
+        let line: Vec<InLine> = self.out_for_good(domain).map(one).collect();
         if line.is_empty() {
             return;
         }
-        for (apid, seat) in self.packed(now, &line).seats {
+        for (apid, seat) in self.packed(now, domain, &line).seats {
             let places = seat.places(&self.occupancy);
             self.move_to(now, apid, places, out);
         }
     }
 
-    /// Those whose memory is out, and of whom nothing is decided.
-    pub(in crate::scheduler) fn out_for_good(&self) -> impl Iterator<Item = Apid> {
-        let out = self.schedule.decision.out.iter().copied();
-        out.filter(|apid| !self.decides() && !self.is_held(*apid))
+    /// Those of a domain whose memory is out, and of whom nothing is decided.
+    pub(in crate::scheduler) fn out_for_good(
+        &self,
+        domain: DomainId,
+    ) -> impl Iterator<Item = Apid> {
+        let decides = self.domain(domain).decides();
+        let out = self.schedule.decision.out.iter().copied().filter(move |_| !decides);
+        out.filter(move |apid| self.is_of(*apid, domain) && !self.is_held(*apid))
     }
 }

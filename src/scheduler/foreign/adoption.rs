@@ -268,7 +268,7 @@ impl Scheduler {
             self.teams.extend(old.map(|team| (apid, team)));
             return;
         }
-        let team = Apteam {
+        let mut team = Apteam {
             apid,
             incarnation: place.key.incarnation,
             state,
@@ -305,7 +305,9 @@ impl Scheduler {
             doomed: old.and_then(|team| team.doomed),
             signals: Vec::new(),
             last_signal: 0,
+            domain: Default::default(),
         };
+        team.domain = self.domain_by_place(&team);
         self.next_apid = self.next_apid.max(apid.0.saturating_add(1));
         self.requests.insert(team.posting.request_id, apid);
         if state == State::Placed {
@@ -315,6 +317,8 @@ impl Scheduler {
         self.teams.insert(apid, team);
         self.relink(apid);
         self.turns_changed(now, apid);
+        // It may sit on nodes of several domains.
+        self.goes_over |= self.domains.len() > 1;
     }
 
     /// An old copy of the records has an application on nodes that say that they don't have it.

@@ -47,7 +47,7 @@ fn nothing_is_decided_where_time_changes_nothing() {
     // (It has looked once more whether what it did changes anything.)
     play.pass(200);
     let now_ns = 13_200 * 1_000_000_000;
-    let due = play.s.schedule.decision.due_ns.expect("one waits");
+    let due = play.s.domains[0].due_ns.expect("one waits");
     // 48 h, and a quarter of the 10,000 s that it has had: then it is aged.
     let aged = 1_000_000_000 * (10_000 + 48 * 3_600 + 2_500);
     assert!(now_ns < due && (aged..=aged + 100_000_000_000).contains(&due), "{due}");

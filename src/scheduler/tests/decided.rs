@@ -29,8 +29,13 @@ pub(super) fn settings() -> Settings {
 
 impl Play {
     pub(super) fn new(nodes: u32, processors: u32, settings: Settings) -> Play {
-        let mut s = Scheduler::new(machine(nodes, processors), settings.clone());
-        link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
+        Play::on(machine(nodes, processors), settings)
+    }
+
+    pub(super) fn on(machine: Machine, settings: Settings) -> Play {
+        let nids: Vec<u32> = machine.nodes.keys().map(|nid| nid.0).collect();
+        let mut s = Scheduler::new(machine, settings.clone());
+        link(&mut s, 1, &nids, &[]);
         Play {
             s,
             ms: 0,
@@ -73,6 +78,8 @@ impl Play {
                         }
                     }
                     Effect::RollOut { key } => self.out.push(key.apid),
+                    // (Orders of administrators are in the log.)
+                    Effect::Warn(text) if text.contains(", by ") => {}
                     Effect::Warn(text) => panic!("{text}"),
                     Effect::Log { apid, name, .. } => self.words.push(format!("{apid} {name}")),
                     _ => {}
@@ -122,7 +129,7 @@ impl Play {
         self.take(self.end_of(apid));
     }
 
-    fn set(&mut self, change: impl FnOnce(&mut Settings)) {
+    pub(super) fn set(&mut self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.settings);
         self.take(Event::Settings(Box::new(self.settings.clone())));
     }

@@ -46,7 +46,7 @@ impl Schedule {
     pub(super) fn account_alone(&mut self, apid: Apid, until_ns: u64) {
         let Some(since) = self.alone.get_mut(&apid) else { return };
         let began = std::mem::replace(since, until_ns.max(*since));
-        if self.levels.contains(apid) {
+        if self.levels.with(apid).is_some() {
             return;
         }
         let length = Duration::from_nanos(until_ns.saturating_sub(began));

@@ -169,7 +169,7 @@ impl Scheduler {
             accounted_ns: now.mono_ns,
             asked,
             missing: None,
-            order: self.settings.turns.order,
+            order: self.domain(self.domain_of(apid)).turns.order,
             early: BTreeSet::new(),
         };
         for link in &planned.asked {

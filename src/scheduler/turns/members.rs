@@ -3,8 +3,7 @@
 use super::{Schedule, Turn};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
-use crate::scheduler::{Now, Scheduler};
-use crate::variables::Order;
+use crate::scheduler::{Now, Scheduler, domains};
 use std::time::Duration;
 
 impl Scheduler {
@@ -26,15 +25,18 @@ impl Scheduler {
         let schedule = &mut self.schedule;
         if schedule.guessed.remove(&apid) {
             schedule.resume(apid, ran, now.mono_ns);
-            schedule.levels.set_attained(apid, ran, now.mono_ns);
+            if let Some(levels) = schedule.levels.with_mut(apid) {
+                levels.set_attained(apid, ran, now.mono_ns);
+            }
             schedule.joined.insert(apid, (now.mono_ns, ran));
             schedule.concern(apid);
-            schedule.decision.wanted = true;
+            self.want_decision_for(apid);
         }
     }
 
     /// It takes turns from now on, or no more.
     pub(in crate::scheduler) fn turns_changed(&mut self, now: Now, apid: Apid) {
+        let domain = self.domain_of(apid);
         let schedule = &mut self.schedule;
         let runs = |team: &&Apteam| team.state == State::Running;
         if self.teams.get(&apid).is_some_and(|team| !runs(&team)) {
@@ -44,30 +46,31 @@ impl Scheduler {
         let out = schedule.decision.is_out(apid);
         let away = out || schedule.decision.away.contains(&apid);
         let takes = |team: &&Apteam| runs(team) && team.held.is_none() && !away;
-        let decides = self.settings.turns.order == Order::LeastAttainedService;
+        let of = self.domains.get(domain.0).unwrap_or(&self.domains[0]);
         match self.teams.get(&apid).filter(takes) {
             Some(team) => {
                 let had = match team.running_at_ns {
                     0 => 0,
                     began => now.wall_ns.saturating_sub(began),
                 };
-                let weight = self.settings.turns.weight(&team.owner);
+                let weight = of.turns.weight(&team.owner);
                 let had = Duration::from_nanos(had);
-                if decides {
+                if of.decides() {
                     let waited = if had.is_zero() {
                         now.wall_ns - team.posted_at_ns.min(now.wall_ns)
                     } else {
                         0
                     };
                     let waited = Duration::from_nanos(waited);
-                    schedule.levels.add(apid, weight, had, waited, now.mono_ns);
-                    schedule.levels.set_away(apid, false, now.mono_ns);
-                    schedule.set_width(team, &self.settings.turns.levels);
+                    let levels = schedule.levels.of_mut(domain);
+                    levels.add(apid, weight, had, waited, now.mono_ns);
+                    levels.set_away(apid, false, now.mono_ns);
+                    schedule.set_width(team, of.processors, &of.turns.levels);
                 }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
                 if !schedule.joined.contains_key(&apid) {
                     // Until it has been measured.
-                    schedule.rotation.set_cost(apid, self.settings.turns.start_cost);
+                    schedule.rotation.set_cost(apid, of.turns.start_cost);
                 }
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
                 let gang = schedule.gang(self.occupancy.held(apid));
@@ -76,16 +79,19 @@ impl Scheduler {
                 }
             }
             None => {
-                if !out {
-                    schedule.levels.set_away(apid, true, now.mono_ns);
+                if let Some(levels) = schedule.levels.with_mut(apid).filter(|_| !out) {
+                    levels.set_away(apid, true, now.mono_ns);
                 }
                 schedule.competition.remove(apid);
             }
         }
-        schedule.decision.wanted = true;
-        if !self.teams.contains_key(&apid) {
+        if self.teams.contains_key(&apid) {
+            self.want_decision(domain);
+        } else {
             schedule.rotation.remove(apid);
-            schedule.levels.remove(apid);
+            if let Some(levels) = schedule.levels.with_mut(apid) {
+                levels.remove(apid);
+            }
             schedule.decision.forget(apid);
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
@@ -120,16 +126,15 @@ impl Scheduler {
         if self.schedule.plan_of.contains_key(&apid) {
             self.schedule.early.insert(apid);
             self.schedule.concern(apid);
-            self.schedule.decision.wanted = true;
+            self.want_decision_for(apid);
         }
     }
 
     /// Everything that takes turns, on another machine or after other rules.
     pub(in crate::scheduler) fn turns_anew(&mut self, now: Now) {
-        let Schedule { first_processor, processors, competition, .. } =
-            Schedule::new(&self.machine);
+        let Schedule { first_processor, competition, .. } =
+            Schedule::new(&self.machine, self.domains.len());
         self.schedule.first_processor = first_processor;
-        self.schedule.processors = processors;
         self.schedule.competition = competition;
         self.schedule.decision.seats.clear();
         let running: Vec<Apid> =
@@ -140,18 +145,28 @@ impl Scheduler {
     }
 
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
-    pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now, before: Order) {
+    pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now) {
+        let reordered = self.domains_anew();
         for team in self.teams.values() {
-            let weight = self.settings.turns.weight(&team.owner);
+            let id = self.domain_named(&team.domain);
+            let of = self.domain(id);
+            let (weight, levels) = (of.turns.weight(&team.owner), of.turns.levels.clone());
+            let processors = of.processors;
             self.schedule.rotation.set_weight(team.apid, weight);
-            self.schedule.levels.set_weight(team.apid, weight);
-            self.schedule.set_width(team, &self.settings.turns.levels);
+            self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
+            self.schedule.set_width(team, processors, &levels);
         }
-        if before != self.settings.turns.order {
-            self.order_changed(now);
+        for domain in reordered {
+            self.order_changed(now, domain);
         }
-        self.schedule.decision.wanted = true;
+        self.domain_ids().for_each(|domain| self.want_decision(domain));
         self.schedule.changed.extend(self.schedule.plan_of.keys());
+        let rules = domains::rules(&self.domains);
+        if *self.occupancy.rules() != rules {
+            self.occupancy.set_rules(rules);
+            self.learn_anew(now);
+            self.schedule.decision.seats.clear();
+        }
     }
 
     /// It is of a former start of psched.

@@ -7,7 +7,7 @@ use crate::apteam::talk::node::Command;
 use crate::gang::plan::{Plan, Slice, levelled, plan};
 use crate::gang::rotation::{Rules, SLICE_MIN};
 use crate::scheduler::ends::nanos;
-use crate::scheduler::{Effect, LinkId, Now, Scheduler, Settings};
+use crate::scheduler::{Effect, LinkId, Now, Scheduler, Turns};
 use crate::variables::Order;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -99,10 +99,12 @@ impl Scheduler {
     fn say_again(&mut self, now: Now, generation: u64, out: &mut Vec<Effect>) {
         let schedule = &mut self.schedule;
         let Some(mut planned) = schedule.remove(generation) else { return };
-        let rules = self.settings.rules();
+        let slices = |apid: &Apid| self.domain(self.domain_of(*apid)).turns.slices();
+        let rules = planned.members.first().map(slices);
+        let schedule = &mut self.schedule;
         debug_assert!(
             !schedule.changed.is_empty()
-                || schedule.levelled(&planned.members, &rules) == planned.plan,
+                || rules.is_none_or(|of| schedule.levelled(&planned.members, &of) == planned.plan),
             "{planned:?}"
         );
         let from_ns = now.mono_ns.saturating_add(nanos(SOON)).max(planned.from_ns);
@@ -137,12 +139,18 @@ impl Scheduler {
         former: &[u64],
         out: &mut Vec<Effect>,
     ) {
-        let rules = self.settings.rules();
+        let domain = self.domain_of(members[0]);
+        let turns = &self.domain(domain).turns;
+        // They are of one domain, but where they were adopted: by turns none of them is left out.
+        let order = match members.iter().all(|apid| self.is_of(*apid, domain)) {
+            true => turns.order,
+            false => Order::RoundRobin,
+        };
+        let (rules, plan_lead) = (turns.slices(), turns.plan_lead);
         let all = self.links_of_all(&members);
         let schedule = &mut self.schedule;
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
         let inherited = schedule.inherited.contains_key(&members[0]);
-        let order = self.settings.turns.order;
         let runs = order == Order::RoundRobin || schedule.decision.party.contains(&members[0]);
         if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
@@ -153,7 +161,7 @@ impl Scheduler {
             true => all,
             false => all.difference(&schedule.silent).copied().collect(),
         };
-        let lead = if asked.len() > 1 { self.settings.turns.plan_lead } else { SOON };
+        let lead = if asked.len() > 1 { plan_lead } else { SOON };
         let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
         let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
         for generation in former {
@@ -268,12 +276,10 @@ impl Schedule {
     }
 }
 
-impl Settings {
-    pub(in crate::scheduler) fn rules(&self) -> Rules {
-        Rules {
-            time_slice: self.turns.time_slice,
-            longest_wait: self.turns.longest_wait,
-            switch_share: self.turns.switch_share,
-        }
+impl Turns {
+    /// What of them says how slices are made.
+    fn slices(&self) -> Rules {
+        let Turns { time_slice, longest_wait, switch_share, .. } = *self;
+        Rules { time_slice, longest_wait, switch_share }
     }
 }

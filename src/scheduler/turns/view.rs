@@ -89,8 +89,8 @@ impl Schedule {
 
     /// How long it has run by then.
     pub(in crate::scheduler) fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
-        if self.levels.contains(apid) {
-            return self.levels.attained(apid, now_ns);
+        if let Some(levels) = self.levels.with(apid) {
+            return levels.attained(apid, now_ns);
         }
         let had = self.rotation.attained(apid);
         let more = match (self.planned(apid), self.alone.get(&apid)) {

@@ -66,6 +66,8 @@ pub struct NodeView<'a> {
 }
 
 /// Of a node that is in use, and not in the configuration.
+/// Of a node in use that is of another domain than who sits there.
+const LEAVING: &str = "goes over to another domain when it is empty; nothing new is placed there";
 const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
                        nothing new is placed there";
 
@@ -104,6 +106,7 @@ impl Scheduler {
         let seen = self.boots.contains_key(&node.nid);
         let why = match state {
             "free" if retired => RETIRED.to_owned(),
+            "free" if self.leaving.contains(&node.nid) => LEAVING.to_owned(),
             "free" => String::new(),
             "busy" => format!("{used} of {} processors are in use", node.processors),
             "pending" => "what is placed there has not been launched yet".into(),
@@ -133,6 +136,7 @@ impl Scheduler {
                 .chain(flavors)
                 .chain(self.stuck_on(node.nid))
                 .chain(retired.then(|| RETIRED.to_owned()))
+                .chain(self.leaving.contains(&node.nid).then(|| LEAVING.to_owned()))
                 .collect(),
             limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
             apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),

@@ -1,0 +1,239 @@
+//! Domains: parts of the machine that are scheduled apart, each by variables of its own.
+//!
+//! # Problem
+//! On one machine short tests are to take turns every second, and long runs to go by least attained service,
+//! with other slices and other bounds. What one part does must not reach the other: no decision, no order of
+//! turns, no node that is kept.
+//!
+//! # Approach
+//! Regions name the domain that they are of. There is one line of nodes, one queue and one graph of who
+//! competes with whom; everything that chooses goes through one domain:
+//!
+//! ```text
+//!   nodes           0   1   2   3   4   5   6   7
+//!   regions        [ ordinary      ][ tests      ]
+//!   domains        [ application   ][ quick      ]
+//!   application.order least-attained-service       quick.order round-robin, quick.time_slice 100ms
+//! ```
+//!
+//! An application is of one domain, from its posting to its end: the first whose regions let it in and could
+//! hold it. It is on record, so that a restart with another psched.yaml changes nothing for who runs.
+//! All who sit on a node are of one domain: a node in use that is to go to another takes nobody new until it is
+//! empty ([`super::machines`]). So a component of the graph is of one domain too, and is planned by its rules.
+//!
+//! Memory that is taken, tickets, memory limits and ends know of no domains.
+
+use super::{Scheduler, Settings, Turns};
+use crate::apteam::Apid;
+use crate::apteam::posting::{Owner, Posting};
+use crate::apteam::record::Apteam;
+use crate::gang::levels::Levels;
+use crate::machine::{Machine, RegionSet};
+use crate::occupancy::RuleBook;
+use crate::variables::Order;
+use std::sync::Arc;
+
+/// A domain, by its place among those of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DomainId(pub(super) usize);
+
+/// A domain and its rules.
+#[derive(Clone, Debug)]
+pub(super) struct Domain {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its regions.
+    pub regions: RegionSet,
+    /// Processors of its nodes for applications.
+    pub processors: u64,
+    /// Its variables.
+    pub turns: Turns,
+    /// By least attained service: there is something to decide.
+    pub wanted: bool,
+    /// When it is looked again who is to run, or to be moved, if nothing happens.
+    pub due_ns: Option<u64>,
+}
+
+impl Domain {
+    /// Whether places are given by decisions.
+    pub fn decides(&self) -> bool {
+        self.turns.order == Order::LeastAttainedService
+    }
+}
+
+/// Those of a machine; at least one.
+pub(super) fn of(machine: &Machine, settings: &Settings) -> Vec<Domain> {
+    let domain = |domain: crate::machine::Domain| Domain {
+        turns: settings.turns_of(&domain.name).clone(),
+        name: domain.name.into(),
+        regions: domain.regions,
+        processors: domain.processors,
+        wanted: false,
+        due_ns: None,
+    };
+    machine.domains().into_iter().map(domain).collect()
+}
+
+/// How many may sit where, in each.
+pub(super) fn rules(domains: &[Domain]) -> RuleBook {
+    RuleBook::new(domains.iter().map(|domain| (domain.regions, domain.turns.rules())).collect())
+}
+
+/// What the gangs of each domain have had, where it goes by that.
+#[derive(Clone, Debug)]
+pub(super) struct LevelsOf(Vec<Levels>);
+
+impl LevelsOf {
+    /// Nobody has had anything in so many domains.
+    pub fn new(domains: usize) -> LevelsOf {
+        LevelsOf(vec![Levels::default(); domains.max(1)])
+    }
+
+    /// Those of a domain.
+    pub fn of(&self, domain: DomainId) -> &Levels {
+        self.0.get(domain.0).unwrap_or(&self.0[0])
+    }
+
+    /// The same, to be changed.
+    pub fn of_mut(&mut self, domain: DomainId) -> &mut Levels {
+        let at = if domain.0 < self.0.len() { domain.0 } else { 0 };
+        &mut self.0[at]
+    }
+
+    /// Those that know a gang; none: its domain does not go by them.
+    pub fn with(&self, apid: Apid) -> Option<&Levels> {
+        self.0.iter().find(|levels| levels.contains(apid))
+    }
+
+    /// The same, to be changed.
+    pub fn with_mut(&mut self, apid: Apid) -> Option<&mut Levels> {
+        self.0.iter_mut().find(|levels| levels.contains(apid))
+    }
+
+    /// For other domains: each of these has what the one at that place had; without one nothing yet.
+    fn rearranged(&mut self, from: &[Option<usize>]) {
+        let mut before = std::mem::take(&mut self.0);
+        let mut take = |at: &Option<usize>| Some(std::mem::take(before.get_mut((*at)?)?));
+        self.0 = from.iter().map(|at| take(at).unwrap_or_default()).collect();
+    }
+}
+
+impl Scheduler {
+    /// The domains by name, and by which variables each goes.
+    pub fn domains(&self) -> impl Iterator<Item = (&str, &Turns)> {
+        self.domains.iter().map(|domain| (&*domain.name, &domain.turns))
+    }
+
+    /// All domains.
+    pub(super) fn domain_ids(&self) -> impl Iterator<Item = DomainId> + use<> {
+        (0..self.domains.len()).map(DomainId)
+    }
+
+    /// What is known of a domain.
+    pub(super) fn domain(&self, id: DomainId) -> &Domain {
+        self.domains.get(id.0).unwrap_or(&self.domains[0])
+    }
+
+    /// The same, to be changed.
+    pub(super) fn domain_mut(&mut self, id: DomainId) -> &mut Domain {
+        let at = if id.0 < self.domains.len() { id.0 } else { 0 };
+        &mut self.domains[at]
+    }
+
+    /// The domain of that name; the first where none has it any more.
+    pub(super) fn domain_named(&self, name: &str) -> DomainId {
+        match self.domains.len() {
+            1 => DomainId(0),
+            _ => {
+                let named = self.domains.iter().position(|domain| &*domain.name == name);
+                DomainId(named.unwrap_or(0))
+            }
+        }
+    }
+
+    /// The domain of an application; the first where it is not there any more.
+    pub(super) fn domain_of(&self, apid: Apid) -> DomainId {
+        self.teams.get(&apid).map_or(DomainId(0), |team| self.domain_named(&team.domain))
+    }
+
+    /// Whether an application is of this domain.
+    pub(super) fn is_of(&self, apid: Apid, domain: DomainId) -> bool {
+        self.domains.len() == 1 || self.domain_of(apid) == domain
+    }
+
+    /// The name of the domain that some of these regions are of.
+    pub(super) fn domain_reached(&self, regions: RegionSet) -> &str {
+        let domain = self.domains.iter().find(|domain| domain.regions.meets(regions));
+        &domain.unwrap_or(&self.domains[0]).name
+    }
+
+    /// The variables of an application's domain.
+    pub(super) fn turns_of(&self, team: &Apteam) -> &Turns {
+        &self.domain(self.domain_named(&team.domain)).turns
+    }
+
+    /// Who of a domain waits for a place, in order of arrival.
+    pub(super) fn line_of(&self, domain: DomainId) -> impl Iterator<Item = Apid> {
+        self.queue.iter().copied().filter(move |apid| self.is_of(*apid, domain))
+    }
+
+    /// The domain that a posting is of: the first whose regions let it in and could hold it; of several that
+    /// could not, the first that lets it in.
+    pub(super) fn domain_for(&self, posting: &Posting, owner: &Owner) -> Arc<str> {
+        if let [only] = &self.domains[..] {
+            return only.name.clone();
+        }
+        let reach = |domain: &&Domain| self.reach_in(domain.regions, posting, owner);
+        let mut open = self.domains.iter().filter(|domain| !reach(domain).passes.is_empty());
+        let first = open.clone().next().unwrap_or(&self.domains[0]);
+        let holds = |domain: &&Domain| self.could_hold(posting, reach(domain));
+        open.find(holds).unwrap_or(first).name.clone()
+    }
+
+    /// The domain of the first of its nodes that is in one.
+    pub(super) fn domain_by_place(&self, team: &Apteam) -> Arc<str> {
+        let region = |nid| self.machine.nodes.get(&nid).map(|node| self.machine.region_of(node));
+        let domain = |nid| {
+            let region = region(nid)?;
+            self.domains.iter().find(|domain| domain.regions.has(region))
+        };
+        team.places.nids().find_map(domain).unwrap_or(&self.domains[0]).name.clone()
+    }
+
+    /// Who waits is of another domain where that is so now.
+    pub(super) fn waiting_to_domains(&mut self) {
+        let waits = self.teams.values().filter(|team| !team.state.holds_processors());
+        let waits: Vec<Apid> = waits.map(|team| team.apid).collect();
+        waits.into_iter().for_each(|apid| self.choose_domain(apid));
+    }
+
+    /// The same of one that has no place.
+    pub(super) fn choose_domain(&mut self, apid: Apid) {
+        let Some(team) = self.teams.get(&apid) else { return };
+        let domain = self.domain_for(&team.posting, &team.owner);
+        if let Some(team) = self.teams.get_mut(&apid) {
+            team.domain = domain;
+        }
+    }
+
+    /// The variables or the machine are others: the domains are made anew of them. Returned: the domains that go by another order than before.
+    pub(super) fn domains_anew(&mut self) -> Vec<DomainId> {
+        let new = of(&self.machine, &self.settings);
+        let old = std::mem::replace(&mut self.domains, new);
+        let was = |domain: &Domain| old.iter().position(|old| old.name == domain.name);
+        let from: Vec<Option<usize>> = self.domains.iter().map(was).collect();
+        if from.len() != old.len() || !from.iter().copied().eq((0..old.len()).map(Some)) {
+            self.schedule.levels.rearranged(&from);
+        }
+        for (domain, from) in self.domains.iter_mut().zip(&from) {
+            if let Some(old) = from.and_then(|at| old.get(at)) {
+                (domain.wanted, domain.due_ns) = (old.wanted, old.due_ns);
+            }
+        }
+        let changed = |(id, from): &(DomainId, Option<usize>)| {
+            let before = from.and_then(|at| old.get(at));
+            before.is_some_and(|before| before.turns.order != self.domain(*id).turns.order)
+        };
+        self.domain_ids().zip(from).filter(changed).map(|(id, _)| id).collect()
+    }
+}

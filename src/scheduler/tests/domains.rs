@@ -1,0 +1,262 @@
+//! Domains: who is of which, that each goes by its own variables, and that none feels another.
+
+use super::decided::Play;
+use super::*;
+use crate::config;
+use crate::variables::Order;
+use proptest::prelude::*;
+
+/// NIDs 0-3 by least attained service, two on a processor; 4-5 by turns of 100 ms, three on one, for who is
+/// narrow.
+const TWO: &str = "
+nodes:
+  - { nids: 0, processors: 2, flavors: [su, os, ap] }
+  - { nids: 1-3, processors: 2 }
+  - { nids: 4-5, processors: 1 }
+regions:
+  - { name: quick, nids: 4-5, domain: quick, gates: { width: 1-2 } }
+  - { name: long, nids: 0-3 }
+variables:
+  application.order: least-attained-service
+  application.max_resident: 2
+  quick.time_slice: 100ms
+  quick.max_resident: 3
+";
+
+fn play(text: &str) -> Play {
+    let config = config::read(text).expect("a good file");
+    Play::on(config.machine, Settings::from(&config.variables))
+}
+
+fn domain(play: &Play, apid: u64) -> &str {
+    &play.s.team(Apid(apid)).expect("it is there").domain
+}
+
+/// The lengths of the slices of each plan, in milliseconds, and who is in them.
+fn slices(play: &Play) -> Vec<Vec<(u64, Vec<u64>)>> {
+    let plan = |plan: PlanView<'_>| {
+        let slice = |slice: &crate::gang::plan::Slice| {
+            let party = slice.party.iter().map(|apid| apid.0).collect();
+            (slice.length.as_millis() as u64, party)
+        };
+        plan.slices.iter().map(slice).collect()
+    };
+    play.s.plans().map(plan).collect()
+}
+
+#[test]
+fn each_goes_by_variables_of_its_own() {
+    let mut play = play(TWO);
+    // Three of two PEs sit on each other and take turns of 100 ms; a fourth waits.
+    (1..=4).for_each(|number| play.post(number, 2));
+    assert_eq!([1, 2, 3].map(|apid| play.nids(apid)), ["4-5"; 3]);
+    let mut all = slices(&play).concat();
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3].map(|apid| (100, vec![apid])));
+    assert_eq!((domain(&play, 1), domain(&play, 4)), ("quick", "quick"));
+    assert_eq!(play.party(), [0u64; 0], "nothing is decided there");
+    // Two of eight: who came first runs until it has had enough.
+    (5..=6).for_each(|number| play.post(number, 8));
+    assert_eq!([5, 6].map(|apid| play.nids(apid)), ["0-3", ""]);
+    assert_eq!((domain(&play, 5), play.party()), ("application", vec![5]));
+    play.pass(70);
+    assert_eq!(play.nids(6), "0-3", "a minute is the bound of the first level");
+    assert_eq!(play.party(), [6]);
+    // (Turns of 100 ms went on meanwhile.)
+    let had = |apid| play.s.attained(Apid(apid), 70 * SECOND).as_millis() as u64;
+    let [one, two, three] = [1, 2, 3].map(had);
+    assert!(one.abs_diff(two) <= 100 && two.abs_diff(three) <= 100, "{one} {two} {three}");
+    // Other variables of one of them.
+    play.set(|settings| {
+        let quick = settings.domains.get_mut("quick").expect("it has variables");
+        (quick.time_slice, quick.max_resident) = (Duration::from_millis(200), 4);
+    });
+    play.pass(1);
+    let quick = slices(&play).into_iter().find(|plan| plan[0].1 != [6]).expect("a plan");
+    let lengths: Vec<u64> = quick.iter().map(|(length, _)| *length).collect();
+    assert_eq!((play.nids(4).as_str(), lengths), ("4-5", vec![200; 4]));
+    play.set(|settings| {
+        settings.domains.get_mut("quick").expect("it").order = Order::LeastAttainedService;
+        settings.turns.order = Order::RoundRobin;
+    });
+    // Of the narrow ones one runs until it has had a minute; of the long ones both have turns now.
+    assert_eq!(play.party(), [1]);
+    assert!(
+        slices(&play).contains(&vec![(1_000, vec![5]), (1_000, vec![6])]),
+        "{:?}",
+        slices(&play)
+    );
+}
+
+#[test]
+fn a_posting_is_of_the_first_domain_that_lets_it_in_and_could_hold_it() {
+    let mut play = play(TWO);
+    play.post(1, 3);
+    assert_eq!((domain(&play, 1), play.nids(1).as_str()), ("application", "0-1"));
+    // Nine processors in a row there are, but not of one domain.
+    let effects = play.s.apply(at(1), posted(2, 9));
+    let refused = |effect: &Effect| match effect {
+        Effect::Refuse { explanation, .. } => Some(explanation.to_string()),
+        _ => None,
+    };
+    let said = effects.iter().find_map(refused).expect("refused");
+    assert!(said.contains("can hold has 8 PEs (NIDs 0-3)"), "{said}");
+    // Gates of one domain say nothing of another: two PEs that would fit on 0-3 wait for 4-5.
+    (3..=6).for_each(|number| play.post(number, 2));
+    let why = play.s.why(Apid(5)).expect("it waits").to_string();
+    assert!(why.contains("NIDs 4-5"), "{why}");
+}
+
+/// NID 3 goes over.
+fn other(nids: &str, rest: &str) -> Event {
+    let text = TWO.replace("nids: 4-5, domain", &format!("nids: {nids}, domain"));
+    let text = text.replace("nids: 0-3 }", &format!("nids: {rest} }}"));
+    Event::Machine(Box::new(config::read(&text).expect("a good file").machine))
+}
+
+#[test]
+fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
+    let mut play = play(TWO);
+    play.post(1, 8);
+    play.take(other("3-5", "0-2"));
+    // Who runs stays of its domain, and beside it nobody of the other is placed.
+    assert_eq!((domain(&play, 1), play.nids(1).as_str()), ("application", "0-3"));
+    (2..=7).for_each(|number| play.post(number, 1));
+    assert!((2..=7).all(|apid| play.nids(apid) != "3"), "somebody is on NID 3");
+    let note = |play: &Play| {
+        let nodes: Vec<_> = play.s.nodes().collect();
+        nodes.iter().find(|view| view.node.nid == Nid(3)).expect("it is there").notes.join("; ")
+    };
+    assert!(note(&play).contains("goes over to another domain"), "{}", note(&play));
+    play.post(8, 1);
+    assert_eq!(play.nids(8), "", "it waits");
+    let why = |play: &Play, apid| play.s.why(Apid(apid)).expect("it waits").to_string();
+    assert!(why(&play, 8).contains("(at most 3 on each: quick.max_resident)"), "{}", why(&play, 8));
+    play.ends(1);
+    assert_eq!((play.nids(8).as_str(), note(&play).as_str()), ("3", ""));
+    // Back again: what sits there is of the other domain until it ends.
+    play.take(other("4-5", "0-3"));
+    play.post(9, 7);
+    assert_eq!(play.nids(9), "", "NIDs 0-2 hold six");
+    let said = why(&play, 9);
+    assert!(said.contains("NID 3 is in use by applications of another domain"), "{said}");
+    play.ends(8);
+    assert_eq!(play.nids(9), "0-3");
+}
+
+#[test]
+fn the_domain_is_on_record() {
+    let mut play = play(TWO);
+    play.post(1, 8);
+    play.post(2, 1);
+    let records: Vec<Apteam> = play.s.teams().cloned().collect();
+    let Event::Machine(machine) = other("3-5", "0-2") else { unreachable!() };
+    let settings = play.s.settings().clone();
+    let restore = |records| {
+        let orders = Default::default();
+        let boots = BTreeMap::new();
+        let (machine, settings) = (*machine.clone(), settings.clone());
+        Scheduler::restore(machine, settings, records, boots, orders, 3, at(5)).0
+    };
+    let s = restore(records.clone());
+    let domains =
+        |s: &Scheduler| [1, 2].map(|a| s.team(Apid(a)).expect("there").domain.to_string());
+    assert_eq!(domains(&s), ["application", "quick"]);
+    // A release that knew none has none on record: it is that of the first of its nodes.
+    let without = records.into_iter().map(|team| Apteam { domain: Default::default(), ..team });
+    assert_eq!(domains(&restore(without.collect())), ["application", "quick"]);
+}
+
+/// What happens after so many milliseconds: a posting of this width, or the end of the so-manieth that runs.
+#[derive(Clone, Debug)]
+enum Act {
+    Post(u32),
+    End(usize),
+    Drain(u32, bool),
+}
+
+fn acts(
+    widths: std::ops::Range<u32>,
+    nids: std::ops::Range<u32>,
+) -> BoxedStrategy<Vec<(u64, Act)>> {
+    let act = prop_oneof![
+        3 => widths.prop_map(Act::Post),
+        2 => (0usize..6).prop_map(Act::End),
+        1 => (nids, any::<bool>()).prop_map(|(nid, open)| Act::Drain(nid, open)),
+    ];
+    proptest::collection::vec((0u64..90, act), 0..14).boxed()
+}
+
+/// Plays the acts of both domains, each at its seconds, and says what came of those of `domain`.
+fn seen(acts: [&[(u64, Act)]; 2], order: Order, domain: &str) -> Vec<String> {
+    let mut play = play(TWO);
+    play.set(|settings| settings.turns.order = order);
+    let mut line: Vec<(u64, usize, &Act)> = Vec::new();
+    for (of, acts) in acts.into_iter().enumerate() {
+        let mut second = 0;
+        for (after, act) in acts {
+            second += after;
+            line.push((second, of, act));
+        }
+    }
+    line.sort_by_key(|(second, of, _)| (*second, *of));
+    let (mut now, mut number, mut said) = (0, [0u8, 100], Vec::new());
+    for (second, of, act) in line {
+        play.pass(second - now);
+        now = second;
+        let mine = ["quick", "application"][of];
+        let runs = |team: &&Apteam| team.state == State::Running && &*team.domain == mine;
+        match act {
+            Act::Post(width) => {
+                number[of] += 1;
+                play.post(number[of], *width);
+            }
+            Act::End(which) => {
+                let running: Vec<u64> = play.s.teams().filter(runs).map(|t| t.apid.0).collect();
+                if let Some(apid) = running.get(which % running.len().max(1)) {
+                    play.ends(*apid);
+                }
+            }
+            Act::Drain(nid, open) => {
+                let to = match open {
+                    true => NodesTo::Resume,
+                    false => NodesTo::Close(crate::apteam::change::Closed::Drained),
+                };
+                let (reply, reason, by) = (ReplyId(1), String::new(), By::default());
+                play.take(Event::Nodes { reply, to, nids: [Nid(*nid)].into(), reason, by });
+            }
+        }
+        if mine != domain {
+            continue;
+        }
+        // By the number of the posting: apids are given to both.
+        for team in play.s.teams().filter(|team| &*team.domain == domain) {
+            let had = play.s.attained(team.apid, now * SECOND).as_micros();
+            said.push(format!(
+                "{now}: {} {} {} on {} had {had} passed {}",
+                team.posting.request_id[0],
+                team.state.name(),
+                play.s.schedule.decision.party.contains(&team.apid),
+                format_nids(team.places.nids()),
+                team.passed_over,
+            ));
+        }
+    }
+    said
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_domain_feels_another(
+        quick in acts(1..3, 4..6),
+        long in acts(3..9, 0..4),
+        decides in any::<bool>(),
+    ) {
+        let order = if decides { Order::LeastAttainedService } else { Order::RoundRobin };
+        let (both, none) = ([&quick[..], &long[..]], &[][..]);
+        prop_assert_eq!(seen(both, order, "quick"), seen([&quick, none], order, "quick"));
+        prop_assert_eq!(seen(both, order, "application"), seen([none, &long], order, "application"));
+    }
+}
