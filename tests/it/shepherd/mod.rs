@@ -4,6 +4,7 @@ mod pmi;
 mod rig;
 mod several;
 
+use crate::support::{BOUND, eventually};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv};
@@ -448,7 +449,17 @@ fn a_stranger_is_not_heard() {
     rig.disconnect();
     let mut stranger = Command::new(&test);
     stranger.args(["--exact", "shepherd::a_stranger_is_not_heard"]).env(SOCKET, &socket);
-    let output = stranger.uid(54_321).gid(54_321).current_dir("/").output().expect("run");
+    stranger.uid(54_321).gid(54_321).current_dir("/");
+    let mut output = None;
+    // What another test forked while the copy was written has it open until its execve.
+    eventually(BOUND, "the copy can be executed", || match stranger.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
+        said => {
+            output = Some(said.expect("run"));
+            true
+        }
+    });
+    let output = output.expect("it ran");
     assert!(output.status.success(), "{output:?}");
     assert!(!rig.connect().launched);
 }
