@@ -108,12 +108,13 @@ impl Agent {
         for part in app.place.places.0.iter() {
             if app.nids.contains(&part.nid) {
                 let node = self.node(part.nid);
+                let nice = app.place.yields.on(part.nid);
                 let real = |p: u32| node.and_then(|node| node.cpu(p, &self.me.cpus));
                 let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
                 let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
                 pes.extend((first..).zip(sets).map(|(rank, set)| {
                     let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
-                    LocalPe { rank, nid: part.nid, cpus: cpus.into_iter().collect() }
+                    LocalPe { rank, nid: part.nid, cpus: cpus.into_iter().collect(), nice }
                 }));
             }
             first = first.saturating_add(part.pes);
@@ -132,7 +133,12 @@ impl Agent {
             return;
         }
         app.ready = true;
+        let yields = &app.place.yields;
+        let nids: Vec<Nid> = app.nids.iter().copied().filter(|n| yields.on(*n) > 0).collect();
         // Before user code runs, and for good.
+        if !nids.is_empty() {
+            out.push(Action::Yield { key, nids, nice: yields.nice });
+        }
         out.push(Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit });
         if app.head() {
             self.try_go(now, key, out);

@@ -281,6 +281,15 @@ pub enum Action {
         /// Whose they are to be.
         owner: GroupsOwner,
     },
+    /// Let the PEs on these nodes, which all stand before their first instruction, give way to the system.
+    Yield {
+        /// Of which application.
+        key: Key,
+        /// Of its nodes here, those that are the system's too.
+        nids: Vec<Nid>,
+        /// How much nicer, 1 to 19. Their shepherd has made each of them so; sessions are left.
+        nice: u32,
+    },
     /// Kill every PE process in the groups, and the shepherd if it is lost; else let it continue, in
     /// case that it is stopped.
     KillGroups {

@@ -164,6 +164,8 @@ pub struct LocalPe {
     pub nid: crate::machine::Nid,
     /// Real processors to bind it to; empty: not bound.
     pub cpus: Vec<u32>,
+    /// How much nicer it is than its apshepherd, 0 to 19. An older shepherd does not know of it.
+    pub nice: u32,
 }
 
 /// The launch of one host's part, as apinit gives it to its shepherd.

@@ -5,3 +5,4 @@ pub mod frames;
 pub mod groups;
 pub mod shepherd;
 mod stuck;
+pub mod yields;

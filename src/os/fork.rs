@@ -8,7 +8,7 @@
 //! In order, the child
 //!  1. will be killed when its parent dies, and makes a session (so no terminal's ^C meets it, and a
 //!     shell in it can make jobs of its own);
-//!  2. has default signals, its umask, directory and processors;
+//!  2. has default signals, its umask, directory and processors, and is as nice as it is to be;
 //!  3. has its four files, all others being closed: 0, 1, 2 and, for PMI, [`PMI_FD`];
 //!  4. has its limits;
 //!  5. is traced by its parent, so that it stops when execve has succeeded, before its first
@@ -53,6 +53,8 @@ pub enum Step {
     Trace = 6,
     /// execve.
     Exec = 7,
+    /// nice.
+    Yield = 8,
 }
 
 /// What a child says up the pipe.
@@ -83,6 +85,7 @@ impl Failure {
             5 => Step::Limits,
             6 => Step::Trace,
             7 => Step::Exec,
+            8 => Step::Yield,
             _ => return None,
         };
         Some(Failure { index: word(0), step, errno: word(8) as i32 })
@@ -143,6 +146,8 @@ pub struct PeSetup<'a> {
     pub environment: Vec<CString>,
     /// Processors; empty: any.
     pub cpus: &'a [u32],
+    /// How much nicer than the caller, 0 to 19.
+    pub nice: u32,
     /// stdin, stdout and stderr. These and the others must come from [`high`].
     pub stdio: [BorrowedFd<'a>; 3],
     /// The connection that becomes [`PMI_FD`].
@@ -243,6 +248,12 @@ unsafe fn become_pe(
             let bytes = std::mem::size_of_val(mask);
             let done = libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask.as_ptr());
             check(done >= 0, Step::Affinity);
+        }
+        if pe.nice > 0 {
+            // What it becomes may be -1 too, which is no failure.
+            *libc::__errno_location() = 0;
+            let now = libc::nice(pe.nice as c_int);
+            check(now != -1 || *libc::__errno_location() == 0, Step::Yield);
         }
         for (to, from) in (0..).zip(&pe.stdio) {
             check(libc::dup2(from.as_raw_fd(), to) == to, Step::Files);

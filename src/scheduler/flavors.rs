@@ -27,7 +27,9 @@ use super::foreign::nids_text;
 use super::{Effect, Event, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, FlavorOrder};
+use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::Yields;
 use crate::machine::{Flavor, Flavors, Machine, Nid};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,6 +100,20 @@ impl Scheduler {
     /// Whether new applications may be placed on a node, as far as its flavors go.
     pub(super) fn is_for_applications(&self, nid: Nid) -> bool {
         self.machine.nodes.get(&nid).is_some_and(|node| node.flavors.has(Flavor::Ap))
+    }
+
+    /// On which of these nodes PEs give way to the system, and by how much: on those that are its own too,
+    /// as far as variable `yield_nice` says so. What runs keeps what it has.
+    pub(super) fn yields(&self, places: &PlacementList) -> Yields {
+        let nice = self.settings.yield_nice;
+        let systems = |nid: &Nid| {
+            let node = self.machine.nodes.get(nid);
+            node.is_some_and(|n| n.flavors.has(Flavor::Su) || n.flavors.has(Flavor::Os))
+        };
+        match nice {
+            0 => Yields::default(),
+            nice => Yields { nice, nids: places.nids().filter(systems).collect() },
+        }
     }
 
     /// What [`Event::Flavors`] would be answered with, and which postings it would place. Nothing is

@@ -118,6 +118,7 @@ impl Scheduler {
             shares: team.shares,
             exclusive: team.posting.exclusive,
             account: team.posting.account.clone(),
+            yields: self.yields(&team.places),
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });

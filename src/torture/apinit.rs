@@ -398,7 +398,7 @@ impl World {
                 }
             }
             Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
-            Action::SetGroupsOwner { .. } => {}
+            Action::SetGroupsOwner { .. } | Action::Yield { .. } => {}
             Action::KillGroups { key, shepherd } => {
                 let known = proc.apps.get(&key).and_then(|a| a.shepherd).map(|s| s.0);
                 self.kill_group(slot, key);

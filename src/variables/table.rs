@@ -341,6 +341,11 @@ variables! {
     watches_max: Count, 1 => 65_536, default 64,
         "streams that watch one application at once",
         "That of its aprun is not counted.";
+    yield_nice: Count, 0 => 19, default 0,
+        "by how much nicer PEs are than others on nodes that are the system's too (su or os)",
+        "There they give way to the system's own work: with 10 a busy PE has a tenth of a processor \
+         that a busy process of the system's wants too, with 19 a sixtieth; with 0 they share it \
+         evenly. It goes by the flavors that a node has when the application is placed. See apinit(8).";
 }
 
 /// Weights of users, each a variable of its own. It stands behind the others wherever variables are

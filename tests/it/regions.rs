@@ -220,3 +220,42 @@ fn slips_in_regions_are_told_together() {
     let started = run(Command::new(binaries().join("psched")).arg("--config").arg(&file));
     assert!(started.status != 0 && started.stderr.contains("ordinery"), "{}", started.stderr);
 }
+
+/// The nice value of each PE of an application on all nodes, by rank, and that of its session.
+#[track_caller]
+fn nices(hand: &Hand) -> Vec<(i32, i32)> {
+    let script = "read -r line < /proc/self/stat; set -- $line; shift 18; \
+                  echo $ALPS_APP_PE $1 $(cat /proc/$$/autogroup)";
+    let all = hand.start_script("-q -n 5", script).wait(BOUND).expect(0).out();
+    let mut lines: Vec<(u32, i32, i32)> = Vec::new();
+    for line in all.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: &str| word.parse::<i32>().expect("a number");
+        // (Without autogroups in the kernel there is no more to it.)
+        let session = if words.len() > 2 { number(words[words.len() - 1]) } else { 0 };
+        lines.push((words[0].parse().expect("a rank"), number(words[1]), session));
+    }
+    lines.sort_unstable();
+    lines.into_iter().map(|(_, own, session)| (own, session)).collect()
+}
+
+#[test]
+fn pes_give_way_to_the_system_on_its_own_nodes() {
+    let hand = Hand::start(OVERFLOW, &[("0-3", None)]);
+    let usual = nices(&hand);
+    let (own, session) = usual[0];
+    assert_eq!(usual, [(own, session); 5], "nobody said that they are to");
+    run(&mut hand.command("psmgr", ["set", "yield_nice=7"])).expect(0);
+    let sessions = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+    // Others than root may make sessions nicer ten times a second; it does not show what is so here.
+    let theirs = nices(&hand);
+    let groups = !hand.apstat("-n").to_string().contains("no cgroups");
+    let may = is_root() && groups && sessions.is_ok_and(|on| on.trim() == "1");
+    let last = if may { 7 } else { theirs[4].1 };
+    let mut wanted = vec![(own, session); 4];
+    wanted.push(((own + 7).min(19), last));
+    assert_eq!(theirs, wanted, "ranks 0 to 3 are on nodes of applications alone");
+    run(&mut hand.command("psmgr", ["set", "yield_nice=0"])).expect(0);
+    assert_eq!(nices(&hand), usual);
+    hand.end();
+}

@@ -13,7 +13,8 @@ fn a_whole_life() {
     );
     assert_eq!(act(&mut agent, 0, Happening::ShepherdSpawned(key)), []);
     assert_eq!(act(&mut agent, S, opened(FRONT, OWNER)), []);
-    let pe = |rank: u32, nid: u32, cpu: u32| LocalPe { rank, nid: Nid(nid), cpus: vec![cpu] };
+    let pe =
+        |rank: u32, nid: u32, cpu: u32| LocalPe { rank, nid: Nid(nid), cpus: vec![cpu], nice: 0 };
     assert_eq!(
         act(&mut agent, S, launch(FRONT, key)),
         [
@@ -552,4 +553,31 @@ fn stdin_beyond_its_credit_is_not_kept() {
         refused(FRONT, "more stdin than there was credit for")
     );
     assert_eq!(agent.next_timer(), Some(13 * S));
+}
+
+#[test]
+fn pes_give_way_on_the_nodes_that_psched_names() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let place = place(key, &[&[0, 1], &[2]]);
+    let yields = Yields { nice: 7, nids: vec![Nid(1), Nid(2)] };
+    act(&mut agent, 0, placed(PlaceCommand { yields, ..place }));
+    act(&mut agent, 0, Happening::ShepherdSpawned(key));
+    act(&mut agent, S, opened(FRONT, OWNER));
+    let actions = act(&mut agent, S, launch(FRONT, key));
+    let nices = actions.iter().find_map(|action| match action {
+        Action::SendShepherd(_, ToShepherd::Launch(launch)) => {
+            Some(launch.pes.iter().map(|pe| (pe.nid.0, pe.nice)).collect::<Vec<_>>())
+        }
+        _ => None,
+    });
+    assert_eq!(nices, Some(vec![(0, 0), (0, 0), (1, 7), (1, 7)]));
+    // Before user code runs; of the other host's nodes it says nothing.
+    assert_eq!(
+        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready))[..2],
+        [
+            Action::Yield { key, nids: vec![Nid(1)], nice: 7 },
+            Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit },
+        ]
+    );
 }

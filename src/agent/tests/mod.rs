@@ -22,6 +22,7 @@ use crate::apteam::posting::Shape;
 use crate::apteam::talk::attach::{
     NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
+use crate::apteam::talk::node::Yields;
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::variables::Isolation;
 use bytes::Bytes;
@@ -110,6 +111,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         shares: false,
         exclusive: false,
         account: None,
+        yields: Yields::default(),
     }
 }
 

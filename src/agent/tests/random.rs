@@ -259,6 +259,7 @@ impl Onlooker {
             | Action::Remove(key)
             | Action::OpenPeer { key, .. }
             | Action::SetGroupsOwner { key, .. }
+            | Action::Yield { key, .. }
             | Action::KillGroups { key, .. } => Some(*key),
             Action::Report(Report::Ended(end)) => Some(end.key),
             Action::Report(Report::Launched(key) | Report::Running(key)) => Some(*key),

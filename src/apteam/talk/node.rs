@@ -159,7 +159,29 @@ pub struct PlaceCommand {
     pub exclusive: bool,
     /// Under which account it runs: likewise.
     pub account: Option<Account>,
+    /// Where its PEs give way to the system.
+    pub yields: Yields,
 }
+
+/// On which nodes of an application PEs give way to the system's own work, and by how much. A psched of a
+/// release before says nothing of it: on none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Yields {
+    /// How much nicer they are there, 0 to [`NICE_MAX`].
+    pub nice: u32,
+    /// The nodes that are the system's too.
+    pub nids: Vec<Nid>,
+}
+
+impl Yields {
+    /// How much nicer PEs are on this node.
+    pub fn on(&self, nid: Nid) -> u32 {
+        if self.nids.contains(&nid) { self.nice } else { 0 }
+    }
+}
+
+/// The nicest that a process can be.
+pub const NICE_MAX: u32 = 19;
 
 /// A node that does not obey the psched that it is linked to.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

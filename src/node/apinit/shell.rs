@@ -127,6 +127,8 @@ pub(super) struct Shell {
     /// What the shell itself has to say next.
     own: VecDeque<Happening>,
     timer_ns: Option<u64>,
+    /// It was said what keeps PEs from giving way.
+    yields_told: bool,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
@@ -227,6 +229,7 @@ impl Shell {
             incoming,
             own: VecDeque::new(),
             timer_ns: None,
+            yields_told: false,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
@@ -522,6 +525,7 @@ impl Shell {
                 self.runtime.remember(welcome);
             }
             Action::SetGroupsOwner { key, owner } => self.set_groups_owner(key, owner),
+            Action::Yield { key, nids, nice } => self.yields(key, &nids, nice),
             Action::KillGroups { key, shepherd } => self.kill_groups(key, shepherd),
             Action::CheckGroupsEmpty(key) => self.check_groups(key),
             Action::Warn(key, text) => match self.apps.get(&key) {

@@ -142,6 +142,7 @@ pub fn fork_all(
                 index: index as u32,
                 environment: program::own_environment(launch, local),
                 cpus: &local.cpus,
+                nice: local.nice,
                 stdio: [reads.as_fd(), stdout.as_fd(), stderr.as_fd()],
                 pmi: pmi.as_ref().map(|(_, theirs)| theirs.as_fd()),
                 group: group.map(|(_, fd)| fd.as_fd()),

@@ -211,6 +211,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             format!("its working directory {directory}: {why}{}", own_shm(&directory, errno))
         }
         Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
+        Step::Yield => format!("it can't be made nicer (nice: {why})"),
         Step::Session => format!("it can't have a session of its own: {why}"),
         Step::Files => format!("its standard files can't be set up: {why}"),
         Step::Limits => format!("its limits can't be set: {why}"),

@@ -7,7 +7,8 @@ use super::{
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::node::{
-    Command, Foreign, ForeignApplication, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+    Command, Foreign, ForeignApplication, Hello, NICE_MAX, NodeSpec, Phase, PlaceCommand, Report,
+    Welcome, Yields,
 };
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
@@ -238,6 +239,8 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             shares: place.shares,
             exclusive: place.exclusive,
             account: account_name(place.account),
+            yield_nice: place.yields.nice,
+            yield_nids: bare(place.yields.nids),
         }
     }
 }
@@ -274,6 +277,10 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             shares: place.shares,
             exclusive: place.exclusive,
             account: account(of("account"), &place.account)?,
+            yields: Yields {
+                nice: place.yield_nice.min(NICE_MAX),
+                nids: of("yield_nids").nids(place.yield_nids)?,
+            },
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {

@@ -2,6 +2,7 @@
 
 use super::{Field, LONG_LIST_MAX, Malformed, all, given, limit, limit_ms, ms};
 use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::apteam::talk::node::NICE_MAX;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::machine::Nid;
 use crate::rpc::pb;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 impl From<LocalPe> for pb::LocalPe {
     fn from(pe: LocalPe) -> Self {
-        Self { rank: pe.rank, nid: pe.nid.0, cpus: pe.cpus }
+        Self { rank: pe.rank, nid: pe.nid.0, cpus: pe.cpus, nice: pe.nice }
     }
 }
 
@@ -17,7 +18,7 @@ impl TryFrom<pb::LocalPe> for LocalPe {
     type Error = Malformed;
     fn try_from(pe: pb::LocalPe) -> Result<Self, Malformed> {
         let cpus = Field("LocalPe", "cpus").numbers(pe.cpus)?;
-        Ok(LocalPe { rank: pe.rank, nid: Nid(pe.nid), cpus })
+        Ok(LocalPe { rank: pe.rank, nid: Nid(pe.nid), cpus, nice: pe.nice.min(NICE_MAX) })
     }
 }
 

@@ -15,6 +15,7 @@ use crate::apteam::talk::attach::{
 };
 use crate::apteam::talk::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+    Yields,
 };
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
@@ -283,11 +284,8 @@ fn launch() -> impl Strategy<Value = Launch> {
 }
 
 fn host_launch() -> impl Strategy<Value = HostLaunch> {
-    let pe = (0..9u32, nid(), vec(any::<u32>(), 0..4)).prop_map(|(rank, nid, cpus)| LocalPe {
-        rank,
-        nid,
-        cpus,
-    });
+    let pe = (0..9u32, nid(), vec(any::<u32>(), 0..4), 0..=19u32);
+    let pe = pe.prop_map(|(rank, nid, cpus, nice)| LocalPe { rank, nid, cpus, nice });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
     let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds());
@@ -446,12 +444,13 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let isolation = (0..Isolation::ALL.len()).prop_map(|i| Isolation::ALL[i].0);
     let posting = (any::<[u8; 16]>(), text());
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
-    let seat = (any::<[bool; 2]>(), option::of(account()));
+    let yields = (0..=19u32, vec(nid(), 0..4)).prop_map(|(nice, nids)| Yields { nice, nids });
+    let seat = (any::<[bool; 2]>(), option::of(account()), yields);
     let rest = (most, isolation, posting, millis(), seat);
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
             let ((memory, pids, bounds), isolation, (request_id, command), front, seat) = rest;
-            let ([shares, exclusive], account) = seat;
+            let ([shares, exclusive], account, yields) = seat;
             PlaceCommand {
                 key,
                 owner,
@@ -473,6 +472,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 shares,
                 exclusive,
                 account,
+                yields,
             }
         },
     )

@@ -1,6 +1,7 @@
 //! Flavors that are given to nodes and taken back.
 
 use super::*;
+use crate::apteam::talk::node::Yields;
 use crate::machine::{Flavor, Flavors};
 
 fn carol() -> By {
@@ -259,4 +260,32 @@ fn a_retired_node_takes_nothing_by_an_order() {
     s.apply(at(3), posted(2, 2));
     assert_eq!(state(&s, 2), Some(State::Posted), "possible");
     assert!(brief(&s.apply(at(3), posted(3, 3))).contains(&"refuse 3 Impossible".to_owned()));
+}
+
+#[test]
+fn pes_give_way_on_nodes_that_are_the_systems_too() {
+    let mut machine = usual(4, 1);
+    for (nid, names) in [(2, "os su ap"), (3, "su ap"), (4, "os ap")] {
+        machine.nodes.get_mut(&Nid(nid)).expect("a node").flavors = flavors(names);
+    }
+    // What the node is told of an application that has all nodes from 1 on.
+    let told = |nice: u32, orders: &[(u32, &str)]| {
+        let mut s = Scheduler::new(machine.clone(), Settings { yield_nice: nice, ..alone() });
+        link(&mut s, 1, &[0, 1, 2, 3, 4], &[]);
+        for (nid, names) in orders {
+            order(&mut s, &[*nid], Some(names));
+        }
+        let effects = s.apply(at(6), posted(1, 4));
+        let yields = effects.iter().find_map(|effect| match effect {
+            Effect::Command { command: Command::Place(place), .. } => Some(place.yields.clone()),
+            _ => None,
+        });
+        yields.expect("placed")
+    };
+    let on = |nids: &[u32]| Yields { nice: 10, nids: nids.iter().map(|n| Nid(*n)).collect() };
+    assert_eq!(told(0, &[]), Yields::default());
+    assert_eq!(told(10, &[]), on(&[2, 3, 4]));
+    assert_eq!(told(10, &[(2, "ap"), (1, "ap su")]), on(&[1, 3, 4]), "as snflv has set them");
+    let yields = on(&[2, 3]);
+    assert_eq!([1, 2, 3].map(|nid| yields.on(Nid(nid))), [0, 10, 10]);
 }

@@ -31,6 +31,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         shares: false,
         exclusive: false,
         account: None,
+        yields: Default::default(),
     };
     ForeignApplication { place, phase, run: Duration::from_secs(1) }
 }

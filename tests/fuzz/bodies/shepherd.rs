@@ -48,7 +48,9 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
             more,
             ..Launch::default()
         },
-        pes: (0..count).map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![] }).collect(),
+        pes: (0..count)
+            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0 })
+            .collect(),
         process_mapping: String::new(),
         alone: u.arbitrary()?,
         cpu_limit: None,

@@ -263,6 +263,7 @@ impl Instance {
             shares: false,
             exclusive: false,
             account: None,
+            yields: Default::default(),
         }
     }
 }

@@ -276,7 +276,9 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
             pmi: true,
             ..Launch::default()
         },
-        pes: (0..width).map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![] }).collect(),
+        pes: (0..width)
+            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0 })
+            .collect(),
         process_mapping: format!("(vector,(0,1,{width}))"),
         alone: true,
         cpu_limit: None,

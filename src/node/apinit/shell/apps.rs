@@ -13,6 +13,7 @@ use crate::node::apinit::switching::Meter;
 use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
 use crate::node::groups::{AppGroups, Limits};
 use crate::node::stuck::{self, Wait};
+use crate::node::yields;
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
 use anyhow::Context;
@@ -272,6 +273,29 @@ impl Shell {
         if let Err(error) = groups.give(uid) {
             let text = format!("its groups can't be given to user {uid}: {error}");
             self.own.push_back(Happening::ShepherdLost { key, text });
+        }
+    }
+
+    /// The PEs on these nodes give way: their shepherd has made them nicer, and their sessions are left.
+    pub(super) fn yields(&mut self, key: Key, nids: &[Nid], nice: u32) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let _in = app.span.enter();
+        let first = !std::mem::replace(&mut self.yields_told, true);
+        let Some(groups) = &app.groups else {
+            if first {
+                tracing::warn!("yield_nice: without cgroups PEs are nicer, and not their sessions");
+            }
+            return;
+        };
+        let pes = groups.left().into_iter().filter(|(nid, _)| nids.contains(nid));
+        if let Err(error) = yields::sessions(pes.map(|(_, pid)| pid), nice) {
+            tracing::warn!("yield_nice: PEs are nicer, and not all of their sessions: {error}");
+        }
+        if let Some(group) = yields::cpu_group(groups.path()).filter(|_| first) {
+            tracing::warn!(
+                "yield_nice: PEs give way only to what is in the cpu group {group} like them; give \
+                 that less weight than the system's (systemd: CPUWeight=, see apinit(8))"
+            );
         }
     }
 
