@@ -194,6 +194,14 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_asks_systemd_for_those_that_are_used() {
+        let unit = include_str!("../../../config/systemd/psched-groups.service");
+        let asked: Vec<&str> = unit.lines().filter_map(|l| l.strip_prefix("Delegate=")).collect();
+        // No other: with cpu, PEs that are nicer would give way to nobody but applications.
+        assert_eq!(asked, [USED.map(|(name, _)| name).join(" ")]);
+    }
+
+    #[test]
     fn the_leaf_is_not_where_groups_are_made() {
         assert_eq!(base_of("/g/apinit.service".into()), Path::new("/g/apinit.service"));
         assert_eq!(
