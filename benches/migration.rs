@@ -81,6 +81,7 @@ fn scene(nodes: u32, processors: u32, max_resident: u32, seed: u64) -> anyhow::R
         shape: Shape { width, depth: 1, per_node: None },
         memory_per_pe: None,
         exclusive: false,
+        flexible: false,
         reach: Reach::ALL,
     };
     // Some do not fit near the end.

@@ -165,6 +165,7 @@ fn posting_in_regions(number: usize, dice: &mut fastrand::Rng) -> Wanted {
         shape: Shape { width: dice.u32(1..=64), depth: 1, per_node: Some(8) },
         memory_per_pe: Some(1 << 30),
         exclusive: false,
+        flexible: false,
         reach,
     }
 }
@@ -182,6 +183,7 @@ fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
         shape: Shape { width, depth, per_node },
         memory_per_pe,
         exclusive: false,
+        flexible: false,
         reach: Reach::ALL,
     }
 }

@@ -59,6 +59,26 @@ impl PlacementList {
         self.0.iter().map(|p| p.nid)
     }
 
+    /// Whether its nodes are neighbours by NID, whichever way ranks go.
+    ///
+    /// ```
+    /// # use psched::{apteam::place::*, machine::Nid};
+    /// let place = |nid| Place { nid: Nid(nid), processors: Vec::new(), pes: 1 };
+    /// let on = |nids: [u32; 3]| PlacementList(nids.map(place).into());
+    /// assert!(on([3, 4, 5]).is_contiguous() && on([5, 4, 3]).is_contiguous());
+    /// assert!(!on([3, 4, 6]).is_contiguous() && !on([3, 4, 3]).is_contiguous());
+    /// ```
+    pub fn is_contiguous(&self) -> bool {
+        let all = |up: bool| {
+            let follow = |two: &[Place]| {
+                let (one, next) = if up { (&two[0], &two[1]) } else { (&two[1], &two[0]) };
+                one.nid.0.checked_add(1) == Some(next.nid.0)
+            };
+            self.0.windows(2).all(follow)
+        };
+        all(true) || all(false)
+    }
+
     /// PEs on a node. Placement lists nodes once and by NID, where it is found without a walk; other lists
     /// are gone through.
     ///

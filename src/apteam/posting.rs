@@ -124,6 +124,8 @@ pub struct Posting {
     pub account: Option<Account>,
     /// `-L`, `-l`, `-E`.
     pub choice: Choice,
+    /// `--flexible`: its nodes need not be contiguous.
+    pub flexible: bool,
     /// PEs of each node, where no count per node says them: `--nodes`, or parts that differ in `-N`. The
     /// shape has none then.
     pub layout: Layout,
@@ -151,6 +153,7 @@ impl Posting {
             exclusive: false,
             account: None,
             choice: Choice::default(),
+            flexible: false,
             layout: Layout::default(),
             executable: Executable::default(),
         }

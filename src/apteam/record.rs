@@ -155,4 +155,10 @@ impl Apteam {
     pub fn key(&self) -> Key {
         Key { apid: self.apid, incarnation: self.incarnation }
     }
+
+    /// Whether it stays where it is: it has chosen its nodes, or it sits in pieces, for which no window stands.
+    pub fn stays_put(&self) -> bool {
+        let Posting { choice, flexible, .. } = &self.posting;
+        !choice.is_any() || *flexible && !self.places.is_contiguous()
+    }
 }

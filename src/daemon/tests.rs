@@ -32,6 +32,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             account: Account::parse("climate").ok(),
             choice: Default::default(),
             layout: Default::default(),
+            flexible: false,
             executable: Default::default(),
         },
         owner: Owner {

@@ -76,6 +76,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         passed_over: team.passed_over,
         held: team.held.clone().map(Into::into),
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
+        flexible: team.posting.flexible,
         ..pb::ApplicationRow::default()
     }
 }

@@ -249,7 +249,7 @@ mod tests {
 
     fn wanted(width: u32) -> Wanted {
         let shape = Shape { width, depth: 1, per_node: None };
-        Wanted { shape, memory_per_pe: None, exclusive: false, reach: Reach::ALL }
+        Wanted { shape, memory_per_pe: None, exclusive: false, flexible: false, reach: Reach::ALL }
     }
 
     /// The first node that it gets by the index, and by a look at every node.

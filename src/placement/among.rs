@@ -16,12 +16,12 @@
 //!
 //! In the mirror only the free processors are weighed; over others it is the first window from the high end.
 
-use super::window;
-use super::{Kept, Wanted, list, room_now};
+use super::window::{self, Need};
+use super::{Kept, Wanted, list, listed, pieces, room_now};
 use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;
 use crate::machine::Nid;
-use crate::occupancy::{Occupancy, Slot};
+use crate::occupancy::{Occupancy, Room, Slot};
 use std::collections::BTreeSet;
 
 /// As [`super::try_place`], on the nodes of a choice.
@@ -36,10 +36,7 @@ pub fn try_place_among(
     marks.add(line, |nid| !choice.has(nid));
     match choice.downwards() {
         true => downwards(occupancy, wanted, &marks),
-        false => {
-            let (need, nodes) = super::exhaustive_but(occupancy, wanted, &marks)?;
-            Some(list(occupancy, &need, nodes))
-        }
+        false => super::looked(occupancy, wanted, &marks),
     }
 }
 
@@ -48,16 +45,19 @@ fn downwards(occupancy: &Occupancy, wanted: &Wanted, kept: &Kept) -> Option<Plac
     let mirror: Vec<Slot> =
         line.iter().rev().map(|slot| Slot { nid: Nid(u32::MAX - slot.nid.0), ..*slot }).collect();
     let last = line.len().checked_sub(1)?;
-    let (need, nodes) = wanted.needs(occupancy).find_map(|need| {
+    let window = |need: &Need, room: &dyn Fn(usize) -> Room| match need.terms.level {
+        0 => window::best(&mirror, need, room),
+        _ => window::first(&mirror, need, room),
+    };
+    wanted.needs(occupancy).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
         let room = |at: usize| room(last - at);
-        let nodes = match need.terms.level {
-            0 => window::best(&mirror, &need, room),
-            _ => window::first(&mirror, &need, room),
-        };
-        Some((need, nodes?))
-    })?;
-    Some(list(occupancy, &need, nodes.map(|at| last - at)))
+        if wanted.flexible {
+            let nodes = pieces::fill(&mirror, &need, room, window)?.into_iter();
+            return Some(listed(occupancy, &need, nodes.map(|(at, pes)| (last - at, pes))));
+        }
+        Some(list(occupancy, &need, window(&need, &room)?.map(|at| last - at)))
+    })
 }
 
 /// A line on which only the nodes of a choice are for applications.

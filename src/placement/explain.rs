@@ -61,6 +61,7 @@ impl std::fmt::Display for Cure {
             }
             Cure::Memory(bytes) => write!(f, "-m {}K or less", bytes >> 10),
             Cure::WithoutPerNode => f.write_str("the same without -N"),
+            Cure::Flexible => f.write_str("the same with --flexible"),
             Cure::Smaller { depth, width, without_memory } => {
                 let memory = if *without_memory { " and -m" } else { "" };
                 write!(f, "-d {depth} and -n {width}{} without -N{memory}", or_less(*width))
@@ -91,12 +92,13 @@ impl NoRoom {
         name: impl Fn(Apid) -> String,
         shut: impl Fn(Nid) -> Shut<'a>,
     ) -> Explanation {
-        let place = match (self.shape.width == 1, self.exclusive) {
-            (true, false) => "one node",
-            (true, true) => "one node on which nobody else is",
+        let nodes = match (self.shape.width == 1, self.flexible) {
+            (true, _) => "one node",
             (false, false) => "contiguous nodes",
-            (false, true) => "contiguous nodes on which nobody else is",
+            (false, true) => "nodes that need not be contiguous",
         };
+        let alone = if self.exclusive { " on which nobody else is" } else { "" };
+        let place = format!("{nodes}{alone}");
         let memory = self.short_of_memory;
         let memory =
             memory.map_or_else(String::new, |all| format!(" and {} of memory", about(all)));

@@ -13,6 +13,7 @@
 //! $ memory 64                      each node has so much, as -m in megabytes; unknown at first
 //! $ C -n 3 -d 1 -N 2 -m 16         application C asks
 //! $ E! -n 2                        the same, and would share with nobody
+//! $ F -n 2 --flexible              its nodes need not be contiguous
 //! $ end A                          application A ends
 //! ```
 //!
@@ -133,6 +134,7 @@ impl Scene {
             shape,
             memory_per_pe: option("-m").map(|m| u64::from(m) << 20),
             exclusive,
+            flexible: words.contains(&"--flexible"),
             reach: Reach::ALL,
         };
         if let Err(impossible) = possible(self.occupancy.line(), &wanted) {
@@ -216,6 +218,11 @@ fn windows_are_chosen_as_drawn() {
 #[test]
 fn allocators_choose_as_drawn() {
     replay(include_str!("golden/allocators.txt"));
+}
+
+#[test]
+fn pieces_are_put_as_drawn() {
+    replay(include_str!("golden/pieces.txt"));
 }
 
 #[test]

@@ -13,9 +13,12 @@
 //!   free         4  2 | 3  3  2  2  4        layout 3 3 2 2: one window, NIDs 2 to 5
 //!   NID          0  1   2  3  4  5  6
 //! ```
+//!
+//! A flexible application without a window has each of its nodes as near to that end as there is room for its PEs
+//! behind the node before: if there are nodes for all, that way finds them.
 
 use super::window::Need;
-use super::{Kept, Wanted, place_on, room_if_empty, room_now};
+use super::{Kept, Wanted, listed, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
@@ -44,15 +47,17 @@ pub fn try_place_laid(
             nodes.clone().map(|at| u64::from(room(at).processors)).sum()
         };
         let nodes = match choice.downwards() {
-            true => windows.rev().min_by_key(left)?,
-            false => windows.min_by_key(left)?,
+            true => windows.rev().min_by_key(left),
+            false => windows.min_by_key(left),
         };
-        let place = |(at, pes): (usize, &u32)| place_on(occupancy, &need.terms, at, *pes);
-        let places: Vec<_> = nodes.zip(&pes).map(place).collect();
-        Some(match choice.downwards() {
-            true => PlacementList(places.into_iter().rev().collect()),
-            false => PlacementList(places.into()),
-        })
+        // In order of rank.
+        let nodes: Vec<(usize, u32)> = match nodes {
+            Some(nodes) if choice.downwards() => nodes.rev().zip(layout.pes()).collect(),
+            Some(nodes) => nodes.zip(layout.pes()).collect(),
+            None if wanted.flexible => spread(line.len(), choice, layout, room)?,
+            None => return None,
+        };
+        Some(listed(occupancy, &need, nodes))
     })
 }
 
@@ -73,8 +78,13 @@ pub fn nearest_laid(
         };
         let nearest = windows(line, &pes, room).min_by_key(|nodes| {
             nodes.clone().map(|at| occupancy.holders(line[at].nid).len()).sum::<usize>()
-        })?;
-        let nids: Vec<Nid> = line[nearest].iter().map(|slot| slot.nid).collect();
+        });
+        let nearest: Vec<usize> = match nearest {
+            None if !wanted.flexible => return None,
+            None => spread(line.len(), choice, layout, room)?.iter().map(|(at, _)| *at).collect(),
+            Some(nodes) => nodes.collect(),
+        };
+        let nids: Vec<Nid> = nearest.into_iter().map(|at| line[at].nid).collect();
         let holders: BTreeSet<Apid> = nids.iter().flat_map(|nid| occupancy.holders(*nid)).collect();
         Some((nids, holders.into_iter().collect()))
     })
@@ -91,6 +101,19 @@ fn in_line(layout: &Layout, downwards: bool, nodes: usize) -> Option<Vec<u32>> {
         pes.reverse();
     }
     Some(pes)
+}
+
+/// In order of rank the next node each that has room, with its PEs.
+fn spread(
+    nodes: usize,
+    choice: &Choice,
+    layout: &Layout,
+    room: impl Fn(usize) -> Room,
+) -> Option<Vec<(usize, u32)>> {
+    let along = |at: usize| if choice.downwards() { nodes - 1 - at } else { at };
+    let mut nodes = (0..nodes).map(along);
+    let next = |pes: u32| Some((nodes.find(|at| room(*at).pes >= pes)?, pes));
+    layout.pes().map(next).collect()
 }
 
 /// All windows, from the left.

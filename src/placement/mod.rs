@@ -32,7 +32,7 @@
 //! most, and so on (levels 1, 2, ...). Of all windows of such a level that one is taken which
 //!
 //! 1. has the fewest residents on the processors taken, in sum,
-//! 2. has the fewest applications on its nodes,
+//! 2. has the fewest applications on its nodes (one in pieces counts for each),
 //! 3. has the fewest nodes,
 //! 4. begins at the lowest NID.
 //!
@@ -40,6 +40,9 @@
 //! the application is let in, in their order, and then, where none of them could hold it if it were empty,
 //! all of them together ([`crate::machine::Reach`]). One that has chosen its nodes looks at these only
 //! ([`try_place_among`]).
+//!
+//! A flexible application takes pieces where there is no window, at the same level and in the same regions
+//! ([`pieces`]).
 //!
 //! On its nodes an application gets the processors with the fewest residents, of these the lowest,
 //! PE by PE.
@@ -83,6 +86,7 @@ pub mod migration;
 mod oracle;
 mod over;
 pub mod packing;
+mod pieces;
 mod possible;
 mod why;
 mod window;
@@ -111,6 +115,8 @@ pub struct Wanted {
     pub memory_per_pe: Option<u64>,
     /// Nodes on which nobody else sits, and nobody will.
     pub exclusive: bool,
+    /// Its nodes need not be contiguous.
+    pub flexible: bool,
     /// The regions to which it may go.
     pub reach: Reach,
 }
@@ -122,6 +128,7 @@ impl From<&Posting> for Wanted {
             shape: posting.shape,
             memory_per_pe: posting.memory_per_pe,
             exclusive: posting.exclusive,
+            flexible: posting.flexible,
             reach: Reach::ALL,
         }
     }
@@ -166,6 +173,21 @@ impl Wanted {
         self.need(0, regions).terms
     }
 
+    /// The largest width of its kind that there is a place for, in what these nodes have room for. Every smaller
+    /// one has a place too. Where `enough` or more is found, it is not looked for more.
+    fn largest(
+        &self,
+        line: &[Slot],
+        terms: &Terms,
+        enough: u32,
+        room: impl Fn(usize) -> Room,
+    ) -> u32 {
+        match self.flexible {
+            true => pieces::largest(terms, (0..line.len()).map(room)),
+            false => window::largest(line, terms, enough, room),
+        }
+    }
+
     fn with_shape(self, shape: Shape) -> Wanted {
         Wanted { shape, ..self }
     }
@@ -178,6 +200,8 @@ pub struct NoRoom {
     pub shape: Shape,
     /// It wants nodes on which nobody else sits.
     pub exclusive: bool,
+    /// They need not be contiguous.
+    pub flexible: bool,
     /// The largest width that fits now.
     pub largest_width_now: u32,
     /// Applications that may sit on one processor; 1 also where those in the way share with nobody.
@@ -185,8 +209,8 @@ pub struct NoRoom {
     /// There are processors enough now, and too little memory on their nodes. Bytes that it counts
     /// with in all, on nodes like the first of the window.
     pub short_of_memory: Option<u64>,
-    /// The window that needs the fewest applications to end before it fits: its nodes. Empty where
-    /// the machine could not hold the shape at all.
+    /// The window that needs the fewest applications to end before it fits: its nodes; or those of the pieces.
+    /// Empty where the machine could not hold the shape at all.
     pub window: Vec<Nid>,
     /// Those applications, by number.
     pub holders: Vec<Apid>,
@@ -223,19 +247,46 @@ pub fn try_place(
             let ready = occupancy.ready(&need.terms);
             ready.is_some_and(|ready| ready.stretches(need.width).next().is_some())
         };
-        if !most.any(has_room) {
+        if !wanted.flexible && !most.any(has_room) {
             return None;
         }
-        return exhaustive(occupancy, wanted, kept)
-            .map(|(need, nodes)| list(occupancy, &need, nodes));
+        return looked(occupancy, wanted, &Kept::new(occupancy.line(), kept));
     }
     for need in wanted.needs(occupancy) {
         let ready = occupancy.ready(&need.terms)?;
         if let Some(nodes) = allocator::best_ready(&ready, &need, rules) {
             return Some(list(occupancy, &need, nodes));
         }
+        let rooms = ready.rooms();
+        if wanted.flexible
+            && let Some(nodes) = in_pieces(ready.occupancy, &need, |at| rooms[at])
+        {
+            return Some(listed(occupancy, &need, nodes));
+        }
     }
     None
+}
+
+/// The same, looking at every node.
+fn looked(occupancy: &Occupancy, wanted: &Wanted, kept: &Kept) -> Option<PlacementList> {
+    if !wanted.flexible {
+        let (need, nodes) = exhaustive_but(occupancy, wanted, kept)?;
+        return Some(list(occupancy, &need, nodes));
+    }
+    wanted.needs(occupancy).find_map(|need| {
+        let nodes = in_pieces(occupancy, &need, room_now(occupancy, &need.terms, kept))?;
+        Some(listed(occupancy, &need, nodes))
+    })
+}
+
+/// Where one goes that is flexible, at a level and in some regions.
+fn in_pieces(
+    occupancy: &Occupancy,
+    need: &Need,
+    room: impl Fn(usize) -> Room,
+) -> Option<pieces::Filled> {
+    let window = |need: &Need, room: &dyn Fn(usize) -> Room| window_at(occupancy, need, room);
+    pieces::fill(occupancy.line(), need, room, window)
 }
 
 /// Why there is no place now; `None`: there is one.
@@ -245,9 +296,10 @@ pub fn why_not(
     kept: &BTreeSet<Nid>,
 ) -> Option<Box<NoRoom>> {
     let marked = Kept::new(occupancy.line(), kept);
+    let width = wanted.shape.width.max(1);
     let fits = |need: Need| {
         let room = room_now(occupancy, &need.terms, &marked);
-        window::first(occupancy.line(), &need, room).is_some()
+        wanted.largest(occupancy.line(), &need.terms, width, room) >= width
     };
     let mut most = wanted.needs_at(wanted.highest_level(occupancy));
     (!most.any(fits)).then(|| why::no_room(occupancy, wanted, kept))
@@ -269,15 +321,23 @@ fn exhaustive_but(
 ) -> Option<(Need, Range<usize>)> {
     wanted.needs(occupancy).find_map(|need| {
         let room = room_now(occupancy, &need.terms, kept);
-        let nodes = match need.terms.level {
-            0 => allocator::best(occupancy.line(), &need, room, wanted.rules(occupancy)),
-            _ => window::best_over(occupancy, &need, room),
-        };
-        Some((need, nodes?))
+        Some((need, window_at(occupancy, &need, room)?))
     })
 }
 
-/// Every node that some window for it contains where nobody sits on these nodes and all of them take
+/// The best window at a level.
+fn window_at(
+    occupancy: &Occupancy,
+    need: &Need,
+    room: impl Fn(usize) -> Room + Copy,
+) -> Option<Range<usize>> {
+    match need.terms.level {
+        0 => allocator::best(occupancy.line(), need, room, occupancy.rules_in(need.terms.regions)),
+        _ => window::best_over(occupancy, need, room),
+    }
+}
+
+/// Every node that some window for it contains, or that it may have a piece on, where nobody sits on these nodes and all of them take
 /// applications.
 pub fn usable(line: &[Slot], wanted: &Wanted) -> BTreeSet<Nid> {
     // In order of NID: a set is made of them at once.
@@ -294,6 +354,9 @@ fn usable_runs(line: &[Slot], wanted: &Wanted) -> Vec<Range<usize>> {
     };
     let in_set = |need: Need| {
         let room = |at: usize| room_if_empty(line, at, &need.terms);
+        if wanted.flexible {
+            return pieces::usable(line, &need, room);
+        }
         let mut usable = Vec::new();
         for run in window::runs(line, room) {
             let _ = window::each(&need, room, run, |nodes, _| {
@@ -367,6 +430,16 @@ fn list(occupancy: &Occupancy, need: &Need, nodes: impl Iterator<Item = usize>) 
         place_on(occupancy, &need.terms, at, pes)
     });
     PlacementList(places.collect())
+}
+
+/// The placement list of nodes with so many PEs each, in the order in which they stand.
+fn listed(
+    occupancy: &Occupancy,
+    need: &Need,
+    nodes: impl IntoIterator<Item = (usize, u32)>,
+) -> PlacementList {
+    let place = |(at, pes)| place_on(occupancy, &need.terms, at, pes);
+    PlacementList(nodes.into_iter().map(place).collect())
 }
 
 /// So many PEs on a node: the processors with the fewest residents, these by number.

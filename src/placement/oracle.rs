@@ -1,5 +1,5 @@
 //! The search against the plainest one there is: every first node, every last node, by the rules
-//! as they are written; for each allocator.
+//! as they are written; for each allocator. One that is flexible may have any nodes: every set of them.
 
 use super::*;
 use crate::machine::{Flavor, Flavors, Machine, Members, Node, Region};
@@ -34,6 +34,71 @@ fn ways(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
     let nids: Vec<u32> = rooms.keys().copied().collect();
     let pairs = nids.iter().flat_map(|a| nids.iter().map(move |b| (*a, *b)));
     pairs.filter(|(a, b)| a <= b).filter_map(|(a, b)| way(rooms, shape, a, b)).collect()
+}
+
+/// Every way, contiguous or not: all nodes of some are full but one.
+fn scattered(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
+    let nids: Vec<u32> = rooms.keys().copied().collect();
+    let all = (1u32..1 << nids.len()).flat_map(|set| {
+        let of: Vec<u32> = (0..nids.len()).filter(|i| set >> i & 1 == 1).map(|i| nids[i]).collect();
+        of.clone().into_iter().filter_map(move |last| {
+            let full = of.iter().filter(|nid| **nid != last);
+            let full: Vec<u32> = full.map(|nid| shape.per_node.unwrap_or(rooms[nid].1)).collect();
+            let rest = shape.width.checked_sub(full.iter().sum()).filter(|rest| *rest > 0)?;
+            let mut full = full.into_iter();
+            let way = of.iter().map(|nid| match *nid == last {
+                true => (*nid, rest),
+                false => (*nid, full.next().expect("as many")),
+            });
+            let way: Way = way.collect();
+            way.iter().all(|(nid, pes)| *pes <= rooms[nid].1).then_some(way)
+        })
+    });
+    all.collect()
+}
+
+/// Every way that it may be placed.
+fn any_ways(rooms: &Rooms, wanted: &Wanted) -> Vec<Way> {
+    match wanted.flexible {
+        true => scattered(rooms, &wanted.shape),
+        false => ways(rooms, &wanted.shape),
+    }
+}
+
+/// In how many rows of neighbours it is.
+fn pieces(way: &Way) -> usize {
+    1 + way.windows(2).filter(|two| two[1].0 != two[0].0 + 1).count()
+}
+
+/// The way of one that is flexible, by the rule; `window`: how one window is chosen.
+fn by_pieces(
+    rooms: &Rooms,
+    shape: &Shape,
+    window: impl Fn(&Rooms, &Shape) -> Option<Way>,
+) -> Option<Way> {
+    let (mut rooms, mut shape, mut way) = (rooms.clone(), *shape, Way::new());
+    loop {
+        if let Some(last) = window(&rooms, &shape) {
+            way.extend(last);
+            way.sort_unstable();
+            return Some(way);
+        }
+        // The full nodes from each one on, as far as they go: the most PEs, the lowest.
+        let full = |nid: &u32| {
+            rooms.get(nid).map(|room| room.1).filter(|pes| shape.per_node.is_none_or(|n| n == *pes))
+        };
+        let from =
+            |first: u32| (first..).map_while(|nid| Some((nid, full(&nid)?))).collect::<Way>();
+        let sum = |way: &Way| way.iter().map(|(_, pes)| pes).sum::<u32>();
+        let first = rooms.keys().copied().max_by_key(|nid| (sum(&from(*nid)), u32::MAX - nid))?;
+        let gap = from(first);
+        if gap.is_empty() {
+            return None;
+        }
+        shape.width -= sum(&gap);
+        rooms.retain(|nid, _| gap.iter().all(|(taken, _)| taken != nid));
+        way.extend(gap);
+    }
 }
 
 /// The sum of the squared numbers of gaps of each size that there are after a way.
@@ -94,10 +159,11 @@ fn best_of(rooms: &Rooms, shape: &Shape, ways: impl Iterator<Item = Way>) -> Opt
     ways.min_by_key(rank)
 }
 
-fn largest(rooms: &Rooms, shape: &Shape) -> u32 {
+fn largest(rooms: &Rooms, wanted: &Wanted) -> u32 {
     let all: u32 = rooms.values().map(|r| r.1).sum();
-    let fits = |w: &u32| !ways(rooms, &Shape { width: *w, ..*shape }).is_empty();
-    (1..=all).filter(fits).max().unwrap_or(0)
+    let of = |width: u32| wanted.with_shape(Shape { width, ..wanted.shape });
+    let fits = |w: &u32| !any_ways(rooms, &of(*w)).is_empty();
+    (1..=all).rev().find(fits).unwrap_or(0)
 }
 
 /// An application's processor, with the memory that it counts with there.
@@ -195,12 +261,12 @@ impl Scene {
 
     /// Each way to place it if nobody sat anywhere.
     fn ways_if_empty(&self) -> Vec<Way> {
-        let of = |set| ways(&self.rooms_if_empty(set), &self.wanted.shape);
+        let of = |set| any_ways(&self.rooms_if_empty(set), &self.wanted);
         self.sets().into_iter().flat_map(of).collect()
     }
 
     fn largest_if_empty(&self) -> u32 {
-        let of = |set| largest(&self.rooms_if_empty(set), &self.wanted.shape);
+        let of = |set| largest(&self.rooms_if_empty(set), &self.wanted);
         self.sets().into_iter().map(of).max().unwrap_or(0)
     }
 
@@ -219,8 +285,20 @@ impl Scene {
         all
     }
 
+    /// The way that it has at a level, by its rules.
+    fn at_level(&self, rooms: &Rooms, level: u32) -> Option<Way> {
+        let window = |rooms: &Rooms, shape: &Shape| match level {
+            0 => allocated(rooms, shape, self.rules),
+            _ => self.best_over(rooms, shape, level),
+        };
+        match self.wanted.flexible {
+            true => by_pieces(rooms, &self.wanted.shape, window),
+            false => window(rooms, &self.wanted.shape),
+        }
+    }
+
     /// The best way over others, by the four rules.
-    fn best_over(&self, rooms: &Rooms, level: u32) -> Option<Way> {
+    fn best_over(&self, rooms: &Rooms, shape: &Shape, level: u32) -> Option<Way> {
         let apids = |nid: u32| self.on(Nid(nid)).map(|s| s.apid).collect::<BTreeSet<_>>();
         let rank = |way: &Way| {
             let residents = |&(nid, pes): &(u32, u32)| {
@@ -231,7 +309,7 @@ impl Scene {
             let applications = apids(way[0].0).len() + later.sum::<usize>();
             (way.iter().map(residents).sum::<u32>(), applications, way.len(), way[0].0)
         };
-        ways(rooms, &self.wanted.shape).into_iter().min_by_key(rank)
+        ways(rooms, shape).into_iter().min_by_key(rank)
     }
 
     fn without(&self, apid: Apid) -> Scene {
@@ -256,6 +334,7 @@ prop_compose! {
         depth in prop_oneof![3 => Just(1u32), 2 => 1u32..7],
         per_node in prop_oneof![Just(None), (1u32..5).prop_map(Some)],
         memory_per_pe in prop_oneof![2 => Just(None), 1 => (0u64..100).prop_map(Some)],
+        flexible in prop_oneof![2 => Just(false), 1 => Just(true)],
         // The region of each node, of three (or none); which it may go to, and whether it may span them.
         regions in prop::option::of((prop::collection::vec(0usize..4, 8), 0u8..8, any::<bool>())),
     ) -> Scene {
@@ -321,7 +400,7 @@ prop_compose! {
             }
         }
         let shape = Shape { width, depth, per_node };
-        let wanted = Wanted { shape, memory_per_pe, exclusive: false, reach };
+        let wanted = Wanted { shape, memory_per_pe, exclusive: false, flexible, reach };
         Scene { machine, rules, occupancy, seats: taken, kept, wanted }
     }
 }
@@ -337,17 +416,20 @@ proptest! {
         let sets = scene.sets();
         let tries = (0..=scene.highest()).flat_map(|level| sets.iter().map(move |set| (level, *set)));
         let expected = tries.into_iter().find_map(|(level, set)| {
-            let rooms = scene.rooms_now(level, set);
-            let way = match level {
-                0 => allocated(&rooms, &wanted.shape, scene.rules),
-                _ => scene.best_over(&rooms, level),
-            };
-            Some((level, way?))
+            Some((level, scene.at_level(&scene.rooms_now(level, set), level)?))
         });
         match (&found, &expected) {
             (Ok(list), Some((level, way))) => {
                 let pes: Way = list.0.iter().map(|p| (p.nid.0, p.pes)).collect();
                 prop_assert_eq!(&pes, way);
+                if wanted.flexible && wanted.shape.per_node.is_none() {
+                    let set = sets.iter().find(|set| {
+                        scene.at_level(&scene.rooms_now(*level, **set), *level).is_some()
+                    });
+                    let rooms = scene.rooms_now(*level, *set.expect("where it was found"));
+                    let fewest = scattered(&rooms, &wanted.shape).iter().map(pieces).min();
+                    prop_assert_eq!(fewest, Some(pieces(way)));
+                }
                 prop_assert!(list.fits(&wanted.shape));
                 for place in list.0.iter() {
                     let taken = scene.processors(place.nid.0, *level, place.pes);
@@ -362,15 +444,14 @@ proptest! {
                 }
             }
             (Err(no_room), None) => {
-                let most = |set| largest(&scene.rooms_now(scene.highest(), set), &wanted.shape);
+                let most = |set| largest(&scene.rooms_now(scene.highest(), set), wanted);
                 let most = scene.sets().into_iter().map(most).max().unwrap_or(0);
                 prop_assert_eq!(no_room.largest_width_now, most);
             }
             _ => prop_assert!(false, "found {:?}, expected {:?}", found, expected),
         }
         // Every node looked at, or what the index leads to: the same.
-        let all = exhaustive(&scene.occupancy, wanted, kept)
-            .map(|(need, nodes)| list(&scene.occupancy, &need, nodes));
+        let all = looked(&scene.occupancy, wanted, &Kept::new(scene.occupancy.line(), kept));
         prop_assert_eq!(&all, &found.clone().ok());
         prop_assert_eq!(try_place(&mut scene.occupancy.clone(), wanted, kept), found.clone().ok());
         prop_assert_eq!(why_not(&scene.occupancy, wanted, kept), found.err());
@@ -392,7 +473,11 @@ proptest! {
                 let deepest = nodes().map(|n| n.processors).max().unwrap_or(0);
                 prop_assert_eq!(impossible.largest_depth, deepest);
                 let there = scene.sets().into_iter().filter(|_| most > 0).find_map(|set| {
-                    best(&scene.rooms_if_empty(set), &Shape { width: most, ..*shape })
+                    let (rooms, shape) = (scene.rooms_if_empty(set), Shape { width: most, ..*shape });
+                    match wanted.flexible {
+                        true => by_pieces(&rooms, &shape, best),
+                        false => best(&rooms, &shape),
+                    }
                 });
                 let there: Vec<Nid> = there.unwrap_or_default().iter().map(|(n, _)| Nid(*n)).collect();
                 prop_assert_eq!(&impossible.largest_nids, &there);
@@ -411,6 +496,7 @@ proptest! {
                     let (good, too_much) = match *cure {
                         Cure::Width(w) => (to(Shape { width: w, ..*shape }), Some(to(Shape { width: w + 1, ..*shape }))),
                         Cure::Depth(d) => (to(Shape { depth: d, ..*shape }), Some(to(Shape { depth: d + 1, ..*shape }))),
+                        Cure::Flexible => (Wanted { flexible: true, ..*wanted }, None),
                         Cure::WithoutPerNode => (to(Shape { per_node: None, ..*shape }), None),
                         Cure::Memory(bytes) => {
                             let of = |bytes| Wanted { memory_per_pe: Some(bytes), ..*wanted };
@@ -438,7 +524,6 @@ proptest! {
     #[test]
     fn what_would_make_room_does(scene in scenes()) {
         let Scene { kept, wanted, machine, rules, .. } = &scene;
-        let shape = &wanted.shape;
         let mut occupancy = scene.occupancy.clone();
         let found = place(&mut occupancy, wanted, kept);
         let (Ok(()), Err(no_room)) = (possible(&empty_line(machine, &(*rules).into()), wanted), found) else {
@@ -449,10 +534,10 @@ proptest! {
         let inside = |scene: &Scene| {
             scene.sets().into_iter().any(|set| {
                 let rooms = scene.rooms(highest, set, |n| window.contains(&n.0));
-                !ways(&rooms, shape).is_empty()
+                !any_ways(&rooms, wanted).is_empty()
             })
         };
-        let on_open_of = |s: &Scene, set| ways(&s.rooms(highest, set, |n| s.takes_new(n)), shape);
+        let on_open_of = |s: &Scene, set| any_ways(&s.rooms(highest, set, |n| s.takes_new(n)), wanted);
         let on_open = |s: &Scene| -> Vec<Way> {
             s.sets().into_iter().flat_map(|set| on_open_of(s, set)).collect()
         };
@@ -473,6 +558,12 @@ proptest! {
         };
         if !on_open(&scene).is_empty() {
             prop_assert!(no_room.holders.is_empty() && !no_room.kept.is_empty());
+        } else if wanted.flexible {
+            let enough = |set| occupancy.applications().find(|a| !on_open_of(&scene.without(*a), set).is_empty());
+            match scene.sets().into_iter().find_map(enough) {
+                Some(one) => prop_assert_eq!(&no_room.holders, &[one]),
+                None => prop_assert!(no_room.holders.len() != 1 || !no_room.closed.is_empty()),
+            }
         } else if let Some(nid) = scene.sets().into_iter().find_map(lowest) {
             prop_assert_eq!(no_room.holders.len(), 1);
             prop_assert_eq!(no_room.window[0].0, nid);
@@ -490,7 +581,7 @@ proptest! {
         let mut forgetful = scene.clone();
         forgetful.seats.iter_mut().for_each(|seat| seat.bytes = 0);
         // (It is asked of the regions that the window is in.)
-        let enough = |set| !ways(&forgetful.rooms_now(highest, set), shape).is_empty();
+        let enough = |set| !any_ways(&forgetful.rooms_now(highest, set), wanted).is_empty();
         let sets = scene.sets();
         let enough = [sets.iter().any(|set| enough(*set)), sets.iter().all(|set| enough(*set))];
         let said = enough.map(|enough| enough && !no_room.holders.is_empty());
@@ -526,6 +617,7 @@ fn zeros_and_giants_are_survived() {
                 shape: Shape { width, depth, per_node },
                 memory_per_pe,
                 exclusive: false,
+                flexible: false,
                 reach: Reach::ALL,
             };
             assert!(possible(&empty_line(&machine, &rules.into()), &wanted).is_err());
@@ -534,6 +626,12 @@ fn zeros_and_giants_are_survived() {
         }
     }
     let zero = Shape { width: 0, depth: 0, per_node: Some(0) };
-    let zero = Wanted { shape: zero, memory_per_pe: Some(0), exclusive: false, reach: Reach::ALL };
+    let zero = Wanted {
+        shape: zero,
+        memory_per_pe: Some(0),
+        exclusive: false,
+        flexible: false,
+        reach: Reach::ALL,
+    };
     assert_eq!(place(&mut occupancy, &zero, &none).map(|l| l.0.len()), Ok(1));
 }

@@ -34,7 +34,7 @@ impl<'a, R: Fn(usize) -> Room> Over<'a, R> {
     }
 
     /// Residents on the processors that the window takes, in sum, and the applications on its
-    /// nodes. (Nodes of an application are contiguous, so that each is counted where it begins.)
+    /// nodes. (Each is counted where it begins, seen from the left: one in pieces once for each.)
     pub fn rank(&mut self, nodes: &Range<usize>) -> (u64, u64) {
         let full = nodes.start..nodes.end - 1;
         if self.known.end <= full.start || self.known.start > full.start {

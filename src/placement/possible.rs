@@ -14,10 +14,10 @@
 //! ```
 
 use super::window::{self, Need};
-use super::{Wanted, room_if_empty};
+use super::{Wanted, pieces, room_if_empty};
 use crate::apteam::posting::Shape;
 use crate::machine::{Nid, RegionSet};
-use crate::occupancy::Slot;
+use crate::occupancy::{Room, Slot};
 
 /// A shape that this machine could not hold if it were empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Cure {
     Memory(u64),
     /// The same without `-N`.
     WithoutPerNode,
+    /// The same, on nodes that need not be contiguous.
+    Flexible,
     /// No single change is enough: this depth or less, this width or less, without `-N`.
     Smaller {
         /// Processors for each PE.
@@ -62,7 +64,7 @@ pub enum Cure {
 /// whatever its own width. Where `enough` or more is found, it is not looked for more.
 pub fn holds(line: &[Slot], wanted: &Wanted, regions: RegionSet, enough: u32) -> u32 {
     let terms = wanted.need(0, regions).terms;
-    window::largest(line, &terms, enough, |at| room_if_empty(line, at, &terms))
+    wanted.largest(line, &terms, enough, |at| room_if_empty(line, at, &terms))
 }
 
 /// Whether a machine of these nodes could hold it, where it may go, if nobody sat there and all of them took
@@ -81,12 +83,19 @@ pub fn possible(line: &[Slot], wanted: &Wanted) -> Result<(), Impossible> {
     }
     let largest = |wanted: &Wanted| up_to(u32::MAX, wanted);
     let at_most = wanted.with_shape(Shape { width: largest_width, ..shape });
-    let best = |need: Need| window::best(line, &need, |at| room_if_empty(line, at, &need.terms));
-    let largest_nids = at_most
-        .needs_at(0)
-        .find_map(best)
-        .filter(|_| largest_width > 0)
-        .map_or_else(Vec::new, |nodes| line[nodes].iter().map(|s| s.nid).collect());
+    let nid = |at: usize| line[at].nid;
+    let best = |need: Need| -> Option<Vec<Nid>> {
+        let room = |at: usize| room_if_empty(line, at, &need.terms);
+        let window = |need: &Need, room: &dyn Fn(usize) -> Room| window::best(line, need, room);
+        match wanted.flexible {
+            true => Some(
+                pieces::fill(line, &need, room, window)?.iter().map(|(at, _)| nid(*at)).collect(),
+            ),
+            false => Some(window::best(line, &need, room)?.map(nid).collect()),
+        }
+    };
+    let largest_nids =
+        at_most.needs_at(0).find_map(best).filter(|_| largest_width > 0).unwrap_or_default();
     let nodes = line.iter().filter(|s| s.application && wanted.reach.passes.has(s.region));
     let largest_depth = nodes.map(|s| s.processors).max().unwrap_or(0);
     let of_any_memory = Wanted { memory_per_pe: None, ..*wanted };
@@ -143,6 +152,9 @@ fn cures(
     let unshaped = Shape { per_node: None, ..shape };
     if shape.per_node.is_some() && largest(&wanted.with_shape(unshaped)) >= shape.width {
         cures.push(Cure::WithoutPerNode);
+    }
+    if !wanted.flexible && largest(&Wanted { flexible: true, ..*wanted }) >= shape.width {
+        cures.push(Cure::Flexible);
     }
     if cures.is_empty() && largest_depth > 0 {
         let deepest = Shape { depth: largest_depth, ..unshaped };

@@ -10,8 +10,12 @@
 //!    fewest applications on it; of these, those whose staying would do no harm are let off.
 //! 4. Open nodes are not enough even so: the same over all nodes, fewest closed ones first.
 //!
+//! For a flexible application, which fits where there are processors enough, see [`pieces`].
+//!
 //! Ties go to the lowest NID. Where applications share processors, one with fewer residents than it
 //! may have is room, so that of those on one processor not all have to end.
+
+mod pieces;
 
 use super::window::{self, Need};
 use super::{Kept, NoRoom, Wanted, exhaustive, room_if_empty, room_now};
@@ -32,18 +36,22 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
     let line = occupancy.line();
     let needs: Vec<Need> =
         wanted.needs_at(wanted.highest_level(occupancy)).take(REGIONS_EXPLAINED).collect();
-    let Nearest { need, window, holders } = nearest(occupancy, wanted, &needs);
+    let Nearest { need, nodes, holders } = match wanted.flexible {
+        true => pieces::nearest(occupancy, wanted, &needs),
+        false => nearest(occupancy, wanted, &needs),
+    };
     let nids = |which: &dyn Fn(&Slot) -> bool| {
-        line[window.clone()].iter().filter(|s| which(s)).map(|s| s.nid).collect()
+        nodes.iter().map(|at| &line[*at]).filter(|s| which(s)).map(|s| s.nid).collect()
     };
     Box::new(NoRoom {
         shape: wanted.shape,
         exclusive: wanted.exclusive,
+        flexible: wanted.flexible,
         largest_width_now: {
             let kept = Kept::new(line, kept);
             let largest = |need: &Need| {
                 let room = room_now(occupancy, &need.terms, &kept);
-                window::largest(line, &need.terms, u32::MAX, room)
+                wanted.largest(line, &need.terms, u32::MAX, room)
             };
             needs.iter().map(largest).max().unwrap_or(0)
         },
@@ -53,10 +61,11 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
             true => 1,
             false => wanted.rules(occupancy).max_resident,
         },
-        short_of_memory: line[window.clone()]
+        short_of_memory: nodes
             .first()
-            .filter(|_| !holders.is_empty() && fits_without_memory(occupancy, &need, kept))
-            .map(|slot| {
+            .filter(|_| !holders.is_empty() && fits_without_memory(occupancy, wanted, &need, kept))
+            .map(|at| {
+                let slot = &line[*at];
                 let one = slot.memory_of(wanted.memory_per_pe, 1, need.terms.depth as usize);
                 one.saturating_mul(need.width)
             }),
@@ -68,7 +77,12 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
 }
 
 /// Whether there would be a window now if no memory were promised to anybody.
-fn fits_without_memory(occupancy: &Occupancy, need: &Need, kept: &BTreeSet<Nid>) -> bool {
+fn fits_without_memory(
+    occupancy: &Occupancy,
+    wanted: &Wanted,
+    need: &Need,
+    kept: &BTreeSet<Nid>,
+) -> bool {
     let room = |at: usize| {
         let slot = &occupancy.line()[at];
         match takes_new(slot) && !kept.contains(&slot.nid) {
@@ -76,7 +90,8 @@ fn fits_without_memory(occupancy: &Occupancy, need: &Need, kept: &BTreeSet<Nid>)
             false => Room::default(),
         }
     };
-    window::first(occupancy.line(), need, room).is_some()
+    let width = u32::try_from(need.width).unwrap_or(u32::MAX);
+    wanted.largest(occupancy.line(), &need.terms, width, room) >= width
 }
 
 /// Whether a node takes new applications.
@@ -89,21 +104,30 @@ fn with_level(residents: &[u8], terms: &Terms) -> u32 {
     terms.given(residents.iter().copied())
 }
 
-/// The window nearest to being one, among which regions it lies, and who has to end for it.
+/// The place nearest to being one, among which regions it lies, and who has to end for it.
 struct Nearest {
     need: Need,
-    window: Range<usize>,
+    nodes: Vec<usize>,
     holders: Vec<Apid>,
+}
+
+impl Nearest {
+    /// Nothing that could ever be one.
+    fn none(wanted: &Wanted, needs: &[Need]) -> Nearest {
+        let need = needs.first().copied();
+        let need = need.unwrap_or_else(|| wanted.need(0, wanted.reach.passes));
+        Nearest { need, nodes: Vec::new(), holders: Vec::new() }
+    }
 }
 
 /// Of all places to which it may go. Asks nothing of what is kept.
 fn nearest(occupancy: &Occupancy, wanted: &Wanted, needs: &[Need]) -> Nearest {
     if let Some((need, window)) = exhaustive(occupancy, wanted, &BTreeSet::new()) {
-        return Nearest { need, window, holders: Vec::new() };
+        return Nearest { need, nodes: window.collect(), holders: Vec::new() };
     }
     let one = |need: &Need| {
         let (window, apid) = one_end(occupancy, need)?;
-        Some(Nearest { need: *need, window, holders: vec![apid] })
+        Some(Nearest { need: *need, nodes: window.collect(), holders: vec![apid] })
     };
     if let Some(nearest) = needs.iter().find_map(one) {
         return nearest;
@@ -117,17 +141,13 @@ fn nearest(occupancy: &Occupancy, wanted: &Wanted, needs: &[Need]) -> Nearest {
             false => fewest_holders(occupancy, need, open)?,
         };
         let holders = who_must_end(occupancy, need, window.clone());
-        Some(Nearest { need: *need, window, holders })
+        Some(Nearest { need: *need, nodes: window.collect(), holders })
     };
     let fewest = |closed: bool| {
         let all = needs.iter().filter_map(|need| several(need, closed));
         all.min_by_key(|nearest| nearest.holders.len())
     };
-    fewest(false).or_else(|| fewest(true)).unwrap_or_else(|| Nearest {
-        need: needs.first().copied().unwrap_or_else(|| wanted.need(0, wanted.reach.passes)),
-        window: 0..0,
-        holders: Vec::new(),
-    })
+    fewest(false).or_else(|| fewest(true)).unwrap_or_else(|| Nearest::none(wanted, needs))
 }
 
 /// What a node would have room for if this application, which holds this of it, had ended.

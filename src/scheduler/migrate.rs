@@ -63,7 +63,8 @@ impl Scheduler {
             .line_of(domain)
             .take(COUNTED)
             .filter_map(|apid| self.teams.get(&apid))
-            .filter(|team| team.held.is_none())
+            // (A window is made on any nodes, by the shape alone.)
+            .filter(|team| team.held.is_none() && team.posting.is_plain())
             .map(|team| (team.apid, waited(team)))
             .filter(|(_, waited)| *waited >= compact_after)
             .take(TRIED_MAX)
@@ -114,8 +115,7 @@ impl Scheduler {
             State::Placed | State::Launching => Some(Wall::Launching),
             _ if ended || team.state != State::Running => Some(Wall::Ending),
             _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
-            // (It has chosen its nodes.)
-            _ if !team.posting.choice.is_any() => Some(Wall::Pinned),
+            _ if team.stays_put() => Some(Wall::Stays),
             _ => None,
         };
         let since = self.schedule.decision.moved_ns.get(&team.apid);

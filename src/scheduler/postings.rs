@@ -214,7 +214,8 @@ impl Scheduler {
             let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
             let wanted = self.wanted(team);
             let shape = wanted.shape;
-            let key = (wanted.terms_if_empty(wanted.reach.passes), wanted.reach.spans);
+            let terms = wanted.terms_if_empty(wanted.reach.passes);
+            let key = (terms, wanted.reach.spans, wanted.flexible);
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
             let place = match hopeless {
                 true => None,
@@ -322,10 +323,11 @@ impl Scheduler {
         let line = self.occupancy.line();
         let nearest = placement::nearest_laid(&self.occupancy, line, wanted, choice, layout);
         let (nids, holders) = nearest.unwrap_or_default();
+        let nodes = if wanted.flexible { "nodes" } else { "contiguous nodes" };
         let names: Vec<String> = holders.iter().take(4).map(|apid| self.name_of(*apid)).collect();
         let more = if holders.len() > names.len() { " and others" } else { "" };
         Some(Explanation {
-            obstacle: format!("no contiguous nodes have room now for PEs laid out as {layout}"),
+            obstacle: format!("no {nodes} have room now for PEs laid out as {layout}"),
             holder: match names.is_empty() {
                 true => String::new(),
                 false => format!("on {} sit {}{more}", nids_text(nids), names.join(", ")),
@@ -335,11 +337,12 @@ impl Scheduler {
     }
 
     /// Postings that have chosen their nodes, or laid out their PEs, get places where there is room, whatever
-    /// the order of turns: a decision chooses among all nodes.
+    /// the order of turns: a decision chooses among all nodes. So do those that are flexible: a decision gives
+    /// windows, and one of these to a flexible one only where it finds no room in pieces.
     pub(super) fn place_choosers(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
         let chooses = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none());
-            team.is_some_and(|team| !team.posting.is_plain())
+            team.is_some_and(|team| !team.posting.is_plain() || team.posting.flexible)
         };
         let choosers: Vec<Apid> = self.line_of(domain).take(COUNTED).filter(chooses).collect();
         for apid in choosers {

@@ -25,6 +25,9 @@ use std::collections::BTreeMap;
 /// Kinds of PEs, each in some regions, of which it is kept how many there is room for.
 const HOLDS_MAX: usize = 4_096;
 
+/// What is asked of nodes for each PE, and whether these need not be contiguous.
+type Kind = (Terms, bool);
+
 /// Seconds.
 const HOUR: u32 = 3_600;
 
@@ -32,7 +35,7 @@ const HOUR: u32 = 3_600;
 #[derive(Clone, Debug)]
 pub(super) struct Regions {
     /// How many PEs there is room for if nobody sits anywhere.
-    holds: BTreeMap<Terms, u32>,
+    holds: BTreeMap<Kind, u32>,
     /// Those whose gates are open at this time of day.
     open: RegionSet,
     /// When that changes, on the monotonic clock; none: never.
@@ -124,8 +127,7 @@ impl Scheduler {
 
     /// How many PEs of a kind some regions could hold if nobody sat there.
     fn holds(&self, wanted: &Wanted, regions: RegionSet) -> u32 {
-        let terms = wanted.terms_if_empty(regions);
-        match self.regions.holds.get(&terms) {
+        match self.regions.holds.get(&kind(wanted, regions)) {
             Some(holds) => *holds,
             None => placement::holds(&self.empty_line(), wanted, regions, u32::MAX),
         }
@@ -156,13 +158,13 @@ impl Scheduler {
     }
 
     fn learn_in(&mut self, wanted: &Wanted, regions: RegionSet) {
-        let terms = wanted.terms_if_empty(regions);
-        if !self.regions.holds.contains_key(&terms) {
+        let kind = kind(wanted, regions);
+        if !self.regions.holds.contains_key(&kind) {
             let holds = self.holds(wanted, regions);
             if self.regions.holds.len() >= HOLDS_MAX {
                 self.regions.holds.clear();
             }
-            self.regions.holds.insert(terms, holds);
+            self.regions.holds.insert(kind, holds);
         }
     }
 
@@ -172,8 +174,8 @@ impl Scheduler {
         self.hours(now);
         // The line is often many postings of few kinds.
         let kinds = self.teams.values().map(|team| Wanted::from(&team.posting));
-        let kinds: BTreeMap<Terms, Wanted> =
-            kinds.map(|wanted| (wanted.terms_if_empty(RegionSet::ALL), wanted)).collect();
+        let kinds: BTreeMap<Kind, Wanted> =
+            kinds.map(|wanted| (kind(&wanted, RegionSet::ALL), wanted)).collect();
         for wanted in kinds.values().take(HOLDS_MAX / self.machine.regions.len().max(1)) {
             self.learn_each(wanted);
         }
@@ -283,9 +285,10 @@ impl Scheduler {
             return Ok(());
         }
         let chosen = if choice.is_any() { String::new() } else { format!("with {choice}, ") };
+        let contiguous = if wanted.flexible { "" } else { "contiguous " };
         let explanation = Explanation {
             obstacle: format!(
-                "{chosen}PEs laid out as {layout} need {} contiguous nodes with so much room, and this machine \
+                "{chosen}PEs laid out as {layout} need {} {contiguous}nodes with so much room, and this machine \
                  has none where they may be placed",
                 layout.nodes()
             ),
@@ -375,6 +378,10 @@ impl Scheduler {
             cure: "it is placed there when that begins".into(),
         })
     }
+}
+
+fn kind(wanted: &Wanted, regions: RegionSet) -> Kind {
+    (wanted.terms_if_empty(regions), wanted.flexible)
 }
 
 fn person(owner: &Owner) -> Person<'_> {

@@ -7,6 +7,7 @@ mod decided;
 mod domains;
 mod ends;
 mod flavors;
+mod flexible;
 mod foreign;
 mod hosts;
 mod machines;

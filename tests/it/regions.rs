@@ -86,6 +86,49 @@ fn ranks_go_down_a_list_that_does() {
     hand.end();
 }
 
+/// One runs in the middle: who needs neighbouring nodes waits, who is flexible goes to both its sides.
+#[test]
+fn one_that_is_flexible_goes_to_both_sides_of_another() {
+    let config = "nodes:
+  - { nids: 0-4, processors: 2, flavors: [su, os, ap] }
+";
+    let hand = Hand::start(config, &[("0-1", None), ("2-4", Some("another host"))]);
+    let middle = hand.start_script("-n 2 -L 2", FOREVER);
+    let first = hand.wait_for("running", 1)[0];
+    let waits = hand.start_script("-n 6", "true");
+    let second = hand.wait_for("posted", 1)[0];
+    // Ranks go up with the nodes.
+    let dry =
+        run(&mut hand.command("aprun", words("-n 5 --flexible --dry-run true"))).expect(0).out();
+    let of = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+    let on: Vec<String> = dry.lines().skip(1).filter_map(of).collect();
+    assert_eq!(on, ["0", "0", "1", "1", "3"], "{dry}");
+    let sides = hand.start_script("-q -n 5 --flexible", "echo $ALPS_APP_PE; sleep 600");
+    let third = *hand.wait_for("running", 2).iter().max().expect("two");
+    assert_eq!(nids(&hand, third), [0, 1, 3]);
+    let all = run(&mut hand.command("apstat", ["-A", &third.to_string()])).expect(0).out();
+    assert!(all.contains("flexible"), "{all}");
+    // Another waits, and is told for whom; who could never be placed is refused.
+    let more = hand.start_script("-n 4 --flexible", "true");
+    let fourth = hand.wait_for("posted", 2).into_iter().max().expect("two");
+    let why = run(&mut hand.command("apstat", ["--why", &fourth.to_string()])).expect(0).out();
+    assert!(why.contains("nodes that need not be contiguous"), "{why}");
+    assert!(why.contains(&format!("application {first} of ")) && why.contains("flexible"), "{why}");
+    hand.start_script("-n 11 --flexible", "true").wait(BOUND).expect(125).says("-n 10 or less");
+    hand.start_script("-n 4 -L 0,3-4 --immediate", "true").wait(BOUND).expect(125);
+    hand.start_script("-n 5 -L 0,3-4", "true")
+        .wait(BOUND)
+        .expect(125)
+        .says("the same with --flexible");
+    end(&hand, first, middle);
+    // What it leaves is enough for that one, and no window for the wide one.
+    more.wait(BOUND).expect(0);
+    assert_eq!(hand.wait_for("posted", 1), [second]);
+    end(&hand, third, sides);
+    waits.wait(BOUND).expect(0);
+    hand.end();
+}
+
 #[test]
 fn as_even_as_can_be_and_parts_of_their_own_nodes() {
     let config = "nodes:

@@ -98,6 +98,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         account: options.account.clone(),
         choice: options.choice.clone(),
         layout: options.layout.clone(),
+        flexible: options.flexible,
         executable,
     };
     let request = pb::PostRequest::from(posting);

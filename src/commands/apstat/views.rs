@@ -236,6 +236,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     if row.memory > 0 {
         facts.push(("Memory counted", Cell::Text(format!("{} KiB", row.memory.div_ceil(1024)))));
     }
+    if row.flexible {
+        facts.push(("Mode", Cell::Text("flexible".to_owned())));
+    }
     if row.time_limit_ms > 0 {
         let limit = format!("{} s", row.time_limit_ms as f64 / 1e3);
         facts.push(("Time limit", Cell::Text(limit)));
@@ -268,7 +271,8 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
     let mut facts = vec![("Application", Cell::Number(wanted.0))];
     facts.push(("State", Cell::text(state(row))));
     if waits(row) {
-        facts.push(("Wants", Cell::Text(format!("{} (w:d:N)", shape(row)))));
+        let flexible = if row.flexible { ", flexible" } else { "" };
+        facts.push(("Wants", Cell::Text(format!("{} (w:d:N){flexible}", shape(row)))));
         facts.push(("Obstacle", Cell::text(waiting.obstacle)));
         facts.push(("Held by", Cell::text(waiting.holder)));
         facts.push(("Cure", Cell::text(waiting.cure)));
@@ -523,6 +527,16 @@ psched: the store is nearly full
 ";
         let report = application(&reply(), Apid(7), &TimeZone::UTC).expect("it is there");
         assert_eq!(report.text(), golden);
+        let mut reply_of_flexible = reply();
+        reply_of_flexible.applications.iter_mut().for_each(|row| row.flexible = true);
+        let report = application(&reply_of_flexible, Apid(7), &TimeZone::UTC).expect("there");
+        let mode = "Time limit:    90 s\n";
+        assert_eq!(
+            report.text(),
+            golden.replace(mode, &format!("Mode:          flexible\n{mode}"))
+        );
+        let wants = why(&reply_of_flexible, Apid(13)).expect("there").text();
+        assert!(wants.contains("Wants:       8:1:2 (w:d:N), flexible\n"), "{wants}");
         assert_eq!(application(&reply(), Apid(8), &TimeZone::UTC), None);
     }
 

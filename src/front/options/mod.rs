@@ -108,6 +108,8 @@ pub struct Options {
     pub account: Option<Account>,
     /// -L, -E; with -l once [`Options::listed`] was told what the file says.
     pub choice: Choice,
+    /// --flexible.
+    pub flexible: bool,
     /// --nodes.
     pub nodes: Option<u32>,
     /// PEs of each node, where the shape does not say them.
@@ -280,6 +282,7 @@ impl Default for Options {
             exclusive: false,
             account: None,
             choice: Choice::default(),
+            flexible: false,
             nodes: None,
             layout: Layout::default(),
             node_file: None,
@@ -392,6 +395,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let count = values::count(value, "nodes", u64::from(values::WIDTH_MAX));
             options.nodes = u32::try_from(count.map_err(named)?).ok();
         }
+        Id::Flexible => options.flexible = true,
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);

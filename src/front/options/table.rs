@@ -46,6 +46,8 @@ pub enum Id {
     NodeListFile,
     /// None of these nodes.
     ExcludeList,
+    /// On nodes that need not be contiguous.
+    Flexible,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -192,6 +194,12 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag(Id::ExcludeList, &["-E", "--exclude-node-list"], Some("NIDS"), "none of these nodes"),
     flag(
+        Id::Flexible,
+        &["--flexible"],
+        None,
+        "its nodes need not be contiguous: where no gap is wide enough, it goes to several",
+    ),
+    flag(
         Id::DryRun,
         &["--dry-run"],
         None,
@@ -243,7 +251,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--relaunch", "a relaunch with fewer PEs when a node fails"),
     ("-p", "a protection domain"),
     ("--protection-domain", "a protection domain"),
-    ("--flexible", "nodes that are not contiguous"),
 ];
 
 impl Flag {

@@ -53,6 +53,7 @@ fn everything_at_once_in_several_spellings() {
         exclusive: true,
         account: Account::parse("climate-2.b").ok(),
         choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
+        flexible: true,
         nodes: None,
         layout: Default::default(),
         node_file: None,
@@ -64,18 +65,18 @@ fn everything_at_once_in_several_spellings() {
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b -L 9-1 -E 3 --label --report --immediate --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b -L 9-1 -E 3 --flexible --label --report --immediate --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
-                    --account=climate-2.b -E3 -L9-1 --label --report \
+                    --account=climate-2.b -E3 -L9-1 --flexible --label --report \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --node-list=9-1 --exclude-node-list 3 --label --report --immediate \
+                --access-mode exclusive --account climate-2.b --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
                 --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {

@@ -115,6 +115,8 @@ impl Gate {
 pub enum Wall {
     /// Its processors were named when it was launched.
     Pinned,
+    /// It stays on its nodes: it has chosen them, or they are not neighbours.
+    Stays,
     /// It is being launched.
     Launching,
     /// It is ending.
@@ -148,6 +150,7 @@ impl fmt::Display for Hindrance {
         let whole = |time: Duration| format_duration(Duration::from_secs(time.as_secs().max(1)));
         match self {
             Hindrance::Wall(Wall::Pinned) => f.write_str("has processors that its user named"),
+            Hindrance::Wall(Wall::Stays) => f.write_str("stays on the nodes that it has"),
             Hindrance::Wall(Wall::Launching) => f.write_str("is being launched"),
             Hindrance::Wall(Wall::Ending) => f.write_str("is ending"),
             Hindrance::Wall(Wall::Unable) => f.write_str("is on nodes that can move none"),

@@ -119,7 +119,13 @@ impl Play {
             per_node: option("-N"),
         };
         let waiting = Waiting {
-            wanted: Wanted { shape, memory_per_pe: None, exclusive, reach: Reach::ALL },
+            wanted: Wanted {
+                shape,
+                memory_per_pe: None,
+                exclusive,
+                flexible: false,
+                reach: Reach::ALL,
+            },
             attained: Duration::from_secs(7_200),
         };
         let planned = plan(&situation, &waiting);

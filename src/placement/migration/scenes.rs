@@ -169,7 +169,13 @@ fn scene(
     let all = (0..occupancy.line().len()).flat_map(|at| occupancy.residents(at));
     let free: u32 = all.map(|r| most.saturating_sub(u32::from(*r))).sum();
     let shape = Shape { width: (free.div_ceil(most) * share / 100).max(1), depth: 1, per_node };
-    let wanted = Wanted { shape, memory_per_pe, exclusive: how == 0, reach: reach(regions, 0) };
+    let wanted = Wanted {
+        shape,
+        memory_per_pe,
+        exclusive: how == 0,
+        flexible: false,
+        reach: reach(regions, 0),
+    };
     let gate = Gate { least_gain: 0, moves_max: 64, ..Gate::from(&Default::default()) };
     let waiting = Waiting { wanted, attained: Duration::ZERO };
     Scene { occupancy, movers, kept, gate, can_roll_out, waiting }

@@ -47,6 +47,7 @@ impl Asks {
             shape: Shape { width, depth, per_node: option("-N") },
             memory_per_pe: option("-m").map(|m| u64::from(m) << 20),
             exclusive: words.iter().any(|w| w == "exclusive"),
+            flexible: false,
             reach: Reach::ALL,
         };
         let pes = home.is_some().then_some(pes);

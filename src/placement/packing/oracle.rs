@@ -126,6 +126,7 @@ impl Scene {
                 shape: one.shape,
                 memory_per_pe: one.memory,
                 exclusive: one.exclusive,
+                flexible: false,
                 reach: one.reach,
             },
             home: None,

@@ -68,6 +68,7 @@ impl From<Posting> for pb::PostRequest {
             only: only.into_iter().map(range).collect(),
             not: not.into_iter().map(range).collect(),
             downwards,
+            flexible: posting.flexible,
             layout: posting
                 .layout
                 .rows()
@@ -97,6 +98,7 @@ impl TryFrom<pb::PostRequest> for Posting {
             exclusive: request.exclusive,
             account: account(Field("PostRequest", "account"), &request.account)?,
             choice: choice(request.only, request.not, request.downwards)?,
+            flexible: request.flexible,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
     }

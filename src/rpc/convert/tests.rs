@@ -207,10 +207,10 @@ fn posting() -> impl Strategy<Value = Posting> {
     let name = text().prop_map(|command| (command, None));
     let named = (text(), account().prop_map(Some));
     let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), prop_oneof![name, named]);
-    let flags = (any::<(bool, bool, bool)>(), vec(any::<u8>(), 0..8));
+    let flags = (any::<(bool, bool, bool, bool)>(), vec(any::<u8>(), 0..8));
     (who, limit(), limit(), flags, executable()).prop_map(
         |((request_id, shape, memory, named), cpu_limit, time_limit, flags, executable)| {
-            let ((immediate, exclusive, downwards), mut ends) = flags;
+            let ((immediate, exclusive, downwards, flexible), mut ends) = flags;
             ends.sort_unstable();
             ends.dedup();
             let ranges = ends.chunks_exact(2).map(|two| (Nid(two[0].into()), Nid(two[1].into())));
@@ -228,6 +228,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 exclusive,
                 account,
                 choice,
+                flexible,
                 // (One that fits the shape, where it can.)
                 layout: match (shape.per_node, shape.width) {
                     (None, 2..) => Layout::even(shape.width, 2).expect("two nodes"),
@@ -876,6 +877,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         account: None,
         choice: Choice::default(),
         layout: Layout::default(),
+        flexible: false,
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

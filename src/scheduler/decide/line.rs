@@ -146,17 +146,16 @@ impl Scheduler {
             let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
             moved.is_none_or(|at| ago(at) >= gate.quiet_time)
         };
-        // (Who has chosen its nodes stays on them.)
-        let chose = |team: &Apteam| !team.posting.choice.is_any();
-        let moves = self.moves(domain)
-            && !wanted.exclusive
-            && !self.teams.get(&one.apid).is_some_and(chose);
+        let stays = || self.teams.get(&one.apid).is_some_and(Apteam::stays_put);
+        let moves = self.moves(domain) && !wanted.exclusive && !stays();
         let may_move = moves && !pays && quiet();
         let budget = || {
             let most = gate.work_max(&Waiting { wanted, attained }) / 1_000_000;
             u64::try_from(most).unwrap_or(u64::MAX)
         };
+        // (One that is flexible takes gaps as they are.)
         let asks = moves
+            && !wanted.flexible
             && stands != packing::Now::Runs
             && waited >= turns.compact_after
             && width >= gate.width_min;

@@ -2,6 +2,7 @@
 
 use super::line::{InLine, Stands};
 use crate::apteam::Apid;
+use crate::apteam::record::Apteam;
 use crate::gang::levels::Place;
 use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Effect, Now, Scheduler};
@@ -46,6 +47,8 @@ impl Scheduler {
             levels(apid).is_some_and(|levels| !levels.runs(*apid))
                 && !self.schedule.decision.away.contains(apid)
                 && !self.is_held(*apid)
+                // (It would come in where there is a window.)
+                && !self.teams.get(apid).is_some_and(Apteam::stays_put)
         };
         let rank = |apid: &Apid| levels(apid).map(|levels| levels.stands(*apid, now.mono_ns));
         holders.filter(|apid| stands(apid) && sits(apid)).max_by_key(rank)

@@ -286,6 +286,8 @@ impl Scheduler {
                     account: place.account,
                     choice: Default::default(),
                     layout: Default::default(),
+                    // (What it has asked for, as far as it can be seen.)
+                    flexible: !place.places.is_contiguous(),
                     executable: Default::default(),
                 },
             },

@@ -1,10 +1,16 @@
 //! Applications moved aside for one that waits, under round robin.
 
 use super::*;
+use crate::apteam::choice::Choice;
 use crate::scheduler::Abilities;
 
 /// Four nodes of a processor: 1 to 4 run, then 1 and 3 end, and 5, two wide, waits.
 fn fragments(abilities: Abilities) -> Scheduler {
+    fragments_for(abilities, posted(5, 2))
+}
+
+/// The same, where this one waits.
+fn fragments_for(abilities: Abilities, fifth: Event) -> Scheduler {
     let mut s = Scheduler::new(machine(4, 1), Settings { abilities, ..alone() });
     link(&mut s, 1, &[0, 1, 2, 3], &[]);
     for number in 1..=4 {
@@ -18,7 +24,7 @@ fn fragments(abilities: Abilities) -> Scheduler {
         let report = Box::new(ended(key(apid, 1), &[nid], None));
         s.apply(at(2_000), Event::Report { link: LinkId(1), report });
     }
-    s.apply(at(2_000), posted(5, 2));
+    s.apply(at(2_000), fifth);
     assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
     s
 }
@@ -71,4 +77,15 @@ fn nobody_is_moved_where_nodes_can_move_nobody_or_the_gate_says_no() {
         assert!(!until(&mut s, 9_000).iter().any(|(_, effects)| effects.iter().any(moved)));
         assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
     }
+}
+
+#[test]
+fn no_window_is_made_elsewhere_for_one_that_has_chosen_its_nodes() {
+    let mut fifth = posted(5, 2);
+    let Event::Posted { posting, .. } = &mut fifth else { unreachable!() };
+    posting.choice = Choice::default().only("1-2").expect("a list");
+    let mut s = fragments_for(Abilities { moves: true, roll_out: false }, fifth);
+    let moved = |effect: &Effect| matches!(effect, Effect::Move { .. });
+    assert!(!until(&mut s, 9_000).iter().any(|(_, effects)| effects.iter().any(moved)));
+    assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
 }

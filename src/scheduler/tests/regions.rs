@@ -5,6 +5,7 @@
 //! $ machine x1                 a machine of this name, nobody on it, noon; decides: by least attained service
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
 //! $ post -n 10 nodes 4          --nodes 4; post rows 1x4,4x2: one node with 4 PEs, four with 2
+//! $ post -n 6 --flexible        on nodes that need not be contiguous
 //! $ end 1                      application 1 ends
 //! $ gate night                 another psched.yaml: only dave is let into this region
 //! $ why 2                      what apstat --why says
@@ -53,6 +54,18 @@ regions:
   - { name: wide, nids: 2-3, gates: { width: too wide for bob, users: [carol] } }
 ";
 
+/// NIDs with a hole, in a region; and two nodes for those who are too wide for it.
+const HOLES: &str = "
+nodes:
+  - { nids: 0, processors: 2, flavors: [su, os] }
+  - { nids: 1-2, processors: 2 }
+  - { nids: 4-5, processors: 2 }
+  - { nids: 6-7, processors: 2, flavors: [os, su, ap] }
+regions:
+  - { name: holes, flavors: [ap] }
+  - { name: overflow, flavors: [os, su, ap], gates: { width: too wide for holes } }
+";
+
 struct Player {
     s: Scheduler,
     now: Now,
@@ -66,6 +79,7 @@ impl Player {
             "gates" => GATES,
             "night" => NIGHT,
             "closed" => CLOSED,
+            "holes" => HOLES,
             _ => panic!("there is no machine {name}"),
         };
         let machine = config::read(text).expect("a good file").machine;
@@ -124,6 +138,7 @@ impl Player {
                 posting.choice = chosen.expect("a list");
             }
         }
+        posting.flexible = words.contains(&"--flexible");
         posting.memory_per_pe = value("memory").map(|text| parse_size(text).expect("a size"));
         owner.terminal = words.contains(&"terminal");
         owner.groups = value("groups")
@@ -249,6 +264,11 @@ fn a_machine_of_the_x1s_shape() {
 #[test]
 fn lists_of_nodes() {
     golden(include_str!("golden/lists.txt"));
+}
+
+#[test]
+fn nodes_that_need_not_be_contiguous() {
+    golden(include_str!("golden/flexible.txt"));
 }
 
 #[test]

@@ -67,6 +67,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         only: ranges(u)?,
         not: ranges(u)?,
         downwards: u.arbitrary()?,
+        flexible: u.arbitrary()?,
         layout: match u.ratio(1, 8)? {
             true => vec![pb::LayoutRow { nodes: number(u)?, pes: number(u)? }],
             false => Vec::new(),
