@@ -22,13 +22,14 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-const NODES: u32 = 2;
+const NODES: u32 = 3;
 const PROCESSORS: u32 = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
     Post {
         width: u32,
+        flexible: bool,
     },
     FrontGone(usize),
     Look(usize),
@@ -69,7 +70,8 @@ fn step() -> impl Strategy<Value = Step> {
     let any = 0..8usize;
     let node = 0..NODES;
     prop_oneof![
-        4 => (1..=NODES * PROCESSORS).prop_map(|width| Step::Post { width }),
+        4 => (1..=NODES * PROCESSORS, proptest::bool::ANY)
+            .prop_map(|(width, flexible)| Step::Post { width, flexible }),
         1 => any.clone().prop_map(Step::FrontGone),
         2 => any.clone().prop_map(Step::Look),
         2 => (any.clone(), prop_oneof![Just(0), Just(9), Just(10)]).prop_map(|(a, s)| Step::Kill(a, s)),
@@ -266,10 +268,14 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Post { width } => {
+            Step::Post { width, flexible } => {
                 if self.postings < 200 {
                     self.postings += 1;
-                    self.event(posted(self.postings, width));
+                    let mut event = posted(self.postings, width);
+                    if let Event::Posted { posting, .. } = &mut event {
+                        posting.flexible = flexible;
+                    }
+                    self.event(event);
                 }
             }
             Step::FrontGone(i) => self.event(Event::FrontGone { apid: self.pick(i) }),
@@ -579,11 +585,14 @@ impl World {
         self.effects(effects);
     }
 
-    /// A place that has just been given is on no node that is closed, and nobody's who is held.
+    /// A place that has just been given is on no node that is closed, and nobody's who is held; its nodes are
+    /// neighbours, but for one that is flexible.
     fn check_place(&self, team: &Apteam) {
         let before = self.kept.saved.get(&team.apid).map_or(0, |known| known.incarnation.0);
         if team.state == State::Placed && team.incarnation.0 > before {
             assert!(team.held.is_none(), "{} is held", team.apid);
+            let neighbours = team.places.is_contiguous();
+            assert!(neighbours || team.posting.flexible, "{} is in pieces", team.apid);
             let Orders { closed, flavors } = &self.kept.orders;
             let shut = |nid: Nid| {
                 let ap = flavors.get(&nid).is_none_or(|order| order.flavors.has(Flavor::Ap));
@@ -710,11 +719,15 @@ fn history_of(max_resident: u32, domains: bool, steps: Vec<Step>) {
     assert_eq!(world.kept.ended.keys().copied().collect::<BTreeSet<_>>(), world.kept.accepted);
 }
 
+fn post(width: u32) -> Step {
+    Step::Post { width, flexible: false }
+}
+
 /// What random histories have found.
 #[test]
 fn an_old_copy_places_anew_what_an_adopted_node_lacks() {
     use Step::*;
-    history(vec![Post { width: 3 }, Copy, Connect(0), Hear(0), OldCopy(true), Adopt(None)]);
+    history(vec![post(3), Copy, Connect(0), Hear(0), OldCopy(true), Adopt(None)]);
 }
 
 /// The end of a purged part concerned the rest, whose node was foreign still.
@@ -723,18 +736,18 @@ fn what_ends_in_a_purge_is_not_said_to_a_foreign_node() {
     use Step::*;
     history(vec![
         Crash,
-        Post { width: 3 },
-        Post { width: 3 },
+        post(3),
+        post(3),
         Copy,
-        Post { width: 1 },
-        Post { width: 1 },
+        post(1),
+        post(1),
         OldCopy(true),
-        Post { width: 1 },
+        post(1),
         Adopt(None),
         Deliver(0),
         Deliver(1),
         Copy,
-        Post { width: 1 },
+        post(1),
         OldCopy(true),
         OldCopy(true),
     ]);

@@ -90,6 +90,8 @@ impl World {
             command: format!("program{pid}"),
             time_limit,
             immediate: self.work.u32(0..12) == 0,
+            // (By chance too; it is drawn already.)
+            flexible: request_id[0] < 32,
             ..Posting::plain(request_id, Shape { width, depth, per_node })
         };
         let owner = Owner {

@@ -545,7 +545,7 @@ impl World {
     fn psched_posted(&mut self, wire: WireId, front: Pid) {
         let Some(aprun) = self.fronts.get(&front) else { return };
         let (posting, owner): (Posting, Owner) = aprun.posting.clone();
-        let shape = posting.shape;
+        let asked = (posting.shape, posting.flexible);
         let Some(psched) = &mut self.psched else { return };
         if psched.store.trouble {
             return self.send(wire, 1, Msg::Refused("the disk is full".into(), false));
@@ -565,7 +565,7 @@ impl World {
         let now = self.psched_now();
         let Some(psched) = &mut self.psched else { return };
         let effects = psched.scheduler.apply(now, event);
-        self.check_explanations(None, Some(shape), &effects);
+        self.check_explanations(None, Some(asked), &effects);
         self.psched_takes(effects, Some(new));
     }
 

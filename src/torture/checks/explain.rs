@@ -1,6 +1,6 @@
 //! Promise 6: what psched says stands in the way really does, and would fit if it did not.
 //!
-//! The look is a stupid one: every window is tried, on a table made anew of processors on which one more
+//! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a table made anew of processors on which one more
 //! may sit, and of memory that is left. It reads psched's sentences as a user would.
 
 use crate::apteam::Apid;
@@ -14,16 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Processors of each node on which one more may sit, and for which there is memory.
 type Free = BTreeMap<Nid, u32>;
 
-/// Whether a shape fits on some window of these nodes.
-fn fits(free: &Free, shape: &Shape) -> bool {
+/// What was asked for: its shape, and whether its nodes need not be contiguous.
+pub type Asked = (Shape, bool);
+
+/// Whether a shape fits on some window of these nodes, or one that is flexible on any of them.
+fn fits(free: &Free, (shape, flexible): &Asked) -> bool {
     let capacity = |nid: &Nid| {
         let pes = free.get(nid).copied().unwrap_or(0) / shape.depth;
         shape.per_node.map_or(pes, |most| pes.min(most))
     };
-    free.keys().any(|first| {
+    let along = |nodes: &mut dyn Iterator<Item = Nid>| {
         let mut rest = shape.width;
-        let mut nid = *first;
-        loop {
+        for nid in nodes {
             let here = capacity(&nid).min(rest);
             let short = shape.per_node.is_some_and(|n| here < n && here < rest);
             if here == 0 || short {
@@ -33,9 +35,15 @@ fn fits(free: &Free, shape: &Shape) -> bool {
             if rest == 0 {
                 return true;
             }
-            nid.0 += 1;
         }
-    })
+        false
+    };
+    if *flexible {
+        let mut nids: Vec<Nid> = free.keys().copied().collect();
+        nids.sort_by_key(|nid| std::cmp::Reverse(capacity(nid)));
+        return along(&mut nids.into_iter());
+    }
+    free.keys().any(|first| along(&mut (first.0..).map(Nid)))
 }
 
 /// The numbers before " of user", as an explanation names applications.
@@ -60,7 +68,7 @@ fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
 }
 
 /// What is wrong with an explanation, if anything.
-fn wrong(s: &Scheduler, shape: &Shape, why: &Explanation) -> Option<String> {
+fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
     let is_closed = |v: &NodeView| ["suspect", "drained", "draining", "down"].contains(&v.state);
     let closed: BTreeSet<Nid> = s.nodes().filter(is_closed).map(|v| v.node.nid).collect();
     let holding = || s.teams().filter(|t| t.state.holds_processors());
@@ -133,7 +141,7 @@ impl World {
     pub fn check_explanations(
         &mut self,
         asked: Option<Apid>,
-        posted: Option<Shape>,
+        posted: Option<Asked>,
         effects: &[Effect],
     ) {
         let Some(psched) = &self.psched else { return };
@@ -146,7 +154,8 @@ impl World {
                     let waits = |t: &&crate::apteam::record::Apteam| {
                         t.state == crate::apteam::record::State::Posted
                     };
-                    (team.filter(waits).map(|t| t.posting.shape), why)
+                    let asked = |t: &Apteam| (t.posting.shape, t.posting.flexible);
+                    (team.filter(waits).map(asked), why)
                 }
                 Effect::Refuse { refusal: Refusal::NoRoom, explanation, .. } => {
                     (posted, explanation)

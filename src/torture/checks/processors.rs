@@ -40,8 +40,8 @@ impl Checks {
             return self.broken(text);
         }
         debug_assert!(recorded.is_some_and(|t| t.state != State::Ended));
-        let shape = self.courses.get(&apid).and_then(|c| self.lives.get(&c.front));
-        let Some(shape) = shape.map(|l| l.posting.shape) else {
+        let life = self.courses.get(&apid).and_then(|c| self.lives.get(&c.front));
+        let Some((shape, flexible)) = life.map(|l| (l.posting.shape, l.posting.flexible)) else {
             return self.broken(format!("a PE of {key} runs that nobody posted"));
         };
         if proc.cpus.len() != shape.depth as usize {
@@ -63,7 +63,8 @@ impl Checks {
             let per_node = shape.per_node;
             let most = nids.chunk_by(|a, b| a == b).map(<[u32]>::len).max().unwrap_or(0);
             nids.dedup();
-            if nids.windows(2).any(|w| w[1] != w[0] + 1) {
+            // (Ranks go up in any case.)
+            if nids.windows(2).any(|w| w[1] <= w[0] || !flexible && w[1] != w[0] + 1) {
                 return self
                     .broken(format!("{key} runs on NIDs {nids:?}, which are not contiguous"));
             }
