@@ -79,7 +79,8 @@ impl Agent {
         Some(HostLaunch {
             key: app.key(),
             width: place.shape.width,
-            depth: place.shape.depth,
+            // (For an apshepherd that knows no other: where all here are alike it is right.)
+            depth: pes.iter().map(|pe| pe.depth).max().unwrap_or(place.shape.depth),
             launch,
             pes,
             process_mapping: mapping_of(
@@ -102,7 +103,6 @@ impl Agent {
     /// The PEs of this host, each with its real processors. `None`: the binding names some that the
     /// application does not have (with which no launch is taken).
     fn local_pes(&self, app: &App, binding: &Binding) -> Option<Vec<LocalPe>> {
-        let depth = app.place.shape.depth;
         let mut pes = Vec::new();
         let mut first = 0u32;
         for part in app.place.places.0.iter() {
@@ -111,10 +111,12 @@ impl Agent {
                 let nice = app.place.yields.on(part.nid);
                 let real = |p: u32| node.and_then(|node| node.cpu(p, &self.me.cpus));
                 let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
+                let depth = part.depth();
                 let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
                 pes.extend((first..).zip(sets).map(|(rank, set)| {
                     let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
-                    LocalPe { rank, nid: part.nid, cpus: cpus.into_iter().collect(), nice }
+                    let cpus = cpus.into_iter().collect();
+                    LocalPe { rank, nid: part.nid, cpus, nice, depth }
                 }));
             }
             first = first.saturating_add(part.pes);

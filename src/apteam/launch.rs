@@ -166,6 +166,8 @@ pub struct LocalPe {
     pub cpus: Vec<u32>,
     /// How much nicer it is than its apshepherd, 0 to 19. An older shepherd does not know of it.
     pub nice: u32,
+    /// Processors that are its own; 0: as many as [`HostLaunch::depth`] says.
+    pub depth: u32,
 }
 
 /// The launch of one host's part, as apinit gives it to its shepherd.

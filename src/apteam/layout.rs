@@ -1,7 +1,7 @@
 //! How many PEs are on each node, where one number for all of them does not say it.
 //!
 //! `--nodes 4 -n 10` wants PEs as even as can be, and the parts of an application of several programs may
-//! differ in `-N`. Then the nodes are given one by one, in rows of equal ones, and a window has just so many:
+//! differ in `-N` or `-d`. Then the nodes are given one by one, in rows of equal ones, and a window has just so many:
 //!
 //! ```
 //! # use psched::apteam::layout::{Layout, Row};
@@ -10,10 +10,16 @@
 //! assert_eq!(even.to_string(), "3 on each of 2 nodes, 2 on each of 2 nodes");
 //! // One that -N can say is none.
 //! assert_eq!(Layout::even(8, 4).unwrap().per_node(), Some(2));
-//! let parts = Layout::new(vec![Row { nodes: 1, pes: 1 }, Row { nodes: 3, pes: 2 }]).unwrap();
+//! let row = |nodes, pes, depth| Row { nodes, pes, depth };
+//! let parts = Layout::new(vec![row(1, 1, 0), row(3, 2, 0)]).unwrap();
 //! assert_eq!((parts.width(), parts.nodes()), (7, 4));
+//! // PEs of a row may be less deep than the shape says.
+//! let deep = Layout::new(vec![row(1, 1, 4), row(3, 4, 1)]).unwrap();
+//! assert_eq!(deep.to_string(), "1 of depth 4 on a node, 4 of depth 1 on each of 3 nodes");
+//! assert_eq!(deep.each(4).next(), Some((1, 4)));
 //! ```
 
+use super::place::{Place, PlacementList};
 use std::fmt;
 
 /// Rows that there may be: two for each part of an application.
@@ -26,6 +32,15 @@ pub struct Row {
     pub nodes: u32,
     /// PEs on each, at least 1.
     pub pes: u32,
+    /// Processors for each of these; 0: as many as the shape says, which is the most.
+    pub depth: u32,
+}
+
+impl Row {
+    /// Processors for each PE, where the shape says so many.
+    fn depth_in(&self, shape: u32) -> u32 {
+        if self.depth == 0 { shape } else { self.depth }
+    }
 }
 
 /// PEs of each node, in order of rank; without a row nothing is said.
@@ -56,28 +71,54 @@ impl Layout {
             return Err(format!("{width} PEs can't be spread over {nodes} nodes: one has none"));
         }
         let (each, more) = (width / nodes, width % nodes);
-        let rows = [Row { nodes: more, pes: each + 1 }, Row { nodes: nodes - more, pes: each }];
+        let row = |nodes, pes| Row { nodes, pes, depth: 0 };
+        let rows = [row(more, each + 1), row(nodes - more, each)];
         Layout::new(rows.into_iter().filter(|row| row.nodes > 0).collect())
     }
 
-    /// Those of parts, each with its width and PEs on each node, that begin on nodes of their own.
+    /// Those of parts, each with its width, PEs on each node and depth (0: the shape's), that begin on nodes of their own.
     ///
     /// # Errors
     /// As [`Layout::new`].
-    pub fn of_parts(parts: impl IntoIterator<Item = (u32, u32)>) -> Result<Layout, String> {
-        let mut rows: Vec<Row> = Vec::new();
-        for (width, each) in parts {
+    pub fn of_parts(parts: impl IntoIterator<Item = (u32, u32, u32)>) -> Result<Layout, String> {
+        let mut rows = Vec::new();
+        for (width, each, depth) in parts {
             let each = each.max(1);
-            let full = Row { nodes: width / each, pes: each };
-            let rest = Row { nodes: 1, pes: width % each };
-            for row in [full, rest].into_iter().filter(|row| row.nodes > 0 && row.pes > 0) {
-                match rows.last_mut() {
-                    Some(last) if last.pes == row.pes => last.nodes += row.nodes,
-                    _ => rows.push(row),
-                }
-            }
+            rows.push(Row { nodes: width / each, pes: each, depth });
+            rows.push(Row { nodes: 1, pes: width % each, depth });
         }
-        Layout::new(rows)
+        Layout::new(joined(rows))
+    }
+
+    /// Of a placement in which nodes differ in depth; without a row where they do not.
+    pub fn of_depths(places: &PlacementList) -> Layout {
+        let row = |place: &Place| Row { nodes: 1, pes: place.pes, depth: place.depth() };
+        let rows = joined(places.0.iter().map(row));
+        let layout = Layout(rows);
+        if layout.one_depth() { Layout::default() } else { layout }
+    }
+
+    /// Whether all PEs are equally deep.
+    pub fn one_depth(&self) -> bool {
+        self.0.windows(2).all(|two| two[0].depth == two[1].depth)
+    }
+
+    /// The fewest processors that a PE has, where the shape says so many.
+    pub fn least_depth(&self, shape: u32) -> u32 {
+        self.0.iter().map(|row| row.depth_in(shape)).min().unwrap_or(shape)
+    }
+
+    /// The most, likewise.
+    pub fn most_depth(&self, shape: u32) -> u32 {
+        self.0.iter().map(|row| row.depth_in(shape)).max().unwrap_or(shape)
+    }
+
+    /// PEs and depth of each node, where the shape says so much.
+    pub fn each(&self, shape: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.iter().flat_map(move |row| {
+            let depth = row.depth_in(shape);
+            (0..row.nodes).map(move |_| (row.pes, depth))
+        })
     }
 
     /// Whether nothing is said.
@@ -93,8 +134,9 @@ impl Layout {
     /// The -N that says the same: all nodes alike, but for a last one with fewer.
     pub fn per_node(&self) -> Option<u32> {
         match self.0[..] {
+            _ if !self.one_depth() => None,
             [one] => Some(one.pes),
-            [first, Row { nodes: 1, pes }] if pes < first.pes => Some(first.pes),
+            [first, Row { nodes: 1, pes, .. }] if pes < first.pes => Some(first.pes),
             _ => None,
         }
     }
@@ -120,11 +162,27 @@ impl Layout {
     }
 }
 
+/// Rows that are alike in one, and none that is empty.
+fn joined(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
+    let mut joined: Vec<Row> = Vec::new();
+    for row in rows.into_iter().filter(|row| row.nodes > 0 && row.pes > 0) {
+        match joined.last_mut() {
+            Some(last) if (last.pes, last.depth) == (row.pes, row.depth) => last.nodes += row.nodes,
+            _ => joined.push(row),
+        }
+    }
+    joined
+}
+
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let depth = |row: &Row| match row.depth {
+            0 => String::new(),
+            depth => format!(" of depth {depth}"),
+        };
         let row = |row: &Row| match row.nodes {
-            1 => format!("{} on a node", row.pes),
-            nodes => format!("{} on each of {nodes} nodes", row.pes),
+            1 => format!("{}{} on a node", row.pes, depth(row)),
+            nodes => format!("{}{} on each of {nodes} nodes", row.pes, depth(row)),
         };
         let rows: Vec<String> = self.0.iter().take(8).map(row).collect();
         let more = if self.0.len() > rows.len() { ", and so on" } else { "" };

@@ -9,10 +9,17 @@ use std::sync::Arc;
 pub struct Place {
     /// The node.
     pub nid: Nid,
-    /// Numbers of the node's processors, PE by PE, `depth` for each.
+    /// Numbers of the node's processors, PE by PE, as many for each ([`Place::depth`]).
     pub processors: Vec<u32>,
     /// PEs here, at least 1.
     pub pes: u32,
+}
+
+impl Place {
+    /// Processors of each PE here. Those of other nodes may have other numbers of them.
+    pub fn depth(&self) -> u32 {
+        u32::try_from(self.processors.len()).unwrap_or(u32::MAX) / self.pes.max(1)
+    }
 }
 
 /// The nodes of an application in rank order: the first PEs on the first place, and so on. It never
@@ -40,12 +47,12 @@ impl PlacementList {
     ///     Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
     ///     Place { nid: Nid(4), processors: vec![5, 6], pes: 1 },
     /// ].into());
-    /// let last = list.pes(2).last().unwrap();
+    /// let last = list.pes().last().unwrap();
     /// assert_eq!((last.rank, last.nid, last.processors), (2, Nid(4), vec![5, 6]));
     /// ```
-    pub fn pes(&self, depth: u32) -> impl Iterator<Item = PlacedPe> + '_ {
-        let depth = depth.max(1) as usize;
+    pub fn pes(&self) -> impl Iterator<Item = PlacedPe> + '_ {
         let on_each = self.0.iter().flat_map(move |place| {
+            let depth = place.depth() as usize;
             (0..place.pes as usize).map(move |i| {
                 let own = place.processors.iter().skip(i * depth).take(depth);
                 (place.nid, own.copied().collect())
@@ -109,12 +116,16 @@ impl PlacementList {
             .map(|p| p.nid)
     }
 
-    /// Whether the list is a whole one for this shape: its PEs add up, each has its processors.
+    /// Whether the list is a whole one for this shape: its PEs add up, each has its processors, as many as any
+    /// on its node, and the deepest as many as the shape says.
     pub fn fits(&self, shape: &Shape) -> bool {
+        let whole = |p: &Place| {
+            let each = u64::from(p.pes) * u64::from(p.depth());
+            p.depth() > 0 && p.processors.len() as u64 == each
+        };
         self.0.iter().map(|p| u64::from(p.pes)).sum::<u64>() == u64::from(shape.width)
-            && self.0.iter().all(|p| {
-                p.pes > 0 && p.processors.len() as u64 == u64::from(p.pes) * u64::from(shape.depth)
-            })
+            && self.0.iter().all(|p| p.pes > 0 && whole(p))
+            && self.0.iter().map(Place::depth).max() == Some(shape.depth)
     }
 }
 

@@ -156,9 +156,10 @@ impl Apteam {
         Key { apid: self.apid, incarnation: self.incarnation }
     }
 
-    /// Whether it stays where it is: it has chosen its nodes, or it sits in pieces, for which no window stands.
+    /// Whether it stays where it is: it has chosen its nodes, or it sits in pieces, for which no window stands, or
+    /// its PEs differ in depth.
     pub fn stays_put(&self) -> bool {
-        let Posting { choice, flexible, .. } = &self.posting;
-        !choice.is_any() || *flexible && !self.places.is_contiguous()
+        let Posting { choice, flexible, layout, .. } = &self.posting;
+        !choice.is_any() || *flexible && !self.places.is_contiguous() || !layout.one_depth()
     }
 }

@@ -1,8 +1,8 @@
 //! Placement of a layout: so many PEs on each node, given one by one ([`Layout`]).
 //!
 //! # Problem
-//! `--nodes 4 -n 10` is 3, 3, 2 and 2 PEs: no single count per node says that, and the index of occupancy knows
-//! only such.
+//! `--nodes 4 -n 10` is 3, 3, 2 and 2 PEs, and parts may differ in depth: no single count per node says that, and
+//! the index of occupancy knows only such.
 //!
 //! # Approach
 //! Every first node is tried, at each level and in each set of regions: a window has as many nodes as the layout,
@@ -18,13 +18,13 @@
 //! behind the node before: if there are nodes for all, that way finds them.
 
 use super::window::Need;
-use super::{Kept, Wanted, listed, room_if_empty, room_now};
+use super::{Kept, Wanted, place_on, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
 use crate::apteam::place::PlacementList;
 use crate::machine::Nid;
-use crate::occupancy::{Occupancy, Room, Slot};
+use crate::occupancy::{Occupancy, Room, Slot, Terms};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -39,25 +39,29 @@ pub fn try_place_laid(
     let line = occupancy.line();
     let mut marks = Kept::new(line, kept);
     marks.add(line, |nid| !choice.has(nid));
-    let pes = in_line(layout, choice.downwards(), line.len())?;
+    let laid = in_rank(layout, wanted, line.len())?;
+    let pes = along(&laid, choice);
     wanted.needs(occupancy).find_map(|need| {
-        let room = room_now(occupancy, &need.terms, &marks);
+        let room =
+            |at: usize, depth: u32| room_now(occupancy, &deep(&need.terms, depth), &marks)(at);
         let windows = windows(line, &pes, room);
         let left = |nodes: &Range<usize>| -> u64 {
-            nodes.clone().map(|at| u64::from(room(at).processors)).sum()
+            nodes.clone().zip(&pes).map(|(at, of)| u64::from(room(at, of.depth).processors)).sum()
         };
         let nodes = match choice.downwards() {
             true => windows.rev().min_by_key(left),
             false => windows.min_by_key(left),
         };
         // In order of rank.
-        let nodes: Vec<(usize, u32)> = match nodes {
-            Some(nodes) if choice.downwards() => nodes.rev().zip(layout.pes()).collect(),
-            Some(nodes) => nodes.zip(layout.pes()).collect(),
-            None if wanted.flexible => spread(line.len(), choice, layout, room)?,
+        let nodes: Vec<usize> = match nodes {
+            Some(nodes) if choice.downwards() => nodes.rev().collect(),
+            Some(nodes) => nodes.collect(),
+            None if wanted.flexible => spread(line.len(), choice, &laid, room)?,
             None => return None,
         };
-        Some(listed(occupancy, &need, nodes))
+        let place =
+            |(at, of): (usize, &Own)| place_on(occupancy, &deep(&need.terms, of.depth), at, of.pes);
+        Some(PlacementList(nodes.into_iter().zip(&laid).map(place).collect()))
     })
 }
 
@@ -70,10 +74,11 @@ pub fn nearest_laid(
     choice: &Choice,
     layout: &Layout,
 ) -> Option<(Vec<Nid>, Vec<Apid>)> {
-    let pes = in_line(layout, choice.downwards(), line.len())?;
+    let laid = in_rank(layout, wanted, line.len())?;
+    let pes = along(&laid, choice);
     wanted.needs_at(0).find_map(|need: Need| {
-        let room = |at: usize| match choice.has(line[at].nid) {
-            true => room_if_empty(line, at, &need.terms),
+        let room = |at: usize, depth: u32| match choice.has(line[at].nid) {
+            true => room_if_empty(line, at, &deep(&need.terms, depth)),
             false => Room::default(),
         };
         let nearest = windows(line, &pes, room).min_by_key(|nodes| {
@@ -81,7 +86,7 @@ pub fn nearest_laid(
         });
         let nearest: Vec<usize> = match nearest {
             None if !wanted.flexible => return None,
-            None => spread(line.len(), choice, layout, room)?.iter().map(|(at, _)| *at).collect(),
+            None => spread(line.len(), choice, &laid, room)?,
             Some(nodes) => nodes.collect(),
         };
         let nids: Vec<Nid> = nearest.into_iter().map(|at| line[at].nid).collect();
@@ -90,43 +95,55 @@ pub fn nearest_laid(
     })
 }
 
-/// PEs of each node of a window, from the lowest on; none: there are not as many nodes. (Anybody may ask for
-/// billions.)
-fn in_line(layout: &Layout, downwards: bool, nodes: usize) -> Option<Vec<u32>> {
-    if layout.nodes() > nodes as u64 {
-        return None;
-    }
-    let mut pes: Vec<u32> = layout.pes().collect();
-    if downwards {
-        pes.reverse();
-    }
-    Some(pes)
+/// What one node of a layout has.
+#[derive(Clone, Copy)]
+struct Own {
+    pes: u32,
+    depth: u32,
 }
 
-/// In order of rank the next node each that has room, with its PEs.
+/// That of each node, in order of rank; none: there are not as many nodes. (Anybody may ask for billions.)
+fn in_rank(layout: &Layout, wanted: &Wanted, nodes: usize) -> Option<Vec<Own>> {
+    let each = layout.each(wanted.shape.depth).map(|(pes, depth)| Own { pes, depth });
+    (layout.nodes() <= nodes as u64).then(|| each.collect())
+}
+
+/// The same from the lowest node on.
+fn along(laid: &[Own], choice: &Choice) -> Vec<Own> {
+    match choice.downwards() {
+        true => laid.iter().rev().copied().collect(),
+        false => laid.to_vec(),
+    }
+}
+
+/// The terms for PEs of this depth.
+fn deep(terms: &Terms, depth: u32) -> Terms {
+    Terms { depth: depth.max(1), ..*terms }
+}
+
+/// In order of rank the next node each that has room.
 fn spread(
     nodes: usize,
     choice: &Choice,
-    layout: &Layout,
-    room: impl Fn(usize) -> Room,
-) -> Option<Vec<(usize, u32)>> {
+    laid: &[Own],
+    room: impl Fn(usize, u32) -> Room,
+) -> Option<Vec<usize>> {
     let along = |at: usize| if choice.downwards() { nodes - 1 - at } else { at };
     let mut nodes = (0..nodes).map(along);
-    let next = |pes: u32| Some((nodes.find(|at| room(*at).pes >= pes)?, pes));
-    layout.pes().map(next).collect()
+    laid.iter().map(|of| nodes.find(|at| room(*at, of.depth).pes >= of.pes)).collect()
 }
 
 /// All windows, from the left.
 fn windows<'a>(
     line: &'a [Slot],
-    pes: &'a [u32],
-    room: impl Fn(usize) -> Room + 'a,
+    pes: &'a [Own],
+    room: impl Fn(usize, u32) -> Room + 'a,
 ) -> impl DoubleEndedIterator<Item = Range<usize>> + 'a {
     let last = (line.len() + 1).saturating_sub(pes.len().max(1));
     let fits = move |start: &usize| {
-        (*start..).zip(pes).all(|(at, pes)| {
+        (*start..).zip(pes).all(|(at, of)| {
             let joins = at == *start || super::window::adjacent(line, at - 1);
-            joins && room(at).pes >= *pes
+            joins && room(at, of.depth).pes >= of.pes
         })
     };
     (0..last).filter(fits).map(|start| start..start + pes.len())

@@ -10,7 +10,6 @@ use super::domains::DomainId;
 use super::ends::nanos;
 use super::foreign::nids_text;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
-use crate::apteam::choice::Choice;
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
@@ -232,7 +231,7 @@ impl Scheduler {
                     }
                     let passed_over = team.passed_over >= self.settings.passed_over_max;
                     if passed_over || at < COUNTED && self.waits_too_long(team) {
-                        self.keep_for(&wanted, &team.posting.choice, &mut kept);
+                        self.keep_for(&wanted, &team.posting, &mut kept);
                     }
                 }
             }
@@ -254,7 +253,7 @@ impl Scheduler {
         let line = line.filter_map(|apid| self.teams.get(&apid));
         let mut kept = self.kept_for_out(domain);
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
-            self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
+            self.keep_for(&self.wanted(team), &team.posting, &mut kept);
         }
         kept
     }
@@ -263,7 +262,7 @@ impl Scheduler {
     fn kept_for_out(&self, domain: DomainId) -> BTreeSet<Nid> {
         let mut kept = BTreeSet::new();
         for team in self.out_for_good(domain).filter_map(|apid| self.teams.get(&apid)) {
-            self.keep_for(&self.wanted(team), &team.posting.choice, &mut kept);
+            self.keep_for(&self.wanted(team), &team.posting, &mut kept);
         }
         kept
     }
@@ -277,7 +276,11 @@ impl Scheduler {
     }
 
     /// Keeps every node that it could use, besides those that are kept already.
-    fn keep_for(&self, wanted: &Wanted, choice: &Choice, kept: &mut BTreeSet<Nid>) {
+    fn keep_for(&self, wanted: &Wanted, posting: &Posting, kept: &mut BTreeSet<Nid>) {
+        let Posting { choice, layout, shape, .. } = posting;
+        // (One node may do for the least deep of its PEs.)
+        let depth = layout.least_depth(shape.depth);
+        let wanted = &Wanted { shape: Shape { depth, ..wanted.shape }, ..*wanted };
         let line = self.occupancy.line();
         // Mostly the first who waits for so long could use all of them.
         if kept.len() < line.len() {

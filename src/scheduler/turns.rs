@@ -228,7 +228,8 @@ impl Schedule {
 
     /// Which share of the processors of its domain an application has.
     fn set_width(&mut self, team: &Apteam, processors: u64, rules: &levels::Rules) {
-        let of = team.posting.shape.processors().saturating_mul(1_000_000);
+        let own = team.places.0.iter().map(|place| place.processors.len() as u64);
+        let of = own.sum::<u64>().saturating_mul(1_000_000);
         if let Some(levels) = self.levels.with_mut(team.apid) {
             levels.set_width(team.apid, of / processors.max(1), rules);
         }

@@ -22,7 +22,7 @@ fn launch(width: u32) -> HostLaunch {
         depth: 1,
         launch: Launch { pmi: true, ..Launch::default() },
         pes: (0..width)
-            .map(|rank| LocalPe { rank, nid: Nid(rank + 7), cpus: vec![], nice: 0 })
+            .map(|rank| LocalPe { rank, nid: Nid(rank + 7), cpus: vec![], nice: 0, depth: 0 })
             .collect(),
         process_mapping: String::new(),
         alone: true,
@@ -774,7 +774,7 @@ fn told(actions: &[Action]) -> Option<Decisive> {
 
 /// Four PEs on two nodes, 7 and 8, each with 4 GiB.
 fn limited() -> Shepherd {
-    let pes = |rank| LocalPe { rank, nid: Nid(7 + rank / 2), cpus: vec![], nice: 0 };
+    let pes = |rank| LocalPe { rank, nid: Nid(7 + rank / 2), cpus: vec![], nice: 0, depth: 0 };
     let pes = (0..4).map(pes).collect();
     going(HostLaunch { pes, memory_per_pe: Some(4 << 30), ..launch(4) })
 }

@@ -169,6 +169,21 @@ variables:
     let mut lines: Vec<&str> = run.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 one", "1 two", "2 two", "3 two"]);
+    // They may differ in depth too.
+    let deep = "-n 2 -N 1 -d 3 sh -c X : -n 4 -N 3 -d 1 sh -c X";
+    let dry = format!("--dry-run {deep}");
+    let dry = crate::support::run(&mut hand.command("aprun", words(&dry))).expect(0).out();
+    let rows: Vec<Vec<&str>> = dry.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected = [["0", "0", "0,1,2"], ["1", "1", "0,1,2"], ["2", "2", "0"], ["3", "2", "1"]];
+    assert_eq!(rows[1..5], expected, "{dry}");
+    let deep = format!("-q {deep}");
+    let deep: Vec<&str> = words(&deep)
+        .map(|word| if word == "X" { "echo $ALPS_APP_PE $ALPS_APP_DEPTH" } else { word })
+        .collect();
+    let run = crate::support::run(&mut hand.command("aprun", &deep)).expect(0).out();
+    let mut lines: Vec<&str> = run.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 3", "1 3", "2 1", "3 1", "4 1", "5 1"]);
     hand.end();
 }
 

@@ -13,8 +13,13 @@ fn a_whole_life() {
     );
     assert_eq!(act(&mut agent, 0, Happening::ShepherdSpawned(key)), []);
     assert_eq!(act(&mut agent, S, opened(FRONT, OWNER)), []);
-    let pe =
-        |rank: u32, nid: u32, cpu: u32| LocalPe { rank, nid: Nid(nid), cpus: vec![cpu], nice: 0 };
+    let pe = |rank: u32, nid: u32, cpu: u32| LocalPe {
+        rank,
+        nid: Nid(nid),
+        cpus: vec![cpu],
+        nice: 0,
+        depth: 1,
+    };
     assert_eq!(
         act(&mut agent, S, launch(FRONT, key)),
         [

@@ -4,9 +4,9 @@ use crate::front::course::Placement;
 use std::fmt::Write;
 
 /// A line for each PE: rank, NID, processors of that node.
-pub fn table(placement: &Placement, depth: u32) -> String {
+pub fn table(placement: &Placement) -> String {
     let mut text = format!("{:>5} {:>5} {}\n", "rank", "nid", "processors");
-    for pe in placement.places.pes(depth) {
+    for pe in placement.places.pes() {
         let processors: Vec<String> = pe.processors.iter().map(u32::to_string).collect();
         // Writing to a String does not fail.
         let _ = writeln!(text, "{:>5} {:>5} {}", pe.rank, pe.nid, processors.join(","));
@@ -32,6 +32,6 @@ mod tests {
         let placement = Placement { places, ..Placement::default() };
         let expected =
             " rank   nid processors\n    0     3 0,1\n    1     3 2,3\n    2     4 6,7\n";
-        assert_eq!(table(&placement, 2), expected);
+        assert_eq!(table(&placement), expected);
     }
 }

@@ -54,7 +54,7 @@ impl Files {
         for template in [self.output.clone(), self.error.clone()].into_iter().flatten() {
             // One file for all needs no look at every rank.
             let ranks = if template.is_for_one() { 1 } else { usize::MAX };
-            for pe in places.pes(0).take(ranks) {
+            for pe in places.pes().take(ranks) {
                 let name = template.expand(pe.rank, pe.nid, apid);
                 if !made.insert(name.clone()) {
                     continue;

@@ -195,7 +195,7 @@ async fn dry_run(
     match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
         Looked::Placement(placement) => {
             options.binding.fits(&placement.places).map_err(Failure::failed)?;
-            print(&dry::table(&placement, options.shape.depth))
+            print(&dry::table(&placement))
         }
         Looked::Waiting(why) => Err(Failure::failed(format!("it would wait: {why}"))),
         Looked::Ended(_) | Looked::Failed(_) => {

@@ -246,8 +246,8 @@ mod tests {
             ("a \\\n b\n-x c", "3: \"-x\" is not an option: aprun --help lists them"),
             (
                 "a\n-d 2 b",
-                "2: -d is 2, and 1 in the first part: parts that differ in it are not yet \
-                           supported; give all parts the same, or run them as applications of their own",
+                "2: -d is 2, and 1 in the first part: give each part -N, for each begins \
+                           on nodes of its own where they differ in -d",
             ),
             ("a 'b\nc' d", &format!("1: the quote of \"'b\" is not closed on its line: {cure}")),
             ("a\nb \"c", &format!("2: the quote of \"\\\"c\" is not closed on its line: {cure}")),

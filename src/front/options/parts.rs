@@ -187,11 +187,11 @@ pub(super) fn check_count(parts: &[Part]) -> Result<(), String> {
 }
 
 /// The shape of all parts together, which is what is placed. Where they agree in all but their width they share
-/// nodes, as those of mpiexec do; where they differ in -N each begins on nodes of its own, and the layout says
-/// how many PEs are on each.
+/// nodes, as those of mpiexec do; where they differ in -N or -d each begins on nodes of its own, and the layout
+/// says how many PEs are on each, and how deep. The shape has the greatest depth.
 ///
 /// # Errors
-/// They differ in -d, one has no -N and others have, or they are too wide.
+/// They differ, and one has no -N; or they are too wide.
 pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
     let mut whole = match parts.first() {
         Some(first) => first.shape,
@@ -200,16 +200,14 @@ pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
     for part in parts.iter().skip(1) {
         let named = |text: String| format!("{}: {text}", part.name);
         let Shape { width, depth, per_node } = part.shape;
-        let differs = |option: &str, own: u32, theirs: Option<u32>| {
-            let theirs = theirs.map_or("none".to_owned(), |n| n.to_string());
-            named(format!(
-                "{option} is {own}, and {theirs} in the first part: parts that differ in it are not yet \
-                 supported; give all parts the same, or run them as applications of their own"
-            ))
-        };
-        if depth != whole.depth {
-            return Err(differs("-d", depth, Some(whole.depth)));
+        let first = parts[0].shape.depth;
+        if depth != first && (per_node.is_none() || whole.per_node.is_none()) {
+            return Err(named(format!(
+                "-d is {depth}, and {first} in the first part: give each part -N, for each begins on nodes of \
+                 its own where they differ in -d"
+            )));
         }
+        whole.depth = whole.depth.max(depth);
         if let Some(per_node) = per_node.filter(|_| whole.per_node.is_none()) {
             return Err(named(format!(
                 "-N is {per_node}, and none in the first part: give it there too, for each part begins on \
@@ -223,10 +221,14 @@ pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
             )));
         }
     }
-    if parts.iter().all(|part| part.shape.per_node == whole.per_node) {
+    let kind = |part: &Part| (part.shape.per_node, part.shape.depth);
+    if parts.iter().all(|part| kind(part) == (whole.per_node, whole.depth)) {
         return Ok((whole, Layout::default()));
     }
-    let rows = parts.iter().filter_map(|part| Some((part.shape.width, part.shape.per_node?)));
+    let one = parts.iter().all(|part| part.shape.depth == whole.depth);
+    let depth = |part: &Part| if one { 0 } else { part.shape.depth };
+    let rows =
+        parts.iter().filter_map(|part| Some((part.shape.width, part.shape.per_node?, depth(part))));
     let layout = Layout::of_parts(rows)?;
     Ok(laid(whole, layout))
 }
@@ -317,18 +319,22 @@ mod tests {
             ("-N 2 a : b : -N 1 b", Some(1), ""),
             ("--nodes 3 -n 4 a : -n 3 b", None, "3 on a node, 2 on each of 2 nodes"),
             ("--nodes 4 -n 8 a", Some(2), ""),
+            (
+                "-N 2 -n 4 -d 2 a : -d 1 -n 2 b",
+                None,
+                "2 of depth 2 on each of 2 nodes, 2 of depth 1 on a node",
+            ),
         ] {
             let options = line(text).expect(text);
             let found = (options.shape.per_node, options.layout.to_string());
             assert_eq!(found, (per_node, layout.to_owned()), "{text}");
         }
+        assert_eq!(line("-N 2 a : -d 3 b : -d 2 c").expect("good").shape.depth, 3);
     }
 
     #[test]
     fn refusals_name_the_part() {
         let none = "no command given: name the program to run after the options";
-        let same = "parts that differ in it are not yet supported; give all parts the same, or run them \
-                    as applications of their own";
         for (text, said) in [
             (": a", format!("part 1: {none}")),
             ("-n 2 : a", format!("part 1: {none}")),
@@ -343,7 +349,12 @@ mod tests {
             ("a : -n", "part 2: -n needs a value: -n PES".to_owned()),
             ("a : -x b", "part 2: \"-x\" is not an option: aprun --help lists them".to_owned()),
             ("a : -R 3 b", "part 2: -R is not yet supported: a relaunch with fewer PEs when a node fails".to_owned()),
-            ("-d 2 a : -d 3 b", format!("part 2: -d is 3, and 2 in the first part: {same}")),
+            (
+                "-d 2 a : -d 3 -N 1 b",
+                "part 2: -d is 3, and 2 in the first part: give each part -N, for each begins on nodes of \
+                 its own where they differ in -d"
+                    .to_owned(),
+            ),
             (
                 "a : -N 1 b",
                 "part 2: -N is 1, and none in the first part: give it there too, for each part begins on \

@@ -101,9 +101,10 @@ fn no_null(what: &[u8]) -> Result<CString, Refusal> {
 
 /// What the shepherd adds to the environment of a PE.
 pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
+    let depth = if pe.depth == 0 { launch.depth } else { pe.depth };
     let mut own = vec![
         format!("ALPS_APP_PE={}", pe.rank),
-        format!("ALPS_APP_DEPTH={}", launch.depth),
+        format!("ALPS_APP_DEPTH={depth}"),
         format!("ALPS_APP_ID={}", launch.key.apid),
         format!("PMI_RANK={}", pe.rank),
         format!("PMI_SIZE={}", launch.width),

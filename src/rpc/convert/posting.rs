@@ -73,7 +73,7 @@ impl From<Posting> for pb::PostRequest {
                 .layout
                 .rows()
                 .iter()
-                .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes })
+                .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes, depth: row.depth })
                 .collect(),
             executable: Some(posting.executable.into()),
         }
@@ -123,12 +123,14 @@ fn choice(
 
 fn layout(rows: Vec<pb::LayoutRow>, shape: &Shape) -> Result<Layout, Malformed> {
     let of = Field("PostRequest", "layout");
-    let row = |row: pb::LayoutRow| Row { nodes: row.nodes, pes: row.pes };
+    let row = |row: pb::LayoutRow| Row { nodes: row.nodes, pes: row.pes, depth: row.depth };
     let layout = match Layout::new(rows.into_iter().map(row).collect()) {
         Ok(layout) => layout,
         Err(problem) => return of.wrong(problem),
     };
-    let fits = layout.width() == u64::from(shape.width) && shape.per_node.is_none();
+    let fits = layout.width() == u64::from(shape.width)
+        && shape.per_node.is_none()
+        && layout.most_depth(shape.depth) == shape.depth;
     match layout.is_empty() || fits {
         true => Ok(layout),
         false => of.wrong("it does not add up to the shape".to_owned()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 impl From<LocalPe> for pb::LocalPe {
     fn from(pe: LocalPe) -> Self {
-        Self { rank: pe.rank, nid: pe.nid.0, cpus: pe.cpus, nice: pe.nice }
+        Self { rank: pe.rank, nid: pe.nid.0, cpus: pe.cpus, nice: pe.nice, depth: pe.depth }
     }
 }
 
@@ -18,7 +18,8 @@ impl TryFrom<pb::LocalPe> for LocalPe {
     type Error = Malformed;
     fn try_from(pe: pb::LocalPe) -> Result<Self, Malformed> {
         let cpus = Field("LocalPe", "cpus").numbers(pe.cpus)?;
-        Ok(LocalPe { rank: pe.rank, nid: Nid(pe.nid), cpus, nice: pe.nice.min(NICE_MAX) })
+        let nice = pe.nice.min(NICE_MAX);
+        Ok(LocalPe { rank: pe.rank, nid: Nid(pe.nid), cpus, nice, depth: pe.depth })
     }
 }
 

@@ -231,6 +231,10 @@ fn posting() -> impl Strategy<Value = Posting> {
                 flexible,
                 // (One that fits the shape, where it can.)
                 layout: match (shape.per_node, shape.width) {
+                    (None, 2..) if flexible => {
+                        let parts = [(1, 1, shape.depth), (shape.width - 1, 1, 1)];
+                        Layout::of_parts(parts).expect("two rows")
+                    }
                     (None, 2..) => Layout::even(shape.width, 2).expect("two nodes"),
                     _ => Layout::default(),
                 },
@@ -285,8 +289,8 @@ fn launch() -> impl Strategy<Value = Launch> {
 }
 
 fn host_launch() -> impl Strategy<Value = HostLaunch> {
-    let pe = (0..9u32, nid(), vec(any::<u32>(), 0..4), 0..=19u32);
-    let pe = pe.prop_map(|(rank, nid, cpus, nice)| LocalPe { rank, nid, cpus, nice });
+    let pe = (0..9u32, nid(), vec(any::<u32>(), 0..4), 0..=19u32, any::<u32>());
+    let pe = pe.prop_map(|(rank, nid, cpus, nice, depth)| LocalPe { rank, nid, cpus, nice, depth });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
     let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds());

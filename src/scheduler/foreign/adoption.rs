@@ -6,6 +6,7 @@
 
 use super::{Order, name, name_list, nids_text};
 use crate::apteam::Apid;
+use crate::apteam::layout::Layout;
 use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
@@ -285,8 +286,8 @@ impl Scheduler {
                     exclusive: place.exclusive,
                     account: place.account,
                     choice: Default::default(),
-                    layout: Default::default(),
                     // (What it has asked for, as far as it can be seen.)
+                    layout: Layout::of_depths(&place.places),
                     flexible: !place.places.is_contiguous(),
                     executable: Default::default(),
                 },

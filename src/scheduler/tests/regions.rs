@@ -5,6 +5,7 @@
 //! $ machine x1                 a machine of this name, nobody on it, noon; decides: by least attained service
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
 //! $ post -n 10 nodes 4          --nodes 4; post rows 1x4,4x2: one node with 4 PEs, four with 2
+//! $ post -d 4 rows 2x1d4,1x3d1   the PEs of the first two nodes have four processors each, the others one
 //! $ post -n 6 --flexible        on nodes that need not be contiguous
 //! $ end 1                      application 1 ends
 //! $ gate night                 another psched.yaml: only dave is let into this region
@@ -125,8 +126,9 @@ impl Player {
         if let Some(rows) = list("rows") {
             let rows = rows.split(',').map(|row| {
                 let (nodes, pes) = row.split_once('x').expect("NODESxPES");
+                let (pes, depth) = pes.split_once('d').unwrap_or((pes, "0"));
                 let number = |text: &str| text.parse().expect("a number");
-                Row { nodes: number(nodes), pes: number(pes) }
+                Row { nodes: number(nodes), pes: number(pes), depth: number(depth) }
             });
             posting.layout = Layout::new(rows.collect()).expect("a layout");
             posting.shape.width = posting.layout.width() as u32;

@@ -69,7 +69,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         downwards: u.arbitrary()?,
         flexible: u.arbitrary()?,
         layout: match u.ratio(1, 8)? {
-            true => vec![pb::LayoutRow { nodes: number(u)?, pes: number(u)? }],
+            true => vec![pb::LayoutRow { nodes: number(u)?, pes: number(u)?, depth: number(u)? }],
             false => Vec::new(),
         },
     };

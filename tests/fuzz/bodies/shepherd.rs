@@ -49,7 +49,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
             ..Launch::default()
         },
         pes: (0..count)
-            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0 })
+            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0, depth: 0 })
             .collect(),
         process_mapping: String::new(),
         alone: u.arbitrary()?,

@@ -70,11 +70,14 @@ fn wrong_command_lines() {
         ),
         (
             "-n 1 true : -d 2 true",
-            "part 2: -d is 2, and 1 in the first part: parts that differ in it are not yet supported; \
-             give all parts the same, or run them as applications of their own"
+            "part 2: -d is 2, and 1 in the first part: give each part -N, for each begins on \
+             nodes of its own where they differ in -d"
                 .to_owned(),
         ),
-        ("true :", "part 2: no command given: name the program to run after the options".to_owned()),
+        (
+            "true :",
+            "part 2: no command given: name the program to run after the options".to_owned(),
+        ),
         ("--load-file /nonexistent", "/nonexistent: No such file or directory".to_owned()),
         ("--load-file /", "/: Is a directory".to_owned()),
         (

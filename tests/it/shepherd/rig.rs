@@ -277,7 +277,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
             ..Launch::default()
         },
         pes: (0..width)
-            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0 })
+            .map(|rank| LocalPe { rank, nid: Nid(rank / 2), cpus: vec![], nice: 0, depth: 0 })
             .collect(),
         process_mapping: format!("(vector,(0,1,{width}))"),
         alone: true,
