@@ -4,6 +4,7 @@ mod again;
 mod bounds;
 mod compare;
 mod decided;
+mod depths;
 mod domains;
 mod ends;
 mod flavors;
