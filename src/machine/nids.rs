@@ -81,6 +81,13 @@ pub fn format_nids(nids: impl IntoIterator<Item = Nid>) -> String {
     parts.join(",")
 }
 
+/// The same with its noun: `NID 4`, `NIDs 0-3,8`.
+pub fn nids_text(nids: impl IntoIterator<Item = Nid>) -> String {
+    let nids: Vec<Nid> = nids.into_iter().collect();
+    let noun = if nids.len() == 1 { "NID" } else { "NIDs" };
+    format!("{noun} {}", format_nids(nids))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +98,7 @@ mod tests {
             assert_eq!(format_nids(parse_nids(text).expect("a good list")), text);
         }
         assert_eq!(format_nids(parse_nids("8, 0 - 3").expect("spaces")), "0-3,8");
+        assert_eq!([nids_text([Nid(4)]), nids_text([Nid(4), Nid(3)])], ["NID 4", "NIDs 3-4"]);
         for (text, error) in [
             ("", NidListError::Empty),
             ("0,,1", NidListError::NotANumber("".into())),

@@ -7,7 +7,7 @@ use super::{Cure, Impossible, NoRoom};
 use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::units::about;
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Impossible {
                 "{}; the largest application of this shape that this machine can hold has {} ({})",
                 needs(&self.shape),
                 count(self.largest_width.into(), "PE"),
-                nids(&self.largest_nids),
+                nids_text(self.largest_nids.iter().copied()),
             )
         };
         let cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
@@ -120,7 +120,7 @@ impl NoRoom {
                 )
             }
         };
-        let window = nids(&self.window);
+        let window = nids_text(self.window.iter().copied());
         let mut stand: Vec<String> = Vec::new();
         let mut until: Vec<String> = Vec::new();
         if !self.holders.is_empty() {
@@ -156,22 +156,24 @@ impl NoRoom {
         for (order, closed) in ordered {
             let (are, list) =
                 (if closed.len() == 1 { "was" } else { "were" }, format_nids(closed.clone()));
-            stand.push(format!("{} {are} {order}", nids(&closed)));
+            stand.push(format!("{} {are} {order}", nids_text(closed.iter().copied())));
             until.push(format!("an administrator has said psmgr resume {list}"));
         }
         if !leaving.is_empty() {
-            let (are, list) = (if leaving.len() == 1 { "is" } else { "are" }, nids(&leaving));
+            let (are, list) =
+                (if leaving.len() == 1 { "is" } else { "are" }, nids_text(leaving.iter().copied()));
             stand.push(format!("{list} {are} in use by applications of another domain"));
             until.push(format!("{list} {are} empty"));
         }
         if !silent.is_empty() {
-            let closed = nids(&silent);
+            let closed = nids_text(silent.iter().copied());
             let is = if silent.len() == 1 { "is" } else { "are" };
             stand.push(format!("{closed} {is} offered by no apinit"));
             until.push(format!("an apinit offers {closed} again"));
         }
         if !foreign.is_empty() {
-            let (is, list) = (if foreign.len() == 1 { "is" } else { "are" }, nids(&foreign));
+            let (is, list) =
+                (if foreign.len() == 1 { "is" } else { "are" }, nids_text(foreign.iter().copied()));
             stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
             let list = format_nids(foreign.iter().copied());
             until.push(format!(
@@ -179,7 +181,7 @@ impl NoRoom {
             ));
         }
         if !self.kept.is_empty() {
-            let kept = nids(&self.kept);
+            let kept = nids_text(self.kept.iter().copied());
             let is = if self.kept.len() == 1 { "is" } else { "are" };
             stand.push(format!("{kept} {is} kept for an application that has waited too long"));
             until.push(format!("the application that {kept} {is} kept for has had its turn"));
@@ -211,12 +213,6 @@ fn needs(shape: &Shape) -> String {
 /// `1 PE`, `2 PEs`.
 fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
-}
-
-/// `NID 3`, `NIDs 0-3`.
-fn nids(nids: &[Nid]) -> String {
-    let noun = if nids.len() == 1 { "NID" } else { "NIDs" };
-    format!("{noun} {}", format_nids(nids.iter().copied()))
 }
 
 /// What follows a number that may also be lower.

@@ -9,12 +9,11 @@
 //!
 //! All or nothing: an order in which one node is wrong changes none.
 
-use super::foreign::nids_text;
 use super::{Effect, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::record::State;
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to become of nodes.

@@ -16,10 +16,9 @@
 //!
 //! It costs a copy of all that psched knows, and as much as reading the configuration would.
 
-use super::foreign::nids_text;
 use super::{Effect, Event, Now, Scheduler, Settings};
 use crate::apteam::record::{Apteam, State};
-use crate::machine::{Machine, Nid};
+use crate::machine::{Machine, Nid, nids_text};
 
 /// Applications that are named; the others are counted.
 const NAMED_MAX: usize = 1_000;

@@ -23,14 +23,13 @@
 //! takes from it what others have too, and no more: it has `os ap` until there is another, and that is
 //! said in psched's log.
 
-use super::foreign::nids_text;
 use super::{Effect, Event, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, FlavorOrder};
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Yields;
-use crate::machine::{Flavor, Flavors, Machine, Nid};
+use crate::machine::{Flavor, Flavors, Machine, Nid, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that an answer names; the others are counted.

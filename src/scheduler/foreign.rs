@@ -30,7 +30,7 @@ use crate::apteam::change::{By, Change};
 use crate::apteam::posting::Explanation;
 use crate::apteam::talk::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::raise;
 use std::collections::BTreeSet;
 
@@ -104,13 +104,6 @@ pub(super) fn name_list(mut names: Vec<String>) -> String {
         (false, 0) => format!("{noun} {}", names.join(", ")),
         (false, n) => format!("{noun} {} and {n} others", names.join(", ")),
     }
-}
-
-/// `NID 3`, `NIDs 0-3`.
-pub(super) fn nids_text(nids: impl IntoIterator<Item = Nid>) -> String {
-    let nids: Vec<Nid> = nids.into_iter().collect();
-    let noun = if nids.len() == 1 { "NID" } else { "NIDs" };
-    format!("{noun} {}", format_nids(nids))
 }
 
 impl Scheduler {

@@ -8,7 +8,6 @@
 
 use super::domains::DomainId;
 use super::ends::nanos;
-use super::foreign::nids_text;
 use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
@@ -16,7 +15,7 @@ use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Incarnation, Ticket};
-use crate::machine::Nid;
+use crate::machine::{Nid, nids_text};
 use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;

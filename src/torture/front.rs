@@ -45,6 +45,12 @@ impl Aprun {
     }
 }
 
+/// The user of that number, in a session without a terminal.
+pub(super) fn owner_of(uid: u32) -> Owner {
+    let (gid, groups, name) = (uid, Vec::new(), format!("user{uid}"));
+    Owner { uid, gid, groups, name, terminal: false }
+}
+
 impl World {
     /// The program that a launch names.
     pub fn plan_of(&self, launch: &HostLaunch) -> Option<Plan> {
@@ -94,13 +100,7 @@ impl World {
             flexible: request_id[0] < 32,
             ..Posting::plain(request_id, Shape { width, depth, per_node })
         };
-        let owner = Owner {
-            uid,
-            gid: uid,
-            groups: Vec::new(),
-            name: format!("user{uid}"),
-            terminal: false,
-        };
+        let owner = owner_of(uid);
         let plan = Plan::any(&mut self.work, width);
         let files = self.work.u32(0..10) == 0;
         self.aprun_starts(pid, posting, owner, plan, files);

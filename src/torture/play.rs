@@ -19,6 +19,7 @@
 //! play.until("it ends", |w| w.exit_of(aprun) == Some(0))
 //! ```
 
+use super::front::owner_of;
 use super::host::Host;
 use super::memory::Memory;
 use super::program::{PePlan, Plan, Step};
@@ -26,7 +27,7 @@ use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};
 use crate::apteam::ending::PeEnd;
-use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
+use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::attach::ToApinit;
 use crate::apteam::talk::node::Report;
@@ -173,13 +174,7 @@ impl Play {
             time_limit: limit,
             ..Posting::plain(request_of(pid), shape)
         };
-        let owner = Owner {
-            uid,
-            gid: uid,
-            groups: Vec::new(),
-            name: format!("user{uid}"),
-            terminal: false,
-        };
+        let owner = owner_of(uid);
         self.world.aprun_starts(pid, posting, owner, plan, false);
         pid
     }

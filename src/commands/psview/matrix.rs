@@ -5,7 +5,7 @@
 
 use super::lines::{Line, Role, Span, cut, sentence, wrap};
 use crate::commands::table::short;
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, nids_text};
 use crate::rpc::pb;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,12 +79,11 @@ pub fn component(
     let of = |apid: &u64| nids.get(apid).map_or(&[][..], Vec::as_slice);
     let all: BTreeSet<u32> =
         plan.members.iter().flat_map(|apid| of(apid).iter().copied()).collect();
-    let names = format_nids(all.iter().map(|nid| Nid(*nid)));
-    let nodes = if all.len() == 1 { "NID" } else { "NIDs" };
+    let nodes = nids_text(all.iter().map(|nid| Nid(*nid)));
     let Some(on) = present(plan, now_ns) else {
         let members: Vec<String> = plan.members.iter().map(u64::to_string).collect();
         let text = format!(
-            "Plan {}: {} on {nodes} {names} held, in no slice",
+            "Plan {}: {} on {nodes} held, in no slice",
             name(plan.generation),
             members.join(", ")
         );
@@ -94,7 +93,7 @@ pub fn component(
         [apid] => format!("{apid} alone"),
         members => format!("{} applications take turns", members.len()),
     };
-    let mut title = format!("Plan {}: {who} on {nodes} {names}", name(plan.generation));
+    let mut title = format!("Plan {}: {who} on {nodes}", name(plan.generation));
     match plan.from_ns.checked_sub(now_ns) {
         _ if !plan.agreed => title += ", being agreed",
         Some(until) if until > 0 => title += &format!(", in force in {}", short(until)),
@@ -178,7 +177,7 @@ fn columns(nids: &[u32], rows: &[Row], together: bool) -> Vec<Band> {
         }
     }
     let label = |first: usize, last: usize| {
-        let label = format_nids(nids[first..=last].iter().map(|nid| Nid(*nid)));
+        let label = nids_text(nids[first..=last].iter().map(|nid| Nid(*nid)));
         // With holes, of others.
         if label.len() > LABEL_MAX { format!("{}..{}", nids[first], nids[last]) } else { label }
     };
