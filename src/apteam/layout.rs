@@ -1,7 +1,8 @@
 //! How many PEs are on each node, where one number for all of them does not say it.
 //!
 //! `--nodes 4 -n 10` wants PEs as even as can be, and the parts of an application of several programs may
-//! differ in `-N` or `-d`. Then the nodes are given one by one, in rows of equal ones, and a window has just so many:
+//! differ in `-N` or `-d`. Then the nodes are given one by one, in rows of equal ones, and a window has just so
+//! many:
 //!
 //! ```
 //! # use psched::apteam::layout::{Layout, Row};
@@ -76,7 +77,8 @@ impl Layout {
         Layout::new(rows.into_iter().filter(|row| row.nodes > 0).collect())
     }
 
-    /// Those of parts, each with its width, PEs on each node and depth (0: the shape's), that begin on nodes of their own.
+    /// Those of parts, each with its width, PEs on each node and depth (0: the shape's), that begin on nodes of
+    /// their own.
     ///
     /// # Errors
     /// As [`Layout::new`].

@@ -337,8 +337,8 @@ fn window_at(
     }
 }
 
-/// Every node that some window for it contains, or that it may have a piece on, where nobody sits on these nodes and all of them take
-/// applications.
+/// Every node that some window for it contains, or that it may have a piece on, where nobody sits on these
+/// nodes and all of them take applications.
 pub fn usable(line: &[Slot], wanted: &Wanted) -> BTreeSet<Nid> {
     // In order of NID: a set is made of them at once.
     let nids: Vec<Nid> =

@@ -216,7 +216,8 @@ impl Scheduler {
         }
     }
 
-    /// The variables or the machine are others: the domains are made anew of them. Returned: the domains that go by another order than before.
+    /// The variables or the machine are others: the domains are made anew of them. Returned: the domains that
+    /// go by another order than before.
     pub(super) fn domains_anew(&mut self) -> Vec<DomainId> {
         let new = of(&self.machine, &self.settings);
         let old = std::mem::replace(&mut self.domains, new);

@@ -9,7 +9,8 @@
 //! also be started with an empty store, or with an old copy of one. Administrators close nodes or take the
 //! flavor ap from them, and hold applications: nothing new is placed there, and these are not placed. Where the
 //! nodes are of domains, another psched.yaml gives them to others: nobody is placed beside somebody of another
-//! domain. Looked at once everything has come to rest: each accepted posting has ended, once, and no node holds anything.
+//! domain. Looked at once everything has come to rest: each accepted posting has ended, once, and no node holds
+//! anything.
 
 use super::tests::{hello, machine, posted, sharing};
 use super::*;

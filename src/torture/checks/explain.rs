@@ -1,7 +1,8 @@
 //! Promise 6: what psched says stands in the way really does, and would fit if it did not.
 //!
-//! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a table made anew of processors on which one more
-//! may sit, and of memory that is left. It reads psched's sentences as a user would.
+//! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a
+//! table made anew of processors on which one more may sit, and of memory that is left. It reads psched's
+//! sentences as a user would.
 
 use crate::apteam::Apid;
 use crate::apteam::posting::{Explanation, Shape};
