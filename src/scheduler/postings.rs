@@ -20,6 +20,7 @@ use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How many at the head of the line count the starts past them. A bound on the work of one start:
@@ -289,6 +290,14 @@ impl Scheduler {
             };
             kept.append(&mut usable);
         }
+    }
+
+    /// The nodes that are kept for one that has chosen some, in rows, by their place on the line.
+    pub(super) fn nodes_kept_for(&self, wanted: &Wanted, posting: &Posting) -> Vec<Range<usize>> {
+        let mut kept = BTreeSet::new();
+        self.keep_for(wanted, posting, &mut kept);
+        let at = self.occupancy.line().iter().enumerate();
+        at.filter(|(_, slot)| kept.contains(&slot.nid)).map(|(at, _)| at..at + 1).collect()
     }
 
     /// Why it has no room now; none: it has.

@@ -2,6 +2,7 @@
 
 mod again;
 mod bounds;
+mod chosen;
 mod compare;
 mod decided;
 mod depths;

@@ -5,7 +5,7 @@
 
 use super::lines::{Line, Role, Span, cut, sentence, wrap};
 use crate::commands::table::short;
-use crate::machine::{Nid, nids_text};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::rpc::pb;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,7 +177,7 @@ fn columns(nids: &[u32], rows: &[Row], together: bool) -> Vec<Band> {
         }
     }
     let label = |first: usize, last: usize| {
-        let label = nids_text(nids[first..=last].iter().map(|nid| Nid(*nid)));
+        let label = format_nids(nids[first..=last].iter().map(|nid| Nid(*nid)));
         // With holes, of others.
         if label.len() > LABEL_MAX { format!("{}..{}", nids[first], nids[last]) } else { label }
     };

@@ -76,6 +76,7 @@ impl Asks {
             shape: self.pes.as_deref(),
             now,
             keeps: self.is("keeps"),
+            chosen: None,
             may_move: self.is("moves"),
             may_be_moved: self.number("aside").is_some(),
             may_move_others: self.number("budget"),

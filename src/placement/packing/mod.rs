@@ -100,6 +100,8 @@ pub struct Candidate<'a> {
     pub now: Now,
     /// If it finds no place, nobody after it in the order is given one on nodes that it could use.
     pub keeps: bool,
+    /// It is given a place by others, which know the nodes that it has chosen: those that it could use.
+    pub chosen: Option<Vec<Range<usize>>>,
     /// It may be given another place.
     pub may_move: bool,
     /// It may be moved aside for another's sake.
@@ -148,11 +150,14 @@ pub fn pack(
     let mut packer = Packer::new(occupancy, order, rules, loses, std::mem::take(room));
     let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {
-        if packer.turn(at) {
+        if candidate.chosen.is_none() && packer.turn(at) {
             party.push(candidate.apid);
         } else if candidate.keeps && keepers < KEEPERS_MAX {
             keepers += 1;
-            packer.board.keep(|| usable_runs(occupancy.line(), &candidate.wanted));
+            packer.board.keep(|| match &candidate.chosen {
+                Some(nodes) => nodes.clone(),
+                None => usable_runs(occupancy.line(), &candidate.wanted),
+            });
         }
         packer.board.passed(at);
     }

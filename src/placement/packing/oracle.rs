@@ -138,6 +138,7 @@ impl Scene {
                 _ => Now::Stands,
             },
             keeps: false,
+            chosen: None,
             may_move: one.may_move && !one.exclusive,
             may_be_moved: one.aside.is_some() && !one.exclusive,
             may_move_others: one.budget.filter(|_| !one.exclusive),

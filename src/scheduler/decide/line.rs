@@ -56,8 +56,8 @@ impl Scheduler {
         line.extend(coming);
         let posted = |apid: Apid| {
             let team = self.teams.get(&apid).filter(|team| team.held.is_none())?;
-            // (It has been looked at: `place_choosers`.)
-            if !team.posting.is_plain() {
+            // (It has been looked at: `place_choosers`. Here nodes are only kept for it.)
+            if !team.posting.is_plain() && !self.waits_too_long(team) {
                 return None;
             }
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
@@ -113,7 +113,9 @@ impl Scheduler {
             }
             let candidate = self.candidate(now, domain, one, self.wanted(team), seated);
             let keeps = team.state == State::Posted && self.waits_too_long(team);
-            candidates.push(Candidate { keeps, ..candidate });
+            let chose = keeps && !team.posting.is_plain();
+            let chosen = chose.then(|| self.nodes_kept_for(&candidate.wanted, &team.posting));
+            candidates.push(Candidate { keeps, chosen, ..candidate });
         }
         if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
     }
@@ -166,6 +168,7 @@ impl Scheduler {
             shape: seated.filter(|_| launched).map(|seated| &seated.pes[..]),
             now: stands,
             keeps: false,
+            chosen: None,
             may_move,
             may_be_moved: may_move && attained >= gate.least_attained,
             may_move_others: asks.then(budget),
