@@ -104,13 +104,16 @@ impl Setting {
     }
 
     /// Variables that nobody gave a value have one that goes with what is simulated: the scheduler reckons
-    /// with the costs that its nodes have, and a machine that is overloaded
-    /// is one to the end of the log.
+    /// with the costs that its nodes have, in every domain, and a machine that is overloaded is one to the
+    /// end of the log.
     fn follow(&mut self) {
         let Setup { start_cost, move_cost, .. } = self.setup;
         let cost = |cost: Duration| format!("{}ms", cost.min(COST_MAX).as_millis());
-        self.unless_said("application.start_cost", &cost(start_cost));
-        self.unless_said("application.load_balance.move_cost", &cost(move_cost));
+        let domains: Vec<String> = self.setup.variables.domains().map(str::to_owned).collect();
+        for domain in domains {
+            self.unless_said(&format!("{domain}.start_cost"), &cost(start_cost));
+            self.unless_said(&format!("{domain}.load_balance.move_cost"), &cost(move_cost));
+        }
         for name in ["postings_max", "postings_user_max"] {
             let most = variables::row(name).map_or(u64::MAX, |row| row.max);
             self.unless_said(name, &most.to_string());
@@ -334,6 +337,14 @@ mod tests {
         assert_eq!(values("postings_user_max"), ["10000000"; 3]);
         let said = settings("--set postings_max=5").expect("good");
         assert_eq!(said[0].setup.variables.postings_max(), 5);
+        // In every domain of a machine.
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let regions = "nodes: [{ nids: 0, processors: 2, flavors: [su, os, ap] }]\n\
+                       regions: [{ name: all, nids: 0, domain: quick }]\n";
+        std::fs::write(file.path(), regions).expect("written");
+        let words = format!("--config {} --start-cost 9s", file.path().display());
+        let all = settings(&words).expect("good");
+        assert_eq!(all[0].setup.variables.get("quick.start_cost").as_deref(), Some("9s"));
     }
 
     #[test]
