@@ -8,33 +8,44 @@
 //! residents on each. The first posting of a kind builds its part of the index: that is told apart.
 //! PSCHED_BENCH_PLACEMENTS changes how many there are (20,000).
 //!
-//! With regions all postings have -N and -m, and go to an ordinary region, to one of the last fiftieth of the
-//! nodes, or may span both. What the last lines are for: no number of nodes is in the cost. On 2 processors
-//! (AMD EPYC) that had other work at the same time, so that the largest are its:
+//! With regions postings go to an ordinary region, to one of the last fiftieth of the nodes, or may span both:
+//! in the lines "regions" all have -N and -m, in the lines "both" they are of all kinds. What the last lines are
+//! for: no number of nodes is in the cost. On 2 processors (AMD EPYC) that had nothing else to do; the largest of
+//! the lines "both" are first ones of a kind, too:
 //!
 //! ```text
 //!     nodes  on                    p50      p99  largest   first of a kind, ms
-//!      1000  free processors       9.2     18.0  12121.4   0.1
-//!      1000  others               10.0     18.0   8083.5   0.0
-//!      1000  free, regions         4.5      9.7   8086.1   0.0
-//!      1000  others, regions       5.1     10.0   4114.7   0.0
-//!     10000  free processors      11.6     32.8  12110.8   0.4
-//!     10000  others               12.0     31.1  12127.1   0.4
-//!     10000  free, regions         5.3     10.0   4095.7   0.2
-//!     10000  others, regions       5.8     16.9  12110.3   0.5
-//!    100000  free processors      15.8     46.8  12148.4   7.8
-//!    100000  others               16.1     50.3  12086.7   11.5
-//!    100000  free, regions         6.8     22.2   8715.1   2.7
-//!    100000  others, regions       7.3     21.8   8102.0   7.9
-//!   1000000  free processors      20.4     60.8   8226.5   72.6
-//!   1000000  others               22.4     70.1  22024.0   117.8
-//!   1000000  free, regions         7.6     22.3   8158.9   37.1
-//!   1000000  others, regions       8.4     26.6   8178.4   106.9
+//!      1000  free processors       9.3     15.3     91.8   0.0
+//!      1000  others               10.4     15.8     69.9   0.0
+//!      1000  free, regions         4.8      6.4     75.7   0.0
+//!      1000  others, regions       5.4      7.4    106.0   0.0
+//!      1000  free, both            8.3     28.8     67.1   0.0
+//!      1000  others, both          9.9     30.0     59.8   0.1
+//!     10000  free processors      11.0     19.2     89.7   0.4
+//!     10000  others               11.3     17.7     58.9   0.4
+//!     10000  free, regions         5.5      7.7     76.3   0.2
+//!     10000  others, regions       5.9      9.6     94.4   0.3
+//!     10000  free, both           10.4     36.3    287.8   0.2
+//!     10000  others, both         10.9     34.1    452.2   0.3
+//!    100000  free processors      15.0     29.0     85.4   4.3
+//!    100000  others               14.4     27.4     72.3   3.9
+//!    100000  free, regions         6.7     11.1     58.1   2.3
+//!    100000  others, regions       6.9     12.9     73.5   3.1
+//!    100000  free, both           14.3     48.3   2997.4   2.3
+//!    100000  others, both         13.6     40.1   3842.3   3.8
+//!   1000000  free processors      17.1     32.5     83.0   45.7
+//!   1000000  others               19.4     42.1    127.6   50.1
+//!   1000000  free, regions         7.3     12.6     80.4   26.2
+//!   1000000  others, regions       7.7     16.6     65.6   57.3
+//!   1000000  free, both           18.6     62.7  33390.2   25.3
+//!   1000000  others, both         19.7     52.8  46601.0   42.1
 //! 1,000,000 nodes against 100,000, times as much
-//!            free processors      1.30     1.30
-//!            others               1.40     1.39
-//!            free, regions        1.11     1.00
-//!            others, regions      1.15     1.22
+//!            free processors      1.14     1.12
+//!            others               1.35     1.53
+//!            free, regions        1.10     1.13
+//!            others, regions      1.12     1.29
+//!            free, both           1.30     1.30
+//!            others, both         1.45     1.32
 //! ```
 
 #[path = "support/figures.rs"]
@@ -98,13 +109,17 @@ struct Scene {
     full: bool,
     /// There is an ordinary region, and one of the last fiftieth of the nodes.
     regions: bool,
+    /// Postings are of all kinds, also there.
+    kinds: bool,
 }
 
-const SCENES: [Scene; 4] = [
-    Scene { name: "free processors", full: false, regions: false },
-    Scene { name: "others", full: true, regions: false },
-    Scene { name: "free, regions", full: false, regions: true },
-    Scene { name: "others, regions", full: true, regions: true },
+const SCENES: [Scene; 6] = [
+    Scene { name: "free processors", full: false, regions: false, kinds: true },
+    Scene { name: "others", full: true, regions: false, kinds: true },
+    Scene { name: "free, regions", full: false, regions: true, kinds: false },
+    Scene { name: "others, regions", full: true, regions: true, kinds: false },
+    Scene { name: "free, both", full: false, regions: true, kinds: true },
+    Scene { name: "others, both", full: true, regions: true, kinds: true },
 ];
 
 /// An ordinary region, and the last fiftieth of the nodes, whose gate nobody asks here.
@@ -153,27 +168,20 @@ fn occupied(nodes: u32, scene: Scene, dice: &mut fastrand::Rng) -> anyhow::Resul
     Ok(occupancy)
 }
 
-/// The posting with this number, where there are regions: in the one, in the other, or in both.
-fn posting_in_regions(number: usize, dice: &mut fastrand::Rng) -> Wanted {
+/// Where the posting with this number may go, where there are regions: to the one, to the other, or to both.
+fn reach(number: usize) -> Reach {
     let (ordinary, overflow) = (RegionSet::of(0), RegionSet::of(1));
-    let reach = match number % 8 {
+    match number % 8 {
         3 => Reach { passes: overflow, spans: false },
         0 | 4 => Reach { passes: ordinary.with(1), spans: true },
         _ => Reach { passes: ordinary, spans: false },
-    };
-    Wanted {
-        shape: Shape { width: dice.u32(1..=64), depth: 1, per_node: Some(8) },
-        memory_per_pe: Some(1 << 30),
-        exclusive: false,
-        flexible: false,
-        reach,
     }
 }
 
-/// The posting with this number.
-fn posting(number: usize, dice: &mut fastrand::Rng) -> Wanted {
+/// A posting of the kind with this number.
+fn posting(kind: usize, dice: &mut fastrand::Rng) -> Wanted {
     let width = dice.u32(1..=64);
-    let (depth, per_node, memory_per_pe) = match number % 4 {
+    let (depth, per_node, memory_per_pe) = match kind % 4 {
         0 => (1, None, None),
         1 => (1, Some(8), Some(1 << 30)),
         2 => (4, None, None),
@@ -196,10 +204,16 @@ fn measure(nodes: u32, scene: Scene, count: usize) -> anyhow::Result<[f64; 2]> {
     let mut times = Vec::with_capacity(count);
     let mut firsts: Vec<Duration> = Vec::new();
     for number in 0..count + 4 {
-        let wanted = match scene.regions {
-            true => posting_in_regions(number, &mut dice),
-            false => posting(number, &mut dice),
+        let kind = match (scene.kinds, scene.regions) {
+            (false, _) => 1,
+            (true, false) => number,
+            // (Not the same kind for the same region each time.)
+            (true, true) => number + number / 8,
         };
+        let mut wanted = posting(kind, &mut dice);
+        if scene.regions {
+            wanted.reach = reach(number);
+        }
         let apid = |number: usize| Apid(1_000_000_000 + number as u64);
         let begun = Instant::now();
         let places = try_place(&mut occupancy, &wanted, &nothing_kept);

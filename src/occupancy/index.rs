@@ -12,7 +12,9 @@
 //! can lie in, by how many PEs they have room for. The first question builds it in one pass over
 //! the line. After that it follows the changes, which are kept in a log, at the next question: an
 //! entry costs nothing while nobody asks. An entry that is further behind than the log goes back is
-//! built anew, and of entries that are more than memory allows the one not asked for longest goes.
+//! built anew, and of entries that are more than memory allows the one not asked for longest goes. An entry
+//! for some regions has the nodes from the first of them to the last only, so that those of small regions
+//! are small.
 
 use super::room::{Room, Terms};
 use super::spans::{Rooms, Spans};
@@ -24,12 +26,12 @@ use std::ops::Range;
 /// Changes that are remembered: beyond that it is cheaper to look at the whole of a small line, and
 /// at a large one nobody has asked for long.
 const LOG_MAX: usize = 4_096;
-/// Entries of a small machine: a few shapes at a few levels.
+/// Entries: a few shapes at a few levels in a few regions.
 const ENTRIES_MAX: usize = 64;
-/// Entries of a machine however large.
+/// Of the whole line so many have room, however long it is.
 const ENTRIES_MIN: usize = 12;
-/// Nodes in all entries, beyond [`ENTRIES_MIN`] of them: some 30 bytes each.
-const NODES_MAX: usize = 2_000_000;
+/// Nodes in all entries, unless these have more: some 20 bytes each.
+const NODES_MAX: usize = 4_000_000;
 
 /// The entries, and the log of changes that they follow.
 #[derive(Debug, Default)]
@@ -39,13 +41,13 @@ pub(super) struct Index {
     forgotten: u64,
     /// The one asked for last at the end.
     entries: Vec<Entry>,
-    entries_max: usize,
+    nodes_max: usize,
 }
 
 /// A copy answers the same questions, and builds anew what it needs for that.
 impl Clone for Index {
     fn clone(&self) -> Index {
-        Index { entries_max: self.entries_max, ..Index::default() }
+        Index { nodes_max: self.nodes_max, ..Index::default() }
     }
 }
 
@@ -63,8 +65,8 @@ struct Entry {
 
 impl Index {
     pub fn new(nodes: usize) -> Index {
-        let entries_max = (NODES_MAX / nodes.max(1)).clamp(ENTRIES_MIN, ENTRIES_MAX);
-        Index { entries_max, ..Index::default() }
+        let nodes_max = NODES_MAX.max(nodes.saturating_mul(ENTRIES_MIN));
+        Index { nodes_max, ..Index::default() }
     }
 
     /// These nodes have changed.
@@ -79,6 +81,20 @@ impl Index {
         self.log.push_back(nodes);
     }
 
+    /// Those not asked for longest go, as far as they are too many beside this one.
+    fn make_room_for(&mut self, new: &Entry) {
+        let nodes = |entry: &Entry| entry.rooms.nodes().len();
+        let mut all: usize = self.entries.iter().map(nodes).sum::<usize>() + nodes(new);
+        let too_many =
+            |at: usize, all: usize| self.entries.len() - at >= ENTRIES_MAX || all > self.nodes_max;
+        let mut gone = 0;
+        while gone < self.entries.len() && too_many(gone, all) {
+            all -= nodes(&self.entries[gone]);
+            gone += 1;
+        }
+        self.entries.drain(..gone);
+    }
+
     /// Brings the entry for these terms up to date and puts it last.
     pub fn refresh(&mut self, terms: &Terms, occupancy: &Occupancy) {
         let now = self.forgotten + self.log.len() as u64;
@@ -86,10 +102,9 @@ impl Index {
         let mut entry = match known.map(|i| self.entries.remove(i)) {
             Some(entry) if entry.followed >= self.forgotten => entry,
             _ => {
-                if self.entries.len() >= self.entries_max {
-                    self.entries.remove(0);
-                }
-                Entry::new(terms, now, occupancy)
+                let new = Entry::new(terms, now, occupancy);
+                self.make_room_for(&new);
+                new
             }
         };
         let missed = (entry.followed - self.forgotten) as usize;
@@ -108,15 +123,17 @@ impl Index {
 
 /// Whether a node and the next one are in one run.
 fn adjoin(line: &[Slot], rooms: &Rooms, at: usize) -> bool {
-    rooms.all().get(at + 1).is_some_and(|next| next.pes > 0)
-        && line[at + 1].nid.0 - line[at].nid.0 == 1
+    rooms.at(at + 1).pes > 0 && line[at + 1].nid.0 - line[at].nid.0 == 1
 }
 
 impl Entry {
     fn new(terms: &Terms, now: u64, occupancy: &Occupancy) -> Entry {
         let line = occupancy.line();
-        let rooms = (0..line.len()).map(|at| occupancy.room(at, terms)).collect();
-        let rooms = Rooms::new(rooms);
+        let is_among = |slot: &Slot| terms.regions.has(slot.region);
+        let first = line.iter().position(is_among).unwrap_or(0);
+        let end = line.iter().rposition(is_among).map_or(first, |last| last + 1);
+        let rooms = (first..end).map(|at| occupancy.room(at, terms)).collect();
+        let rooms = Rooms::new(first, rooms);
         let mut stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
         let mut runs =
             terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
@@ -134,10 +151,12 @@ impl Entry {
 
     fn follow(&mut self, nodes: &Range<usize>, occupancy: &Occupancy) {
         let line = occupancy.line();
+        let part = self.rooms.nodes();
+        let nodes = nodes.start.max(part.start)..nodes.end.min(part.end);
         let mut same = true;
         for at in nodes.clone() {
             let room = occupancy.room(at, &self.terms);
-            if room != self.rooms.all()[at] {
+            if room != self.rooms.at(at) {
                 self.rooms.set(at, room);
                 same = false;
             }
@@ -146,16 +165,16 @@ impl Entry {
             return;
         }
         let (rooms, terms) = (&self.rooms, &self.terms);
-        self.stretches.update(nodes, rooms, |at| goes_on(line, rooms, terms, at));
+        self.stretches.update(&nodes, rooms, |at| goes_on(line, rooms, terms, at));
         if let Some(runs) = &mut self.runs {
-            runs.update(nodes, rooms, |at| adjoin(line, rooms, at));
+            runs.update(&nodes, rooms, |at| adjoin(line, rooms, at));
         }
     }
 }
 
 /// Whether a window with a usable node may go on to the next one.
 fn goes_on(line: &[Slot], rooms: &Rooms, terms: &Terms, at: usize) -> bool {
-    adjoin(line, rooms, at) && terms.per_node.is_none_or(|n| n == rooms.all()[at].pes)
+    adjoin(line, rooms, at) && terms.per_node.is_none_or(|n| n == rooms.at(at).pes)
 }
 
 /// The index for some terms, up to date.
@@ -205,9 +224,9 @@ impl<'a> Ready<'a> {
         self.entry.runs.as_ref().unwrap_or(&self.entry.stretches)
     }
 
-    /// What each node has room for, by its place on the line.
-    pub fn rooms(&self) -> &'a [Room] {
-        self.entry.rooms.all()
+    /// What a node has room for, by its place on the line.
+    pub fn room(&self, at: usize) -> Room {
+        self.entry.rooms.at(at)
     }
 }
 
@@ -216,15 +235,23 @@ mod tests {
     use super::*;
     use crate::apteam::Apid;
     use crate::apteam::place::{Place, PlacementList};
-    use crate::machine::{Machine, Nid, Node, RegionSet};
+    use crate::machine::{Machine, Members, Nid, Node, Region, RegionSet};
     use crate::occupancy::{Claim, Rules};
     use proptest::prelude::*;
 
-    /// Ten nodes with a gap between the NIDs of two of them.
+    /// Ten nodes with a gap between the NIDs of two of them, all but two in one of two regions.
     fn machine() -> Machine {
         let node = |nid: u32| Node { memory: 24, ..Node::plain(Nid(nid), 3) };
         let nodes = (0..10).map(|i| if i < 6 { i } else { i + 1 });
-        nodes.map(node).collect()
+        let mut machine: Machine = nodes.map(node).collect();
+        let region = |nids: &[u32]| Region {
+            name: String::new(),
+            domain: String::new(),
+            members: Members::Nids(nids.iter().copied().map(Nid).collect()),
+            gate: Default::default(),
+        };
+        machine.regions = vec![region(&[1, 2, 5, 7]), region(&[3, 4, 8, 9])];
+        machine
     }
 
     prop_compose! {
@@ -233,8 +260,13 @@ mod tests {
             per_node in prop_oneof![Just(None), (1u32..4).prop_map(Some)],
             memory_per_pe in prop_oneof![Just(None), (0u64..13).prop_map(Some)],
             level in 0u32..4,
+            regions in prop_oneof![
+                Just(RegionSet::ALL),
+                Just(RegionSet::of(0)),
+                Just(RegionSet::of(1)),
+                Just(RegionSet::of(0).with(1)),
+            ],
         ) -> Terms {
-            let regions = RegionSet::ALL;
             Terms {
                 depth,
                 per_node,
@@ -244,6 +276,44 @@ mod tests {
                 regions,
             }
         }
+    }
+
+    #[test]
+    fn entries_go_by_the_nodes_that_they_have() {
+        let mut occupancy = Occupancy::new(&machine(), Rules { max_resident: 4, ..Rules::PLAIN });
+        occupancy.index.nodes_max = 24;
+        let terms = |regions: RegionSet, level: u32| Terms {
+            depth: 1,
+            per_node: None,
+            memory_per_pe: None,
+            level,
+            exclusive: false,
+            regions,
+        };
+        let known = |occupancy: &Occupancy| -> Vec<(usize, u32)> {
+            let entries = occupancy.index.entries.iter();
+            entries.map(|entry| (entry.rooms.nodes().len(), entry.terms.level)).collect()
+        };
+        // From NID 1 to 7, from 3 to 9, and all.
+        for (level, regions) in (0..).zip([RegionSet::of(0), RegionSet::of(1), RegionSet::ALL]) {
+            occupancy.ready(&terms(regions, level)).expect("an entry");
+        }
+        assert_eq!(known(&occupancy), [(6, 0), (6, 1), (10, 2)]);
+        occupancy.ready(&terms(RegionSet::of(0), 0)).expect("an entry");
+        assert_eq!(known(&occupancy), [(6, 1), (10, 2), (6, 0)], "the one asked for last is last");
+        // For ten more the two that were not asked for longest go.
+        occupancy.ready(&terms(RegionSet::ALL, 3)).expect("an entry");
+        assert_eq!(known(&occupancy), [(6, 0), (10, 3)]);
+        for depth in 0..100 {
+            let region = Terms { depth, ..terms(RegionSet::of(0), 0) };
+            occupancy.ready(&region).expect("an entry");
+        }
+        assert_eq!(occupancy.index.entries.len(), 4);
+        occupancy.index.nodes_max = 10_000;
+        for depth in 0..100 {
+            occupancy.ready(&Terms { depth, ..terms(RegionSet::ALL, 0) }).expect("an entry");
+        }
+        assert_eq!(occupancy.index.entries.len(), ENTRIES_MAX);
     }
 
     proptest! {
@@ -275,10 +345,14 @@ mod tests {
                     }
                 }
                 let terms = &kinds[step as usize % kinds.len()];
+                let copy_of = occupancy.clone();
                 let mut copy = occupancy.clone();
                 let anew = copy.ready(terms).expect("an entry");
                 let followed = occupancy.ready(terms).expect("an entry");
-                prop_assert_eq!(followed.rooms(), anew.rooms());
+                let rooms = |of: &Ready| (0..10).map(|at| of.room(at)).collect::<Vec<_>>();
+                prop_assert_eq!(rooms(&followed), rooms(&anew));
+                let looked = |at: usize| copy_of.room(at, terms);
+                prop_assert_eq!(rooms(&followed), (0..10).map(looked).collect::<Vec<_>>());
                 prop_assert_eq!(followed.entry.stretches.all(), anew.entry.stretches.all());
                 prop_assert_eq!(
                     followed.stretches(1).collect::<Vec<_>>(),
@@ -290,7 +364,7 @@ mod tests {
                 prop_assert_eq!(followed.gaps().is_some(), terms.level == 0);
                 // Any nodes' sum is that of its nodes.
                 let nodes = step as usize..10;
-                let pes = followed.rooms()[nodes.clone()].iter().map(|room| u64::from(room.pes));
+                let pes = nodes.clone().map(|at| u64::from(followed.room(at).pes));
                 prop_assert_eq!(followed.sum(nodes).1, pes.sum::<u64>());
             }
         }

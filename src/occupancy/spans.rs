@@ -39,9 +39,12 @@ impl Sum {
     }
 }
 
-/// The room of each node, and sums over any nodes in a row.
+/// The room of each node of a part of the line, outside of which there is none, and sums over any nodes in a
+/// row.
 #[derive(Debug)]
 pub(super) struct Rooms {
+    /// The first node, by its place on the line.
+    first: usize,
     rooms: Vec<Room>,
     blocks: Vec<Sum>,
     /// Of blocks.
@@ -49,7 +52,8 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    pub fn new(rooms: Vec<Room>) -> Rooms {
+    /// Of the nodes from the `first` on.
+    pub fn new(first: usize, rooms: Vec<Room>) -> Rooms {
         let blocks: Vec<Sum> = rooms
             .chunks(BLOCK)
             .map(|block| {
@@ -66,21 +70,36 @@ impl Rooms {
                 sum
             })
             .collect();
-        Rooms { rooms, blocks, blocks_of }
+        Rooms { first, rooms, blocks, blocks_of }
     }
 
-    pub fn all(&self) -> &[Room] {
-        &self.rooms
+    /// The nodes, by their places on the line.
+    pub fn nodes(&self) -> Range<usize> {
+        self.first..self.first + self.rooms.len()
     }
 
+    /// The room of a node.
+    pub fn at(&self, at: usize) -> Room {
+        let room = at.checked_sub(self.first).and_then(|at| self.rooms.get(at));
+        room.copied().unwrap_or_default()
+    }
+
+    /// Those nodes that have some, from the left.
+    fn usable(&self) -> impl Iterator<Item = (usize, &Room)> {
+        (self.first..).zip(&self.rooms).filter(|(_, room)| room.pes > 0)
+    }
+
+    /// Another one, of a node of this part.
     pub fn set(&mut self, at: usize, room: Room) {
+        let at = at - self.first;
         let old = std::mem::replace(&mut self.rooms[at], room);
         self.blocks[at / BLOCK].exchange(old, room);
         self.blocks_of[at / (BLOCK * BLOCK)].exchange(old, room);
     }
 
     pub fn sum(&self, nodes: Range<usize>) -> Sum {
-        let (mut at, end) = (nodes.start, nodes.end);
+        let within = |at: usize| at.saturating_sub(self.first).min(self.rooms.len());
+        let (mut at, end) = (within(nodes.start), within(nodes.end));
         let mut sum = Sum::default();
         while at < end {
             let whole = |size: usize| at.is_multiple_of(size) && at + size <= end;
@@ -118,7 +137,7 @@ impl Spans {
     pub fn new(rooms: &Rooms, by_pes: bool, goes_on: impl Fn(usize) -> bool) -> Spans {
         let mut found: Vec<(usize, (usize, Sum))> = Vec::new();
         let mut open = false;
-        for (at, room) in rooms.all().iter().enumerate().filter(|(_, room)| room.pes > 0) {
+        for (at, room) in rooms.usable() {
             if !open {
                 found.push((at, (at, Sum::default())));
             }
@@ -141,7 +160,7 @@ impl Spans {
         self
     }
 
-    /// Those around nodes whose rooms have changed.
+    /// Those around nodes whose rooms have changed: nodes of the part, one at least.
     pub fn update(
         &mut self,
         changed: &Range<usize>,
@@ -149,8 +168,9 @@ impl Spans {
         goes_on: impl Fn(usize) -> bool,
     ) {
         // A neighbour's room is as it was, but it may be cut off or joined.
-        let first = changed.start.saturating_sub(1);
-        let last = changed.end.min(rooms.all().len() - 1);
+        let part = rooms.nodes();
+        let first = changed.start.saturating_sub(1).max(part.start);
+        let last = changed.end.min(part.end - 1);
         let (mut lowest, mut highest) = (first, last + 1);
         let before = self.by_start.range(..first).next_back().filter(|(_, (end, _))| *end > first);
         let touched = before.into_iter().chain(self.by_start.range(first..=last));
@@ -164,7 +184,7 @@ impl Spans {
         old.into_iter().for_each(|start| self.remove(start));
         let mut start = None;
         for at in first..=last {
-            if rooms.all()[at].pes == 0 {
+            if rooms.at(at).pes == 0 {
                 continue;
             }
             let begin = start.take().unwrap_or(if at == first { lowest } else { at });

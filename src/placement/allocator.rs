@@ -110,7 +110,7 @@ fn enough_with(
 ) -> Option<usize> {
     let mut pes = 0;
     nodes.find(|at| {
-        pes += u64::from(ready.rooms()[*at].pes);
+        pes += u64::from(ready.room(*at).pes);
         pes >= need.width
     })
 }

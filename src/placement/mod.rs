@@ -257,9 +257,8 @@ pub fn try_place(
         if let Some(nodes) = allocator::best_ready(&ready, &need, rules) {
             return Some(list(occupancy, &need, nodes));
         }
-        let rooms = ready.rooms();
         if wanted.flexible
-            && let Some(nodes) = in_pieces(ready.occupancy, &need, |at| rooms[at])
+            && let Some(nodes) = in_pieces(ready.occupancy, &need, |at| ready.room(at))
         {
             return Some(listed(occupancy, &need, nodes));
         }

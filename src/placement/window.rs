@@ -212,8 +212,7 @@ pub(super) fn best_ready(ready: &Ready, need: &Need) -> Option<Range<usize>> {
     if need.terms.level == 0 {
         return best_by(ready, need, left_over(need));
     }
-    let rooms = ready.rooms();
-    let room = |at: usize| rooms[at];
+    let room = |at: usize| ready.room(at);
     let mut over = Over::new(ready.occupancy, need, room);
     let rank = |nodes: &Range<usize>, _| over.rank(nodes);
     least(need, room, ready.stretches(need.width), STEPS_OVER_MAX, rank, |_| ())
@@ -225,8 +224,7 @@ pub(super) fn best_by<R: Ord>(
     need: &Need,
     rank: impl FnMut(&Range<usize>, u64) -> R,
 ) -> Option<Range<usize>> {
-    let rooms = ready.rooms();
-    let room = |at: usize| rooms[at];
+    let room = |at: usize| ready.room(at);
     let gap = |stretch: &Range<usize>| ready.gap(stretch.start).1;
     least(need, room, ready.stretches(need.width), STEPS_MAX, rank, gap)
 }
