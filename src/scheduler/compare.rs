@@ -62,7 +62,8 @@ impl Scheduler {
         }
         let retired = |nid: &Nid| copy.retired.contains(nid) && !self.retired.contains(nid);
         let loses = |nid: &Nid| self.is_for_applications(*nid) && !copy.is_for_applications(*nid);
-        self.keeps(team, |nid| retired(nid) || loses(nid))
+        let leaves = |nid: &Nid| copy.leaving.contains(nid) && !self.leaving.contains(nid);
+        self.keeps(team, |nid| retired(nid) || loses(nid) || leaves(nid))
     }
 
     /// What is said of a posting that could be placed, and can't be any more, whoever ends.
