@@ -97,7 +97,7 @@ pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
         figures: measured.apinits().map(|(nid, of)| figures(nid.0, of)).collect(),
         all: Some(figures(0, &all)),
         switches: latest.skip(skipped).map(switch).collect(),
-        domains: if domains.len() > 1 { domains } else { Vec::new() },
+        domains: if scheduler.has_domains() { domains } else { Vec::new() },
     }
 }
 

@@ -18,8 +18,7 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
     let when = when.filter(|_| waits);
-    let several = scheduler.domains().nth(1).is_some();
-    let domain = if several { team.domain.to_string() } else { String::new() };
+    let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
     pb::ApplicationRow { waiting: why, when, turn, memory, domain, ..row(team) }
 }
 
@@ -94,14 +93,15 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
     };
     let machine = scheduler.machine();
     let region = machine.region_of(view.node).index().and_then(|at| machine.regions.get(at));
-    let several = scheduler.domains().nth(1).is_some();
     pb::NodeRow {
         nid: view.node.nid.0,
         host: view.host,
         state: view.state.into(),
         flavors: names(view.node.flavors),
         region: region.map_or_else(String::new, |region| region.name.clone()),
-        domain: region.filter(|_| several).map_or_else(String::new, |region| region.domain.clone()),
+        domain: region
+            .filter(|_| scheduler.has_domains())
+            .map_or_else(String::new, |region| region.domain.clone()),
         configured_flavors: names(view.configured_flavors),
         flavors_by: view.flavor_order.map(|order| order.by.clone().into()),
         processors: view.node.processors,

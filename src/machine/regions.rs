@@ -120,6 +120,14 @@ impl Machine {
         domains
     }
 
+    /// The name of the domain that a node is of; none: it is in no region.
+    pub fn domain_of(&self, node: &Node) -> Option<&str> {
+        if self.regions.is_empty() {
+            return Some(APPLICATION);
+        }
+        Some(&self.regions.get(self.region_of(node).index()?)?.domain)
+    }
+
     /// The region that a node is in.
     pub fn region_of(&self, node: &Node) -> RegionId {
         if self.regions.is_empty() {

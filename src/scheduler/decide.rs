@@ -31,7 +31,7 @@ mod out;
 
 use super::domains::DomainId;
 use super::ends::nanos;
-use super::{Effect, Now, Scheduler, Turns};
+use super::{Effect, Now, Scheduler, Turns, domains};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Incarnation, Key};
@@ -185,7 +185,11 @@ impl Scheduler {
             let ms = u64::try_from(cost.as_millis()).unwrap_or(u64::MAX);
             one.wanted.shape.processors().saturating_mul(ms.max(1))
         };
-        let packing = pack(&self.occupancy, &candidates, &rules, &loses, &mut room);
+        let chosen = |one: &Candidate| match self.teams.get(&one.apid) {
+            Some(team) => self.nodes_kept_for(&one.wanted, &team.posting),
+            None => Vec::new(),
+        };
+        let packing = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
         let candidates = emptied(candidates);
         (self.schedule.decision.room, self.schedule.decision.candidates) = (room, candidates);
         packing
@@ -267,7 +271,7 @@ impl Scheduler {
         let start = party.iter().copied().filter(|apid| !levels.runs(*apid));
         let start: Vec<(Apid, Duration)> =
             start.map(|apid| (apid, self.start_cost(apid))).collect();
-        let rules = &self.domains.get(domain.0).unwrap_or(&self.domains[0]).turns.levels;
+        let rules = &domains::at(&self.domains, domain).turns.levels;
         let levels = self.schedule.levels.of_mut(domain);
         stop.iter().for_each(|apid| levels.stop(*apid, now.mono_ns));
         for (apid, cost) in &start {
@@ -309,7 +313,7 @@ impl Scheduler {
         let key = team.key();
         let seated = seated(&self.occupancy, team, wanted, Some(now.mono_ns));
         self.relink(apid);
-        self.note_left(left.nids());
+        self.note_left(&left);
         let of = self.domain_of(apid);
         let cost = move_cost(&self.domain(of).turns, &seated.wanted);
         let decision = &mut self.schedule.decision;

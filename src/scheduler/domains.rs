@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 /// A domain, by its place among those of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DomainId(pub(super) usize);
+pub(super) struct DomainId(usize);
 
 /// A domain and its rules.
 #[derive(Clone, Debug)]
@@ -72,6 +72,11 @@ pub(super) fn of(machine: &Machine, settings: &Settings) -> Vec<Domain> {
         due_ns: None,
     };
     machine.domains().into_iter().map(domain).collect()
+}
+
+/// One of them: where only this part of a scheduler is to be borrowed.
+pub(super) fn at(domains: &[Domain], id: DomainId) -> &Domain {
+    domains.get(id.0).unwrap_or(&domains[0])
 }
 
 /// How many may sit where, in each.
@@ -119,6 +124,11 @@ impl LevelsOf {
 }
 
 impl Scheduler {
+    /// Whether there are several domains.
+    pub fn has_domains(&self) -> bool {
+        self.domains.len() > 1
+    }
+
     /// The domains by name, and by which variables each goes.
     pub fn domains(&self) -> impl Iterator<Item = (&str, &Turns)> {
         self.domains.iter().map(|domain| (&*domain.name, &domain.turns))
@@ -131,7 +141,7 @@ impl Scheduler {
 
     /// What is known of a domain.
     pub(super) fn domain(&self, id: DomainId) -> &Domain {
-        self.domains.get(id.0).unwrap_or(&self.domains[0])
+        at(&self.domains, id)
     }
 
     /// The same, to be changed.
@@ -179,25 +189,26 @@ impl Scheduler {
 
     /// The domain that a posting is of: the first whose regions let it in and could hold it; of several that
     /// could not, the first that lets it in.
-    pub(super) fn domain_for(&self, posting: &Posting, owner: &Owner) -> Arc<str> {
-        if let [only] = &self.domains[..] {
-            return only.name.clone();
+    pub(super) fn domain_for(&self, posting: &Posting, owner: &Owner) -> DomainId {
+        if !self.has_domains() {
+            return DomainId(0);
         }
-        let reach = |domain: &&Domain| self.reach_in(domain.regions, posting, owner);
-        let mut open = self.domains.iter().filter(|domain| !reach(domain).passes.is_empty());
-        let first = open.clone().next().unwrap_or(&self.domains[0]);
-        let holds = |domain: &&Domain| self.could_hold(posting, reach(domain));
-        open.find(holds).unwrap_or(first).name.clone()
+        let reach = |id: DomainId| self.reach_in(self.domain(id).regions, posting, owner);
+        let mut open = self.domain_ids().map(|id| (id, reach(id)));
+        let mut first = None;
+        let holds = open.find(|(id, reach)| {
+            let lets_in = !reach.passes.is_empty();
+            first = first.or(lets_in.then_some(*id));
+            lets_in && self.could_hold(posting, *reach)
+        });
+        holds.map(|(id, _)| id).or(first).unwrap_or(DomainId(0))
     }
 
     /// The domain of the first of its nodes that is in one.
     pub(super) fn domain_by_place(&self, team: &Apteam) -> Arc<str> {
-        let region = |nid| self.machine.nodes.get(&nid).map(|node| self.machine.region_of(node));
-        let domain = |nid| {
-            let region = region(nid)?;
-            self.domains.iter().find(|domain| domain.regions.has(region))
-        };
-        team.places.nids().find_map(domain).unwrap_or(&self.domains[0]).name.clone()
+        let domain = |nid| self.machine.domain_of(self.machine.nodes.get(&nid)?);
+        let named = team.places.nids().find_map(domain).map(|name| self.domain_named(name));
+        self.domain(named.unwrap_or(DomainId(0))).name.clone()
     }
 
     /// Who waits is of another domain where that is so now.
@@ -210,7 +221,7 @@ impl Scheduler {
     /// The same of one that has no place.
     pub(super) fn choose_domain(&mut self, apid: Apid) {
         let Some(team) = self.teams.get(&apid) else { return };
-        let domain = self.domain_for(&team.posting, &team.owner);
+        let domain = self.domain(self.domain_for(&team.posting, &team.owner)).name.clone();
         if let Some(team) = self.teams.get_mut(&apid) {
             team.domain = domain;
         }

@@ -58,7 +58,7 @@ impl Scheduler {
         self.taken_back.remove(&team.key());
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);
-        self.note_left(team.places.nids());
+        self.note_left(&team.places);
         self.relink(apid);
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();

@@ -16,6 +16,7 @@
 
 use super::{Effect, LinkId, Now, Scheduler, domains, flavors};
 use crate::apteam::Apid;
+use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
 use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
 use crate::occupancy::Occupancy;
@@ -52,12 +53,8 @@ pub(super) fn leaving<'a>(
     machine: &Machine,
     teams: impl Iterator<Item = &'a Apteam>,
 ) -> BTreeSet<Nid> {
-    let domains = machine.domains();
-    let is_of = |node: &Node, name: &str| {
-        let region = machine.region_of(node);
-        let of = domains.iter().find(|domain| domain.regions.has(region));
-        of.is_none_or(|domain| domain.name == name)
-    };
+    let is_of =
+        |node: &Node, name: &str| machine.domain_of(node).is_none_or(|domain| domain == name);
     let mut leaving = BTreeSet::new();
     for team in teams.filter(|t| t.state.holds_processors() && !t.domain.is_empty()) {
         let nodes = team.places.nids().filter_map(|nid| machine.nodes.get(&nid));
@@ -84,9 +81,9 @@ impl Scheduler {
     }
 
     /// Nodes of an application that it does not hold any more may go over to another domain.
-    pub(super) fn note_left(&mut self, nids: impl IntoIterator<Item = Nid>) {
-        let empty = |nid: &Nid| self.leaving.contains(nid) && self.occupancy.used(*nid) == 0;
-        if !self.leaving.is_empty() && nids.into_iter().any(|nid| empty(&nid)) {
+    pub(super) fn note_left(&mut self, left: &PlacementList) {
+        let empty = |nid: Nid| self.leaving.contains(&nid) && self.occupancy.used(nid) == 0;
+        if !self.leaving.is_empty() && left.nids().any(empty) {
             self.goes_over = true;
         }
     }

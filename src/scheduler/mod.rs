@@ -234,7 +234,7 @@ impl Scheduler {
             let nids: Vec<Nid> = team.places.nids().collect();
             s.learn(&team.posting, &team.owner);
             if !state.holds_processors() {
-                team.domain = s.domain_for(&team.posting, &team.owner);
+                team.domain = s.domain(s.domain_for(&team.posting, &team.owner)).name.clone();
             } else if team.domain.is_empty() {
                 team.domain = s.domain_by_place(&team);
             }

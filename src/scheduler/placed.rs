@@ -186,8 +186,8 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         self.taken_back.remove(&team.key());
         self.occupancy.release(apid);
-        let left: Vec<_> = team.places.nids().collect();
-        self.note_left(left);
+        let left = team.places.clone();
+        self.note_left(&left);
         let Some(team) = self.teams.get_mut(&apid) else { return };
         // It sits nowhere: a decision that found it at home there would give it no place.
         self.schedule.decision.seats.remove(&apid);

@@ -61,7 +61,6 @@ impl Scheduler {
         }
         let domain = self.domain_for(&posting, &owner);
         if posting.immediate {
-            let domain = self.domain_named(&domain);
             let kept = self.kept(domain);
             let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
@@ -99,7 +98,7 @@ impl Scheduler {
                 signals: Vec::new(),
                 last_signal: 0,
                 held: None,
-                domain,
+                domain: self.domain(domain).name.clone(),
             },
         );
         self.queue.insert(apid);
@@ -162,7 +161,7 @@ impl Scheduler {
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
-        let domain = self.domain_named(&self.domain_for(posting, owner));
+        let domain = self.domain_for(posting, owner);
         let (wanted, kept) = (self.wanted_by(posting, owner, domain), self.kept(domain));
         match place_of(&mut occupancy, &wanted, posting, &kept) {
             Some(places) => {

@@ -235,7 +235,7 @@ impl Scheduler {
         owner: &Owner,
     ) -> Result<(), (Refusal, Explanation)> {
         self.account_allowed(posting, owner)?;
-        let domain = self.domain(self.domain_named(&self.domain_for(posting, owner)));
+        let domain = self.domain(self.domain_for(posting, owner));
         let reach = self.reach_in(domain.regions, posting, owner);
         let wanted = Wanted { reach, ..Wanted::from(posting) };
         if !posting.layout.is_empty() {

@@ -76,7 +76,7 @@ impl Asks {
             shape: self.pes.as_deref(),
             now,
             keeps: self.is("keeps"),
-            chosen: None,
+            chosen: false,
             may_move: self.is("moves"),
             may_be_moved: self.number("aside").is_some(),
             may_move_others: self.number("budget"),
@@ -91,7 +91,8 @@ fn drawn(scene: &Scene, asks: &[Asks], rules: &Rules) -> String {
         let asks = asks.iter().find(|asks| asks.apid == one.apid);
         asks.and_then(|asks| asks.number("aside")).unwrap_or(u64::MAX / 2)
     };
-    let packing = pack(&scene.occupancy, &order, rules, &loses, &mut Room::default());
+    let packing =
+        pack(&scene.occupancy, &order, rules, &loses, &|_| Vec::new(), &mut Room::default());
     let first = scene.occupancy.first();
     let mut line: Vec<Vec<char>> =
         scene.occupancy.line().iter().map(|slot| vec!['.'; slot.processors as usize]).collect();

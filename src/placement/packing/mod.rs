@@ -100,8 +100,8 @@ pub struct Candidate<'a> {
     pub now: Now,
     /// If it finds no place, nobody after it in the order is given one on nodes that it could use.
     pub keeps: bool,
-    /// It is given a place by others, which know the nodes that it has chosen: those that it could use.
-    pub chosen: Option<Vec<Range<usize>>>,
+    /// It has chosen its nodes, and is given a place by others: here nodes are only kept for it.
+    pub chosen: bool,
     /// It may be given another place.
     pub may_move: bool,
     /// It may be moved aside for another's sake.
@@ -139,24 +139,26 @@ pub struct Packing {
 }
 
 /// Goes through the candidates, which stand in order of turn. `loses`: how much one loses by being moved aside,
-/// in processor milliseconds; it is seldom asked. `room`: of the decision before.
+/// in processor milliseconds; `chosen`: the nodes that one could use which has chosen some, in rows, by their place
+/// on the line; both are seldom asked. `room`: of the decision before.
 pub fn pack(
     occupancy: &Occupancy,
     order: &[Candidate<'_>],
     rules: &Rules,
     loses: &dyn Fn(&Candidate<'_>) -> u64,
+    chosen: &dyn Fn(&Candidate<'_>) -> Vec<Range<usize>>,
     room: &mut Room,
 ) -> Packing {
     let mut packer = Packer::new(occupancy, order, rules, loses, std::mem::take(room));
     let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {
-        if candidate.chosen.is_none() && packer.turn(at) {
+        if !candidate.chosen && packer.turn(at) {
             party.push(candidate.apid);
         } else if candidate.keeps && keepers < KEEPERS_MAX {
             keepers += 1;
-            packer.board.keep(|| match &candidate.chosen {
-                Some(nodes) => nodes.clone(),
-                None => usable_runs(occupancy.line(), &candidate.wanted),
+            packer.board.keep(|| match candidate.chosen {
+                true => chosen(candidate),
+                false => usable_runs(occupancy.line(), &candidate.wanted),
             });
         }
         packer.board.passed(at);

@@ -138,7 +138,7 @@ impl Scene {
                 _ => Now::Stands,
             },
             keeps: false,
-            chosen: None,
+            chosen: false,
             may_move: one.may_move && !one.exclusive,
             may_be_moved: one.aside.is_some() && !one.exclusive,
             may_move_others: one.budget.filter(|_| !one.exclusive),
@@ -433,7 +433,7 @@ proptest! {
     fn each_has_its_home_or_the_best_window_there_is(scene in scenes(), stay in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { stay, ..RULES };
-        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &mut Room::default());
+        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &|_| Vec::new(), &mut Room::default());
         is_sound(&scene, &order, &packing)?;
         let processors: usize = scene.occupancy.line().iter().map(|s| s.processors as usize).sum();
         let mut line = Line {
@@ -533,7 +533,7 @@ proptest! {
     fn only_those_are_moved_aside_who_may_be(scene in scenes(), roll_out in any::<bool>()) {
         let order = scene.candidates();
         let rules = Rules { roll_out, compactions_max: 1, moved_max: 3, ..RULES };
-        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &mut Room::default());
+        let packing = pack(&scene.occupancy, &order, &rules, &scene.loses(), &|_| Vec::new(), &mut Room::default());
         if !roll_out {
             is_sound(&scene, &order, &packing)?;
         }

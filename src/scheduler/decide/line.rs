@@ -8,7 +8,7 @@ use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate};
 use crate::scheduler::domains::DomainId;
-use crate::scheduler::{Now, Scheduler};
+use crate::scheduler::{Now, Scheduler, domains};
 use std::time::Duration;
 
 /// Postings that are looked at in one decision, from the head of the line: a bound on its time.
@@ -36,8 +36,7 @@ pub(super) enum Stands {
 impl Scheduler {
     /// Who may run: the gangs by number, then others.
     pub(super) fn in_line(&mut self, now: Now, domain: DomainId) -> Vec<InLine> {
-        let rules = self.domain(domain).turns.levels.clone();
-        let rules = &rules;
+        let rules = &domains::at(&self.domains, domain).turns.levels;
         let mut line = std::mem::take(&mut self.schedule.decision.line);
         line.clear();
         let gang = |(place, turn): (Place, Turn)| InLine {
@@ -113,8 +112,7 @@ impl Scheduler {
             }
             let candidate = self.candidate(now, domain, one, self.wanted(team), seated);
             let keeps = team.state == State::Posted && self.waits_too_long(team);
-            let chose = keeps && !team.posting.is_plain();
-            let chosen = chose.then(|| self.nodes_kept_for(&candidate.wanted, &team.posting));
+            let chosen = keeps && !team.posting.is_plain();
             candidates.push(Candidate { keeps, chosen, ..candidate });
         }
         if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
@@ -168,7 +166,7 @@ impl Scheduler {
             shape: seated.filter(|_| launched).map(|seated| &seated.pes[..]),
             now: stands,
             keeps: false,
-            chosen: None,
+            chosen: false,
             may_move,
             may_be_moved: may_move && attained >= gate.least_attained,
             may_move_others: asks.then(budget),

@@ -57,9 +57,9 @@ impl Scheduler {
     fn roll_out_one(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let key = team.key();
-        let left: Vec<_> = team.places.nids().collect();
+        let left = team.places.clone();
         self.occupancy.release(apid);
-        self.note_left(left);
+        self.note_left(&left);
         self.schedule.competition_without(apid);
         self.schedule.decision.out.insert(apid);
         self.schedule.concern(apid);

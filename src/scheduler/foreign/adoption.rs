@@ -321,7 +321,7 @@ impl Scheduler {
         self.relink(apid);
         self.turns_changed(now, apid);
         // It may sit on nodes of several domains.
-        self.goes_over |= self.domains.len() > 1;
+        self.goes_over |= self.has_domains();
     }
 
     /// An old copy of the records has an application on nodes that say that they don't have it.

@@ -46,7 +46,7 @@ impl Scheduler {
         let out = schedule.decision.is_out(apid);
         let away = out || schedule.decision.away.contains(&apid);
         let takes = |team: &&Apteam| runs(team) && team.held.is_none() && !away;
-        let of = self.domains.get(domain.0).unwrap_or(&self.domains[0]);
+        let of = domains::at(&self.domains, domain);
         match self.teams.get(&apid).filter(takes) {
             Some(team) => {
                 let had = match team.running_at_ns {
@@ -149,12 +149,11 @@ impl Scheduler {
         let reordered = self.domains_anew();
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
-            let of = self.domain(id);
-            let (weight, levels) = (of.turns.weight(&team.owner), of.turns.levels.clone());
-            let processors = of.processors;
+            let of = domains::at(&self.domains, id);
+            let weight = of.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
             self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
-            self.schedule.set_width(team, processors, &levels);
+            self.schedule.set_width(team, of.processors, &of.turns.levels);
         }
         for domain in reordered {
             self.order_changed(now, domain);
