@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/psched.proto",
         "proto/node.proto",
         "proto/attach.proto",
+        "proto/door.proto",
         "proto/shepherd.proto",
         "proto/store.proto",
     ];
@@ -17,5 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("psched.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure().bytes(".psched.v1").compile_fds(descriptors)?;
+
+    // What CRIU is told is nobody's API but CRIU's: apart from the rest, which clients can ask for.
+    let mut criu = protox::Compiler::new(["proto"])?;
+    criu.include_source_info(true).open_files(["proto/criu.proto"])?;
+    tonic_prost_build::configure().compile_fds(criu.file_descriptor_set())?;
     Ok(())
 }

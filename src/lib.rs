@@ -11,6 +11,7 @@
 //! | [`variables`] | what can be retuned, in one table | pure |
 //! | [`config`] | psched.yaml in, machine and variables out, or all problems | pure |
 //! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |
+//! | [`checkpoint`] | what a checkpoint says of itself, and whether it is whole and true | pure |
 //! | [`occupancy`] | who sits where | pure |
 //! | [`placement`] | where an application goes | pure |
 //! | [`gang`] | when: who competes, parties, slice plans | pure |
@@ -21,14 +22,15 @@
 //! | [`torture`] | all of these together in a simulated cluster, tried against every fault | pure |
 //! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
 //! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
-//! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio | |
-//! | [`commands`] | aprun, apstat, apkill, psmgr, psview, snflv and `psched start` | |
+//! | [`commands`] | aprun, apstat, apkill, cpr, psmgr, psview, snflv and `psched start` | |
+//! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio, checkpoints | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 
 pub mod agent;
 pub mod apteam;
+pub mod checkpoint;
 pub mod commands;
 pub mod config;
 pub mod daemon;

@@ -7,21 +7,28 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::talk::attach::{BarrierOut, StdinCredit};
 use crate::apteam::talk::node::{Phase, PlaceCommand};
-use crate::apteam::talk::shepherd::Hello;
+use crate::apteam::talk::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::barriers::Arrivals;
+use super::dumps::Dumping;
+use super::moves::Moving;
 use super::output::Kept;
 use super::peers::Peer;
 use super::signals::Signals;
+
+/// The largest window of output that there can be: the most of the variable `output_max`.
+const WINDOW_MAX: u64 = 64 << 20;
 
 /// How the shepherd is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shepherd {
     /// Asked for.
     Spawning,
+    /// It is being brought back from a checkpoint, with its PEs.
+    Restoring,
     /// It hears.
     Up,
     /// It lives, and has said nothing in this life of apinit yet; its PEs go.
@@ -113,6 +120,8 @@ pub(super) struct App {
     pub sent: bool,
     /// The PEs here stand before their first instruction.
     pub ready: bool,
+    /// What its shepherd is told when it is back.
+    pub held: Vec<ToShepherd>,
     /// The switcher has been told that it is about to go.
     pub entered: bool,
     pub going_ns: Option<u64>,
@@ -150,6 +159,10 @@ pub(super) struct App {
     pub done_said: bool,
     /// psched does not want to hear of it.
     pub discarded: bool,
+    /// It is being moved.
+    pub moving: Option<Moving>,
+    /// It is being checkpointed.
+    pub dumping: Option<Dumping>,
 }
 
 impl App {
@@ -174,6 +187,7 @@ impl App {
             launched_ns: None,
             sent: false,
             ready: false,
+            held: Vec::new(),
             entered: false,
             going_ns: None,
             ran: None,
@@ -195,6 +209,8 @@ impl App {
             stuck: Vec::new(),
             done_said: false,
             discarded: false,
+            moving: None,
+            dumping: None,
         }
     }
 
@@ -241,7 +257,12 @@ impl App {
     /// How much output may be sent and not written, in bytes. A shepherd of the release before knows
     /// no other window than the default.
     pub fn output_window(&self) -> u64 {
-        self.place.bounds.output.max(Bounds::default().output)
+        let least = match self.place.restart {
+            // It goes by the window that it had.
+            Some(_) => WINDOW_MAX,
+            None => Bounds::default().output,
+        };
+        self.place.bounds.output.max(least)
     }
 
     pub fn open_front(&self) -> Option<Conn> {
@@ -293,6 +314,8 @@ impl App {
         self.several = Some(hello.several);
         self.output.taken = hello.output_taken;
         self.output.end = hello.output_taken;
+        // What had been written before its checkpoint it may not have heard of.
+        self.output.skip_to(self.shift().output);
         self.stdin_passed = hello.stdin_taken;
         self.stdin_limit = hello.stdin_taken.saturating_add(self.place.bounds.stdin);
     }
@@ -345,7 +368,8 @@ impl App {
         let report = self.report_due_ns().filter(|_| reports_ends);
         let limit = self.time_limit_ns().filter(|_| !self.empty());
         let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
-        let waits = [self.away_until_ns(), self.grace_ns(), self.backstop_ns()];
+        let waits =
+            [self.away_until_ns(), self.grace_ns(), self.backstop_ns(), self.dump_until_ns()];
         [report, limit, peers].into_iter().chain(waits).flatten()
     }
 }

@@ -1,11 +1,12 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
+use super::switcher::Event;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::talk::attach::FromApinit;
-use crate::apteam::talk::node::{Command, PlaceCommand, Report};
+use crate::apteam::talk::node::{Command, PlaceCommand, Report, Restoring};
 use crate::apteam::talk::shepherd::misfit;
 use crate::machine::Nid;
 use crate::variables::raise;
@@ -37,6 +38,9 @@ impl Agent {
             Command::Plan(plan) => self.plan(now, *plan, out),
             Command::AgreePlan(generation) => self.agree_plan(now, generation, out),
             Command::WithdrawPlan(generation) => self.withdraw_plan(generation, out),
+            Command::Move(order) => self.start_move(*order, out),
+            // (Of one that is not here the switcher says so.)
+            Command::RollOut(key) => out.push(Action::Turns(Event::RollOut(key))),
         }
     }
 
@@ -166,10 +170,16 @@ impl Agent {
             app.going_ns = hello.going.then(|| going_ns.unwrap_or(now));
             app.ready = hello.going;
             app.heard_of(hello);
+        } else if app.is_to_be_restored() {
+            app.shepherd = Shepherd::Up;
         } else {
             app.going_ns = going_ns;
             app.launched_ns = going_ns;
             app.sent = true;
+            if app.place.moved.restoring == Restoring::Begun {
+                // Its launch had come, and its front end hears of its end here.
+                app.launched_ns = Some(now);
+            }
             // Where its PEs don't go yet nothing is lost with it.
             if silent && going_ns.is_some() {
                 app.shepherd = Shepherd::Silent;
@@ -206,8 +216,13 @@ impl Agent {
             ));
         }
         self.apps.insert(key, app);
+        let begun = self.apps.get(&key).map(|app| app.place.moved.restoring);
+        let waits = self.apps.get(&key).is_some_and(App::is_to_be_restored);
         match misfit {
-            _ if silent => {}
+            _ if begun == Some(Restoring::Begun) => {
+                self.not_restored(now, key, super::restores::INTERRUPTED.into(), out);
+            }
+            _ if silent || waits => {}
             _ if hello.is_none() => {
                 let text = "it died while apinit was being restarted";
                 self.shepherd_lost(now, key, text.into(), out);

@@ -150,6 +150,24 @@ impl Agent {
         out.push(Action::CloseFront(conn));
     }
 
+    /// Whether somebody may say what an application is restored from: false, its placement has not come yet.
+    ///
+    /// # Errors
+    /// He may not, or nothing is restored.
+    pub fn may_restore(&self, key: Key, uid: u32, ticket: &Ticket) -> Result<bool, String> {
+        let Some(app) = self.apps.get(&key) else { return Ok(false) };
+        if uid != app.place.owner.uid {
+            return Err(format!("application {key} is not user {uid}'s"));
+        }
+        if !same_ticket(ticket, &app.place.ticket) {
+            return Err(format!("the ticket is not the one of application {key}"));
+        }
+        if app.launched_ns.is_some() {
+            return Err(format!("application {key} is launched already"));
+        }
+        Ok(true)
+    }
+
     /// The launches that have waited for this placement.
     pub(super) fn waiting_launches(&mut self, now: u64, key: Key, out: &mut Out) {
         let of_key =
@@ -202,10 +220,16 @@ impl Agent {
             return self.refuse(conn, text, None, out);
         }
         // (aprun looks at that before. This one may be another, or say something else than it did.)
-        if let Err(text) = launch.binding.fits(&app.place.places) {
+        // Where it is only shown it may be anything.
+        let shown = app.place.restart.is_some();
+        if let Err(text) = launch.binding.fits(&app.place.places)
+            && !shown
+        {
             return self.refuse(conn, text, None, out);
         }
-        if let Err(text) = launch.fits(app.place.shape.width) {
+        if let Err(text) = launch.fits(app.place.shape.width)
+            && !shown
+        {
             return self.refuse(conn, text, None, out);
         }
         if app.launched_ns.is_some() {
@@ -315,8 +339,10 @@ impl Agent {
         }
         self.take_front(key, conn, out);
         for one in taken {
-            self.own_taken_floor(key, *one);
-            self.output_taken(key, *one, out);
+            let Some(app) = self.apps.get(&key) else { return };
+            let one = app.shifted_taken(*one);
+            self.own_taken_floor(key, one);
+            self.output_taken(key, one, out);
         }
         let Some(app) = self.apps.get(&key) else { return };
         let mut say = |message| out.push(Action::SendFront(conn, message));
@@ -325,13 +351,13 @@ impl Agent {
             say(FromApinit::Going);
         }
         if app.stdin.credit > 0 && app.head() {
-            say(FromApinit::StdinCredit(app.stdin));
+            say(FromApinit::StdinCredit(app.front_credit()));
         }
         for number in app.signals.taken(app.head()) {
             say(FromApinit::SignalsTaken(number));
         }
         for output in &app.output.messages {
-            say(FromApinit::Output(output.clone()));
+            say(app.for_front(output.clone()));
         }
         if let Some(text) = &app.lost {
             say(FromApinit::Notice(text.clone()));
@@ -367,12 +393,12 @@ impl Agent {
             return;
         }
         let hears = app.sent && app.running();
-        let mut tell = |message| {
+        let mut tell = |app: &mut App, message| {
             if hears {
-                out.push(Action::SendShepherd(key, message));
+                app.tell_shepherd(message, out);
             }
         };
-        match message {
+        match app.shifted(message) {
             // Said again after a break: the shepherd has it.
             ToApinit::Stdin(piece) if app.index == 0 && piece.end() <= app.stdin_passed => {}
             ToApinit::Stdin(piece) if app.index == 0 => {
@@ -383,14 +409,14 @@ impl Agent {
                     "more stdin than there was credit for"
                 } else {
                     app.stdin_passed = piece.end();
-                    return tell(ToShepherd::Stdin(piece));
+                    return tell(app, ToShepherd::Stdin(piece));
                 };
                 // Nothing of ours does this.
                 app.front = Front::Away { conn, since_ns: now, watched: false };
                 self.refuse(conn, text.into(), None, out);
             }
             ToApinit::StdinEnd(length) if app.index == 0 && length == app.stdin_passed => {
-                tell(ToShepherd::StdinEnd(length));
+                tell(app, ToShepherd::StdinEnd(length));
             }
             ToApinit::OutputTaken(taken) if app.is_claimed_too_much(taken) => {
                 // Nothing of ours does this.
@@ -420,7 +446,9 @@ impl Agent {
             }
             ToApinit::Go if app.index != 0 => self.enter(now, key, out),
             // The shepherd knows whether it is for the barrier that its PEs are in.
-            ToApinit::BarrierOut(piece) if app.index != 0 => tell(ToShepherd::BarrierOut(piece)),
+            ToApinit::BarrierOut(piece) if app.index != 0 => {
+                tell(app, ToShepherd::BarrierOut(piece));
+            }
             ToApinit::Launch { .. } => {
                 let text = format!("application {key} has been launched already");
                 out.push(Action::SendFront(conn, FromApinit::Notice(text)));

@@ -38,11 +38,17 @@ impl Agent {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd == Shepherd::Up && app.running() && !app.sent;
         // Before its hello it is not known whether it can.
-        let can = !app.has_several() || app.several == Some(true);
+        let can = !app.has_several() || app.several == Some(true) || app.place.restart.is_some();
         if !ready || !can || app.doom.is_some() || self.held_by_another(app) {
             return;
         }
+        if app.place.restart.is_some() {
+            return if app.launch.is_some() {
+                self.restore(key, out)
+            };
+        }
         let Some(launch) = self.host_launch(app) else { return };
+        self.note_binding(key, out);
         if let Some(app) = self.apps.get_mut(&key) {
             app.sent = true;
         }
@@ -124,7 +130,7 @@ impl Agent {
         Some(pes)
     }
 
-    fn node(&self, nid: Nid) -> Option<&NodeSpec> {
+    pub(super) fn node(&self, nid: Nid) -> Option<&NodeSpec> {
         self.welcome.as_ref()?.nodes.iter().find(|n| n.nid == nid)
     }
 
@@ -183,6 +189,7 @@ impl Agent {
             return;
         }
         app.going_ns = Some(now);
+        // (One that was brought back goes already, and takes no notice.)
         out.push(Action::SendShepherd(key, ToShepherd::Go));
         out.push(Action::KeepGoing(key, now));
         if !app.head() {
@@ -194,5 +201,6 @@ impl Agent {
             out.push(Action::SendFront(conn, FromApinit::Going));
         }
         self.report(Report::Running(key), out);
+        self.report_movable(key, out);
     }
 }

@@ -35,12 +35,15 @@ mod application;
 mod barriers;
 mod bounds;
 mod commands;
+mod dumps;
 mod ends;
 mod foreign;
 mod fronts;
 mod launching;
+mod moves;
 mod output;
 mod peers;
+mod restores;
 mod shepherds;
 mod signals;
 pub mod switcher;
@@ -60,7 +63,10 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
+pub use dumps::NAME_WAIT;
 use fronts::Attached;
+pub use moves::Rebind;
+pub use restores::Back;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use switcher::{Event as TurnEvent, News, Ran};
@@ -192,8 +198,40 @@ pub enum Happening {
     Found(Box<Found>),
     /// The switcher says this.
     Turns(News),
+    /// Answer to [`Action::Rebind`]: all its threads are bound to their new processors, and that is kept; or
+    /// all to their old ones, and why.
+    Rebound(Key, Result<(), String>),
+    /// Answer to [`Action::Restore`]: it is back and frozen, and its shepherd hears; or what stood in the way.
+    Restored(Key, Result<Box<Back>, String>),
     /// An application has run so long: answer to [`Action::TellRan`], and once more at its end.
     Ran(Key, Ran),
+    /// At its door, under this number, somebody with this uid wants a checkpoint of an application.
+    DumpAsked {
+        /// Of the question; none is used twice.
+        number: u64,
+        /// As the kernel says.
+        uid: u32,
+        /// Which application.
+        key: Key,
+        /// It is ended once the checkpoint has its name.
+        end: bool,
+    },
+    /// Answer to [`Action::Dump`]: its images are made, or not; who asked has been told why not.
+    Dumped {
+        /// Of which application.
+        key: Key,
+        /// Of the question.
+        number: u64,
+        /// They are.
+        made: bool,
+    },
+    /// Whoever asked says that the checkpoint has its name; or he is gone.
+    DumpSaid {
+        /// Of the question.
+        number: u64,
+        /// It has.
+        named: bool,
+    },
     /// The time of [`Action::SetTimer`] has come.
     Tick,
 }
@@ -222,7 +260,8 @@ pub struct Found {
 /// What an apinit is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make groups, runtime directory and socket of an application and start its shepherd.
+    /// Make groups, runtime directory and socket of an application and start its shepherd. (One that is
+    /// brought back from a checkpoint gets no shepherd, and is answered for as if it had.)
     MakeAndSpawn {
         /// The placement, which is also to be kept in the runtime directory.
         place: Box<PlaceCommand>,
@@ -246,6 +285,38 @@ pub enum Action {
     TellRan(Key),
     /// Keep these plans in the runtime directory, and no others.
     KeepPlans(Vec<SlicePlan>),
+    /// Keep its placement so.
+    KeepPlace(Box<PlaceCommand>),
+    /// It stands. Bind its threads to other processors, all or none, and keep its placement so; once begun
+    /// it is to be finished also by the next life of this apinit. Answered by [`Happening::Rebound`].
+    Rebind {
+        /// Of which application.
+        key: Key,
+        /// Each node's part.
+        parts: Vec<Rebind>,
+        /// Its placement once that is done.
+        place: Box<PlaceCommand>,
+    },
+    /// Keep its placement so, and bring it back from its checkpoint into frozen groups. Answered by
+    /// [`Happening::Restored`].
+    Restore {
+        /// Its placement.
+        place: Box<PlaceCommand>,
+        /// The real processors of each of its places.
+        cpus: Vec<Vec<u32>>,
+    },
+    /// It stands. Hang up its shepherd's connection, dump it, and connect anew; answered by
+    /// [`Happening::Dumped`].
+    Dump {
+        /// Which application.
+        key: Key,
+        /// Of the question.
+        number: u64,
+    },
+    /// Say to whoever asked why there is no checkpoint, or why its application was not ended.
+    RefuseDump(u64, String),
+    /// Say to whoever asked that its application is being ended.
+    DumpEnds(u64),
     /// Its PEs go since then: keep that too.
     KeepGoing(Key, u64),
     /// Open a stream to another host's apinit.
@@ -427,6 +498,13 @@ impl Agent {
             Happening::Found(found) => self.found(now_ns, *found, o),
             Happening::Turns(news) => self.news(now_ns, news, o),
             Happening::Ran(key, ran) => self.ran(now_ns, key, ran, o),
+            Happening::Rebound(key, result) => self.rebound(now_ns, key, result, o),
+            Happening::Restored(key, result) => self.restored(now_ns, key, result, o),
+            Happening::DumpAsked { number, uid, key, end } => {
+                self.dump_asked(number, uid, key, end, o);
+            }
+            Happening::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
+            Happening::DumpSaid { number, named } => self.dump_said(now_ns, number, named, o),
             Happening::Tick => self.tick(now_ns, o),
         }
         self.finish_purge(now_ns, o);
@@ -467,9 +545,12 @@ impl Agent {
             .filter(|(_, app)| !app.over_with_psched())
             .map(|(key, app)| (*key, app.phase()))
             .collect();
-        out.push(Action::Inventory { items, last_command: self.last_command });
         let keys: Vec<Key> = self.apps.keys().copied().collect();
+        // Before its end, which is told by the nodes where it sat.
+        keys.iter().for_each(|key| self.report_moved(*key, out));
+        out.push(Action::Inventory { items, last_command: self.last_command });
         for key in keys {
+            self.report_movable(key, out);
             self.report_end(now, key, out);
             self.report_stuck(key, out);
         }
@@ -487,6 +568,7 @@ impl Agent {
             self.front_away_tick(now, key, out);
             self.grace_tick(now, key, out);
             self.backstop_tick(now, key, out);
+            self.dump_tick(now, key, out);
             // After what may end the application: hosts that are still to be reached are then told
             // in this tick.
             self.peers_tick(now, key, out);

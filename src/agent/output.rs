@@ -61,6 +61,12 @@ impl Kept {
         }
     }
 
+    /// Nothing up to there is anybody's any more: where that comes, it counts as written.
+    pub fn skip_to(&mut self, offset: u64) {
+        self.taken = self.taken.max(offset);
+        self.end = self.end.max(offset);
+    }
+
     /// Output is written up to there; says whether that is news.
     fn take(&mut self, offset: u64) -> bool {
         let offset = offset.min(self.end);
@@ -77,6 +83,12 @@ impl Kept {
 }
 
 impl App {
+    /// Output of the shepherd here, as its front end counts.
+    pub(super) fn for_front(&self, output: Output) -> FromApinit {
+        let offset = output.offset.saturating_sub(self.shift().output);
+        FromApinit::Output(Output { offset, ..output })
+    }
+
     /// Whether a front end can't have written so much: not even of what it had from a former life of
     /// this apinit, and what nobody has said again yet. It would have a shepherd send without bound.
     /// (A head is one of us.)
@@ -105,7 +117,7 @@ impl Agent {
             Ok(None) => {}
             Ok(Some(output)) => match app.front {
                 Front::Open(conn) => {
-                    out.push(Action::SendFront(conn, FromApinit::Output(output)));
+                    out.push(Action::SendFront(conn, app.for_front(output)));
                 }
                 Front::Gone => self.drop_output(key, out),
                 Front::None | Front::Away { .. } => {}
@@ -121,6 +133,12 @@ impl Agent {
             app.output_lost = true;
             out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
         }
+    }
+
+    /// How much of its shepherd's output has come here, all of which its front end is given, and how much of
+    /// stdin the shepherd has been given; in bytes.
+    pub fn resume_point(&self, key: Key) -> (u64, u64) {
+        self.apps.get(&key).map_or((0, 0), |app| (app.output.end, app.stdin_passed))
     }
 
     /// The most that waits for a front end that does as it should, in bytes: nothing is put twice

@@ -46,7 +46,10 @@ impl Agent {
             FromShepherd::Failed(decisive) | FromShepherd::Decisive(decisive) => {
                 self.own_decisive(now, key, decisive, out);
             }
-            FromShepherd::Output(output) => self.own_output(now, key, output, out),
+            FromShepherd::Output(mut output) => {
+                output.nid = app.now_on(output.nid);
+                self.own_output(now, key, output, out);
+            }
             FromShepherd::StdinCredit(mut credit) => {
                 // More would fill our memory.
                 let most = app.stdin_passed.saturating_add(app.place.bounds.stdin);
@@ -54,6 +57,7 @@ impl Agent {
                 app.stdin = credit;
                 app.stdin_limit = app.stdin_limit.max(credit.credit);
                 if let Some(conn) = app.open_front().filter(|_| app.head()) {
+                    let credit = app.front_credit();
                     out.push(Action::SendFront(conn, FromApinit::StdinCredit(credit)));
                 }
             }
@@ -71,6 +75,7 @@ impl Agent {
 
     pub(super) fn own_decisive(&mut self, now: u64, key: Key, decisive: Decisive, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
+        let decisive = app.moved_decisive(decisive);
         app.first = Decisive::earlier(app.first.take(), Some(decisive.clone()));
         if !decisive.cause.ends_application() {
             return;
@@ -90,6 +95,7 @@ impl Agent {
     fn own_end(&mut self, key: Key, mut end: HostEnd, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
         (end.key, end.nids) = (key, app.nids.clone());
+        end.first = end.first.map(|first| app.moved_decisive(first));
         if end.first.is_some() {
             // A shepherd that was stopped sees the PEs that were killed meanwhile before it reads why.
             // (Where nothing bad happened the PEs had ended by themselves, and their status stands.)
@@ -153,6 +159,9 @@ impl Agent {
         if app.shepherd == Shepherd::Strange {
             app.first = Decisive::earlier(app.first.take(), Some(Decisive { at_ns: now, cause }));
             // Its death is heard of, and the rest follows from that.
+            out.push(Action::KillGroups { key, shepherd: true });
+        } else if app.shepherd == Shepherd::Restoring {
+            // Nobody is there who could hear. What is there of it goes, and the restore fails by that.
             out.push(Action::KillGroups { key, shepherd: true });
         } else {
             out.push(Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after }));

@@ -62,7 +62,7 @@ impl Agent {
         }
         if app.sent && app.running() {
             let from_front = app.head() && signal.number <= PSCHED_SIGNALS;
-            out.push(Action::SendShepherd(key, ToShepherd::Signal(signal)));
+            app.tell_shepherd(ToShepherd::Signal(signal), out);
             if from_front {
                 self.to_hear(key, false, out);
             }

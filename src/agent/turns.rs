@@ -16,7 +16,8 @@
 //! with that turn; but after [`TURN_WAIT`] it is over.
 
 use super::application::{App, Grace};
-use super::switcher::{Event, Gang, News, Ran};
+use super::moves::gang;
+use super::switcher::{Event, News, Ran};
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
@@ -39,10 +40,8 @@ impl Agent {
 
     /// It is about to go, or goes.
     pub(super) fn comes(&self, now: u64, app: &App, going: bool, out: &mut Out) {
-        let processors = app.processors.iter().copied().collect();
-        let spread = app.place.places.nids().nth(1).is_some();
-        let gang = Gang { key: app.key(), processors, spread };
-        let ran_ns = app.run_ns(now);
+        let gang = gang(app);
+        let ran_ns = app.run_ns(now).max(app.ran_before());
         out.push(Action::Turns(Event::Comes { gang, going, frozen: false, ran_ns }));
     }
 
@@ -140,6 +139,10 @@ impl Agent {
         match news {
             News::MayGo(key) => self.may_go(now, key, out),
             News::HasTurn(key) => self.has_turn(now, key, out),
+            News::Lifted(key, stands) => self.lifted(now, key, stands, out),
+            News::RolledOut(key, bytes, why) => {
+                self.report(Report::RolledOut { key, bytes, why }, out);
+            }
             News::Switches(mut told) => {
                 let changed: BTreeSet<Key> = told
                     .switches
@@ -239,7 +242,8 @@ impl App {
     pub fn run_ns(&self, now: u64) -> u64 {
         match (self.ran, self.going_ns) {
             (Some((ran, _)), _) => ran,
-            (None, going) => going.map_or(0, |since| now.saturating_sub(since)),
+            (None, Some(since)) => now.saturating_sub(since).saturating_add(self.ran_before()),
+            (None, None) => 0,
         }
     }
 
@@ -248,7 +252,7 @@ impl App {
         let limit = self.place.time_limit.filter(|_| self.head() && self.doom.is_none())?;
         let going = self.going_ns?;
         Some(match self.ran {
-            None => going.saturating_add(ns(limit)),
+            None => going.saturating_add(ns(limit).saturating_sub(self.ran_before())),
             Some((ran, at)) if ran >= ns(limit) => at,
             Some((ran, at)) => at.saturating_add((ns(limit) - ran).max(ns(LIMIT_STEP))),
         })

@@ -47,6 +47,8 @@ pub enum Cause {
     HostMemory { rank: u32, nid: Nid },
     /// psmgr purge, by this user.
     Purge { uid: u32 },
+    /// cpr -k, by this user: its checkpoint is made.
+    Checkpointed { uid: u32 },
 }
 
 /// aprun's status when aprun itself failed, or the application never started, or its node,
@@ -67,6 +69,22 @@ pub const STATUS_STDOUT_CLOSED: u8 = 141;
 const ENOENT: i32 = 2;
 
 impl Cause {
+    /// The same of a PE that has been moved since it was launched: with the node where it is now.
+    #[must_use]
+    pub fn moved(mut self, now: impl Fn(Nid) -> Nid) -> Cause {
+        if let Cause::PeExit { nid, .. }
+        | Cause::PeSignal { nid, .. }
+        | Cause::Abort { nid, .. }
+        | Cause::NoFinalize { nid, .. }
+        | Cause::Garbage { nid, .. }
+        | Cause::OverMemory { nid, .. }
+        | Cause::HostMemory { nid, .. } = &mut self
+        {
+            *nid = now(*nid);
+        }
+        self
+    }
+
     /// aprun's exit status.
     ///
     /// ```
@@ -83,8 +101,10 @@ impl Cause {
             Cause::Abort { code, .. } => (code.rem_euclid(256) as u8).max(1),
             Cause::NoFinalize { code, .. } => (*code).max(1),
             Cause::Garbage { .. } => 1,
-            // What the kernel kills, it kills with KILL.
-            Cause::OverMemory { .. } | Cause::HostMemory { .. } => by_signal(9),
+            // What the kernel kills, it kills with KILL; and so does cpr.
+            Cause::OverMemory { .. } | Cause::HostMemory { .. } | Cause::Checkpointed { .. } => {
+                by_signal(9)
+            }
             Cause::TimeLimit { .. } => STATUS_TIME_LIMIT,
             Cause::StdoutClosed => STATUS_STDOUT_CLOSED,
             Cause::LaunchFailed { errno: ENOENT, .. } => STATUS_NOT_FOUND,
@@ -148,6 +168,9 @@ impl std::fmt::Display for Cause {
                 f,
                 "user {uid} had its node purged of what another psched had started (psmgr purge)"
             ),
+            Cause::Checkpointed { uid } => {
+                write!(f, "user {uid} checkpointed and ended it (cpr -k)")
+            }
         }
     }
 }

@@ -43,6 +43,17 @@ impl fmt::Display for Key {
     }
 }
 
+/// What checkpoints are sealed with ([`crate::checkpoint`]): root's daemons have it, and nobody else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealKey(pub [u8; 32]);
+
+impl fmt::Debug for SealKey {
+    /// A secret is not printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
 /// The secret with which a front end proves to an apinit that psched gave it this placement.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ticket(pub [u8; 16]);

@@ -92,6 +92,15 @@ impl Layout {
         Layout::new(joined(rows))
     }
 
+    /// That of a placement of equally deep PEs, whatever was asked for.
+    ///
+    /// # Errors
+    /// It has too many rows; in words.
+    pub fn of_places(places: &PlacementList) -> Result<Layout, String> {
+        let row = |place: &Place| Row { nodes: 1, pes: place.pes, depth: 0 };
+        Layout::new(joined(places.0.iter().map(row)))
+    }
+
     /// Of a placement in which nodes differ in depth; without a row where they do not.
     pub fn of_depths(places: &PlacementList) -> Layout {
         let row = |place: &Place| Row { nodes: 1, pes: place.pes, depth: place.depth() };

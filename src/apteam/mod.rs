@@ -20,4 +20,4 @@ pub mod posting;
 pub mod record;
 pub mod talk;
 
-pub use ids::{Apid, Incarnation, Key, Ticket};
+pub use ids::{Apid, Incarnation, Key, SealKey, Ticket};

@@ -2,6 +2,7 @@
 
 use super::posting::Shape;
 use crate::machine::Nid;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One node's part of an application.
@@ -22,8 +23,8 @@ impl Place {
     }
 }
 
-/// The nodes of an application in rank order: the first PEs on the first place, and so on. It never
-/// changes, so that records and commands, which all have it, share one.
+/// The nodes of an application in rank order: the first PEs on the first place, and so on. A list never
+/// changes, so that records and commands, which all have it, share one: who is moved has another.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PlacementList(pub Arc<[Place]>);
 
@@ -84,6 +85,29 @@ impl PlacementList {
             self.0.windows(2).all(follow)
         };
         all(true) || all(false)
+    }
+
+    /// What it takes to hold both: each node of either with the processors of both, by NID.
+    ///
+    /// ```
+    /// # use psched::{apteam::place::*, machine::Nid};
+    /// let on = |nid, processors| Place { nid: Nid(nid), processors, pes: 1 };
+    /// let from = PlacementList([on(3, vec![0]), on(4, vec![0])].into());
+    /// let to = PlacementList([on(4, vec![1]), on(5, vec![1])].into());
+    /// let both = [on(3, vec![0]), on(4, vec![0, 1]), on(5, vec![1])];
+    /// assert_eq!(from.and(&to), PlacementList(both.into()));
+    /// ```
+    pub fn and(&self, other: &PlacementList) -> PlacementList {
+        let mut nodes: BTreeMap<Nid, Place> = BTreeMap::new();
+        for place in self.0.iter().chain(other.0.iter()) {
+            let new = || Place { nid: place.nid, processors: Vec::new(), pes: 0 };
+            let node = nodes.entry(place.nid).or_insert_with(new);
+            node.pes = node.pes.max(place.pes);
+            node.processors.extend(&place.processors);
+            node.processors.sort_unstable();
+            node.processors.dedup();
+        }
+        PlacementList(nodes.into_values().collect())
     }
 
     /// PEs on a node. Placement lists nodes once and by NID, where it is found without a walk; other lists

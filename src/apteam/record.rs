@@ -20,8 +20,10 @@ use super::ending::HostEnd;
 use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
 use super::talk::attach::NumberedSignal;
+use super::talk::node::Restart;
 use super::{Apid, Incarnation, Key, Ticket};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where an application is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,12 +150,45 @@ pub struct Apteam {
     pub held: Option<By>,
     /// The domain of the machine that it is scheduled in, from its posting on.
     pub domain: Arc<str>,
+    /// What has been moved of it.
+    pub moves: Moves,
+    /// The checkpoint that it comes from, if it is restored instead of executed. Until it runs it is locked:
+    /// nothing is done with it but that it is placed.
+    pub restart: Option<Restart>,
+}
+
+/// The moves of a running application.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// How many its nodes have been told, those too that failed.
+    pub told: u32,
+    /// Where the last one is to bring it, until its nodes have answered. It holds both places.
+    pub to: Option<PlacementList>,
 }
 
 impl Apteam {
     /// Its number and incarnation.
     pub fn key(&self) -> Key {
         Key { apid: self.apid, incarnation: self.incarnation }
+    }
+
+    /// All processors that are its own: while it is moved, those of both places.
+    pub fn holds(&self) -> PlacementList {
+        match &self.moves.to {
+            Some(to) => self.places.and(to),
+            None => self.places.clone(),
+        }
+    }
+
+    /// Time that it had run before it was restarted from a checkpoint.
+    pub fn run_before(&self) -> Duration {
+        self.restart.as_ref().map_or(Duration::ZERO, |restart| restart.run)
+    }
+
+    /// Whether it is placed by its shape alone, on any nodes. One that is restored is not: its images are of
+    /// one host, and so are its nodes.
+    pub fn is_plain(&self) -> bool {
+        self.posting.is_plain() && self.restart.is_none()
     }
 
     /// Whether it stays where it is: it has chosen its nodes, or it sits in pieces, for which no window stands, or

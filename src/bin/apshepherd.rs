@@ -1,4 +1,10 @@
 //! apshepherd: parent of an application's PEs on one host. Started by apinit.
+use psched::node::{checkpoint::within, shepherd};
+
 fn main() -> std::process::ExitCode {
-    psched::node::shepherd::main(std::env::args().skip(1))
+    let mut arguments = std::env::args().skip(1).peekable();
+    match arguments.next_if(|first| first == within::ARGUMENT) {
+        Some(_) => within::main(arguments),
+        None => shepherd::main(arguments),
+    }
 }

@@ -4,8 +4,8 @@
 //! end (TERM) and, five minutes later, made to (KILL). clap knows no options that are signals, so a
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
-use super::question::{asked, parsed, write_out};
-use crate::rpc::connect::{connect, socket_path, status_text};
+use super::question::{answer, asked, parsed, write_out};
+use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
@@ -60,15 +60,9 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
     let mut client = PschedClient::new(channel);
     let call = client.kill(pb::KillRequest { apids, signal });
-    match tokio::time::timeout(ANSWER_BOUND, call).await {
-        Ok(Ok(reply)) => {
-            let mut problems = reply.into_inner().problems;
-            problems.retain(|problem| !problem.is_empty());
-            if problems.is_empty() { Ok(()) } else { Err(problems) }
-        }
-        Ok(Err(status)) => Err(vec![status_text(status)]),
-        Err(_) => Err(vec![format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())]),
-    }
+    let mut problems = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?.problems;
+    problems.retain(|problem| !problem.is_empty());
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// A first argument that is a signal, as the option that clap knows.

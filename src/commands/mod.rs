@@ -1,10 +1,11 @@
-//! The commands: aprun, apstat, apkill, psmgr, psview, snflv, `psched check`, `psched start`,
+//! The commands: aprun, apstat, apkill, cpr, psmgr, psview, snflv, `psched check`, `psched start`,
 //! `psched simulate` and `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
 pub mod apstat;
 pub mod check;
+pub mod cpr;
 pub mod psmgr;
 pub mod psview;
 mod question;

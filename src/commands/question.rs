@@ -4,9 +4,11 @@
 //! Its line is parsed, the question runs on a runtime of its own, what it has to say is written, and the
 //! status tells how that went.
 
+use crate::rpc::connect::status_text;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// The command line; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
 /// help was wanted.
@@ -27,6 +29,21 @@ pub fn asked(name: &str, question: impl Future<Output = Result<(), Vec<String>>>
     // What waits for a key must not keep it.
     runtime.shutdown_background();
     ended(name, end)
+}
+
+/// psched's answer to a question, within so long.
+///
+/// # Errors
+/// What it says instead, or that it says nothing.
+pub async fn answer<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    bound: Duration,
+) -> Result<T, String> {
+    match tokio::time::timeout(bound, call).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(status_text(status)),
+        Err(_) => Err(format!("psched has not answered for {} s", bound.as_secs())),
+    }
 }
 
 /// The status of what has come to its end: 0, or 1 once each problem has a line on stderr.

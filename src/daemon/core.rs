@@ -15,11 +15,11 @@ use super::committer::{Answer, Commit, Outcome, Release, Trouble};
 use super::fronts::Fronts;
 use super::tune::Tuner;
 use super::usage;
-use crate::apteam::Apid;
 use crate::apteam::change::By;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
+use crate::apteam::{Apid, SealKey};
 use crate::machine::{Machine, Nid};
-use crate::os::host::monotonic_ns;
+use crate::os::host::{monotonic_ns, wall_ns};
 use crate::os::notify::Notify;
 use crate::os::wait;
 use crate::rpc::pb;
@@ -27,7 +27,7 @@ use crate::scheduler::outbox::{Outbox, Record};
 use crate::scheduler::tuning::{Told, Wanted};
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
 use crate::variables::Variables;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub enum Input {
         events: EventSender,
         found: oneshot::Sender<Result<bool, Status>>,
     },
+    /// The front end of a posting is to say what it would launch.
+    AskLaunch { apid: Apid },
     /// A front end looks.
     Look { apid: Apid, answer: oneshot::Sender<Result<Looked, Status>> },
     /// apkill.
@@ -133,6 +135,8 @@ pub struct Identity {
     pub boot_id: String,
     /// From TERM to KILL.
     pub kill_grace: Duration,
+    /// What checkpoints are sealed with; none: there can be none.
+    pub checkpoint_key: Option<SealKey>,
 }
 
 impl Identity {
@@ -144,10 +148,7 @@ impl Identity {
 
 /// Both clocks, now.
 pub fn now() -> Now {
-    let wall = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-    Now { mono_ns: monotonic_ns(), wall_ns: wall }
+    Now { mono_ns: monotonic_ns(), wall_ns: wall_ns() }
 }
 
 impl Core {
@@ -266,14 +267,26 @@ impl Core {
                     return;
                 }
                 let id = self.reply(Waiter::Post { apid_events: events, front });
-                let new = Apid(self.scheduler.next_apid());
-                if let Event::Posted { reply, .. } = event.as_mut() {
-                    *reply = id;
+                let mut new = BTreeSet::from([Apid(self.scheduler.next_apid())]);
+                match event.as_mut() {
+                    Event::Posted { reply, .. } => *reply = id,
+                    Event::Restarted { reply, origin, .. } => {
+                        *reply = id;
+                        let again = Some(origin.apid());
+                        new.extend(again.filter(|apid| self.scheduler.team(*apid).is_none()));
+                    }
+                    _ => {}
                 }
                 let effects = self.scheduler.apply(now(), *event);
-                self.take(effects, Some(new));
+                // Which of the two it is: that of its acceptance.
+                let accepted = effects.iter().find_map(|effect| match effect {
+                    Effect::Accept { apid, .. } => Some(*apid),
+                    _ => None,
+                });
+                self.take(effects, accepted.filter(|apid| new.contains(apid)));
             }
             Input::Watch { apid, front, events, found } => self.watch(apid, front, events, found),
+            Input::AskLaunch { apid } => self.ask_launch(apid),
             Input::Look { apid, answer } => {
                 let reply = self.reply(Waiter::Look(answer));
                 self.event(Event::Looked { reply, apid });
@@ -288,7 +301,9 @@ impl Core {
                 if let Event::Manage { reply, .. }
                 | Event::Nodes { reply, .. }
                 | Event::Flavors { reply, .. }
-                | Event::Hold { reply, .. } = event.as_mut()
+                | Event::Hold { reply, .. }
+                | Event::Migrate { reply, .. }
+                | Event::Compact { reply, .. } = event.as_mut()
                 {
                     *reply = id;
                 }
@@ -477,8 +492,8 @@ impl Core {
             Effect::CloseLink { link } => {
                 self.links.remove(&link);
             }
-            // Nodes can do neither today, and the scheduler knows it (`Settings::abilities`).
-            Effect::Move { .. } | Effect::RollOut { .. } => {}
+            // Only simulated: nodes are told by a command (`RollsOut::AtHome`).
+            Effect::RollIn { .. } | Effect::RollOut { .. } => {}
             Effect::SignalFront { apid, front } => self.fronts.signal(apid, front),
             Effect::Tell { apid, news } => self.tell(apid, news),
             Effect::Warn(text) => tracing::warn!("{text}"),
@@ -523,6 +538,7 @@ impl Core {
             next_apid: self.scheduler.next_apid(),
             starts: self.identity.starts.clone(),
             bounds: self.scheduler.settings().host_bounds,
+            checkpoint_key: self.identity.checkpoint_key.clone(),
         };
         self.send(link, pb::to_node::Message::Welcome(welcome.into()));
     }

@@ -104,8 +104,8 @@ async fn listen(
                 Input::Event(Box::new(Event::Foreign { link, foreign }))
             }
             (pb::from_node::Message::Notes(notes), None) => {
-                let notes = Vec::try_from(notes).map_err(malformed)?;
-                Input::Event(Box::new(Event::Noted { link, notes }))
+                let (notes, roll_out) = notes.try_into().map_err(malformed)?;
+                Input::Event(Box::new(Event::Noted { link, notes, roll_out }))
             }
             (pb::from_node::Message::Report(report), None) => {
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);

@@ -145,6 +145,22 @@ impl Service {
         self.order(Event::Hold { reply: ReplyId(0), apids, hold, by }).await
     }
 
+    /// psmgr migrate.
+    pub(super) async fn order_migration(&self, request: Request<pb::MigrateRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let pb::MigrateRequest { apid, nids: list, dry_run } = request.into_inner();
+        let nids = (!list.is_empty()).then(|| nids(list));
+        let (reply, apid) = (ReplyId(0), Apid(apid));
+        self.order(Event::Migrate { reply, apid, nids, dry_run, by }).await
+    }
+
+    /// psmgr compact.
+    pub(super) async fn order_compaction(&self, request: Request<pb::CompactRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        let pb::CompactRequest { region, dry_run } = request.into_inner();
+        self.order(Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
+    }
+
     /// psmgr log.
     pub(super) async fn changes(
         &self,

@@ -9,6 +9,7 @@
 //!
 //! [`run`] puts them together and takes them apart again in bounded time.
 
+mod checkpoints;
 pub mod committer;
 mod compare;
 pub mod core;
@@ -17,6 +18,7 @@ mod links;
 mod management;
 pub mod records;
 mod reload;
+mod restarts;
 mod services;
 pub mod store;
 mod tune;
@@ -30,11 +32,12 @@ pub use reload::configuration_of;
 mod tests;
 
 use crate::config::Config;
+use crate::node::checkpoint::dir::{KEY_FILE, load_or_make_key};
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
-use crate::rpc::{listen, pb};
+use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::scheduler::tuning::Tuning;
-use crate::scheduler::{Scheduler, Settings};
+use crate::scheduler::{Abilities, RollsOut, Scheduler, Settings};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -48,9 +51,6 @@ use tonic::service::InterceptorLayer;
 
 /// Inputs that may wait for the loop: whoever has one more waits himself.
 const INPUTS_MAX: usize = 8_192;
-/// The largest request of a user's, in bytes. A posting has no arguments and no environment, which go
-/// to the node: a few texts of [`crate::rpc::TEXT_MAX`] at most.
-const REQUEST_MAX: usize = 1024 * 1024;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
 /// root's or its own user's: an inventory, or what a foreign node holds.
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
@@ -112,6 +112,9 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         starts: store.starts.clone(),
         boot_id: crate::os::host::boot_id(),
         kill_grace: variables.kill_grace(),
+        checkpoint_key: load_or_make_key(&state.join(KEY_FILE))
+            .inspect_err(|why| tracing::warn!("applications can't be checkpointed: {why}"))
+            .ok(),
     };
     tracing::info!(
         store = identity.store_id,
@@ -196,6 +199,7 @@ async fn serve(
         administrators: Arc::clone(&administrators),
         identity: identity.clone(),
         running: Arc::clone(&running),
+        deposits: checkpoints::Deposits::default(),
     };
     let nodes = links::Nodes {
         inputs: inputs.clone(),
@@ -309,7 +313,13 @@ fn bounds(v: &Variables, files: u64) -> listen::Bounds {
 
 fn settings(v: &Variables) -> Settings {
     let own = rustix::process::geteuid().as_raw();
-    Settings { only_uid: (own != 0).then_some(own), utc_offset: utc_offset(), ..v.into() }
+    let abilities = Abilities { moves: true, says: true, roll_out: RollsOut::AtHome };
+    Settings {
+        only_uid: (own != 0).then_some(own),
+        utc_offset: utc_offset(),
+        abilities,
+        ..v.into()
+    }
 }
 
 /// Seconds by which the local time is ahead of UTC now.

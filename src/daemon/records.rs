@@ -1,7 +1,7 @@
 //! An apteam as the bytes that the store keeps.
 
 use crate::apteam::place::PlacementList;
-use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
 use crate::apteam::{Key, Ticket};
 use crate::rpc::{Malformed, pb};
 use prost::Message;
@@ -30,6 +30,9 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         held: team.held.clone().map(Into::into),
         shares: team.shares,
         domain: team.domain.to_string(),
+        moves_told: team.moves.told,
+        moves_to: team.moves.to.clone().map(Into::into).unwrap_or_default(),
+        restart: team.restart.map(Into::into),
     };
     record.encode_to_vec()
 }
@@ -84,5 +87,13 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         held: record.held.map(TryInto::try_into).transpose()?,
         shares: record.shares,
         domain: record.domain.into(),
+        moves: Moves {
+            told: record.moves_told,
+            to: match record.moves_to.is_empty() {
+                true => None,
+                false => Some(PlacementList::try_from(record.moves_to)?),
+            },
+        },
+        restart: record.restart.map(TryInto::try_into).transpose()?,
     })
 }

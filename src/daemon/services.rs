@@ -3,6 +3,7 @@
 //!
 //! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
 
+use super::checkpoints::Deposits;
 use super::core::{Identity, Input, ended, refused};
 use super::store::{LogLine, Reader, StoreError};
 use super::views;
@@ -45,6 +46,8 @@ pub struct Service {
     pub identity: Identity,
     /// What of psched.yaml is in force.
     pub running: Arc<RwLock<Config>>,
+    /// Who waits for what an aprun would launch.
+    pub deposits: Deposits,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + Send>>;
@@ -99,7 +102,7 @@ impl Service {
     }
 
     /// An application that has ended, if the caller may know of it.
-    async fn ended(&self, apid: Apid) -> Result<Apteam, Status> {
+    pub(super) async fn ended(&self, apid: Apid) -> Result<Apteam, Status> {
         let none = || Status::not_found(format!("there is no application {apid}"));
         self.ask_store(move |s| s.team(apid)).await?.ok_or_else(none)
     }
@@ -226,7 +229,13 @@ impl pb::psched_server::Psched for Service {
         })?;
         let request = request.into_inner();
         let again = request.again;
-        let posting = Posting::try_from(request).map_err(malformed)?;
+        let (posting, owner, origin) = match request.restart.is_empty() {
+            true => (Posting::try_from(request).map_err(malformed)?, owner(&peer), None),
+            false => {
+                let recovered = self.recover(&request, &owner(&peer)).await?;
+                (recovered.posting, recovered.owner, Some(recovered.origin))
+            }
+        };
         if again && let Some(apid) = self.posted_before(&posting, peer.uid).await? {
             let request_id = Bytes::copy_from_slice(&posting.request_id);
             let request = pb::WatchRequest { apid: apid.0, request_id, ..Default::default() };
@@ -237,14 +246,13 @@ impl pb::psched_server::Psched for Service {
             }
         }
         let (events, stream) = mpsc::channel(EVENTS_MAX);
-        let event = Box::new(Event::Posted {
-            reply: ReplyId(0),
-            posting: Box::new(posting),
-            owner: owner(&peer),
-            front: process,
-            secret: Ticket(random()?),
-        });
-        self.input(Input::Post { event, front: pidfd, events }).await?;
+        let (reply, secret) = (ReplyId(0), Ticket(random()?));
+        let (posting, front) = (Box::new(posting), process);
+        let event = match origin {
+            None => Event::Posted { reply, posting, owner, front, secret },
+            Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
+        };
+        self.input(Input::Post { event: Box::new(event), front: pidfd, events }).await?;
         Ok(Response::new(answered(stream).await?))
     }
 
@@ -292,7 +300,11 @@ impl pb::psched_server::Psched for Service {
         request: Request<pb::PostRequest>,
     ) -> Result<Response<pb::LookReply>, Status> {
         let peer = caller(&request)?;
-        let posting = Posting::try_from(request.into_inner()).map_err(malformed)?;
+        let request = request.into_inner();
+        if !request.restart.is_empty() {
+            return Err(Status::unimplemented("there is no dry run of a restart"));
+        }
+        let posting = Posting::try_from(request).map_err(malformed)?;
         let owner = owner(&peer);
         let found = self.read(move |s| s.dry_run(&posting, &owner)).await?;
         let (places, hosts) = found.map_err(|(refusal, why)| refused(refusal, &why.to_string()))?;
@@ -440,6 +452,34 @@ impl pb::psched_server::Psched for Service {
         request: Request<pb::HoldRequest>,
     ) -> Result<Response<pb::ManageReply>, Status> {
         self.hold_applications(request).await
+    }
+
+    async fn migrate(
+        &self,
+        request: Request<pb::MigrateRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.order_migration(request).await
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.order_compaction(request).await
+    }
+
+    async fn checkpoint(
+        &self,
+        request: Request<pb::CheckpointRequest>,
+    ) -> Result<Response<pb::CheckpointReply>, Status> {
+        self.checkpoint_of(request).await
+    }
+
+    async fn deposit(
+        &self,
+        request: Request<pb::DepositRequest>,
+    ) -> Result<Response<pb::DepositReply>, Status> {
+        self.deposited(request).await
     }
 
     async fn log(

@@ -58,6 +58,11 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         held: Some(By { uid: 7, name: "carol".into(), at_ns: 11 }),
         shares: true,
         domain: "quick".into(),
+        moves: crate::apteam::record::Moves { told: 2, to: None },
+        restart: apid.is_multiple_of(2).then(|| crate::apteam::talk::node::Restart {
+            from: crate::apteam::Key { apid: Apid(1), incarnation: Incarnation(3) },
+            run: Duration::from_nanos(900_500_000_001),
+        }),
     }
 }
 

@@ -170,6 +170,7 @@ mod tests {
     #[test]
     fn one_that_ran() {
         let mut team = team(12, State::Ended);
+        team.restart = None;
         team.posting.account = Account::parse("climate").ok();
         team.posted_at_ns = NOW;
         team.running_at_ns = NOW + 60 * SECOND;

@@ -1,5 +1,6 @@
 //! Rows for apstat, made of the scheduler's state.
 
+use crate::apteam::ending::HostEnd;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Flavors;
 use crate::rpc::pb;
@@ -12,14 +13,16 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
-    let why = if waiting { scheduler.why_and_when(team.apid) } else { None };
+    let told = waiting || scheduler.in_swap(team.apid).is_some();
+    let why = if told { scheduler.why_and_when(team.apid) } else { None };
     let (why, when) = why.map(|(why, when)| (why.into(), when_row(when))).unzip();
     let waits = matches!(team.state, State::Posted | State::Lapsed);
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
     let when = when.filter(|_| waits);
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
-    pb::ApplicationRow { waiting: why, when, turn, memory, domain, ..row(team) }
+    let stays = scheduler.why_it_stays(team).unwrap_or_default();
+    pb::ApplicationRow { waiting: why, when, turn, memory, domain, stays, ..row(team) }
 }
 
 fn when_row(when: When) -> pb::When {
@@ -47,9 +50,11 @@ pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
     }
 }
 
-/// How long one that has ended ran, without the time in which it was frozen.
+/// How long one that has ended ran, without the time in which it was frozen, and without that before a
+/// checkpoint from which it was restored: that was another's.
 pub fn ran_ns(team: &Apteam) -> u64 {
-    match team.end.as_ref().map_or(0, |end| super::turns::nanos(end.run)) {
+    let run = |end: &HostEnd| super::turns::nanos(end.run.saturating_sub(team.run_before()));
+    match team.end.as_ref().map_or(0, run) {
         // Nobody could say: it was lost with its nodes, say.
         0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
         ran_ns => ran_ns,
@@ -76,6 +81,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         held: team.held.clone().map(Into::into),
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         flexible: team.posting.flexible,
+        restarted_from: team.restart.as_ref().map(|restart| restart.from.into()),
         ..pb::ApplicationRow::default()
     }
 }
@@ -111,6 +117,8 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
         pes: view.pes,
         notes: view.notes,
         limits: view.limits,
+        back_ends: view.back_ends,
+        roll_out: view.roll_out,
         stops: view.apinit.map_or("", |(stops, _)| super::turns::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         arch: view.arch,

@@ -92,7 +92,8 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         | Cause::TimeLimit { .. }
         | Cause::StdoutClosed
         | Cause::NoRecord
-        | Cause::Purge { .. } => format!("aprun: Apid {apid}: {cause}{ended}"),
+        | Cause::Purge { .. }
+        | Cause::Checkpointed { .. } => format!("aprun: Apid {apid}: {cause}{ended}"),
     }
 }
 

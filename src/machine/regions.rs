@@ -57,7 +57,8 @@ pub enum Members {
 }
 
 impl Members {
-    fn has(&self, node: &Node) -> bool {
+    /// Whether a node is one of them.
+    pub fn has(&self, node: &Node) -> bool {
         match self {
             Members::Nids(nids) => nids.contains(&node.nid),
             Members::Signature(flavors) => *flavors == node.flavors,

@@ -27,10 +27,12 @@ mod application;
 mod controllers;
 mod freezer;
 mod memory;
+mod reclaim;
 
 pub use application::{AppGroups, Limits, processes_in};
 pub use freezer::Freezer;
 pub use memory::Memory;
+pub use reclaim::{Out, bring_out};
 
 use crate::apteam::Key;
 use crate::machine::Nid;

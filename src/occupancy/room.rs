@@ -86,6 +86,12 @@ impl RuleBook {
         domain.unwrap_or(&self.0[0]).1
     }
 
+    /// The same domains with other rules.
+    #[must_use]
+    pub fn with(&self, change: impl Fn(Rules) -> Rules) -> RuleBook {
+        RuleBook(self.0.iter().map(|(regions, rules)| (*regions, change(*rules))).collect())
+    }
+
     /// Those of the domain of a region.
     pub(super) fn at(&self, region: RegionId) -> Rules {
         let domain = self.0.iter().find(|(of, _)| of.has(region));

@@ -1,6 +1,6 @@
 //! This host's clock and boot: what psched and its nodes compare, so each is read in one way.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// CLOCK_MONOTONIC in nanoseconds; 0 where it can't be read.
 pub fn monotonic_ns() -> u64 {
@@ -9,8 +9,21 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The clock on the wall, in nanoseconds since the epoch; 0 before that.
+pub fn wall_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The kernel's random id of this boot; empty where it can't be read.
 pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()
+}
+
+/// Its name; `localhost` where it has none.
+pub fn hostname() -> String {
+    nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_else(|_| "localhost".into())
 }

@@ -6,6 +6,8 @@
 
 #![allow(unsafe_code)]
 
+pub mod acting;
+pub mod affinity;
 mod clone;
 pub mod dispositions;
 pub mod environ;

@@ -3,6 +3,9 @@
 //! apinit may have other threads (those that wait for files), so between clone3 and execve the child
 //! makes system calls and nothing else: whatever needs memory is laid out before ([`Spawn`]). A
 //! process is *born* in its control group, because moving one there later takes milliseconds.
+//!
+//! What dumps and restores shepherds (CRIU) is started in the same way, in namespaces of the shepherd's
+//! or new ones.
 
 use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CloneArgs};
 use super::shed;
@@ -25,6 +28,18 @@ pub struct Ids {
     pub groups: Option<Vec<u32>>,
 }
 
+/// Namespaces that a program is started in, where they are not the caller's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Namespaces<'a> {
+    /// The mount namespace to join. The program is found in there.
+    pub mounts: Option<BorrowedFd<'a>>,
+    /// The PID namespace to join.
+    pub pids: Option<BorrowedFd<'a>>,
+    /// A mount namespace like the caller's and a PID namespace of its own, in which it is the first
+    /// process: when it ends, the kernel ends all others. It has to mount /proc anew.
+    pub first: bool,
+}
+
 /// A program to start. Its stdin and stdout are /dev/null, its stderr is the caller's.
 #[derive(Debug)]
 pub struct Spawn<'a> {
@@ -45,6 +60,8 @@ pub struct Spawn<'a> {
     pub space: Option<&'a Space>,
     /// Its soft limit of open files; `None`: the caller's.
     pub soft_files: Option<u64>,
+    /// Its namespaces. All of these need root.
+    pub within: Namespaces<'a>,
 }
 
 /// A started process.
@@ -82,8 +99,25 @@ impl Failure {
 /// Starts it. Returns before its execve: see [`Spawned::failure`].
 ///
 /// # Errors
-/// Those of pipe2 and clone3 (EACCES, EBUSY, ENOENT: the group can't be used).
+/// Those of pipe2, clone3 (EACCES, EBUSY, ENOENT: the group can't be used) and setns (EPERM: a
+/// namespace of another's).
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
+    let Some(pids) = spawn.within.pids else { return spawn_here(spawn) };
+    // A PID namespace is joined by the children of the thread that asks for it: one of its own, so that
+    // nothing has to be taken back.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            // SAFETY: an open descriptor; for PID namespaces nothing of this thread's own changes.
+            if unsafe { libc::setns(pids.as_raw_fd(), libc::CLONE_NEWPID) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            spawn_here(spawn)
+        })?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that forks has failed")))
+    })
+}
+
+fn spawn_here(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
     };
@@ -108,6 +142,9 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     if let Some(group) = spawn.group {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = group.as_raw_fd() as u64;
+    }
+    if spawn.within.first {
+        args.flags |= (libc::CLONE_NEWPID | libc::CLONE_NEWNS) as u64;
     }
     // All signals blocked: no handler of ours may run in the child.
     // SAFETY: both sets are live; a zeroed one is filled before use.
@@ -172,6 +209,9 @@ unsafe fn become_program(
         for fd in keep {
             check(libc::fcntl(*fd, libc::F_SETFD, 0) == 0);
         }
+        if let Some(mounts) = spawn.within.mounts {
+            check(libc::setns(mounts.as_raw_fd(), libc::CLONE_NEWNS) == 0);
+        }
         // Still with root's rights, and before other ids would own it.
         if let Some(Err(step)) = spawn.space.map(|space| space.enter()) {
             fail(step as u32);
@@ -219,6 +259,7 @@ mod tests {
             ids: None,
             space: None,
             soft_files: None,
+            within: Namespaces::default(),
         };
         let spawned = spawn(&spawn_it).expect("it starts");
         let mut said = Vec::new();
@@ -243,6 +284,52 @@ mod tests {
             other.as_raw_fd()
         );
         assert_eq!(run("/bin/sh", &script, &[&kept]), (vec![], 5));
+    }
+
+    #[test]
+    fn it_is_where_it_is_to_be() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let start = |script: &str, within: Namespaces<'_>| {
+            spawn(&Spawn {
+                program: c("/bin/sh"),
+                arguments: vec![c("sh"), c("-c"), c(script)],
+                environment: vec![c("PATH=/usr/bin:/bin")],
+                keep: vec![],
+                group: None,
+                ids: None,
+                space: None,
+                soft_files: None,
+                within,
+            })
+        };
+        let ended = |spawned: &Spawned| {
+            let mut status = 0;
+            // SAFETY: the pointer is to a live int.
+            assert_eq!(unsafe { libc::waitpid(spawned.pid, &mut status, 0) }, spawned.pid);
+            libc::WEXITSTATUS(status)
+        };
+        // Containers may forbid it.
+        let first = Namespaces { first: true, ..Namespaces::default() };
+        let Ok(first) = start("[ $$ = 1 ] || exit 3; exec sleep 1000", first) else { return };
+        let path = |kind: &str| format!("/proc/{}/ns/{kind}", first.pid);
+        let open = |kind| std::fs::File::open(path(kind)).expect("its namespace");
+        let name = |path: &str| std::fs::read_link(path).expect("its name").display().to_string();
+        let (mounts, pids) = (open("mnt"), open("pid"));
+        let (own, theirs) = (name("/proc/self/ns/pid"), name(&path("pid")));
+        assert_ne!(own, theirs);
+        let both =
+            Namespaces { mounts: Some(mounts.as_fd()), pids: Some(pids.as_fd()), first: false };
+        let script = format!("[ \"$(readlink /proc/self/ns/pid)\" = '{theirs}' ] && exit 4");
+        let second = start(&script, both).expect("it starts there");
+        assert_eq!(ended(&second), 4);
+        assert_eq!(name("/proc/self/ns/pid"), own);
+        // SAFETY: a child of ours that has not been waited for.
+        unsafe { libc::kill(first.pid, libc::SIGKILL) };
+        ended(&first);
+        let refused = Namespaces { pids: Some(mounts.as_fd()), ..Namespaces::default() };
+        assert!(start("exit 0", refused).is_err());
     }
 
     #[test]

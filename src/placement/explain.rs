@@ -85,12 +85,14 @@ pub enum Shut<'a> {
 
 impl NoRoom {
     /// In words; `name` tells who holds an application (`12 of alice`), `shut` why a closed node is closed;
-    /// `domain`: with whose name variables begin.
+    /// `domain`: with whose name variables begin; `no_roll_out`: why nobody's memory goes out for it, where
+    /// that could be.
     pub fn explain<'a>(
         &self,
         domain: &str,
         name: impl Fn(Apid) -> String,
         shut: impl Fn(Nid) -> Shut<'a>,
+        no_roll_out: Option<&str>,
     ) -> Explanation {
         let nodes = match (self.shape.width == 1, self.flexible) {
             (true, _) => "one node",
@@ -127,11 +129,16 @@ impl NoRoom {
             let names = named(&self.holders, name);
             let of = if self.window.len() == 1 { "of" } else { "among" };
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
-            let shared = match self.max_resident {
-                most if most > 1 && self.short_of_memory.is_none() => {
-                    format!(" (at most {most} on each: {domain}.max_resident)")
-                }
-                _ => String::new(),
+            let most = Some(self.max_resident);
+            let most = most.filter(|most| *most > 1 && self.short_of_memory.is_none());
+            let most = most.map(|most| format!("at most {most} on each: {domain}.max_resident"));
+            let limits: Vec<String> = most
+                .into_iter()
+                .chain(no_roll_out.map(|why| format!("no roll-out here: {why}")))
+                .collect();
+            let shared = match limits.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", limits.join("; ")),
             };
             let (subject, ended) = match self.holders.len() {
                 1 => (format!("application {names} holds"), format!("application {names} has")),

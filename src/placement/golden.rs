@@ -152,8 +152,12 @@ impl Scene {
                 self.picture()
             }
             Err(no_room) => {
-                let Explanation { obstacle, holder, cure } =
-                    no_room.explain("application", letter, |_| crate::placement::Shut::Silent);
+                let Explanation { obstacle, holder, cure } = no_room.explain(
+                    "application",
+                    letter,
+                    |_| crate::placement::Shut::Silent,
+                    None,
+                );
                 format!("waits: {obstacle}\n  because {holder}\n  cure: {cure}")
             }
         }

@@ -6,6 +6,11 @@ pub mod listen;
 
 pub use convert::Malformed;
 
+/// The largest request of a user's to psched, in bytes. A posting has no arguments and no environment, which go
+/// to the node: a few texts of [`convert::TEXT_MAX`] at most, or the manifest of a checkpoint, which has the
+/// environment and a line for each of its files.
+pub const REQUEST_MAX: usize = 4 * 1024 * 1024;
+
 /// Code generated from `proto/`, which documents it.
 pub mod pb {
     #![allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -9,10 +9,11 @@
 //!
 //! All or nothing: an order in which one node is wrong changes none.
 
-use super::{Effect, Now, ReplyId, Scheduler};
+use super::{Effect, LinkId, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::record::State;
+use crate::apteam::talk::node::Command;
 use crate::machine::{Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,8 +182,15 @@ impl Scheduler {
             }
             State::TakingBack => self.part_gone(now, apid, out),
             State::Launching | State::Running => {
-                let why = format!("it was {order}");
+                let (why, key) = (format!("it was {order}"), team.key());
+                // One that is heard all the same is not to go on with what no record names.
+                let rest = self.links_with(team, |nid| !down.contains(&nid));
+                let heard: Vec<LinkId> =
+                    self.links_of(team).into_iter().filter(|l| !rest.contains(l)).collect();
                 self.lose_nodes(now, apid, Some(&down), &why, out);
+                for link in heard {
+                    out.push(Effect::Command { link, command: Command::Discard(key) });
+                }
             }
             State::Posted | State::Lapsed | State::Ended => {}
         }

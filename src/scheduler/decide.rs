@@ -10,9 +10,10 @@
 //!
 //! ```text
 //!   a posting has a place       it is granted: the way of any placement, and runs when it is launched
-//!   a gang has another place    Move, and it runs there when its nodes have said that it is there
+//!   a gang has another place    it is told to move, and runs there when its nodes have said so (moves.rs)
 //!   who runs has changed        the plans of their components are made anew (turns.rs)
-//!   too many sit somewhere      RollOut, of those who stand the one of the highest level
+//!   too many sit somewhere      of those who stand the memory of the one of the highest level goes out: home.rs
+//!                               says how nodes do it, out.rs how it is simulated where it may come in anywhere
 //! ```
 //!
 //! A posting holds nothing until it is granted, so being admitted costs nobody anything; memory goes out
@@ -26,18 +27,21 @@
 //! [`levels`]: crate::gang::levels
 
 mod again;
+mod home;
 mod line;
 mod out;
 
 use super::domains::DomainId;
 use super::ends::nanos;
+use super::settings::RollsOut;
 use super::{Effect, Now, Scheduler, Turns, domains};
-use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::place::Place;
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::{Apid, Incarnation, Key};
+use crate::apteam::{Apid, Incarnation};
 use crate::occupancy::Occupancy;
 use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
+use home::Rolled;
 use line::{InLine, Stands};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -68,6 +72,8 @@ pub(super) struct Decision {
     pub away: BTreeSet<Apid>,
     /// Those of them whose memory is out.
     out: BTreeSet<Apid>,
+    /// Whose memory was to go to swap while they keep their places.
+    rolled: BTreeMap<Apid, Rolled>,
     /// When each was moved last.
     pub moved_ns: BTreeMap<Apid, u64>,
     /// Where each sits.
@@ -93,6 +99,7 @@ impl Decision {
         self.party.remove(&apid);
         self.away.remove(&apid);
         self.out.remove(&apid);
+        self.rolled.remove(&apid);
         self.seats.remove(&apid);
         self.moved_ns.remove(&apid);
     }
@@ -127,7 +134,7 @@ impl Scheduler {
     }
 
     /// Notes where it sits.
-    fn seat(&mut self, apid: Apid) {
+    pub(super) fn seat(&mut self, apid: Apid) {
         if let Some(team) = self.teams.get(&apid).filter(|team| team.state.holds_processors()) {
             let moved_ns = self.schedule.decision.moved_ns.get(&apid).copied();
             let wanted = self.wanted_at_any_time(team);
@@ -173,7 +180,7 @@ impl Scheduler {
         let rules = packing::Rules {
             domain: of.regions,
             // By another order whoever has a place keeps its memory there.
-            roll_out: self.settings.abilities.roll_out && of.decides(),
+            roll_out: self.rolls_out(domain) && of.decides(),
             stay: !moves,
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
             moved_max: of.turns.migration.moves_max,
@@ -222,16 +229,25 @@ impl Scheduler {
                     self.grant(now, apid, places, out);
                     self.seat(apid);
                 }
-                State::Running => self.move_to(now, apid, places, out),
+                State::Running if self.schedule.decision.is_out(apid) => {
+                    self.roll_in(now, apid, places, out);
+                }
+                // (Where it has to wait for another's move there is another decision after that.)
+                State::Running => drop(self.move_to(now, apid, places, out)),
                 _ => {}
             }
         }
         let start = self.change_party(now, domain, line, party);
         let changed = start.is_some() || !new.is_empty();
-        if self.settings.abilities.roll_out {
+        let start = start.unwrap_or_default();
+        self.come_home(&start);
+        if self.rolls_out(domain) {
             // (Whoever ran on beneath one that was to come can go out now that it has.)
-            new.extend(start.into_iter().flatten());
-            self.roll_out(now, &new, out);
+            new.extend(start);
+            match self.settings.abilities.roll_out {
+                RollsOut::AtHome => self.roll_out_at_home(now, &new, out),
+                _ => self.roll_out(now, &new, out),
+            }
         }
         changed
     }
@@ -288,56 +304,16 @@ impl Scheduler {
         Some(start)
     }
 
-    /// It sits elsewhere from now on, and does not run until its nodes say that it is there.
-    pub(super) fn move_to(
-        &mut self,
-        now: Now,
-        apid: Apid,
-        to: PlacementList,
-        out: &mut Vec<Effect>,
-    ) {
-        let hosts = self.hosts_of(&to);
-        let Some(team) = self.teams.get(&apid) else { return };
-        let wanted = self.wanted_at_any_time(team);
-        let Some(team) = self.teams.get_mut(&apid) else { return };
-        let was_out = self.schedule.decision.out.contains(&apid);
-        let from = if was_out { PlacementList::default() } else { team.places.clone() };
-        self.occupancy.release(apid);
-        if let Err(conflict) = self.occupancy.take_found(apid, &to, (&*team).into()) {
-            out.push(Effect::Warn(format!("application {apid} was not moved: {conflict}")));
-            let _ = self.occupancy.take_found(apid, &from, (&*team).into());
-            return;
-        }
-        let left = std::mem::replace(&mut team.places, to.clone());
-        team.hosts = hosts.into();
-        let key = team.key();
-        let seated = seated(&self.occupancy, team, wanted, Some(now.mono_ns));
-        self.relink(apid);
-        self.note_left(&left);
+    /// It is on its way to another place.
+    pub(super) fn goes(&mut self, now: Now, apid: Apid, seated: Seated) {
         let of = self.domain_of(apid);
         let cost = move_cost(&self.domain(of).turns, &seated.wanted);
         let decision = &mut self.schedule.decision;
-        decision.out.remove(&apid);
         decision.away.insert(apid);
         decision.party.remove(&apid);
         decision.moved_ns.insert(apid, now.mono_ns);
         decision.seats.insert(apid, seated);
         self.schedule.levels.of_mut(of).moved(apid, cost, now.mono_ns);
-        self.turns_changed(now, apid);
-        let nids = crate::machine::format_nids(to.nids());
-        let name = if was_out { "rolling-in" } else { "moving" };
-        out.push(Effect::Log { apid, name, detail: format!("to NIDs {nids}") });
-        out.push(Effect::Move { key, from, to });
-    }
-
-    /// It is where it was to be.
-    pub(super) fn moved(&mut self, now: Now, key: Key, out: &mut Vec<Effect>) {
-        let is = self.teams.get(&key.apid).is_some_and(|team| team.key() == key);
-        if is && self.schedule.decision.away.remove(&key.apid) {
-            self.save(key.apid, true, out);
-            out.push(Effect::Log { apid: key.apid, name: "moved", detail: String::new() });
-            self.turns_changed(now, key.apid);
-        }
     }
 
     /// Turns are taken by another order from now on, in a domain.
@@ -358,6 +334,7 @@ impl Scheduler {
             }
             self.schedule.levels.of_mut(domain).clear();
             // (Those whose memory is out are brought in: `bring_in`.)
+            self.all_resident(domain);
             let mut party = std::mem::take(&mut self.schedule.decision.party);
             party.retain(|apid| !self.is_of(*apid, domain));
             self.schedule.decision.party = party;
@@ -377,19 +354,24 @@ fn move_cost(turns: &Turns, wanted: &Wanted) -> Duration {
     turns.migration.cost_of_bytes(bytes)
 }
 
-/// Where it sits, by what it holds.
-fn seated(occupancy: &Occupancy, team: &Apteam, wanted: Wanted, moved_ns: Option<u64>) -> Seated {
+/// Where it sits, or is to sit once it has been moved.
+pub(super) fn seated(
+    occupancy: &Occupancy,
+    team: &Apteam,
+    wanted: Wanted,
+    moved_ns: Option<u64>,
+) -> Seated {
     // By place on the line, whichever way ranks go.
-    let mut places: Vec<&Place> = team.places.0.iter().collect();
-    places.sort_unstable_by_key(|place| place.nid);
-    let pes: Vec<u32> = places.iter().map(|place| place.pes).collect();
-    Seated {
-        incarnation: team.incarnation,
-        seat: Seat::of(occupancy, team.apid, &pes),
-        pes,
-        wanted,
-        moved_ns,
-    }
+    let places = team.moves.to.as_ref().unwrap_or(&team.places);
+    let mut sorted: Vec<&Place> = places.0.iter().collect();
+    sorted.sort_unstable_by_key(|place| place.nid);
+    let pes: Vec<u32> = sorted.iter().map(|place| place.pes).collect();
+    let seat = match team.moves.to.is_some() {
+        // (It holds where it sits as well.)
+        true => Seat::at(occupancy, &sorted, team.posting.exclusive),
+        false => Seat::of(occupancy, team.apid, &pes),
+    };
+    Seated { incarnation: team.incarnation, seat, pes, wanted, moved_ns }
 }
 
 /// The same vector without anybody, for candidates of another time. (It is collected in place, and keeps its

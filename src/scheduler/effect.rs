@@ -72,17 +72,15 @@ pub enum Effect {
     Look { reply: ReplyId, looked: Looked },
     /// The answer to a kill: a problem for each apid, or none.
     Killed { reply: ReplyId, problems: Vec<Option<String>> },
-    /// The answer to [`Event::Manage`], [`Event::Nodes`], [`Event::Flavors`] or [`Event::Hold`]: what is so now, and what
-    /// stood in the way.
+    /// The answer to what an administrator orders ([`Event::Manage`] and those after it): what is so now, and
+    /// what stood in the way.
     Managed { reply: ReplyId, done: Vec<String>, problems: Vec<String> },
     /// For an apinit.
     Command { link: LinkId, command: Command },
-    /// It stands, and is to sit there from now on: its nodes move it, or bring it in that was out.
-    Move {
+    /// Its memory is out, and it is to sit there from now on: its nodes bring it in.
+    RollIn {
         /// Which.
         key: Key,
-        /// Where it sat; nowhere: it was rolled out.
-        from: PlacementList,
         /// Where it is to sit.
         to: PlacementList,
     },

@@ -56,9 +56,11 @@ impl Scheduler {
         self.coming.remove(&apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.taken_back.remove(&team.key());
+        self.placed_again.remove(&team.key());
+        self.walls.remove(&apid);
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);
-        self.note_left(&team.places);
+        self.note_left(&team.holds());
         self.relink(apid);
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();
@@ -81,7 +83,9 @@ impl Scheduler {
         };
         team.state = State::Ended;
         // What its nodes measured, where psched heard of the end late: it or apinit was away.
-        let lasted = nanos(end.run.saturating_add(end.frozen));
+        // (Of one that was restored they count what it had run before.)
+        let run = end.run.saturating_sub(team.run_before());
+        let lasted = nanos(run.saturating_add(end.frozen));
         team.ended_at_ns = match team.running_at_ns {
             began if began > 0 && lasted > 0 => began.saturating_add(lasted).min(now.wall_ns),
             _ => now.wall_ns,
@@ -98,6 +102,7 @@ impl Scheduler {
         if frees {
             self.place_waiting_in(now, domain, out);
         }
+        self.moves_ended(now, apid, out);
     }
 
     /// # Errors

@@ -1,10 +1,10 @@
 //! What the scheduler is told: events, and when they came.
 
-use super::{NodesTo, Settings};
+use super::{NodesTo, Origin, Settings};
 use crate::apteam::change::By;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::FrontProcess;
-use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
+use crate::apteam::talk::node::{Foreign, Hello, Phase, Report, RollOut};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Flavors, Machine, Nid};
 use std::collections::BTreeSet;
@@ -37,6 +37,15 @@ pub enum Event {
         front: FrontProcess,
         secret: Ticket,
     },
+    /// A posting that comes from a checkpoint.
+    Restarted {
+        reply: ReplyId,
+        posting: Box<Posting>,
+        owner: Owner,
+        front: FrontProcess,
+        secret: Ticket,
+        origin: Origin,
+    },
     /// A front end looks for its placement.
     Looked { reply: ReplyId, apid: Apid },
     /// The process of a front end has gone.
@@ -67,19 +76,24 @@ pub enum Event {
     Flavors { reply: ReplyId, nids: BTreeSet<Nid>, to: Option<Flavors>, by: By },
     /// psmgr hold, or release, by this administrator.
     Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
-    /// What it can't do is this now.
-    Noted { link: LinkId, notes: Vec<String> },
+    /// What it can't do is this now, and whether it can bring memory to swap.
+    Noted { link: LinkId, notes: Vec<String>, roll_out: RollOut },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.
     Report { link: LinkId, report: Box<Report> },
     /// The store can't take a new posting: it is as if it had not come.
     StoreRefused { apid: Apid, why: String },
-    /// A gang that was moved, or brought in, is where it was to be.
-    Moved {
+    /// A gang that was brought in is where it was to be.
+    RolledIn {
         /// Which.
         key: Key,
     },
+    /// psmgr migrate, by this administrator: onto these nodes, or anywhere else. `dry_run`: only says what
+    /// would be done.
+    Migrate { reply: ReplyId, apid: Apid, nids: Option<BTreeSet<Nid>>, dry_run: bool, by: By },
+    /// psmgr compact: the applications of a region together, so that what is free is in one piece.
+    Compact { reply: ReplyId, region: String, dry_run: bool, by: By },
     /// Time has passed: see [`Scheduler::deadline`].
     Tick,
     /// Settings have been changed.

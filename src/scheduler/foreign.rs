@@ -124,6 +124,13 @@ impl Scheduler {
             .collect()
     }
 
+    /// Whether a node that obeys another psched has an application of this number.
+    pub(super) fn strangers_have(&self, apid: Apid) -> bool {
+        let strangers = self.links.values().filter_map(|link| link.foreign.as_ref());
+        let mut theirs = strangers.flat_map(|stranger| &stranger.foreign.applications);
+        theirs.any(|application| application.place.key.apid == apid)
+    }
+
     pub(super) fn foreign_called(&mut self, link: LinkId, foreign: Foreign, out: &mut Vec<Effect>) {
         let newest = foreign.applications.iter().map(|a| a.place.key.apid.0).max().unwrap_or(0);
         let Some(entry) = self.links.get_mut(&link) else { return };

@@ -18,15 +18,20 @@ impl Scheduler {
         links.filter(|link| self.links.get(link).is_some_and(|l| l.known)).collect()
     }
 
+    /// Those of them that offer one of these of its nodes.
+    pub(super) fn links_with(&self, team: &Apteam, which: impl Fn(Nid) -> bool) -> Vec<LinkId> {
+        let nids = team.places.nids().filter(|nid| which(*nid));
+        let with: BTreeSet<LinkId> =
+            nids.filter_map(|nid| self.offered.get(&nid).copied()).collect();
+        self.links_of(team).into_iter().filter(|link| with.contains(link)).collect()
+    }
+
     /// Those of them whose nodes have not told its end.
     pub(super) fn links_left(&self, apid: Apid) -> Vec<LinkId> {
         let Some(team) = self.teams.get(&apid) else { return Vec::new() };
-        let ended = team.end.as_ref().map_or(&[][..], |e| &e.nids);
-        let left = |link: &LinkId| {
-            let of = |n: &Nid| self.offered.get(n) == Some(link);
-            team.places.nids().filter(of).any(|n| !ended.contains(&n))
-        };
-        self.links_of(team).into_iter().filter(left).collect()
+        let ended: BTreeSet<Nid> =
+            team.end.iter().flat_map(|end| end.nids.iter().copied()).collect();
+        self.links_with(team, |nid| !ended.contains(&nid))
     }
 
     /// An application has got its place, or lost it.

@@ -121,7 +121,8 @@ impl Scheduler {
         self.occupancy = Occupancy::new(&self.machine, domains::rules(&self.domains));
         self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
-            if let Err(conflict) = self.occupancy.take_found(team.apid, &team.places, team.into()) {
+            if let Err(conflict) = self.occupancy.take_found(team.apid, &team.holds(), team.into())
+            {
                 // They were its own a moment ago: a fault of ours.
                 let text = format!("application {} was not placed anew: {conflict}", team.apid);
                 out.push(Effect::Warn(text));

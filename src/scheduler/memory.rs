@@ -29,7 +29,7 @@
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::record::Apteam;
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::talk::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::gang::rotation::LENGTHENED_MAX;
 use crate::machine::Nid;
@@ -77,6 +77,11 @@ impl Scheduler {
         told.peaks.retain(|(key, nid, _)| nids.contains(nid) && sits(key, &[*nid]));
         told.ran.retain(|(key, _)| sits(key, nids));
         let ran = std::mem::take(&mut told.ran);
+        let of = |switch: &Switch| {
+            let apids = switch.started.iter().filter(|key| team(key).is_some());
+            (apids.map(|key| key.apid).collect::<Vec<_>>(), switch.brought)
+        };
+        let brought: Vec<_> = told.switches.iter().map(of).collect();
         let started: BTreeSet<Apid> =
             told.switches.iter().flat_map(|s| &s.started).map(|key| key.apid).collect();
         let measured: BTreeSet<Apid> = told.peaks.iter().map(|(key, ..)| key.apid).collect();
@@ -87,6 +92,9 @@ impl Scheduler {
         self.measured.take(lowest, told, apinits, |nid| self.offered.contains_key(&nid));
         for (key, ran) in ran {
             self.turns_ran(now, key.apid, ran);
+        }
+        for (started, bytes) in brought {
+            self.brought_in(&started, bytes, out);
         }
         for apid in started {
             let ns = self.measured.bringing(apid);

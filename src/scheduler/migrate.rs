@@ -18,13 +18,12 @@
 
 use super::domains::DomainId;
 use super::ends::nanos;
+use super::moves::{Purpose, Sequence};
 use super::postings::COUNTED;
 use super::{Effect, Now, Scheduler};
 use crate::apteam::Apid;
-use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::placement::migration::{Gate, Mover, Plan, Situation, Step, Waiting, Wall, try_plan};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Postings for which moves are looked for at one time: a bound on the work of that.
@@ -56,6 +55,9 @@ impl Scheduler {
                 }
             }
         }
+        if self.is_moving() {
+            return;
+        }
         let waited =
             |team: &Apteam| Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
         let compact_after = self.domain(domain).turns.compact_after;
@@ -64,36 +66,25 @@ impl Scheduler {
             .take(COUNTED)
             .filter_map(|apid| self.teams.get(&apid))
             // (A window is made on any nodes, by the shape alone.)
-            .filter(|team| team.held.is_none() && team.posting.is_plain())
+            .filter(|team| team.held.is_none() && team.is_plain())
             .map(|team| (team.apid, waited(team)))
             .filter(|(_, waited)| *waited >= compact_after)
             .take(TRIED_MAX)
             .collect();
         for (apid, waited) in long {
             let Some(plan) = self.plan_for(now, apid, waited) else { continue };
-            let seats: BTreeMap<Apid, PlacementList> =
-                plan.moves.into_iter().map(|one| (one.apid, one.to)).collect();
-            for step in plan.steps {
-                if let Some(to) = seats.get(&step.apid()) {
-                    self.move_to(now, step.apid(), to.clone(), out);
-                }
-            }
-            self.grant(now, apid, plan.window, out);
+            let sequence = Sequence::of(plan.steps, Purpose::Window(apid, plan.window));
+            return self.begin_moves(now, sequence, out);
         }
     }
 
-    /// The cheapest moves that make a window, each of which goes straight to its end.
+    /// The cheapest moves that make a window.
     fn plan_for(&self, now: Now, apid: Apid, waited: Duration) -> Option<Plan> {
         let team = self.teams.get(&apid)?;
         let (wanted, turns) = (self.wanted(team), self.turns_of(team));
         // A move is followed by a start.
         let move_cost = turns.migration.move_cost.saturating_add(turns.start_cost);
-        let movers: BTreeMap<Apid, Mover> = self
-            .teams
-            .values()
-            .filter(|team| team.state.holds_processors())
-            .map(|team| (team.apid, self.mover(now, team)))
-            .collect();
+        let movers = self.movers(now);
         let kept = self.kept_before(apid);
         let situation = Situation {
             occupancy: &self.occupancy,
@@ -103,19 +94,17 @@ impl Scheduler {
             can_roll_out: false,
         };
         let plan = try_plan(&situation, &Waiting { wanted, attained: waited })?;
-        let straight = plan.steps.len() == plan.moves.len()
-            && plan.steps.iter().all(|step| matches!(step, Step::Move { .. }));
-        straight.then_some(plan)
+        plan.steps.iter().all(|step| matches!(step, Step::Move { .. })).then_some(plan)
     }
 
     /// What migration is to know of an application.
-    fn mover(&self, now: Now, team: &Apteam) -> Mover {
+    pub(super) fn mover(&self, now: Now, team: &Apteam) -> Mover {
         let ended = team.doomed.is_some() || team.end.is_some();
         let wall = match team.state {
             State::Placed | State::Launching => Some(Wall::Launching),
             _ if ended || team.state != State::Running => Some(Wall::Ending),
             _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
-            _ if team.stays_put() => Some(Wall::Stays),
+            _ if self.stays(team) => Some(Wall::Stays),
             _ => None,
         };
         let since = self.schedule.decision.moved_ns.get(&team.apid);

@@ -48,11 +48,13 @@ mod machines;
 mod measured;
 mod memory;
 mod migrate;
+mod moves;
 mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
 mod regions;
+mod restarts;
 mod settings;
 pub mod tuning;
 mod turns;
@@ -62,7 +64,8 @@ pub use closed::NodesTo;
 pub use effect::{Effect, Looked, News, Refusal};
 pub use event::{Event, LinkId, Manage, Now, ReplyId};
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
-pub use settings::{Abilities, Settings, Turns};
+pub use restarts::Origin;
+pub use settings::{Abilities, RollsOut, Settings, Turns};
 pub use turns::{PlanView, Share, Turn};
 pub use view::When;
 pub use view::nodes::NodeView;
@@ -116,6 +119,15 @@ pub struct Scheduler {
     boots: BTreeMap<Nid, String>,
     /// Nodes that have acknowledged that a placement is taken back.
     taken_back: BTreeMap<Key, BTreeSet<Nid>>,
+    /// Connections that lacked a placement and were given it again. If the application is found to have
+    /// run they have lost it, unless it was in time.
+    placed_again: BTreeMap<Key, BTreeSet<LinkId>>,
+    /// Whether nodes can move an application, as they have said: why not.
+    walls: BTreeMap<Apid, Option<String>>,
+    /// The apinits that can't bring memory to swap.
+    unable: BTreeSet<LinkId>,
+    /// Moves that are being made one after the other.
+    moving: Option<moves::Sequence>,
     /// Processes that outlive their KILL, in words, by application and the first of its nodes on
     /// their host. No record: their nodes say it again.
     stuck: BTreeMap<Apid, BTreeMap<Nid, Vec<String>>>,
@@ -171,6 +183,10 @@ impl Scheduler {
             linked: BTreeMap::new(),
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
+            placed_again: BTreeMap::new(),
+            walls: BTreeMap::new(),
+            unable: BTreeSet::new(),
+            moving: None,
             stuck: BTreeMap::new(),
             tickets: BTreeSet::new(),
             settling: BTreeSet::new(),
@@ -221,7 +237,7 @@ impl Scheduler {
             }
             s.requests.insert(team.posting.request_id, apid);
             let lost = state.holds_processors()
-                && s.occupancy.take_found(apid, &team.places, (&team).into()).is_err();
+                && s.occupancy.take_found(apid, &team.holds(), (&team).into()).is_err();
             if state == State::Posted {
                 s.queue.insert(apid);
             }
@@ -232,6 +248,7 @@ impl Scheduler {
                 s.coming.insert(apid);
             }
             let nids: Vec<Nid> = team.places.nids().collect();
+            let moving = team.moves.to.is_some();
             s.learn(&team.posting, &team.owner);
             if !state.holds_processors() {
                 team.domain = s.domain(s.domain_for(&team.posting, &team.owner)).name.clone();
@@ -239,6 +256,9 @@ impl Scheduler {
                 team.domain = s.domain_by_place(&team);
             }
             s.teams.insert(apid, team);
+            if moving {
+                s.schedule.decision.away.insert(apid);
+            }
             if state.holds_processors() {
                 s.turns_inherited(apid, state == State::Running);
             }
@@ -299,7 +319,10 @@ impl Scheduler {
     fn take(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Posted { reply, posting, owner, front, secret } => {
-                self.posted(now, reply, *posting, owner, front, secret, out);
+                self.posted(now, reply, *posting, owner, front, secret, None, out);
+            }
+            Event::Restarted { reply, posting, owner, front, secret, origin } => {
+                self.posted(now, reply, *posting, owner, front, secret, Some(origin), out);
             }
             Event::Looked { reply, apid } => self.looked(now, reply, apid, out),
             Event::FrontGone { apid } => self.front_gone(now, apid, out),
@@ -326,15 +349,22 @@ impl Scheduler {
             Event::Hold { reply, apids, hold, by } => {
                 self.hold(now, reply, &apids, hold, &by, out);
             }
-            Event::Noted { link, notes } => {
-                if let Some(link) = self.links.get_mut(&link) {
-                    link.hello.notes = notes;
+            Event::Noted { link, notes, roll_out } => {
+                if let Some(told) = self.links.get_mut(&link) {
+                    (told.hello.notes, told.hello.roll_out) = (notes, roll_out);
                 }
+                self.note_roll_out(link);
             }
             Event::LinkClosed { link } => self.link_closed(now, link, out),
             Event::Report { link, report } => self.report(now, link, *report, out),
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, out),
-            Event::Moved { key } => self.moved(now, key, out),
+            Event::RolledIn { key } => self.rolled_in(now, key, out),
+            Event::Migrate { reply, apid, nids, dry_run, by } => {
+                self.migrate(now, moves::Order { reply, dry_run, by }, apid, nids.as_ref(), out);
+            }
+            Event::Compact { reply, region, dry_run, by } => {
+                self.compact(now, moves::Order { reply, dry_run, by }, &region, out);
+            }
             Event::Tick => {
                 self.tick(now, out);
                 self.memory_tick(now, out);

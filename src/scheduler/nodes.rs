@@ -13,7 +13,9 @@
 //! | the same, other boot | X died with the host |
 //! | the host of PE 0, whose part has ended, has another boot | the rest of X is ended |
 //! | placed, and the node lacks it | the placement is sent again, its ticket's rest with it |
+//! | running, and the node has it as placed, or was given its place again | asked to give it back: if it does, lost |
 //! | launching, and a node that is not the head's lacks it | the placement is sent again |
+//! | running, and is to be moved | the move is said again |
 //! | taken back | asked again |
 //! | exit report for an X that has ended | `Discard`: nothing of it is waited for |
 //!
@@ -28,6 +30,9 @@ use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// Why a node has lost an application.
+const LACKS: &str = "its apinit does not know it any more";
 
 impl Scheduler {
     pub(super) fn link_opened(
@@ -68,10 +73,12 @@ impl Scheduler {
         self.relink_opened(link, &hello.nids);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links.insert(link, Link { hello, known: false, foreign: None });
+        self.note_roll_out(link);
     }
 
     pub(super) fn link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
         let Some(Link { hello, .. }) = self.links.remove(&link) else { return };
+        self.note_roll_out(link);
         let own = |nid: &Nid| self.offered.get(nid) == Some(&link);
         let nids: BTreeSet<Nid> = hello.nids.into_iter().filter(own).collect();
         let nids: Vec<Nid> = nids.into_iter().collect();
@@ -81,7 +88,12 @@ impl Scheduler {
             self.occupancy.set_open(nid, false);
         }
         self.relink_closed(link);
+        self.placed_again.retain(|_, links| {
+            links.remove(&link);
+            !links.is_empty()
+        });
         self.managed_link_closed(link, out);
+        self.moves_link_closed(now, link, out);
     }
 
     pub(super) fn inventory(
@@ -154,7 +166,14 @@ impl Scheduler {
                 let end = HostEnd { key, nids: own, ..HostEnd::default() };
                 self.part_ended(now, end, Said::ByPsched, out);
             }
-            (State::Placed, None) => self.send_place(now, apid, Some(link), out),
+            (State::Placed, None) => {
+                self.placed_again.entry(key).or_default().insert(link);
+                self.send_place(now, apid, Some(link), out);
+            }
+            // All went together: whether it has gone here, or this node has lost what went.
+            (State::Running, Some(Phase::Placed)) => {
+                out.push(Effect::Command { link, command: Command::TakeBack(key) });
+            }
             (State::TakingBack, None | Some(Phase::Placed)) => {
                 out.push(Effect::Command { link, command: Command::TakeBack(key) });
             }
@@ -189,11 +208,7 @@ impl Scheduler {
                     let end = HostEnd { key, nids: own, ..HostEnd::default() };
                     self.part_ended(now, end, Said::ByPsched, out);
                 } else if !ended || head && rebooted {
-                    let why = if rebooted {
-                        "its host was restarted"
-                    } else {
-                        "its apinit does not know it any more"
-                    };
+                    let why = if rebooted { "its host was restarted" } else { LACKS };
                     self.lose_nodes(now, apid, Some(nids), why, out);
                     if ended {
                         // What is left can't go on: nobody lets it out of its barriers or takes its
@@ -202,6 +217,7 @@ impl Scheduler {
                     }
                 }
             }
+            (State::Running, Some(Phase::Running)) => self.send_move(apid, out),
             _ => {}
         }
         // Signals that the head may not have heard. (Its own part may have ended: it passes them on.)
@@ -210,6 +226,7 @@ impl Scheduler {
         {
             self.say_signals(apid, &team.signals, out);
         }
+        self.say_roll_out(apid, link, out);
         // A decision to end it that the node may not have heard.
         if let Some(team) = self.teams.get(&apid)
             && let Some(doom) = &team.doomed
@@ -239,11 +256,7 @@ impl Scheduler {
         out.push(Effect::Log { apid, name: "lost", detail: cause.to_string() });
         let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
         let key = team.key();
-        let others: Vec<LinkId> = self
-            .links_of(team)
-            .into_iter()
-            .filter(|l| !lost.iter().any(|n| self.offered.get(n) == Some(l)))
-            .collect();
+        let others = self.links_with(team, |nid| !lost.contains(&nid));
         let launched = team.running_at_ns != 0;
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
@@ -292,6 +305,19 @@ impl Scheduler {
             }
             Report::ToHear { key, ends: true } if self.current(key) => self.turn_to_end(key.apid),
             Report::ToHear { key, .. } if self.current(key) => self.turn_early(now, key.apid),
+            Report::Movable { key, wall } if self.current(key) => {
+                self.walls.insert(key.apid, wall);
+                self.want_decision_for(key.apid);
+            }
+            Report::Moved { key, number, frozen } if self.current(key) => {
+                self.moved(now, key.apid, number, frozen, out);
+            }
+            Report::MoveFailed { key, number, why } if self.current(key) => {
+                self.move_failed(now, key.apid, number, &why, out);
+            }
+            Report::RolledOut { key, bytes, why } if self.current(key) => {
+                self.rolled_out(link, key.apid, bytes, why, out);
+            }
             Report::PlanTaken(generation) => self.plan_taken(link, generation, out),
             Report::Switches(told) => self.switched(now, link, *told, out),
             // Of an older incarnation: no effect.
@@ -300,7 +326,11 @@ impl Scheduler {
             | Report::TakenBack(_)
             | Report::ToHear { .. }
             | Report::SignalsTaken { .. }
-            | Report::Stuck { .. } => {}
+            | Report::Stuck { .. }
+            | Report::Movable { .. }
+            | Report::Moved { .. }
+            | Report::MoveFailed { .. }
+            | Report::RolledOut { .. } => {}
         }
     }
 
@@ -314,7 +344,8 @@ impl Scheduler {
             return;
         }
         self.save(apid, true, out);
-        out.push(Effect::Log { apid, name: "launched", detail: String::new() });
+        let name = self.step_name(apid, "launched", "recovering");
+        out.push(Effect::Log { apid, name, detail: String::new() });
         self.repeat_doom(apid, out);
         // Hosts that gave its place back before the head said that it was too late.
         let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
@@ -336,7 +367,8 @@ impl Scheduler {
         }
         self.turns_changed(now, apid);
         self.save(apid, true, out);
-        out.push(Effect::Log { apid, name: "running", detail: String::new() });
+        let name = self.step_name(apid, "running", "unlocked");
+        out.push(Effect::Log { apid, name, detail: String::new() });
         out.push(Effect::Tell { apid, news: News::Running });
         if let Some(team) = self.teams.get(&apid) {
             self.say_signals(apid, &team.signals, out);
@@ -346,7 +378,11 @@ impl Scheduler {
         let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
         let back: Vec<Nid> = self.taken_back.remove(&key).into_iter().flatten().collect();
         if !back.is_empty() {
-            self.lose_nodes(now, apid, Some(&back), "its apinit does not know it any more", out);
+            self.lose_nodes(now, apid, Some(&back), LACKS, out);
+        }
+        // A node that did not have it has been given the place again, in time or after all went.
+        for link in self.placed_again.remove(&key).unwrap_or_default() {
+            out.push(Effect::Command { link, command: Command::TakeBack(key) });
         }
         self.lose_down(now, apid, out);
     }
@@ -376,10 +412,13 @@ impl Scheduler {
                 self.part_gone(now, key.apid, out);
             }
             // Its head was launched in the same moment, and is about to bring the launch. None goes
-            // before all are there, so that nothing has run. If all have gone this host has lost it:
-            // then its head brings no launch, and it ends there.
-            State::Launching | State::Running if !head && team.doomed.is_none() => {
+            // before all are there, so that nothing has run.
+            State::Launching if !head && team.doomed.is_none() => {
                 self.send_place(now, key.apid, Some(link), out);
+            }
+            // All have gone, so that this host has lost it.
+            State::Running if team.doomed.is_none() => {
+                self.lose_nodes(now, key.apid, Some(&nids), LACKS, out);
             }
             // This host's part is over before it began.
             State::Launching | State::Running => {

@@ -30,11 +30,12 @@ impl Scheduler {
     ) {
         // Where memory can be rolled out one more may come: whoever stands there goes out.
         let domain = self.domain_of(apid);
+        let rolls_out = self.rolls_out(domain);
         let most = self.domain(domain).turns.max_resident;
-        let several = most > 1 || self.settings.abilities.roll_out;
+        let several = most > 1 || rolls_out;
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.shares = several && !team.posting.exclusive;
-        let taken = match self.settings.abilities.roll_out {
+        let taken = match rolls_out {
             // Somebody who stands there is rolled out.
             true => self.occupancy.take_found(apid, &places, (&*team).into()),
             false => self.occupancy.take(apid, &places, (&*team).into()),
@@ -119,6 +120,8 @@ impl Scheduler {
             exclusive: team.posting.exclusive,
             account: team.posting.account.clone(),
             yields: self.yields(&team.places),
+            moved: Default::default(),
+            restart: team.restart,
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });
@@ -185,6 +188,7 @@ impl Scheduler {
     pub(super) fn all_taken_back(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         self.taken_back.remove(&team.key());
+        self.placed_again.remove(&team.key());
         self.occupancy.release(apid);
         let left = team.places.clone();
         self.note_left(&left);

@@ -8,13 +8,13 @@
 
 use super::domains::DomainId;
 use super::ends::nanos;
-use super::{Effect, Looked, News, Now, Refusal, ReplyId, Scheduler};
+use super::{Effect, Looked, News, Now, Origin, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::Command;
-use crate::apteam::{Apid, Incarnation, Ticket};
+use crate::apteam::{Apid, Ticket};
 use crate::machine::{Nid, nids_text};
 use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
@@ -37,6 +37,7 @@ impl Scheduler {
         owner: Owner,
         front: FrontProcess,
         secret: Ticket,
+        origin: Option<Origin>,
         out: &mut Vec<Effect>,
     ) {
         let same = self.requests.get(&posting.request_id).and_then(|a| self.teams.get(a));
@@ -70,16 +71,32 @@ impl Scheduler {
                 return;
             }
         }
-        let apid = Apid(self.next_apid);
-        self.next_apid += 1;
+        let (apid, incarnation) = self.number_for(origin.as_ref());
         let shape = posting.shape;
         self.requests.insert(posting.request_id, apid);
         let detail = format!("{} by {}: {}", shape_text(&shape), owner.name, posting.command);
+        let log = |name, detail| Effect::Log { apid, name, detail };
+        let (logs, restart) = match origin {
+            None => (vec![log("posted", detail)], None),
+            Some(Origin::Waiting { apid: from, .. }) => {
+                let detail =
+                    format!("{detail}; from a checkpoint of application {from}, which waited");
+                (vec![log("posted", detail)], None)
+            }
+            Some(Origin::Running(restart)) => {
+                let run = restart.run.as_secs_f64();
+                let from = format!(
+                    "from a checkpoint of application {}, which had run for {run:.3} s; locked",
+                    restart.from
+                );
+                (vec![log("created", from), log("managed", detail)], Some(restart))
+            }
+        };
         self.teams.insert(
             apid,
             Apteam {
                 apid,
-                incarnation: Incarnation(0),
+                incarnation,
                 state: State::Posted,
                 posting,
                 owner,
@@ -99,11 +116,13 @@ impl Scheduler {
                 last_signal: 0,
                 held: None,
                 domain: self.domain(domain).name.clone(),
+                moves: Default::default(),
+                restart,
             },
         );
         self.queue.insert(apid);
         self.save(apid, false, out);
-        out.push(Effect::Log { apid, name: "posted", detail });
+        out.extend(logs);
         out.push(Effect::Accept { reply, apid });
         self.place_newcomer(now, apid, out);
     }
@@ -184,8 +203,7 @@ impl Scheduler {
         }
         let wanted = self.wanted(&self.teams[&apid]);
         let kept = self.kept(domain);
-        let posting = &self.teams[&apid].posting;
-        if let Some(places) = place_of(&mut self.occupancy, &wanted, posting, &kept) {
+        if let Some(places) = self.place_for(apid, &wanted, &kept) {
             self.grant(now, apid, places, out);
         }
     }
@@ -204,6 +222,7 @@ impl Scheduler {
             return;
         }
         let mut kept = self.kept_for_out(domain);
+        kept.extend(self.reserved_from(None));
         // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
         // not either, and the line is often many postings of few shapes.
         let mut too_wide: BTreeMap<_, u32> = BTreeMap::new();
@@ -217,14 +236,14 @@ impl Scheduler {
             let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
             let place = match hopeless {
                 true => None,
-                false => place_of(&mut self.occupancy, &wanted, &team.posting, &kept),
+                false => self.place_for(apid, &wanted, &kept),
             };
             match place {
                 Some(places) => self.grant(now, apid, places, out),
                 None => {
                     let team = &self.teams[&apid];
                     // (Where it has chosen nodes, or laid out its PEs, others may have room.)
-                    if team.posting.is_plain() {
+                    if team.is_plain() {
                         let least = too_wide.entry(key).or_insert(shape.width);
                         *least = (*least).min(shape.width);
                     }
@@ -239,12 +258,16 @@ impl Scheduler {
 
     /// Nodes kept for postings of a domain that have waited too long, and are not held.
     pub(super) fn kept(&self, domain: DomainId) -> BTreeSet<Nid> {
-        self.kept_while(domain, |_| true)
+        let mut kept = self.kept_while(domain, |_| true);
+        kept.extend(self.reserved_from(None));
+        kept
     }
 
     /// The same, for postings before this one in its line only.
     pub(super) fn kept_before(&self, apid: Apid) -> BTreeSet<Nid> {
-        self.kept_while(self.domain_of(apid), |other| other < apid)
+        let mut kept = self.kept_while(self.domain_of(apid), |other| other < apid);
+        kept.extend(self.reserved_from(Some(apid)));
+        kept
     }
 
     fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
@@ -352,14 +375,13 @@ impl Scheduler {
     pub(super) fn place_choosers(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
         let chooses = |apid: &Apid| {
             let team = self.teams.get(apid).filter(|team| team.held.is_none());
-            team.is_some_and(|team| !team.posting.is_plain() || team.posting.flexible)
+            team.is_some_and(|team| !team.is_plain() || team.posting.flexible)
         };
         let choosers: Vec<Apid> = self.line_of(domain).take(COUNTED).filter(chooses).collect();
         for apid in choosers {
             let kept = self.kept_before(apid);
-            let team = &self.teams[&apid];
-            let wanted = self.wanted(team);
-            if let Some(places) = place_of(&mut self.occupancy, &wanted, &team.posting, &kept) {
+            let wanted = self.wanted(&self.teams[&apid]);
+            if let Some(places) = self.place_for(apid, &wanted, &kept) {
                 self.grant(now, apid, places, out);
             }
         }
@@ -435,7 +457,7 @@ fn refuse(out: &mut Vec<Effect>, reply: ReplyId, refusal: Refusal, obstacle: &st
 }
 
 /// Where it goes now, if it has room.
-fn place_of(
+pub(super) fn place_of(
     occupancy: &mut Occupancy,
     wanted: &Wanted,
     posting: &Posting,

@@ -57,8 +57,22 @@ pub struct Settings {
 pub struct Abilities {
     /// Give it other processors, here or on other nodes.
     pub moves: bool,
-    /// Take its memory out, and bring it in again anywhere.
-    pub roll_out: bool,
+    /// They say of each application whether they can move it; before they have, they can't.
+    pub says: bool,
+    /// Take its memory out, and bring it in again.
+    pub roll_out: RollsOut,
+}
+
+/// How memory goes out of those who stand, where more sit than may be resident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RollsOut {
+    /// It does not.
+    #[default]
+    Never,
+    /// Anywhere, and it comes in on whichever nodes: as it is simulated.
+    Anywhere,
+    /// Where all nodes of a domain say that they can, to swap: who is out keeps its place.
+    AtHome,
 }
 
 impl Default for Settings {

@@ -20,8 +20,10 @@ mod nodes;
 mod orders;
 mod postings;
 mod regions;
+mod restarts;
 mod retuned;
 mod sharing;
+mod swap;
 mod together;
 mod turns;
 
@@ -108,6 +110,10 @@ fn key(apid: u64, incarnation: u32) -> Key {
 }
 
 /// Effects in short, for comparison.
+fn moved(key: Key, number: u32) -> Report {
+    Report::Moved { key, number, frozen: Duration::ZERO }
+}
+
 fn brief(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
@@ -162,6 +168,11 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                     Command::Plan(_) => "plan".into(),
                     Command::AgreePlan(_) => "agree plan".into(),
                     Command::WithdrawPlan(_) => "withdraw plan".into(),
+                    Command::Move(order) => {
+                        let nids = format_nids(order.places.nids());
+                        format!("move {} {} to {nids}", order.key, order.number)
+                    }
+                    Command::RollOut(k) => format!("roll out {k}"),
                 };
                 format!("-> {} {what}", link.0)
             }
@@ -175,7 +186,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 News::Ended { status, .. } => format!("tell {apid} ended {status}"),
             },
             Effect::TellEnd { apid, status, .. } => format!("now: tell {apid} ended {status}"),
-            Effect::Move { key, .. } => format!("move {}", key.apid),
+            Effect::RollIn { key, .. } => format!("roll in {}", key.apid),
             Effect::RollOut { key } => format!("roll out {}", key.apid),
             Effect::Warn(_) => "warn".into(),
         })

@@ -10,7 +10,10 @@ use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, format_nids};
+use crate::occupancy::{Occupancy, Rules};
+use crate::placement::packing::SITS_MAX;
 use crate::placement::{self, Shut, Wanted};
+use crate::variables::units::about;
 use std::collections::BTreeMap;
 
 /// What is known of the time at which a posting gets its place.
@@ -100,6 +103,18 @@ impl Scheduler {
                 cure: "it comes in when it has a place".into(),
                 ..Explanation::default()
             },
+            State::Running if self.in_swap(apid).is_some() => {
+                let bytes = self.in_swap(apid).filter(|bytes| *bytes > 0);
+                let so_far = bytes.map_or_else(String::new, |b| format!(" ({} so far)", about(b)));
+                Explanation {
+                    obstacle: format!(
+                        "it stands on NIDs {}, and its memory goes to swap{so_far}",
+                        nids()
+                    ),
+                    cure: "it comes in before its next turn".into(),
+                    ..Explanation::default()
+                }
+            }
             State::Running => plain(format!("it runs on NIDs {}", nids())),
             State::Ended => plain("it has ended".into()),
         }
@@ -121,7 +136,8 @@ impl Scheduler {
             None => Shut::Silent,
         };
         let domain = self.domain_reached(wanted.reach.passes);
-        no_room.explain(domain, |a| self.name_of(a), shut)
+        let no_roll_out = self.no_roll_out(self.domain_named(domain), &no_room.window);
+        no_room.explain(domain, |a| self.name_of(a), shut, no_roll_out.as_deref())
     }
 
     fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
@@ -133,7 +149,14 @@ impl Scheduler {
         if let Some(why) = self.waits_for_hours(team) {
             return (why, self.kept_when(team));
         }
-        let why = self.why_no_room(&self.wanted(team), &team.posting, &kept);
+        let wanted = self.wanted(team);
+        let why = match self.sits_anywhere(team) {
+            // A decision gives it a place wherever its turn does.
+            true => placement::why_not(&self.roomy(), &wanted, &kept)
+                .map(|no_room| self.explain(&wanted, &no_room)),
+            false => self.why_no_room(&wanted, &team.posting, &kept),
+        };
+        let why = why.or_else(|| self.why_no_host(team, &kept));
         let when = match why {
             None if !self.domain(self.domain_named(&team.domain)).decides() => When::Next,
             _ => self.kept_when(team),
@@ -157,6 +180,22 @@ impl Scheduler {
             },
         };
         (why, when)
+    }
+
+    /// Whether it is placed where as many sit as may be resident too, for whoever stands there goes out.
+    fn sits_anywhere(&self, team: &Apteam) -> bool {
+        let (domain, posting) = (self.domain_named(&team.domain), &team.posting);
+        let decided = posting.is_plain() && !posting.flexible && !posting.immediate;
+        decided && self.domain(domain).decides() && self.rolls_out(domain)
+    }
+
+    /// The machine as such a one finds it.
+    fn roomy(&self) -> Occupancy {
+        let mut roomy = self.occupancy.clone();
+        let of =
+            |rules| Rules { max_resident: SITS_MAX.into(), memory_overcommit: u64::MAX, ..rules };
+        roomy.set_rules(roomy.rules().with(of));
+        roomy
     }
 
     /// When nodes are kept for it, at the latest. Of those far behind in line it is not known: they are

@@ -23,6 +23,8 @@ pub(super) struct Stdin {
     /// PE 0 is here and reads it.
     pub wanted: bool,
     pub closed: bool,
+    /// All of it has come: what comes still is another's, and thrown away.
+    pub over: bool,
     /// The most bytes that may be on their way (variable `stdin_max`).
     pub window: u64,
     pub received: u64,
@@ -43,7 +45,8 @@ impl Shepherd {
             // Said again after a break.
             return;
         }
-        if piece.offset > self.stdin.received || !self.stdin.closed && end > self.stdin.credit {
+        let thrown_away = self.stdin.closed || self.stdin.over;
+        if piece.offset > self.stdin.received || !thrown_away && end > self.stdin.credit {
             // A hole, or more than was allowed, for which there is no room: nothing of ours does
             // that, and going on would give PE 0 something else than was typed.
             self.actions.push(Action::Hangup);
@@ -51,7 +54,7 @@ impl Shepherd {
         }
         piece.data.advance((self.stdin.received - piece.offset) as usize);
         self.stdin.received = end;
-        if self.stdin.closed {
+        if thrown_away {
             self.stdin.written = end;
             self.grant_stdin();
         } else {
@@ -64,7 +67,8 @@ impl Shepherd {
         if length > self.stdin.received {
             // A hole, as above.
             self.actions.push(Action::Hangup);
-        } else if self.stdin.wanted && !self.stdin.closed {
+        } else if self.stdin.wanted && !self.stdin.closed && !self.stdin.over {
+            self.stdin.over = true;
             self.actions.push(Action::CloseStdin);
         }
     }

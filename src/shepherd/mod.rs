@@ -27,6 +27,11 @@
 //! count, the decisive end, output that isn't taken, the final end. What was on its way down is said
 //! again from above: stdin and signals are numbered, so that what has come already is known.
 //!
+//! **Restarts.** One that was brought back from a checkpoint finds itself on a new connection, and is told
+//! there as which application it goes on. Its front end is another one, which counts its signals from 1;
+//! output and stdin go on to count, for apinit knows where the new front end's begin. stdin that had ended
+//! stays ended: what the new one sends is thrown away.
+//!
 //! ```
 //! use psched::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
 //! use psched::shepherd::{Action, Happening, Shepherd};
@@ -344,6 +349,10 @@ impl Shepherd {
     fn connected(&mut self) {
         self.link = Link::Silent;
         self.output.rewind();
+        self.say_hello();
+    }
+
+    fn say_hello(&mut self) {
         let hello = Hello {
             protocol: PROTOCOL,
             key: self.key,
@@ -390,7 +399,19 @@ impl Shepherd {
                 }
             }
             ToShepherd::Release => self.leave(now_ns),
+            ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
+            // It is in the midst of a conversation about another one.
+            ToShepherd::Rekey(_) => self.actions.push(Action::Hangup),
         }
+    }
+
+    /// It goes on as another application.
+    fn rekey(&mut self, key: Key) {
+        self.key = key;
+        self.signals_taken = TakenSignals::default();
+        self.notices_left = NOTICES_MAX;
+        self.actions.push(Action::Rekeyed(key));
+        self.say_hello();
     }
 
     /// apinit has said hello: it is told everything that it may have missed.

@@ -1,3 +1,5 @@
+mod restart;
+
 use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};

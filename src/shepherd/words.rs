@@ -1,6 +1,7 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
 use super::stuck::Left;
+use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
@@ -102,6 +103,8 @@ pub enum Action {
     CloseStdin,
     /// Report [`Happening::Tick`] at this time; `None`: not at all. Replaces the one before.
     SetTimer(Option<u64>),
+    /// It goes on as this application, by whose number people are told of it.
+    Rekeyed(Key),
     /// It is over.
     Exit,
 }

@@ -34,7 +34,9 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::placement::migration::Gate;
-use crate::scheduler::{Abilities, Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};
+use crate::scheduler::{
+    Abilities, Effect, Event, LinkId, Now, ReplyId, RollsOut, Scheduler, Settings,
+};
 use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -158,8 +160,11 @@ pub fn replay<E>(
 
 impl<'a, W: Watch> Replay<'a, W> {
     fn new(setup: &'a Setup, watch: &'a mut W) -> Replay<'a, W> {
-        let all = setup.moves == Moves::All;
-        let abilities = Abilities { moves: all, roll_out: all };
+        let roll_out = match setup.moves {
+            Moves::All => RollsOut::Anywhere,
+            Moves::Daemon => RollsOut::Never,
+        };
+        let abilities = Abilities { moves: true, says: false, roll_out };
         let settings = Settings { abilities, ..Settings::from(&setup.variables) };
         let moves = Gate { move_cost: setup.move_cost, ..settings.turns.migration };
         let mut replay = Replay {
@@ -338,18 +343,28 @@ impl<'a, W: Watch> Replay<'a, W> {
                         self.touched.push(apid);
                     }
                 }
-                Effect::Move { key, .. } => {
-                    if let Some(live) = self.live.get_mut(&key.apid) {
-                        live.progress.go(&live.way, self.now);
-                        let memory = live.job.memory_to_move().filter(|_| self.memory);
-                        let cost = self.moves.cost_of_bytes(memory.unwrap_or(0));
-                        live.progress.moved(nanos(cost));
-                        self.touched.push(key.apid);
-                    }
-                    self.events.push(Event::Moved { key });
+                Effect::Command { command: Command::Move(order), .. } => {
+                    self.moved(order.key);
+                    let (key, number) = (order.key, order.number);
+                    self.events.push(report(Report::Moved { key, number, frozen: Duration::ZERO }));
+                }
+                Effect::RollIn { key, .. } => {
+                    self.moved(key);
+                    self.events.push(Event::RolledIn { key });
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// It has another place, and what that costs is paid where it comes.
+    fn moved(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key.apid) {
+            live.progress.go(&live.way, self.now);
+            let memory = live.job.memory_to_move().filter(|_| self.memory);
+            let cost = self.moves.cost_of_bytes(memory.unwrap_or(0));
+            live.progress.moved(nanos(cost));
+            self.touched.push(key.apid);
         }
     }
 

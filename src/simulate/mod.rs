@@ -80,7 +80,7 @@ pub struct Setup {
 pub enum Moves {
     /// All that the scheduler can plan.
     All,
-    /// Those that the daemon's nodes can do today.
+    /// Moves alone, which any node of the daemon's can do.
     #[default]
     Daemon,
 }

@@ -7,7 +7,7 @@ use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::agent::switcher::{Event as TurnEvent, Switcher};
-use crate::agent::{Action, Agent, Conn, Found, Happening, Me};
+use crate::agent::{Action, Agent, Conn, Found, Happening, Me, Rebind};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Welcome};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
@@ -44,6 +44,15 @@ pub struct Directory {
     going: Option<u64>,
     /// What it has run, and when that was so.
     pub ran: Option<(u64, u64)>,
+    /// A move that was begun: its placement then, and where each process is bound then.
+    journal: Option<Journal>,
+}
+
+/// Where processes are to be bound, and the placement that they have then.
+#[derive(Clone, Debug)]
+struct Journal {
+    place: Box<PlaceCommand>,
+    bound: BTreeMap<ProcId, (Nid, Vec<u32>)>,
 }
 
 /// What a running apinit has of an application.
@@ -152,6 +161,8 @@ impl World {
         let left: Vec<(Key, Directory)> =
             self.slots[slot].apps.iter().map(|(k, d)| (*k, d.clone())).collect();
         for (key, directory) in left {
+            self.finish_rebinding(slot, key);
+            let directory = self.slots[slot].apps.get(&key).cloned().unwrap_or(directory);
             match directory.place.clone() {
                 Some(place) => self.take_up(slot, key, &directory, *place),
                 None => self.clear(slot, key, &directory),
@@ -356,10 +367,26 @@ impl World {
                 }
             }
             Action::KeepGoing(key, at) => {
+                proc.own.extend(checkpoint_of(key));
                 if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
                     directory.going = Some(at);
                 }
             }
+            Action::Dump { key, number } => {
+                let made = number % 3 > 0;
+                proc.own.push_back(Happening::Dumped { key, number, made });
+                // The checkpoint gets its name, or whoever asked is killed.
+                proc.own.push_back(Happening::DumpSaid { number, named: number % 2 > 0 });
+                self.counts.dumped += u64::from(made);
+            }
+            Action::RefuseDump(..) | Action::DumpEnds(_) => {}
+            Action::KeepPlace(place) => self.keep_place(slot, place),
+            // Nobody here has a checkpoint.
+            Action::Restore { place, .. } => {
+                let none = Happening::Restored(place.key, Err("there is no checkpoint".into()));
+                proc.own.push_back(none);
+            }
+            Action::Rebind { key, parts, place } => return self.rebind(slot, key, &parts, place),
             Action::Turns(event) => self.tell_switcher(slot, event),
             Action::TellRan(key) => self.tell_ran(slot, key),
             Action::KeepPlans(plans) => self.slots[slot].plans = plans,
@@ -457,6 +484,63 @@ impl World {
             }
         }
         true
+    }
+
+    fn keep_place(&mut self, slot: usize, place: Box<PlaceCommand>) {
+        if let Some(directory) = self.slots[slot].apps.get_mut(&place.key) {
+            directory.place = Some(place);
+        }
+    }
+
+    /// Journal, threads, placement, in the order of the shell; it may die between any two.
+    fn rebind(
+        &mut self,
+        slot: usize,
+        key: Key,
+        parts: &[Rebind],
+        place: Box<PlaceCommand>,
+    ) -> bool {
+        let now_on: BTreeMap<Nid, Nid> =
+            place.moved.born.iter().copied().zip(place.places.nids()).collect();
+        let mut bound = BTreeMap::new();
+        for (id, proc) in self.procs.iter().filter(|(_, p)| p.slot == slot && p.key == key) {
+            let Some(part) = parts.iter().find(|part| part.born == proc.born) else { continue };
+            let new = |cpu: &u32| part.cpus.iter().find(|(old, _)| old == cpu).map(|(_, new)| *new);
+            let cpus = proc.cpus.iter().map(|cpu| new(cpu).unwrap_or(*cpu)).collect();
+            let nid = now_on.get(&proc.born).copied().unwrap_or(proc.nid);
+            bound.insert(*id, (nid, cpus));
+        }
+        let Some(directory) = self.slots[slot].apps.get_mut(&key) else { return true };
+        // Now and then the kernel refuses.
+        let refused = self.faults.u32(0..8) == 0;
+        if !refused {
+            directory.journal = Some(Journal { place, bound });
+        }
+        if !self.survives(slot) {
+            return false;
+        }
+        if !refused {
+            self.finish_rebinding(slot, key);
+        }
+        let Some(proc) = &mut self.slots[slot].proc else { return false };
+        let result = if refused { Err("the kernel says no".to_owned()) } else { Ok(()) };
+        proc.own.push_back(Happening::Rebound(key, result));
+        true
+    }
+
+    /// What a journal says, by whoever finds it.
+    fn finish_rebinding(&mut self, slot: usize, key: Key) {
+        let directory = self.slots[slot].apps.get_mut(&key);
+        let Some(Journal { place, bound }) = directory.and_then(|d| d.journal.take()) else {
+            return;
+        };
+        self.counts.moved += 1;
+        for (id, (nid, cpus)) in bound {
+            if let Some(proc) = self.procs.get_mut(&id) {
+                (proc.nid, proc.cpus) = (nid, cpus);
+            }
+        }
+        self.keep_place(slot, place);
     }
 
     /// Groups, directory, shepherd, in the order of the shell; it may die between any two.
@@ -800,4 +884,12 @@ impl World {
         }
         left
     }
+}
+
+/// Somebody may want a checkpoint of it as soon as it goes, of some to end them.
+fn checkpoint_of(key: Key) -> Option<Happening> {
+    // Of the key alone: the other chances stay what they are.
+    let number = key.apid.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let end = number.is_multiple_of(4);
+    number.is_multiple_of(11).then_some(Happening::DumpAsked { number, uid: 0, key, end })
 }

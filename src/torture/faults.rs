@@ -97,6 +97,10 @@ fn key_of(report: &Report) -> Option<Key> {
         Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => Some(*key),
         Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => Some(*key),
         Report::Ended(end) => Some(end.key),
+        Report::Movable { key, .. }
+        | Report::Moved { key, .. }
+        | Report::MoveFailed { key, .. }
+        | Report::RolledOut { key, .. } => Some(*key),
         Report::ToHear { .. } | Report::PlanTaken(_) | Report::Switches(_) => None,
     }
 }

@@ -126,7 +126,7 @@ impl World {
         self.note(|| format!("aprun {pid} posts {:?} of user {uid}", posting.shape));
         self.checks.posted(pid, &posting, plan);
         self.counts.postings += 1;
-        let setup = Setup { launch, uid, quiet: false, files };
+        let setup = Setup { launch, uid, quiet: false, files, restarts: None };
         let aprun = Aprun {
             posting: (posting, owner),
             core: Front::new(setup),
@@ -267,6 +267,8 @@ impl World {
                     aprun.psched = Some((wire, ask));
                 }
             }
+            // Nobody asks for that here.
+            Action::Deposit(_) => {}
             Action::Look(apid) => match aprun.psched {
                 Some((wire, _)) => {
                     aprun.looks += 1;

@@ -19,6 +19,8 @@ pub struct Proc {
     pub slot: usize,
     pub key: Key,
     pub nid: Nid,
+    /// The node on which it was born: its group has that name.
+    pub born: Nid,
     pub shepherd: Pid,
     /// Its rank; `None`: a PE's child.
     pub rank: Option<u32>,

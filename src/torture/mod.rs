@@ -129,6 +129,10 @@ pub struct Counts {
     pub let_run: u64,
     /// Of these, those of which it was known by when they had to be: where nothing went wrong.
     pub let_run_in_time: u64,
+    /// Applications that were moved.
+    pub moved: u64,
+    /// Applications that were checkpointed.
+    pub dumped: u64,
     /// Starts for which memory had to be brought in.
     pub brought: u64,
     /// Peaks of memory that nodes told.
@@ -169,6 +173,8 @@ impl Counts {
         self.postings += other.postings;
         self.let_run += other.let_run;
         self.let_run_in_time += other.let_run_in_time;
+        self.moved += other.moved;
+        self.dumped += other.dumped;
         self.brought += other.brought;
         self.peaks += other.peaks;
         self.crowded += other.crowded;

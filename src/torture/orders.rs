@@ -4,7 +4,7 @@ use super::wire::Who;
 use super::world::World;
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Closed};
-use crate::apteam::record::Apteam;
+use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::scheduler::{Effect, Event, NodesTo, ReplyId};
 use std::collections::BTreeSet;
@@ -27,7 +27,18 @@ impl World {
             let (reason, by) = (String::new(), by.clone());
             Event::Nodes { reply, to, nids, reason, by }
         };
-        let event = match self.faults.u32(0..8) {
+        let event = match self.faults.u32(0..12) {
+            8.. => {
+                // To nodes that he names, of which it may not fit any, or anywhere else on its host.
+                let run = psched.scheduler.teams().filter(|team| team.state == State::Running);
+                let run: Vec<Apid> = run.map(|team| team.apid).collect();
+                let Some(apid) = self.faults.choice(&run).copied() else { return };
+                let wide = psched.scheduler.team(apid).map_or(0, |team| team.places.0.len());
+                let first = self.faults.usize(0..nids.len().max(1));
+                let named = nids.iter().skip(first).take(wide).copied().collect();
+                let nids = Some(named).filter(|_| wide > 0 && self.faults.bool());
+                Event::Migrate { reply, apid, nids, dry_run: false, by }
+            }
             0..4 if !off.is_empty() => order(NodesTo::Close(Closed::Down), off),
             0 => order(NodesTo::Close(Closed::Drained), self.some(&nids)),
             1..4 => order(NodesTo::Resume, self.some(&nids)),

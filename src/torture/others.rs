@@ -81,6 +81,7 @@ impl World {
                     next_apid: u64::MAX,
                     starts: Vec::new(),
                     bounds: Default::default(),
+                    checkpoint_key: None,
                 };
                 self.send(wire, 1, Msg::Welcome(welcome));
                 let late = self.net.u64(10 * MS..3_000 * MS);

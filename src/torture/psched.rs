@@ -331,8 +331,8 @@ impl World {
                 self.checks.told_before_its_record(apid);
                 self.psched_tells(apid, News::Ended { end, status });
             }
-            // Its nodes can do neither, so neither is planned.
-            Effect::Move { .. } | Effect::RollOut { .. } => {}
+            // Its nodes take nobody out, so that is not planned.
+            Effect::RollIn { .. } | Effect::RollOut { .. } => {}
             Effect::Warn(text) => self.checks.warned(&text),
             // Nobody asks for it.
             Effect::Managed { .. } => {}
@@ -371,6 +371,7 @@ impl World {
             next_apid: self.psched.as_ref().map_or(u64::MAX, |p| p.scheduler.next_apid()),
             starts: Vec::new(),
             bounds: self.settings.host_bounds,
+            checkpoint_key: None,
         };
         let wire = self.psched.as_ref().and_then(|p| p.links.get(&link)).map(|l| l.0);
         if let Some(wire) = wire {

@@ -294,6 +294,8 @@ impl World {
                     self.at(at, Ev::ShepherdTimer(pid, number));
                 }
             }
+            // Nobody here is brought back from a checkpoint.
+            Action::Rekeyed(_) => {}
             Action::Exit => self.shepherd_gone(pid),
         }
     }
@@ -308,6 +310,7 @@ impl World {
                 slot,
                 key,
                 nid: pe.nid,
+                born: pe.nid,
                 shepherd: pid,
                 rank: Some(pe.rank),
                 runs: false,
@@ -519,6 +522,7 @@ impl World {
                     slot,
                     key,
                     nid,
+                    born: nid,
                     shepherd: pid,
                     rank: None,
                     runs: true,

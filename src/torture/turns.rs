@@ -142,6 +142,14 @@ impl World {
                     Action::Hasten(key) => todo.extend(self.runs_without_more(slot, key, 0)),
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
+                    Action::Lifted(key, stands) => self.turns_news(slot, News::Lifted(key, stands)),
+                    // (What memory each has is not simulated here.)
+                    Action::RollOut(key) => {
+                        self.turns_news(slot, News::RolledOut(key, 1 << 20, None));
+                    }
+                    Action::NotOut(key, why) => {
+                        self.turns_news(slot, News::RolledOut(key, 0, Some(why.to_owned())));
+                    }
                     Action::Ran(..) => {}
                     Action::Switched(switch) => {
                         let Some(proc) = &mut self.slots[slot].proc else { return };

@@ -18,7 +18,7 @@ use crate::agent::switcher::Outcome;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::machine::{Flavors, Machine, Nid, Node};
-use crate::scheduler::{Settings, Turns};
+use crate::scheduler::{Abilities, RollsOut, Settings, Turns};
 use crate::variables::Order;
 use fastrand::Rng;
 use std::cmp::Reverse;
@@ -248,6 +248,7 @@ impl World {
                 switch_share: memory.switch_share(),
                 ..Turns::default()
             },
+            abilities: Abilities { moves: true, says: true, roll_out: RollsOut::Never },
             ..Settings::default()
         };
         if settings.turns.order == Order::LeastAttainedService {

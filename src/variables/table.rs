@@ -250,8 +250,10 @@ variables! {
         "Their gain is the time that the application that waits has run so far, or a minute where \
          that is more, times its processors; their cost the time that each one moved loses by it, \
          times its own.";
-    application_load_balance_move_cost = "application.load_balance.move_cost": Duration, 0 => HOUR, default 30 * SECOND,
-        "the time that an application loses by a move, whatever its memory";
+    application_load_balance_move_cost = "application.load_balance.move_cost": Duration, 0 => HOUR, default SECOND,
+        "the time that an application loses by a move, whatever its memory",
+        "Within a host, where moves are made, it stands for a few milliseconds and then has its caches to \
+         fill.";
     application_load_balance_move_rate = "application.load_balance.move_rate": Size, MIB => MIB << 30, default 1_024 * MIB,
         "bytes a second at which the memory of an application is taken to move",
         "It counts for what goes to another node.";
@@ -267,7 +269,8 @@ variables! {
     application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
         "gangs that may sit on a processor, taking turns",
         "With 1 nobody shares a processor, and whoever finds none free waits. An application \
-         that was placed while it was 1 shares with nobody until it ends.";
+         that was placed while it was 1 shares with nobody until it ends. By least attained \
+         service more may sit there, where nodes bring the memory of those who stand to swap.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
         "A lower value takes nothing away from what is there.";

@@ -54,3 +54,8 @@ fn agent() {
 fn postings() {
     try_many(bodies::postings::fuzz);
 }
+
+#[test]
+fn manifest() {
+    try_many(bodies::manifest::fuzz);
+}

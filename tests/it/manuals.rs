@@ -139,6 +139,11 @@ fn apkill_1() {
 }
 
 #[test]
+fn cpr_1() {
+    check("cpr.1", &[&["cpr"]]);
+}
+
+#[test]
 fn psview_1() {
     check("psview.1", &[&["psview"]]);
 }
@@ -150,8 +155,10 @@ fn snflv_8() {
 
 #[test]
 fn psmgr_8() {
-    let commands =
-        ["show", "set", "drain", "resume", "down", "hold", "release", "log", "adopt", "purge"];
+    let commands = [
+        "show", "set", "drain", "resume", "down", "hold", "release", "migrate", "compact", "log",
+        "adopt", "purge",
+    ];
     let commands = commands.map(|command| ["psmgr", command]);
     let mut all: Vec<&[&str]> = vec![&["psmgr"]];
     all.extend(commands.iter().map(|command| &command[..]));

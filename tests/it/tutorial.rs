@@ -68,7 +68,13 @@ fn missing<'a>(shown: &'a [String], printed: &str, user: &str) -> Vec<&'a String
 }
 
 fn said(run: Run) -> String {
-    format!("{}\n{}", run.out(), run.stderr)
+    let mut text = format!("{}\n{}", run.out(), run.stderr);
+    // Why nobody's memory goes to swap depends on the host.
+    while let Some(at) = text.find(" (no roll-out here: ") {
+        let end = text[at..].find(')').map_or(text.len(), |end| at + end + 1);
+        text.replace_range(at..end, "");
+    }
+    text
 }
 
 /// A shell that `psched start` has made, from there to its `exit`.

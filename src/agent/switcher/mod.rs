@@ -40,6 +40,8 @@
 //! If its turn is over before, it does not wait in the next one, so that it gets somewhere even where
 //! nobody makes its slices longer.
 //!
+//! Of one that stands and has no turn for long psched may have the memory brought to swap ([`out`]).
+//!
 //! Nothing here stops anybody or knows the time. The driver (a thread of apinit, or the simulated
 //! cluster) does what the actions say and tells how it went.
 //!
@@ -59,6 +61,7 @@
 //! assert!(second.contains(&Action::Stop(vec![Key::parse("2.1").unwrap()])));
 //! ```
 
+mod out;
 mod plans;
 #[cfg(test)]
 mod tests;
@@ -140,6 +143,12 @@ pub enum Event {
     Stopped(Vec<(Key, Outcome)>),
     /// How an [`Action::Start`] went.
     Started(Vec<(Key, Start)>),
+    /// It is to stand until it is seated: [`Action::Lifted`].
+    Lift(Key),
+    /// It sits on these processors from now on, and may run again. No effect on one that is not here.
+    Seat(Gang),
+    /// Its memory is to go to swap once it stands: [`Action::RollOut`] or [`Action::NotOut`].
+    RollOut(Key),
     /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
     Brought(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
@@ -169,6 +178,10 @@ pub enum News {
     MayGo(Key),
     /// [`Action::HasTurn`].
     HasTurn(Key),
+    /// [`Action::Lifted`].
+    Lifted(Key, bool),
+    /// So many bytes of it are in swap; or why no more of it went.
+    RolledOut(Key, u64, Option<String>),
     /// Changes by this host's clock, and peaks of memory; at most each second.
     Switches(Box<Switches>),
 }
@@ -186,6 +199,13 @@ pub enum Action {
     MayGo(Key),
     /// One that is watched runs.
     HasTurn(Key),
+    /// One that was to stand does, until it is seated; or it can't be stopped, and goes on as before.
+    Lifted(Key, bool),
+    /// Its memory may go: it stands, and has no turn soon. Whoever brings it away ends with that when it is
+    /// to start.
+    RollOut(Key),
+    /// Its memory does not go, and why.
+    NotOut(Key, &'static str),
     /// It has been let run, or stopped.
     Ran(Key, Ran),
     /// A change is over.
@@ -236,18 +256,31 @@ enum State {
     Stopped,
 }
 
+/// Whether it is to stand for a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lift {
+    No,
+    /// It is to, and may run still.
+    Asked,
+    /// It stands, which has been said.
+    Told,
+}
+
 #[derive(Clone, Debug)]
 struct Seat {
     /// Its processors, as bits.
     on: FixedBitSet,
     state: State,
     watched: bool,
+    lift: Lift,
     /// Its last stop has failed.
     again_ns: Option<u64>,
     /// Its memory comes: the change as which its start will be told.
     comes_in: Option<Box<Switch>>,
     /// Its last turn was over before its memory was in.
     missed: bool,
+    /// Its memory is to go if it stands before then.
+    out_by_ns: Option<u64>,
     ran: Ran,
 }
 
@@ -333,6 +366,16 @@ impl Switcher {
                     seat.watched = true;
                 }
             }
+            Event::Lift(key) => match self.seats.get_mut(&key) {
+                Some(seat) => seat.lift = Lift::Asked,
+                None => out.push(Action::Lifted(key, false)),
+            },
+            Event::Seat(gang) => {
+                let on = self.bits_of(&gang.processors);
+                if let Some(seat) = self.seats.get_mut(&gang.key) {
+                    (seat.on, seat.lift) = (on, Lift::No);
+                }
+            }
             Event::Stopped(outcomes) => {
                 for (key, outcome) in outcomes {
                     self.stopped(now, key, outcome, &mut out);
@@ -346,11 +389,13 @@ impl Switcher {
                     change.starts = change.starts.saturating_sub(1);
                 }
             }
+            Event::RollOut(key) => self.want_out(now, key, &mut out),
             Event::Brought(key, bytes) => self.brought(now, key, bytes, &mut out),
             Event::Tick => planned = true,
         }
         if self.begun {
             self.decide(now, planned, &mut out);
+            self.roll_out(now, &mut out);
         }
         let watched = |seat: &&mut Seat| seat.watched && seat.state == State::Running;
         for (key, seat) in &mut self.seats {
@@ -359,7 +404,8 @@ impl Switcher {
                 out.push(Action::HasTurn(*key));
             }
         }
-        let again = self.seats.values().filter_map(|seat| seat.again_ns).min();
+        let again = self.seats.values().flat_map(|seat| [seat.again_ns, seat.out_by_ns]);
+        let again = again.flatten().min();
         let change = self.plans.next_change(self.seats.keys().copied(), now);
         self.next_ns = again.into_iter().chain(change).min();
         out
@@ -380,11 +426,7 @@ impl Switcher {
             }
             return;
         }
-        let mut on = FixedBitSet::new();
-        for processor in gang.processors {
-            let new = self.bits.len();
-            on.grow_and_insert(*self.bits.entry(processor).or_insert(new));
-        }
+        let on = self.bits_of(&gang.processors);
         let state = match (going, frozen) {
             (true, true) => State::Stopped,
             (true, false) => State::Running,
@@ -394,8 +436,18 @@ impl Switcher {
         let ran = Ran { ns: ran_ns, since_ns };
         out.push(Action::Ran(gang.key, ran));
         let (watched, again_ns, comes_in, missed) = (false, None, None, false);
-        let seat = Seat { on, state, watched, again_ns, comes_in, missed, ran };
+        let (lift, out_by_ns) = (Lift::No, None);
+        let seat = Seat { on, state, watched, lift, again_ns, comes_in, missed, out_by_ns, ran };
         self.seats.insert(gang.key, seat);
+    }
+
+    fn bits_of(&mut self, processors: &[(Nid, u32)]) -> FixedBitSet {
+        let mut on = FixedBitSet::new();
+        for processor in processors {
+            let new = self.bits.len();
+            on.grow_and_insert(*self.bits.entry(*processor).or_insert(new));
+        }
+        on
     }
 
     fn stopped(&mut self, now: u64, key: Key, outcome: Outcome, out: &mut Vec<Action>) {
@@ -408,6 +460,9 @@ impl Switcher {
                 false => seat.state = State::Running,
             }
             seat.again_ns = Some(now.saturating_add(super::ns(STOP_AGAIN)));
+            if std::mem::replace(&mut seat.lift, Lift::No) == Lift::Asked {
+                out.push(Action::Lifted(key, false));
+            }
             if let Some(change) = self.change.as_mut().filter(|_| !gate) {
                 change.switch.stopped.retain(|stopped| *stopped != key);
             }
@@ -466,7 +521,8 @@ impl Switcher {
         let mut wanting: Vec<(Reverse<u64>, bool, Key)> = turns
             .iter()
             .filter_map(|(key, turn)| {
-                let runs = self.seats.get(key).is_some_and(Seat::occupies);
+                let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
+                let runs = seat.occupies();
                 Some((Reverse(turn.rank()?), !runs, *key))
             })
             .collect();
@@ -513,6 +569,12 @@ impl Switcher {
             } else {
                 seat.state = State::Starting;
                 thaw.push(*key);
+            }
+        }
+        for (key, seat) in &mut self.seats {
+            if seat.lift == Lift::Asked && seat.state == State::Stopped {
+                seat.lift = Lift::Told;
+                out.push(Action::Lifted(*key, true));
             }
         }
         // Who stays at the gate is stopped there, and goes.

@@ -33,6 +33,23 @@ fn present(plan: &SlicePlan, now: u64) -> Option<Present<'_>> {
     Some(Present { index, began_ns, ends_ns, party: &slice.party })
 }
 
+/// When a plan next gives it a turn, from then on.
+fn turn_of(plan: &SlicePlan, key: Key, from_ns: u64) -> Option<u64> {
+    let present = present(plan, from_ns)?;
+    let mut at = from_ns;
+    for ahead in 0..plan.slices.len() {
+        let slice = &plan.slices[(present.index + ahead) % plan.slices.len()];
+        if slice.party.contains(&key) && !slice.length.is_zero() {
+            return Some(at);
+        }
+        at = match ahead {
+            0 => present.ends_ns,
+            _ => at.saturating_add(ns(slice.length)),
+        };
+    }
+    None
+}
+
 fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -85,6 +102,15 @@ impl Plans {
             Some(present) => Turn::Others { generation, since_ns: present.began_ns },
             None => Turn::Others { generation, since_ns: plan.from_ns },
         }
+    }
+
+    /// When it may have its next turn: at once, where nobody plans for it; none, while no plan gives it one.
+    pub fn next_turn(&self, key: Key, now: u64) -> Option<u64> {
+        let Some(plan) = self.obeyed(key, now) else { return Some(now) };
+        let newer = self.agreed(key).find(|plan| plan.from_ns > now);
+        let until = newer.map_or(u64::MAX, |newer| newer.from_ns);
+        let own = turn_of(plan, key, now).filter(|at| *at < until);
+        own.or_else(|| newer.and_then(|newer| turn_of(newer, key, newer.from_ns)))
     }
 
     /// When they next say something else of one of these.

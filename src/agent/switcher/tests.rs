@@ -262,6 +262,78 @@ fn who_waits_for_its_memory_is_stopped_like_one_that_runs() {
     assert_eq!(switcher.ran(key(2)), Some(Ran { ns: 0, since_ns: Some(80 * MS) }));
 }
 
+#[test]
+fn memory_goes_once_its_gang_stands_and_has_no_turn_soon() {
+    let mut switcher = Switcher::default();
+    switcher.apply(0, Event::Begin);
+    done(&mut switcher, 0, comes(1, &[0]));
+    done(&mut switcher, 0, comes(2, &[0]));
+    let gone = |actions: Vec<Action>| -> Vec<Action> {
+        let of = |a: &Action| matches!(a, Action::RollOut(_) | Action::NotOut(..));
+        actions.into_iter().filter(of).collect()
+    };
+    // 2 leads from 100 ms on; 1 is in no slice.
+    let mut ahead = plan(1, 100, &[(1_000, &[2])]);
+    ahead.members.push(key(1));
+    done(&mut switcher, 0, Event::Plan(ahead));
+    assert_eq!(gone(done(&mut switcher, MS, Event::RollOut(key(1)))), []);
+    assert_eq!(gone(done(&mut switcher, 100 * MS, Event::Tick)), [Action::RollOut(key(1))]);
+    // Said again it goes again: some of it may have come in.
+    assert_eq!(
+        gone(done(&mut switcher, 150 * MS, Event::RollOut(key(1)))),
+        [Action::RollOut(key(1))]
+    );
+    // Its turn is near, in this plan or in one that has not begun.
+    let near = [Action::NotOut(key(1), "its turn is near")];
+    let mut newer = plan(2, 2_000, &[(1_000, &[2]), (1_000, &[1])]);
+    done(&mut switcher, 200 * MS, Event::Plan(newer.clone()));
+    assert_eq!(gone(done(&mut switcher, 1_100 * MS, Event::RollOut(key(1)))), near);
+    assert_eq!(gone(done(&mut switcher, 2_100 * MS, Event::RollOut(key(1)))), near);
+    newer.slices[0].length = Duration::from_secs(60);
+    (newer.generation, newer.begins_ns, newer.from_ns) = (3, 5_000 * MS, 5_000 * MS);
+    done(&mut switcher, 2_100 * MS, Event::Plan(newer));
+    done(&mut switcher, 5_000 * MS, Event::Tick);
+    let late = done(&mut switcher, 5_100 * MS, Event::RollOut(key(1)));
+    assert_eq!(gone(late), [Action::RollOut(key(1))]);
+    // One that runs on is not waited for for ever, and there is a time for that.
+    assert_eq!(gone(done(&mut switcher, 6_000 * MS, Event::RollOut(key(2)))), []);
+    assert_eq!(switcher.next_ns(), Some(6_000 * MS + ns_of(out::WAITS)));
+    let over = done(&mut switcher, 6_000 * MS + ns_of(out::WAITS), Event::Tick);
+    assert_eq!(gone(over), [Action::NotOut(key(2), "it runs")]);
+    let strange = done(&mut switcher, 6_000 * MS, Event::RollOut(key(9)));
+    assert_eq!(strange, [Action::NotOut(key(9), "it is not here any more")]);
+}
+
+#[test]
+fn one_that_is_lifted_stands_until_it_is_seated() {
+    let mut switcher = two();
+    // The first runs, and the second has its processors as soon as it stands.
+    let lifted = done(&mut switcher, MS, Event::Lift(key(1)));
+    assert!(lifted.contains(&Action::Stop(vec![key(1)])), "{lifted:?}");
+    assert!(lifted.contains(&Action::Lifted(key(1), true)), "{lifted:?}");
+    assert_eq!(running(&switcher), [2]);
+    done(&mut switcher, 2 * MS, Event::Goes(key(2)));
+    assert_eq!(running(&switcher), [] as [u64; 0]);
+    // On other processors, of which somebody has one already.
+    done(&mut switcher, 3 * MS, comes(3, &[3]));
+    let to = |processors: [u32; 2]| Gang {
+        key: key(1),
+        processors: processors.map(|p| (Nid(0), p)).to_vec(),
+        spread: false,
+    };
+    done(&mut switcher, 3 * MS, Event::Seat(to([2, 3])));
+    assert_eq!(running(&switcher), [3]);
+    done(&mut switcher, 4 * MS, Event::Goes(key(3)));
+    assert_eq!(running(&switcher), [1]);
+    assert_eq!(switcher.ran(key(1)), Some(Ran { ns: MS, since_ns: Some(4 * MS) }));
+    // What can't be stopped is not lifted, and runs on.
+    switcher.apply(5 * MS, Event::Lift(key(1)));
+    let failed = switcher.apply(5 * MS, Event::Stopped(vec![(key(1), Outcome::Failed)]));
+    assert!(failed.contains(&Action::Lifted(key(1), false)), "{failed:?}");
+    assert_eq!(running(&switcher), [1]);
+    assert_eq!(done(&mut switcher, MS, Event::Lift(key(9))), [Action::Lifted(key(9), false)]);
+}
+
 const PROCESSORS: u32 = 5;
 const GANGS: u64 = 6;
 
@@ -287,6 +359,12 @@ enum Step {
     Brings(u64),
     /// apinit is killed, and started again; with its plans, or without.
     Killed(bool),
+    /// It is to stand for a move.
+    Lift(u64),
+    /// It has been moved there.
+    Seat(u64, BTreeSet<u32>),
+    /// Its memory is to go.
+    RollOut(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -304,6 +382,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..30u64, any::<bool>()).prop_map(|(ms, fails)| Step::Stops(ms, fails)),
         1 => (1..60u64).prop_map(Step::Brings),
         1 => any::<bool>().prop_map(Step::Killed),
+        3 => gang().prop_map(Step::Lift),
+        3 => (gang(), btree_set(0..PROCESSORS, 1..4)).prop_map(|(n, p)| Step::Seat(n, p)),
+        2 => gang().prop_map(Step::RollOut),
     ]
 }
 
@@ -332,12 +413,24 @@ struct World {
     not_in: BTreeSet<u64>,
     /// The last time a stop of it has failed.
     failed: BTreeMap<u64, u64>,
+    /// Who is to stand for a move; and whether it is known to.
+    lifted: BTreeMap<u64, bool>,
+    /// Whose memory is to go out, and until when.
+    wanted_out: BTreeMap<u64, u64>,
 }
 
 impl World {
     fn tell(&mut self, event: Event) {
         for action in self.switcher.apply(self.now, event) {
             match action {
+                Action::Lifted(key, stands) => {
+                    let told = self.lifted.insert(key.apid.0, stands);
+                    assert_eq!(told, Some(false), "{key} is lifted twice, or for nobody");
+                    if !stands {
+                        self.lifted.remove(&key.apid.0);
+                    }
+                    assert!(!stands || !self.runs(key.apid.0), "{key} runs, and is lifted");
+                }
                 Action::Stop(keys) => {
                     let out = |(_, apid): &mut (u64, u64)| keys.contains(&key(*apid));
                     self.not_in.extend(self.brings.extract_if(.., out).map(|bring| bring.1));
@@ -354,6 +447,7 @@ impl World {
                     for key in keys {
                         let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
                         assert!(real.frozen, "{key} runs already");
+                        assert!(!self.lifted.contains_key(&key.apid.0), "{key} is lifted");
                         if takes > 0 {
                             self.brings.push((self.now + takes * MS, key.apid.0));
                             started.push((key, Start::MemoryComes));
@@ -375,6 +469,14 @@ impl World {
                     all.find(|(_, of)| *of == key.apid.0).expect("its memory comes").0 = 0;
                     self.brings_over();
                 }
+                Action::RollOut(key) => {
+                    let by = self.wanted_out.remove(&key.apid.0).expect("it was to go out");
+                    assert!(self.gangs[&key.apid.0].frozen, "{key} runs, and goes out");
+                    assert!(self.now < by, "{key} goes out too late");
+                    let its = self.told(key.apid.0).is_none_or(|(_, its)| its);
+                    assert!(!its, "{key} goes out in its turn");
+                }
+                Action::NotOut(key, _) => drop(self.wanted_out.remove(&key.apid.0)),
                 Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
             }
         }
@@ -450,6 +552,8 @@ impl World {
     /// What is promised while nothing is under way.
     fn check(&self) {
         self.exclusive();
+        let late = self.wanted_out.iter().find(|(_, by)| **by <= self.now);
+        assert_eq!(late, None, "nothing is said of its memory");
         // Its memory comes, or it is being stopped.
         let changing = |apid: u64| {
             self.stops.iter().any(|(_, of, _)| *of == apid)
@@ -467,11 +571,14 @@ impl World {
             if self.runs(*apid) && told.is_some_and(|(_, its)| !its) {
                 assert!(changing(*apid) || failed(*apid), "{apid} runs in another's turn");
             }
-            if !self.runs(*apid) && !held && !changing(*apid) && !failed(*apid) {
+            let lifted = |apid: &u64| self.lifted.contains_key(apid);
+            assert!(!self.runs(*apid) || self.lifted.get(apid) != Some(&true), "{apid} is lifted");
+            if !self.runs(*apid) && !held && !changing(*apid) && !failed(*apid) && !lifted(apid) {
                 let rank = |(generation, its): (u64, bool)| its.then_some(generation);
                 let wants = told.map_or(Some(0), rank);
                 // Somebody who wants it more, and is held up elsewhere, keeps it free.
-                let kept = self.gangs.keys().filter(|other| shares(other)).any(|other| {
+                let others = self.gangs.keys().filter(|other| shares(other) && !lifted(other));
+                let kept = others.into_iter().any(|other| {
                     let theirs = self.told(*other).map_or(Some(0), rank);
                     theirs.is_some() && theirs >= wants
                 });
@@ -514,6 +621,8 @@ impl World {
             Step::Goes(apid) => {
                 self.gangs.remove(&apid);
                 self.failed.remove(&apid);
+                self.lifted.remove(&apid);
+                self.wanted_out.remove(&apid);
                 self.stops.retain(|stop| stop.1 != apid);
                 self.brings.retain(|bring| bring.1 != apid);
                 self.tell(Event::Goes(key(apid)));
@@ -548,6 +657,28 @@ impl World {
             Step::After(ms, awake) => self.until(self.now + ms * MS, awake),
             Step::Stops(ms, fails) => self.takes = (ms, fails),
             Step::Brings(ms) => self.brings_take = ms,
+            Step::Lift(apid) => {
+                let goes = self.gangs.get(&apid).is_some_and(|real| real.gone);
+                if goes && !self.lifted.contains_key(&apid) {
+                    self.lifted.insert(apid, false);
+                    self.tell(Event::Lift(key(apid)));
+                }
+            }
+            Step::RollOut(apid) => {
+                if self.gangs.contains_key(&apid) {
+                    self.wanted_out.insert(apid, self.now + ns_of(out::WAITS));
+                    self.tell(Event::RollOut(key(apid)));
+                }
+            }
+            Step::Seat(apid, processors) => {
+                let stands = self.lifted.get(&apid) == Some(&true);
+                if let Some(real) = self.gangs.get_mut(&apid).filter(|_| stands) {
+                    real.processors = processors.clone();
+                    self.lifted.remove(&apid);
+                    let processors = processors.into_iter().map(|p| (Nid(0), p)).collect();
+                    self.tell(Event::Seat(Gang { key: key(apid), processors, spread: false }));
+                }
+            }
             Step::Killed(remembers) => {
                 self.brings.clear();
                 // What it was about may be done or not.
@@ -557,6 +688,8 @@ impl World {
                     }
                 }
                 self.failed.clear();
+                self.lifted.clear();
+                self.wanted_out.clear();
                 self.switcher = Switcher::default();
                 if !remembers {
                     self.plans.clear();

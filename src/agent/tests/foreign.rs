@@ -120,7 +120,8 @@ fn a_young_copy_is_not_obeyed() {
     let actions = act(&mut agent, 6 * S, Happening::Linked(next()));
     let items = vec![(key, Phase::Running)];
     let inventory = Action::Inventory { items, last_command: 1 };
-    assert_eq!(actions, [Action::Remember(next()), inventory]);
+    let movable = Action::Report(Report::Movable { key, wall: None });
+    assert_eq!(actions, [Action::Remember(next()), inventory, movable]);
 }
 
 #[track_caller]
@@ -152,6 +153,7 @@ fn adopted() {
         [
             Action::Remember(other()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 7 },
+            Action::Report(Report::Movable { key, wall: None }),
         ]
     );
     // Said again, or a purge that comes too late: it is so already.

@@ -4,11 +4,14 @@
 mod binding;
 mod bounds;
 mod deaths;
+mod dumps;
 mod ends;
 mod foreign;
 mod lives;
+mod moves;
 mod psched;
 mod random;
+mod restores;
 mod spread;
 mod turns;
 mod versions;
@@ -112,6 +115,8 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         exclusive: false,
         account: None,
         yields: Yields::default(),
+        moved: Default::default(),
+        restart: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::talk::attach::{BarrierIn, BarrierOut};
+use crate::apteam::talk::node::Restart;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ const NIDS: [u32; 2] = [0, 1];
 #[derive(Clone, Debug)]
 enum Step {
     After(u64),
-    Do(Happening),
+    Do(Box<Happening>),
 }
 
 fn any_key() -> impl Strategy<Value = Key> {
@@ -38,10 +39,14 @@ fn any_place() -> impl Strategy<Value = PlaceCommand> {
         Just(vec![vec![2], vec![0]]),
         Just(vec![vec![3]]),
     ];
-    let more = (proptest::option::of(0..4u64), any::<bool>());
-    (any_key(), hosts, more).prop_map(|(key, hosts, (limit, shares))| {
+    let more = (proptest::option::of(0..4u64), any::<bool>(), 0..4u64);
+    (any_key(), hosts, more).prop_map(|(key, hosts, (limit, shares, restart))| {
         let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
-        PlaceCommand { time_limit: limit.map(Duration::from_secs), shares, ..place(key, &hosts) }
+        let run = Duration::from_secs(1);
+        // What is brought back is on one host.
+        let restart = (restart == 0 && hosts.len() == 1).then_some(Restart { from: key, run });
+        let time_limit = limit.map(Duration::from_secs);
+        PlaceCommand { time_limit, shares, restart, ..place(key, &hosts) }
     })
 }
 
@@ -68,6 +73,17 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (1..6u64).prop_map(Command::AgreePlan),
         1 => (1..6u64).prop_map(Command::WithdrawPlan),
     ]
+}
+
+/// What was brought back, on as many nodes as it has or not, or why not.
+fn any_restored() -> impl Strategy<Value = Happening> {
+    let back = (any::<bool>(), 1..3u32, 0..9u64).prop_map(|(going, nodes, output)| {
+        let hello = Hello { launched: true, going, output_taken: 4, ..Hello::default() };
+        let born = (7..7 + nodes).map(Nid).collect();
+        Box::new(Back { born, hello, output, clock_ns: 1 })
+    });
+    let result = prop_oneof![3 => back.prop_map(Ok), 1 => Just(Err("no".to_owned()))];
+    (any_key(), result).prop_map(|(key, result)| Happening::Restored(key, result))
 }
 
 fn any_news() -> impl Strategy<Value = Happening> {
@@ -159,6 +175,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => any_key().prop_map(Happening::GroupsEmpty),
         1 => any_key().prop_map(|key| Happening::GroupsStuck { key, processes: 1, named: vec![] }),
         1 => any_place().prop_map(|place| {
+            let place = PlaceCommand { restart: None, ..place };
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
             Happening::Found(Box::new(Found {
                 place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, front: None, gone: false
@@ -166,10 +183,11 @@ fn any_step() -> impl Strategy<Value = Step> {
         }),
         4 => Just(Happening::Tick),
         4 => any_news(),
+        4 => any_restored(),
     ];
     prop_oneof![
         1 => (0..12 * S).prop_map(Step::After),
-        6 => happening.prop_map(Step::Do),
+        6 => happening.prop_map(|happening| Step::Do(Box::new(happening))),
     ]
 }
 
@@ -233,6 +251,11 @@ impl Onlooker {
                     seen.ready = true;
                 }
             }
+            Happening::Restored(key, Ok(back)) if back.hello.going => {
+                if let Some(seen) = self.seen.get_mut(key).filter(|s| s.launches > 0) {
+                    seen.ready = true;
+                }
+            }
             Happening::Turns(News::MayGo(key)) => {
                 if let Some(seen) = self.seen.get_mut(key).filter(|s| s.came) {
                     seen.may_go = true;
@@ -245,6 +268,23 @@ impl Onlooker {
             }
             _ => {}
         }
+    }
+
+    /// It is launched, or brought back: once, and where nobody else runs who does not share.
+    fn launched(&mut self, key: Key) {
+        let shares = self.seen[&key].shares;
+        let others = self.seen.iter().filter(|(k, s)| {
+            **k != key && s.launches > 0 && !s.groups_empty && !(shares && s.shares)
+        });
+        let mine = &self.seen[&key].processors;
+        for (other, seen) in others {
+            let shared = seen.processors.iter().find(|p| mine.contains(p));
+            assert_eq!(shared, None, "{key} and {other} share a processor");
+        }
+        let seen = self.seen.get_mut(&key).expect("it is there");
+        seen.launches += 1;
+        seen.groups_empty = false;
+        assert_eq!(seen.launches, 1, "{key} is launched twice");
     }
 
     fn does(&mut self, action: &Action) {
@@ -269,21 +309,8 @@ impl Onlooker {
             assert!(self.seen.contains_key(&key), "{action:?} is about nothing that is here");
         }
         match action {
-            Action::SendShepherd(key, ToShepherd::Launch(_)) => {
-                let shares = self.seen[key].shares;
-                let others = self.seen.iter().filter(|(k, s)| {
-                    **k != *key && s.launches > 0 && !s.groups_empty && !(shares && s.shares)
-                });
-                let mine = &self.seen[key].processors;
-                for (other, seen) in others {
-                    let shared = seen.processors.iter().find(|p| mine.contains(p));
-                    assert_eq!(shared, None, "{key} and {other} share a processor");
-                }
-                let seen = self.seen.get_mut(key).expect("it is there");
-                seen.launches += 1;
-                seen.groups_empty = false;
-                assert_eq!(seen.launches, 1, "{key} is launched twice");
-            }
+            Action::SendShepherd(key, ToShepherd::Launch(_)) => self.launched(*key),
+            Action::Restore { place, .. } => self.launched(place.key),
             Action::SendShepherd(key, ToShepherd::Go) => {
                 let seen = self.seen.get_mut(key).expect("it is there");
                 seen.goes += 1;
@@ -344,7 +371,7 @@ proptest! {
                     // The shell's clock.
                     if timer.is_some_and(|at| at <= now) { Happening::Tick } else { continue }
                 }
-                Step::Do(happening) => happening,
+                Step::Do(happening) => *happening,
             };
             // The shell never uses a number twice while its stream is open.
             if let Happening::AttachOpened { conn, .. } = &happening
@@ -400,8 +427,9 @@ proptest! {
             for app in agent.apps.values() {
                 prop_assert!(app.output.end - app.output.taken <= 2 * Bounds::default().output);
                 prop_assert!(app.stdin_passed <= app.stdin_limit);
-                prop_assert!(app.stdin_limit <= Bounds::default().stdin);
+                prop_assert!(app.stdin_limit - app.shift().stdin <= Bounds::default().stdin);
                 prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 128);
+                prop_assert!(app.held.len() <= 64);
             }
         }
         // A timer that is due is used up by its tick: the shell can't spin.

@@ -104,6 +104,7 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
             to_peer(key, ToApinit::Go),
             to_front(FromApinit::Going),
             Action::Report(Report::Running(key)),
+            Action::Report(Report::Movable { key, wall: Some("it is on several hosts".into()) }),
         ]
     );
 }

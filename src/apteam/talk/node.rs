@@ -6,7 +6,7 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner, Shape};
-use crate::apteam::{Key, Ticket};
+use crate::apteam::{Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::variables::Isolation;
 use std::sync::Arc;
@@ -44,6 +44,33 @@ pub struct Hello {
     pub stops: StopMeans,
     /// The machine of its host, as `uname -m` has it; empty: an older release, which does not tell.
     pub arch: String,
+    /// What can checkpoint applications there, with its version: `criu 4.2.1`.
+    pub back_ends: Vec<String>,
+    /// Whether it can bring memory of gangs that stand to swap.
+    pub roll_out: RollOut,
+}
+
+/// Whether an apinit can bring the memory of a gang that stands to swap.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum RollOut {
+    /// It is of a release before, which can't and does not tell.
+    #[default]
+    Untold,
+    /// It can.
+    Can,
+    /// It can't: what stands in the way, as what follows "NID 0 has" (`no swap`).
+    Cant(String),
+}
+
+impl RollOut {
+    /// What stands in the way, as what follows "NID 0 has".
+    pub fn obstacle(&self) -> Option<&str> {
+        match self {
+            RollOut::Untold => Some("an apinit of an older release"),
+            RollOut::Can => None,
+            RollOut::Cant(why) => Some(why),
+        }
+    }
 }
 
 /// What a node is told about itself.
@@ -94,6 +121,8 @@ pub struct Welcome {
     pub starts: Vec<(u64, String)>,
     /// What the apinit may hold.
     pub bounds: HostBounds,
+    /// What it seals checkpoints with; none: this psched has no key.
+    pub checkpoint_key: Option<SealKey>,
 }
 
 impl Welcome {
@@ -161,6 +190,69 @@ pub struct PlaceCommand {
     pub account: Option<Account>,
     /// Where its PEs give way to the system.
     pub yields: Yields,
+    /// What has been moved of it since its launch.
+    pub moved: Moved,
+    /// Its processes are brought back from a checkpoint, and none is executed.
+    pub restart: Option<Restart>,
+}
+
+/// What an application is brought back from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// What it was when its checkpoint was made.
+    pub from: Key,
+    /// How long it had run by then: its time limit counts that too.
+    pub run: Duration,
+}
+
+/// What an apinit keeps of the moves of an application, with its placement, for its next life and for a
+/// psched that adopts it. A placement that psched sends has none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The number of the last [`MoveCommand`] that was carried out; 0: none was.
+    pub number: u32,
+    /// The nodes on which it was launched, in the order of its places: its groups have their names for
+    /// good. Empty: those of its places.
+    pub born: Vec<Nid>,
+    /// Its launch has named the processors of its PEs (`-cc` with a list): it stays where it is.
+    pub fixed: bool,
+    /// (Of a [`Restart`].) How far that is.
+    pub restoring: Restoring,
+}
+
+/// How far an apinit is with bringing an application back from a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restoring {
+    /// It has not begun, or there is nothing to bring back.
+    #[default]
+    No,
+    /// It is at it. What another life of that apinit finds so is of no use to anybody, and is ended.
+    Begun,
+    /// It is back.
+    Done(Shift),
+}
+
+/// What the apshepherd of an application that was brought back counts more than those who deal with it now:
+/// for it the run goes on that began before the checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shift {
+    /// Bytes of output that whoever ran it before has had.
+    pub output: u64,
+    /// Bytes of stdin that it had had.
+    pub stdin: u64,
+    /// What its CLOCK_MONOTONIC is ahead of the host's, in nanoseconds.
+    pub clock_ns: i64,
+}
+
+/// A running application is to sit elsewhere on this apinit's nodes, or on other processors of the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveCommand {
+    /// Which application.
+    pub key: Key,
+    /// Counted up over all moves that it was told, from 1: said again, it is answered again and not done again.
+    pub number: u32,
+    /// Where it is to sit, in the shape that it has: as many PEs on the first node, as many on the second.
+    pub places: PlacementList,
 }
 
 /// On which nodes of an application PEs give way to the system's own work, and by how much. A psched of a
@@ -239,6 +331,12 @@ pub enum Command {
     AgreePlan(u64),
     /// Not all have it: forget it.
     WithdrawPlan(u64),
+    /// Let it sit there. Answered by [`Report::Moved`] or [`Report::MoveFailed`].
+    Move(Box<MoveCommand>),
+    /// It has no turn for long: bring its memory to swap once it stands. It comes in by itself before its
+    /// next turn, so that one that is lost, late or said twice costs time at most. Answered by
+    /// [`Report::RolledOut`].
+    RollOut(Key),
 }
 
 /// apinit to psched.
@@ -265,4 +363,14 @@ pub enum Report {
     PlanTaken(u64),
     /// How changes of party went, and what else is measured. Not repeated.
     Switches(Box<Switches>),
+    /// Whether a running application can be moved here, once it runs and to a psched that has just come;
+    /// `wall`: why not.
+    Movable { key: Key, wall: Option<String> },
+    /// It sits where the move of this number was to bring it. `frozen`: for how long it stood for that; zero
+    /// where it is said again.
+    Moved { key: Key, number: u32, frozen: Duration },
+    /// It sits where it sat, and why.
+    MoveFailed { key: Key, number: u32, why: String },
+    /// So many bytes of it are in swap on this apinit's nodes; `why`: no more of it went. Not repeated.
+    RolledOut { key: Key, bytes: u64, why: Option<String> },
 }

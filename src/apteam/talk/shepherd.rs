@@ -12,6 +12,8 @@
 //! - Where a shepherd of the release before would do something else than is asked for, as it skips what says
 //!   so, its hello tells what it can ([`Hello::several`]); to one that can't it is not said, and the
 //!   application ends with 125 and the cure.
+//! - Only one that was brought back from a checkpoint is told [`ToShepherd::Rekey`]: where its hello does not
+//!   come anew then, it is of a release that skips that, and the restart fails with the cure.
 //! - A shepherd takes whatever apinit comes; it is the apinit that knows both sides, by the
 //!   shepherd's [`Hello`]. Of that, fields are never taken away and none changes its meaning.
 //! - With a shepherd that is newer, or older than [`OLDEST`], nothing is launched: the application
@@ -115,6 +117,10 @@ pub enum ToShepherd {
     BarrierOut(BarrierOut),
     /// The end is known: exit.
     Release,
+    /// (Before the hello, to one that was brought back from a checkpoint.) It has the shepherd of another
+    /// application, as which it goes on: it says hello as this one. Signals are counted anew; how much
+    /// there was of output and stdin goes on to count.
+    Rekey(Key),
 }
 
 /// From the shepherd.

@@ -3,6 +3,7 @@
 use super::drive::Note;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::front::course::Happening;
+use crate::node::checkpoint::door::Door;
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
 use pb::apinit_client::ApinitClient;
@@ -20,13 +21,15 @@ const SEVERAL: &str = "; an apinit of an older release knows no several programs
 /// the apinit says, until the stream ends.
 ///
 /// What is to be said is not bounded by the queue but by the conversation: stdin by its credit,
-/// reports of output by the output. `several`: it begins with a launch of several programs.
+/// reports of output by the output. `several`: it begins with a launch of several programs. `door`: through
+/// which the images of a checkpoint went there; it stays open until what was restored runs.
 pub async fn converse(
     link: u32,
     socket: PathBuf,
     several: bool,
     says: UnboundedReceiver<ToApinit>,
     notes: Sender<Note>,
+    mut door: Option<Door>,
 ) {
     let tell = async |happening| {
         let _ = notes.send(Note::Apinit { link, happening }).await;
@@ -64,6 +67,9 @@ pub async fn converse(
             Ok(None) => return tell(down("apinit closed the connection".to_owned(), true)).await,
             Err(status) => return tell(ended(status)).await,
         };
+        if happening == Happening::Apinit(FromApinit::Going) {
+            drop(door.take());
+        }
         tell(happening).await;
     }
 }

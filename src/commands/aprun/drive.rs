@@ -2,15 +2,18 @@
 
 use super::lanes::Lanes;
 use super::stdin::Stdin;
-use super::{Failure, attach, psched, report, signals};
+use super::{Failure, attach, images, psched, report, signals};
 use crate::apteam::ending::STATUS_FAILED;
-use crate::apteam::talk::attach::ToApinit;
+use crate::apteam::launch::Launch;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::front::closing;
 use crate::front::course::{Action, Ended, Front, Happening, Looked, Setup};
 use crate::front::options::Options;
+use crate::node::checkpoint::dir::Dir;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -71,10 +74,26 @@ impl Link {
     }
 }
 
+/// What `cpr -r` has beside that which aprun has.
+#[derive(Debug, Default)]
+pub struct Restart {
+    /// The checkpoint, for messages about it.
+    pub name: Option<String>,
+    /// Its folder, which nobody else may use until the application runs.
+    pub held: Option<Arc<Dir>>,
+    /// There are images in it: its apinit is given the folder before the launch.
+    pub images: bool,
+    /// stdin is at its end from the beginning.
+    pub no_stdin: bool,
+}
+
 struct Shell {
+    restart: Restart,
+    program: &'static str,
     begun: Instant,
     socket: PathBuf,
     request: pb::PostRequest,
+    launch: Launch,
     quiet: bool,
     notes: mpsc::Sender<Note>,
     psched: Link,
@@ -94,6 +113,7 @@ pub async fn run(
     options: &Options,
     socket: PathBuf,
     request: pb::PostRequest,
+    restart: Restart,
 ) -> Result<u8, Failure> {
     let mut signals = signals::catch().map_err(|e| {
         Failure::new(
@@ -106,6 +126,7 @@ pub async fn run(
         begun: Instant::now(),
         socket,
         request,
+        launch: setup.launch.clone(),
         quiet: options.quiet,
         psched: Link::default(),
         channel: None,
@@ -113,8 +134,13 @@ pub async fn run(
         apinit: Link::default(),
         says: None,
         lanes: Lanes::new(options, notes.clone()),
-        stdin: Stdin::new(notes.clone()),
+        stdin: match restart.no_stdin {
+            true => Stdin::none(notes.clone()),
+            false => Stdin::new(notes.clone()),
+        },
         notes,
+        restart,
+        program: setup.program(),
         pending: vec![Happening::Start],
     };
     // The application's, as every process of psched's has it.
@@ -205,9 +231,17 @@ impl Shell {
             }
             Note::Store(store) => self.store = store,
             Note::Psched { link, happening } if link == self.psched.number => {
-                self.pending.push(happening);
+                self.pending.push(match (happening, &self.restart.name) {
+                    (Happening::PschedRefused(text), Some(name)) => {
+                        Happening::PschedRefused(format!("{name}: {text}"))
+                    }
+                    (happening, _) => happening,
+                });
             }
             Note::Apinit { link, happening } if link == self.apinit.number => {
+                if happening == Happening::Apinit(FromApinit::Going) {
+                    self.restart.held = None;
+                }
                 self.pending.push(happening);
             }
             // Of a connection that has been given up.
@@ -244,6 +278,11 @@ impl Shell {
                 }
                 None => self.pending.push(Happening::Killed),
             },
+            Action::Deposit(apid) => {
+                if let Some(channel) = self.channel.clone() {
+                    tokio::spawn(psched::deposit(channel, apid, self.launch.clone()));
+                }
+            }
             Action::OpenFiles(placement) => {
                 let made = self.lanes.make_files(placement.key.apid, &placement.places);
                 self.pending.push(Happening::Files(made));
@@ -254,11 +293,33 @@ impl Shell {
                     ToApinit::Launch { launch, .. } => launch.parts() > 1,
                     _ => false,
                 };
+                let passed = match &*first {
+                    ToApinit::Launch { key, ticket, .. } if self.restart.images => {
+                        Some((*key, *ticket))
+                    }
+                    _ => None,
+                };
                 let (says, hears) = mpsc::unbounded_channel();
                 let _ = says.send(*first);
                 self.says = Some(says);
-                let notes = self.notes.clone();
-                let talk = attach::converse(link, socket.into(), several, hears, notes);
+                let (notes, socket) = (self.notes.clone(), PathBuf::from(socket));
+                let folder = self.restart.held.clone();
+                let talk = async move {
+                    // Its apinit has the images before it has the launch.
+                    let door = match passed {
+                        Some((key, ticket)) => {
+                            match images::pass(&socket, key, ticket, folder).await {
+                                Ok(door) => Some(door),
+                                Err(happening) => {
+                                    let _ = notes.send(Note::Apinit { link, happening }).await;
+                                    return;
+                                }
+                            }
+                        }
+                        None => None,
+                    };
+                    attach::converse(link, socket, several, hears, notes, door).await;
+                };
                 self.apinit.task = Some(tokio::spawn(talk).abort_handle());
             }
             Action::Send(message) => {
@@ -278,6 +339,10 @@ impl Shell {
             }
             Action::Close(ended) => {
                 for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
+                    let line = match line.strip_prefix("aprun: ") {
+                        Some(text) => format!("{}: {text}", self.program),
+                        None => line,
+                    };
                     self.lanes.say(line, &mut self.pending);
                 }
             }

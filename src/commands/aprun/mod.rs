@@ -6,9 +6,10 @@
 
 mod attach;
 mod caller;
-mod drive;
+pub(in crate::commands) mod drive;
 mod dry;
 mod files;
+mod images;
 mod lanes;
 mod program;
 mod psched;
@@ -26,11 +27,14 @@ use crate::front::options::parts::Part;
 use crate::front::options::{Environment, Options, Parsed, Program, parse};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
+use drive::Restart;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::future::Future;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use tokio::runtime::Runtime;
 
 /// The most of a command that goes with its posting, for display.
 const COMMAND_MAX: usize = 1024;
@@ -78,7 +82,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
             return print(&format!("{} (psched) {}\n", program.name(), env!("CARGO_PKG_VERSION")));
         }
     };
-    start_log();
+    start_log("aprun");
     if let Some(path) = options.node_file.take() {
         let path = Path::new(OsStr::from_bytes(&path));
         let text = text_of(path, NODE_FILE_MAX)?;
@@ -103,10 +107,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     };
     let request = pb::PostRequest::from(posting);
     let socket = socket_path();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))?;
+    let runtime = runtime()?;
     if options.dry_run {
         return runtime.block_on(dry_run(&socket, request, &options));
     }
@@ -115,11 +116,46 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
+        restarts: None,
     };
-    let status = runtime.block_on(drive::run(setup, &options, socket, request));
+    driven(runtime, drive::run(setup, &options, socket, request, Restart::default()))
+}
+
+/// The course of an application, on a runtime of its own.
+fn driven(
+    runtime: Runtime,
+    course: impl Future<Output = Result<u8, Failure>>,
+) -> Result<u8, Failure> {
+    let status = runtime.block_on(course);
     // A thread that waits for a reader is not waited for.
     runtime.shutdown_background();
     status
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))
+}
+
+/// The same course for `cpr -r`: what is posted, and launched, comes from a checkpoint. Gives the exit status.
+///
+/// # Errors
+/// This process can't begin it.
+pub(in crate::commands) fn restart(
+    setup: Setup,
+    options: &Options,
+    manifest: Vec<u8>,
+    from: Restart,
+) -> Result<u8, Failure> {
+    let request = pb::PostRequest {
+        request_id: random()?.to_vec().into(),
+        restart: manifest.into(),
+        ..pb::PostRequest::default()
+    };
+    start_log("cpr");
+    driven(runtime()?, drive::run(setup, options, socket_path(), request, from))
 }
 
 /// The variables that the command line's meaning depends on.
@@ -231,10 +267,10 @@ fn random() -> Result<[u8; 16], Failure> {
     Ok(bytes)
 }
 
-/// What aprun does, on stderr, where somebody asks for it: setting that up takes time.
-fn start_log() {
+/// What it does, on stderr, where somebody asks for it: setting that up takes time.
+fn start_log(program: &'static str) {
     if std::env::var_os(crate::logging::FILTER_VARIABLE).is_some_and(|filter| !filter.is_empty()) {
-        crate::logging::init("aprun");
+        crate::logging::init(program);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::drive::Note;
 use crate::apteam::Apid;
+use crate::apteam::launch::Launch;
 use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event, Happening, Looked, Placement};
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
@@ -129,6 +130,14 @@ pub async fn kill(link: u32, channel: Channel, apid: Apid, signal: i32, notes: S
     let _ = notes.send(Note::Psched { link, happening: Happening::Killed }).await;
 }
 
+/// Says what would be launched. Whoever wants to know it says that it did not come.
+pub async fn deposit(channel: Channel, apid: Apid, launch: Launch) {
+    let request = pb::DepositRequest { apid: apid.0, launch: Some(launch.into()) };
+    if let Err(status) = PschedClient::new(channel).deposit(request).await {
+        tracing::debug!(%apid, "psched did not take the launch: {}", status_text(status));
+    }
+}
+
 /// Asks where it would go.
 pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, String> {
     let (channel, _) = connect_to_process(socket).await.map_err(|e| e.to_string())?;
@@ -144,6 +153,7 @@ fn event(message: pb::ApplicationEvent) -> Result<Option<Event>, Malformed> {
         Wire::Accepted(accepted) => Event::Accepted(Apid(accepted.apid)),
         Wire::Placed(placed) => Event::Placed(placed.incarnation),
         Wire::Launched(_) => Event::Launched,
+        Wire::AskLaunch(_) => Event::AskLaunch,
         Wire::Ended(end) => Event::Ended(Box::new(ended(end)?)),
         Wire::Waiting(why) => Event::Waiting(why.try_into()?),
     }))

@@ -19,16 +19,27 @@ pub struct Stdin {
     /// A regular file or /dev/null: reading it does not wait, so it needs no thread.
     at_once: Option<bool>,
     thread: Option<threads::Sender<usize>>,
+    /// Nothing is to be read.
+    none: bool,
 }
 
 impl Stdin {
     /// Nothing is read yet.
     pub fn new(notes: mpsc::Sender<Note>) -> Stdin {
-        Stdin { notes, at_once: None, thread: None }
+        Stdin { notes, at_once: None, thread: None, none: false }
+    }
+
+    /// One that is at its end.
+    pub fn none(notes: mpsc::Sender<Note>) -> Stdin {
+        Stdin { none: true, ..Stdin::new(notes) }
     }
 
     /// Reads at most so many bytes, in the background; what can be had at once goes to `pending`.
     pub fn read(&mut self, most: usize, pending: &mut Vec<Happening>) {
+        if self.none {
+            pending.push(Happening::StdinEnd);
+            return;
+        }
         if *self.at_once.get_or_insert_with(never_waits) {
             pending.extend(read_some(most));
             return;

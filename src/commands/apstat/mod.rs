@@ -6,10 +6,10 @@
 
 mod views;
 
-use super::question::{asked, parsed, write_out};
+use super::question::{answer, asked, parsed, write_out};
 use super::table::{self, Report};
 use crate::apteam::Apid;
-use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::{ArgGroup, Parser};
@@ -92,7 +92,7 @@ async fn show(cli: &Cli) -> Result<(), String> {
     if !cli.watch {
         let mut client = client().await?;
         if cli.parse {
-            let reply = bounded(client.list(cli.list_request())).await?;
+            let reply = answer(client.list(cli.list_request()), ANSWER_BOUND).await?;
             return write_out(&views::parse(&reply));
         }
         let report = report(cli, &mut client).await?;
@@ -149,24 +149,14 @@ async fn watch(cli: &Cli) -> Result<(), String> {
     }
 }
 
-async fn bounded<T>(
-    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, String> {
-    match tokio::time::timeout(ANSWER_BOUND, call).await {
-        Ok(Ok(reply)) => Ok(reply.into_inner()),
-        Ok(Err(status)) => Err(status_text(status)),
-        Err(_) => Err(format!("psched has not answered for {} s", ANSWER_BOUND.as_secs())),
-    }
-}
-
 /// Asks psched, and puts its answer into tables.
 async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report, String> {
     let zone = TimeZone::system();
     if let Some(apid) = cli.events {
-        let reply = bounded(client.events(pb::EventsRequest { apid })).await?;
+        let reply = answer(client.events(pb::EventsRequest { apid }), ANSWER_BOUND).await?;
         return Ok(views::events(&reply, &zone));
     }
-    let reply = bounded(client.list(cli.list_request())).await?;
+    let reply = answer(client.list(cli.list_request()), ANSWER_BOUND).await?;
     if let Some(apid) = cli.why {
         return views::why(&reply, Apid(apid)).ok_or_else(|| unknown(apid));
     }

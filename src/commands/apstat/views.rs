@@ -230,6 +230,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     if !row.account.is_empty() {
         facts.insert(2, ("Account", Cell::text(row.account.clone())));
     }
+    if let Some(from) = row.restarted_from {
+        facts.push(("Restarted from", Cell::Number(from.apid)));
+    }
     if row.memory_per_pe > 0 {
         facts.push(("Memory per PE", Cell::Text(format!("{} KiB", row.memory_per_pe / 1024))));
     }
@@ -238,6 +241,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     }
     if row.flexible {
         facts.push(("Mode", Cell::Text("flexible".to_owned())));
+    }
+    if !row.stays.is_empty() {
+        facts.push(("Stays", Cell::text(row.stays.clone())));
     }
     if row.time_limit_ms > 0 {
         let limit = format!("{} s", row.time_limit_ms as f64 / 1e3);
@@ -284,7 +290,7 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         // It has a place.
         facts.push(("NIDs", Cell::text(nids(row))));
         facts.push(("Cause", Cell::text(decision(row))));
-        // It is held, or its end takes long.
+        // It is held, its end takes long, or its memory is in swap.
         facts.push(("Obstacle", Cell::text(waiting.obstacle)));
         facts.push(("Held by", Cell::text(waiting.holder)));
         facts.push(("Cure", Cell::text(waiting.cure)));
@@ -538,6 +544,11 @@ psched: the store is nearly full
         let wants = why(&reply_of_flexible, Apid(13)).expect("there").text();
         assert!(wants.contains("Wants:       8:1:2 (w:d:N), flexible\n"), "{wants}");
         assert_eq!(application(&reply(), Apid(8), &TimeZone::UTC), None);
+        let mut restarted = reply();
+        restarted.applications[0].restarted_from =
+            Some(pb::ApplicationKey { apid: 3, incarnation: 2 });
+        let report = application(&restarted, Apid(7), &TimeZone::UTC).expect("there");
+        assert!(report.facts.contains(&("Restarted from", Cell::Number(3))), "{:?}", report.facts);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod hold;
 pub(super) mod log;
+mod moves;
 pub(super) mod nodes;
 mod variables;
 
@@ -55,6 +56,10 @@ enum Command {
     Hold(hold::Apids),
     /// Applications that were held go on
     Release(hold::Apids),
+    /// Moves a running application to other nodes of its host, where it runs on
+    Migrate(moves::Migrate),
+    /// Moves the applications of a region together, so that what is free is in one piece
+    Compact(moves::Compact),
     /// Shows who changed what, and when
     Log(log::Log),
     /// Foreign nodes obey this psched from now on; their applications run on, on its records
@@ -94,6 +99,8 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Down(order) => order.run(client, pb::NodesTo::Down).await,
         Command::Hold(apids) => apids.run(client, true).await,
         Command::Release(apids) => apids.run(client, false).await,
+        Command::Migrate(migrate) => migrate.run(client).await,
+        Command::Compact(compact) => compact.run(client).await,
         Command::Log(log) => log.run(client).await,
         Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
         Command::Purge(nodes) => done(client.purge(nodes.request())).await,

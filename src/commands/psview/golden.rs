@@ -267,6 +267,12 @@ all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(text(&page(&reply, Page::Nodes, 80)), golden);
+    reply.nodes[1].back_ends = vec!["criu 4.2.1".into()];
+    let with = text(&page(&reply, Page::Nodes, 80));
+    assert!(with.contains(" Checkpoints "), "{with}");
+    let second = with.lines().find(|line| line.starts_with("  1 node1 ")).unwrap_or_default();
+    assert!(second.contains(" criu 4.2.1 "), "{with}");
+    reply.nodes[1].back_ends.clear();
     reply.nodes[2].stops.clear();
     let narrow = text(&page(&reply, Page::Nodes, 30));
     assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");

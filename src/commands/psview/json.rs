@@ -84,6 +84,7 @@ fn node(row: &pb::NodeRow) -> Value {
         "processors": row.processors,
         "used": row.used,
         "apids": row.apids,
+        "checkpoints": row.back_ends,
         "stops": (!row.stops.is_empty()).then_some(&row.stops),
         "apinit": row.apinit,
         "limits": row.limits,

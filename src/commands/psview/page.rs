@@ -293,7 +293,7 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         "" => Span::plain("-"),
         other => Span::plain(other),
     };
-    let columns = vec![
+    let mut columns = vec![
         Column::new(">NID", 9, column(&|row| row.nid.to_string())),
         Column::new("<Host", 2, column(&|row| row.host.clone())),
         Column::new("<State", 7, column(&|row| row.state.clone())),
@@ -303,6 +303,11 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         Column::new("<Limits", 3, column(&|row| row.limits.join(","))),
         Column::new("<Apids", 6, column(&apids)),
     ];
+    // Most machines have nothing there.
+    if rows.iter().any(|row| !row.back_ends.is_empty()) {
+        let back_ends = column(&|row| row.back_ends.join(","));
+        columns.insert(columns.len() - 1, Column::new("<Checkpoints", 3, back_ends));
+    }
     let mut lines = table(columns, width);
     let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
     for node in rows {

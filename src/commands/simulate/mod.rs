@@ -71,7 +71,7 @@ pub struct SimulateArgs {
     /// Jobs come faster or slower, so that this is the offered load
     #[arg(long, value_name = "TARGET", value_parser = parse_load)]
     load: Option<f64>,
-    /// Which moves and roll-outs there are: all that can be planned, or what nodes do today
+    /// Which moves and roll-outs there are: all that can be planned, or moves alone, as any node makes them
     #[arg(long, value_name = "all|daemon", value_enum, hide_possible_values = true)]
     #[arg(default_value = "daemon")]
     moves: Moves,

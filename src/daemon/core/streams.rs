@@ -47,6 +47,15 @@ impl Core {
         pb::ApplicationEvent { event: Some(event) }
     }
 
+    /// Has the front end of a posting say what it would launch; others who follow it know nothing of that.
+    pub(super) fn ask_launch(&mut self, apid: Apid) {
+        let event = pb::application_event::Event::AskLaunch(pb::AskLaunch {});
+        let event = pb::ApplicationEvent { event: Some(event) };
+        if let Some(watchers) = self.watchers.get_mut(&apid) {
+            watchers.retain(|w| w.try_send(Ok(event.clone())).is_ok());
+        }
+    }
+
     pub(super) fn watch(
         &mut self,
         apid: Apid,

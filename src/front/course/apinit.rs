@@ -92,7 +92,10 @@ impl Front {
                 if text.ends_with(TERMINATION) && self.told.len() < TOLD_MAX {
                     self.told.push(text.clone());
                 }
-                self.say(if text.starts_with("[NID ") { text } else { format!("aprun: {text}") });
+                match text.starts_with("[NID ") {
+                    true => self.say(text),
+                    false => self.tell(text),
+                }
             }
             FromApinit::Done => self.done = true,
             // For a head's apinit only.
@@ -128,8 +131,8 @@ impl Front {
                 }
                 // The rest is still worth having.
                 self.incomplete = true;
-                self.say(format!(
-                    "aprun: {}: {missing} bytes of what its PEs on {nids} wrote are lost",
+                self.tell(format!(
+                    "{}: {missing} bytes of what its PEs on {nids} wrote are lost",
                     self.named()
                 ));
                 self.received.give_up(source, offset);
@@ -150,7 +153,7 @@ impl Front {
             return;
         }
         if self.apinit.answers() {
-            self.say("aprun: apinit answers again".to_owned());
+            self.tell("apinit answers again");
         }
         self.step = self.step.max(Step::Launched);
         if let Some(withdrawal) = self.withdrawal
@@ -254,7 +257,7 @@ impl Front {
                 Cause::StdoutClosed
             }
             Loss::Failed(text) => {
-                self.say(format!("aprun: {text}; {} is ended", self.named()));
+                self.tell(format!("{text}; {} is ended", self.named()));
                 self.output_status = Some(STATUS_FAILED);
                 Cause::FrontGone
             }

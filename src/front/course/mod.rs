@@ -1,4 +1,5 @@
-//! The course of an application as its front end sees it: from the posting to the exit status.
+//! The course of an application as its front end sees it, aprun or `cpr -r`: from the posting to the exit
+//! status.
 //!
 //! ```text
 //!   Posting --accepted--> Waiting --look--> Looking --placement--> (Opening) --> Attaching
@@ -284,7 +285,7 @@ impl Front {
                 self.stdin_over = true;
                 self.send(ToApinit::StdinEnd(self.stdin.length()));
             }
-            Happening::Trouble(text) => self.say(format!("aprun: {text}")),
+            Happening::Trouble(text) => self.tell(text),
             Happening::Written { source, end } => {
                 self.quiet_since = now_ns;
                 if let Some(taken) = self.received.written(source, end, self.apinit.up) {
@@ -342,6 +343,11 @@ impl Front {
         self.act(Action::Say(text));
     }
 
+    /// A line that begins with the name of this program.
+    fn tell(&mut self, text: impl std::fmt::Display) {
+        self.say(format!("{}: {text}", self.setup.program()));
+    }
+
     fn exit(&mut self, status: u8) {
         self.act(Action::Exit(status));
         self.over = true;
@@ -349,7 +355,7 @@ impl Front {
 
     /// Leaves before there is an end to tell of.
     fn fail(&mut self, text: &str) {
-        self.say(format!("aprun: {text}"));
+        self.tell(text);
         self.exit(STATUS_FAILED);
     }
 
@@ -390,15 +396,15 @@ impl Front {
                 "waits"
             };
             let text = self.psched.text.clone();
-            self.say(format!(
-                "aprun: psched does not answer ({text}); {} {goes_on}; trying again",
+            self.tell(format!(
+                "psched does not answer ({text}); {} {goes_on}; trying again",
                 self.named()
             ));
         }
         if due(self.apinit.say_at(), now_ns) {
             self.apinit.said = true;
             let text = self.apinit.text.clone();
-            self.say(format!("aprun: apinit does not answer ({text}); trying again"));
+            self.tell(format!("apinit does not answer ({text}); trying again"));
         }
         if due(self.wait_say_at, now_ns) {
             self.wait_say_at = None;
@@ -414,7 +420,7 @@ impl Front {
             self.exit(by_signal(withdrawal.signal));
         }
         if let Some(refused) = self.refused.clone().filter(|r| r.until <= now_ns) {
-            self.say(format!("aprun: {} was not launched: {}", self.named(), refused.text));
+            self.tell(format!("{} was not launched: {}", self.named(), refused.text));
             self.exit(refused.status);
         }
     }
@@ -448,7 +454,7 @@ impl Front {
             }
             Step::Opening | Step::Refused | Step::Going => return,
         };
-        self.say(format!("aprun: {line}"));
+        self.tell(line);
     }
 
     /// Leaves when there is nothing to wait for any more.
@@ -469,20 +475,22 @@ impl Front {
         let mut ended = ended.clone();
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
-            self.say(format!(
-                "aprun: what PEs of {} wrote while this aprun, or the host of PE 0, could not be \
-                 reached was thrown away: its output is not complete",
-                self.named()
+            self.tell(format!(
+                "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was \
+                 thrown away: its output is not complete",
+                self.named(),
+                self.setup.program()
             ));
         } else if self.given_up && ended.end.launched {
-            self.say(format!(
-                "aprun: the apinit of {} could not hear from this aprun and has nothing more of it: \
-                 its output may not be complete",
-                self.named()
+            self.tell(format!(
+                "the apinit of {} could not hear from this {} and has nothing more of it: its \
+                 output may not be complete",
+                self.named(),
+                self.setup.program()
             ));
         } else if output_may_come {
-            self.say(format!(
-                "aprun: {} has ended, but its apinit has been silent for {} s: its output may not \
+            self.tell(format!(
+                "{} has ended, but its apinit has been silent for {} s: its output may not \
                  be complete",
                 self.named(),
                 DONE_PATIENCE_NS / SECOND_NS

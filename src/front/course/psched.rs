@@ -54,7 +54,7 @@ impl Front {
 
     pub(super) fn event(&mut self, now_ns: u64, event: Event) {
         if self.psched.down_since.is_some() && self.psched.answers() {
-            self.say("aprun: psched answers again".to_owned());
+            self.tell("psched answers again");
         }
         match event {
             Event::Accepted(apid) => {
@@ -63,6 +63,15 @@ impl Front {
                     self.apid = Some(apid);
                     self.step = Step::Waiting;
                     self.wait_say_at = Some(now_ns + SILENCE_NS);
+                    match self.setup.restarts {
+                        None => {}
+                        Some(from) if from == apid => {
+                            self.tell(format!("application {apid} is posted again"));
+                        }
+                        Some(from) => {
+                            self.tell(format!("application {from} is restarted as {apid}"));
+                        }
+                    }
                 }
             }
             Event::Placed(incarnation) => match self.step {
@@ -80,6 +89,13 @@ impl Front {
                 }
                 _ => {}
             },
+            // One that has a place is launched, or dumped as it runs.
+            Event::AskLaunch if self.step <= Step::Looking => {
+                if let Some(apid) = self.apid {
+                    self.act(Action::Deposit(apid));
+                }
+            }
+            Event::AskLaunch => {}
             // By a launch whose answer never came here: the look gives it back.
             Event::Launched if self.step == Step::Waiting => self.look(),
             Event::Launched => {}

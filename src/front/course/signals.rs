@@ -36,7 +36,7 @@ impl Front {
         if self.ended.is_some() || self.done {
             // Nothing is left to pass it on to, but somebody wants this process to go.
             if ends {
-                self.say(format!("aprun: {}: its output is not complete", self.named()));
+                self.tell(format!("{}: its output is not complete", self.named()));
                 self.exit(by_signal(signal));
             }
         } else if self.step == Step::Going {

@@ -1220,3 +1220,25 @@ proptest! {
         }
     }
 }
+
+/// cpr goes on with an application that it has not posted: it says which it is now, and speaks in its own name.
+#[test]
+fn what_cpr_restarts_is_told_by_its_name() {
+    let say = |text: &str| Action::Say(text.to_owned());
+    for (from, line) in [
+        (Apid(7), "cpr: application 7 is restarted as 12"),
+        (APID, "cpr: application 12 is posted again"),
+    ] {
+        let front = Front::new(Setup { restarts: Some(from), ..setup() });
+        let mut course = Course { front, now: 0 };
+        course
+            .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+            .gives(Happening::PschedUp { pid: PSCHED }, &[])
+            .gives(event(Event::Accepted(APID)), &[say(line)])
+            // Said again after a break.
+            .gives(event(Event::Accepted(APID)), &[])
+            .gives(Happening::Trouble("no room".into()), &[say("cpr: no room")])
+            .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+            .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
+    }
+}

@@ -34,6 +34,8 @@ pub enum Event {
     Launched,
     /// It waits, and why.
     Waiting(Explanation),
+    /// Say what would be launched, for a checkpoint.
+    AskLaunch,
     /// It is over.
     Ended(Box<Ended>),
 }
@@ -147,6 +149,8 @@ pub enum Action {
         /// The signal.
         signal: i32,
     },
+    /// Say to psched what would be launched.
+    Deposit(Apid),
     /// Open the files of --output and --error.
     OpenFiles(Box<Placement>),
     /// Connect with this apinit; say this first. What was connected before is dropped.
@@ -185,4 +189,13 @@ pub struct Setup {
     pub quiet: bool,
     /// There are files to open (--output, --error).
     pub files: bool,
+    /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
+    pub restarts: Option<Apid>,
+}
+
+impl Setup {
+    /// The name of the program, for messages.
+    pub fn program(&self) -> &'static str {
+        if self.restarts.is_some() { "cpr" } else { "aprun" }
+    }
 }

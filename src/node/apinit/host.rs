@@ -60,12 +60,6 @@ pub(super) fn arch() -> String {
     rustix::system::uname().machine().to_string_lossy().into_owned()
 }
 
-pub(super) fn hostname() -> String {
-    nix::unistd::gethostname()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_else(|_| "localhost".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,7 +93,7 @@ async fn dial(
         .max_encoding_message_size(MESSAGE_MAX);
     let (sender, receiver) = mpsc::channel(QUEUE);
     let first = hello.borrow_and_update().clone();
-    let mut notes = first.notes.clone();
+    let mut told = (first.notes.clone(), first.roll_out.clone());
     let first = pb::FromNode { message: Some(Said::Hello(first.into())) };
     sender.try_send(first).map_err(|e| e.to_string())?;
     let answer = timeout(WELCOME, client.link(ReceiverStream::new(receiver)));
@@ -135,10 +135,14 @@ async fn dial(
             // An Err: apinit ends.
             Ok(()) = hello.changed() => {
                 // (The store that is obeyed psched knows.)
-                let now = hello.borrow_and_update().notes.clone();
-                if now != notes {
-                    notes.clone_from(&now);
-                    link_up.send(Said::Notes(pb::NodeNotes { notes: now }));
+                let hello = hello.borrow_and_update();
+                let now = (hello.notes.clone(), hello.roll_out.clone());
+                drop(hello);
+                if now != told {
+                    let (notes, roll_out) = now.clone();
+                    told = now;
+                    let roll_out = roll_out.into();
+                    link_up.send(Said::Notes(pb::NodeNotes { notes, roll_out }));
                 }
             }
             message = stream.message() => match message {

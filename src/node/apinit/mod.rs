@@ -19,6 +19,7 @@
 //!
 //! ```text
 //!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
+//!   apinit-0.door            where cpr passes a folder ([`door`])
 //!   apps-0/welcome           the store that is obeyed, and the nodes
 //!   apps-0/distrusted        starts of psched on old copies of it
 //!   apps-0/plans             the slice plans that are held
@@ -28,16 +29,21 @@
 //!       shepherd groups front going      pids with start times, path, time of go
 //!       ran                              how long it has run, and when that was, of one that was stopped
 //!       sessions                         the PEs' pids, likewise, where there are no groups
+//!       images                           a copy of what it is being brought back from
+//!       dumped                           it is being dumped, and stands still
 //! ```
 //!
 //! By these an apinit that is started again takes up what the one before has left running.
 
 mod attach;
+mod door;
 mod halves;
 mod host;
 mod link;
 mod mouth;
 mod peers;
+mod rebind;
+mod restore;
 mod runtime;
 mod shell;
 mod shepherds;
@@ -45,6 +51,7 @@ mod switching;
 mod trail;
 
 use crate::machine::{Nid, parse_nids};
+use crate::node::checkpoint::door::beside;
 use crate::node::groups::Groups;
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
@@ -192,6 +199,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let Some(lowest) = options.nodes().first().copied() else { bail!("--nids names no node") };
     let paths = Paths::new(socket, lowest)?;
     let apshepherd = shepherds::Program::find()?;
+    append_to_log();
     let files = raise_descriptor_limit().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
         FILES_USUAL
@@ -211,6 +219,22 @@ fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whoever writes to stderr adds to the end of it, if that is a file: apshepherds inherit it, and one of
+/// which a log is open in another way can't be brought back from a checkpoint once that has grown.
+fn append_to_log() {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let stderr = std::io::stderr();
+    let is_file =
+        |stat| rustix::fs::FileType::from_raw_mode(stat) == rustix::fs::FileType::RegularFile;
+    if rustix::fs::fstat(&stderr).is_ok_and(|stat| is_file(stat.st_mode))
+        && let Ok(flags) = fcntl(&stderr, FcntlArg::F_GETFL)
+    {
+        // An Err: it is no file that takes it.
+        let flags = OFlag::from_bits_truncate(flags) | OFlag::O_APPEND;
+        let _ = fcntl(&stderr, FcntlArg::F_SETFL(flags));
+    }
+}
+
 /// Until it ends; whether everything ends with it.
 async fn serve(
     options: &Options,
@@ -222,12 +246,14 @@ async fn serve(
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
     let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let door = listen(&beside(&paths.own), mode).map_err(|e| anyhow::anyhow!("{e}"))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
     let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;
     let connections = incoming_within(listener, shell.bounds());
     shell.take_up().await;
     let dialling = shell.dial();
+    let door_events = events.clone();
     let service = attach::service(events);
     let halves = halves::Halves::default();
     let server = tonic::transport::Server::builder()
@@ -243,6 +269,7 @@ async fn serve(
         .add_service(service)
         .serve_with_incoming(connections);
     let server = tokio::spawn(server);
+    let door = tokio::spawn(door::serve(door, door_events));
     let notify = match options.lifeline {
         None => Notify::from_environment(),
         Some(_) => Notify::default(),
@@ -252,7 +279,10 @@ async fn serve(
     drop(dialling);
     notify.stopping();
     server.abort();
-    let _ = std::fs::remove_file(&paths.own);
+    door.abort();
+    for socket in [paths.own.clone(), beside(&paths.own)] {
+        let _ = std::fs::remove_file(socket);
+    }
     let everything = outcome == shell::Ending::Everything;
     match outcome {
         shell::Ending::Everything => shell.end_everything().await,

@@ -178,6 +178,8 @@ async fn send_what_waits(wire: Arc<Wire>, queue: Arc<Mutex<Queue>>, mut woken: m
             }
         }
     }
+    // All is said: the shepherd reads to the end, says what it has to say, and closes.
+    let _ = shutdown(wire.as_raw_fd(), Shutdown::Write);
 }
 
 #[cfg(test)]

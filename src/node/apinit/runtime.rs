@@ -86,6 +86,8 @@ impl Runtime {
     }
 
     pub fn remember(&self, welcome: Welcome) {
+        // The key is psched's to keep.
+        let welcome = Welcome { checkpoint_key: None, ..welcome };
         let bytes = pb::Welcome::from(welcome).encode_to_vec();
         if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
             tracing::warn!(%error, "can't keep what psched said of itself");
@@ -167,6 +169,11 @@ impl Runtime {
 }
 
 impl AppDirectory {
+    #[cfg(test)]
+    pub fn at(path: &Path) -> AppDirectory {
+        AppDirectory { path: path.to_owned() }
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.path.join("shepherd.sock")
     }
@@ -193,9 +200,37 @@ impl AppDirectory {
         self.keep("place", &pb::PlaceCommand::from(place).encode_to_vec())
     }
 
+    /// The same of one that runs: a crash in the middle leaves the former one.
+    ///
+    /// # Errors
+    /// There is no room, say.
+    pub fn keep_place_anew(&self, place: PlaceCommand) -> anyhow::Result<()> {
+        let path = self.path.join("place");
+        write_whole(&path, &pb::PlaceCommand::from(place).encode_to_vec())
+            .with_context(|| format!("can't write {}", path.display()))
+    }
+
     pub fn place(&self) -> Option<PlaceCommand> {
         let bytes = fs::read(self.path.join("place")).ok()?;
         PlaceCommand::try_from(pb::PlaceCommand::decode(&*bytes).ok()?).ok()
+    }
+
+    /// A move that is about to be made.
+    ///
+    /// # Errors
+    /// There is no room, say.
+    pub fn keep_move(&self, journal: &pb::MoveJournal) -> anyhow::Result<()> {
+        write_whole(&self.path.join("move"), &journal.encode_to_vec())
+            .with_context(|| format!("can't write {}", self.path.join("move").display()))
+    }
+
+    /// One that a former life has begun, and not finished.
+    pub fn begun_move(&self) -> Option<pb::MoveJournal> {
+        pb::MoveJournal::decode(&*fs::read(self.path.join("move")).ok()?).ok()
+    }
+
+    pub fn drop_move(&self) {
+        let _ = fs::remove_file(self.path.join("move"));
     }
 
     /// Without its placement it is no application any more.
@@ -258,6 +293,37 @@ impl AppDirectory {
 
     pub fn keep_gone(&self) {
         self.keep_if_possible("gone", b"");
+    }
+
+    /// It is being dumped: whoever comes after us is to let it go on.
+    pub fn keep_dumped(&self) {
+        self.keep_if_possible("dumped", b"");
+    }
+
+    /// It is not any more.
+    pub fn drop_dumped(&self) {
+        let _ = fs::remove_file(self.path.join("dumped"));
+    }
+
+    /// It was when a former life of this apinit ended.
+    pub fn dumped(&self) -> bool {
+        self.path.join("dumped").exists()
+    }
+
+    /// A folder, new, for a copy of the images that it is brought back from.
+    ///
+    /// # Errors
+    /// There is no room, say.
+    pub fn make_images(&self) -> anyhow::Result<OwnedFd> {
+        let path = self.path.join("images");
+        let failed = || format!("can't make the folder {}", path.display());
+        self.drop_images();
+        DirBuilder::new().mode(0o700).create(&path).with_context(failed)?;
+        fs::File::open(&path).map(OwnedFd::from).with_context(failed)
+    }
+
+    pub fn drop_images(&self) {
+        let _ = fs::remove_dir_all(self.path.join("images"));
     }
 
     /// Its front end was given up.

@@ -1,11 +1,15 @@
 //! The one task: events in, the agent, actions out.
 
 mod apps;
+mod checkpoints;
+mod restores;
 mod turns;
 
 use super::attach::{Front, FrontSender};
+use super::door::Asker;
 use super::link::{self, Link};
 use super::peers::Peer;
+use super::restore::Returned;
 use super::runtime::{Process, Runtime};
 use super::shepherds::{Program, Shepherd};
 use super::switching::Switching;
@@ -13,12 +17,14 @@ use super::trail::Shepherds;
 use super::{Options, Paths, host};
 use crate::agent::switcher::News;
 use crate::agent::{Action, Agent, Conn, Happening, Me};
-use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, Welcome};
+use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::StopMeans;
+use crate::apteam::{Key, SealKey};
+use crate::machine::Nid;
+use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
@@ -85,8 +91,31 @@ pub(super) enum Event {
     GroupsEmpty(Key),
     GroupsStuck(Key, u32, Vec<String>),
     Turns(News),
+    /// How it went, and where the application is then.
+    Rebound(Key, Vec<Nid>, Result<(), String>),
+    /// What was brought back, or why not.
+    Restored(Key, Result<Box<Returned>, String>),
     /// The thread that changes gangs has ended by itself.
     SwitchingDead,
+    /// At the door.
+    Asked {
+        asker: Asker,
+        ask: Ask,
+        descriptor: OwnedFd,
+    },
+    /// Under this number; none: he is gone.
+    AskedMore(u64, Option<Ask>),
+    /// Images are made, or why not.
+    Imaged(Key, u64, Result<checkpoints::Images, String>),
+    /// What whoever asked is to be told of his folder.
+    Sealed(u64, Answer),
+    /// A shepherd that was dumped, if it lives.
+    HeardAgain {
+        key: Key,
+        number: u64,
+        made: bool,
+        found: Option<Shepherd>,
+    },
 }
 
 /// Why the loop ended.
@@ -127,8 +156,14 @@ pub(super) struct Shell {
     /// What the shell itself has to say next.
     own: VecDeque<Happening>,
     timer_ns: Option<u64>,
+    /// The NUMA node of each real processor.
+    numa: BTreeMap<u32, u32>,
     /// It was said what keeps PEs from giving way.
     yields_told: bool,
+    /// Checkpoints that somebody at the door wants, by the number of the question.
+    wanted: BTreeMap<u64, checkpoints::Wanted>,
+    /// What they are sealed with, once psched has said it.
+    sealing: Option<SealKey>,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
@@ -187,13 +222,15 @@ impl Shell {
             numa: host::numa_nodes(Path::new("/sys/devices/system/node")),
             boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
+        let back_ends = checkpoints::back_ends(&mut notes);
+        let numa = me.numa.clone();
         let agent = Agent::new(me.clone(), runtime.remembered());
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
         switching.freeze_wait(agent.bounds().freeze_wait);
         let hello = Hello {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
-            hostname: options.host_id.clone().unwrap_or_else(host::hostname),
+            hostname: options.host_id.clone().unwrap_or_else(crate::os::host::hostname),
             boot_id: me.boot_id,
             nids: me.nids.iter().copied().collect(),
             notes,
@@ -204,6 +241,8 @@ impl Shell {
             limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
             stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
             arch: host::arch(),
+            back_ends,
+            roll_out: roll_out(groups.as_ref()),
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
@@ -229,7 +268,10 @@ impl Shell {
             incoming,
             own: VecDeque::new(),
             timer_ns: None,
+            numa,
             yields_told: false,
+            wanted: BTreeMap::new(),
+            sealing: None,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
@@ -282,7 +324,10 @@ impl Shell {
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
                 _ = self.children.recv() => self.reap(),
-                () = wait::tick(&mut peaks) => self.tell_had(false),
+                () = wait::tick(&mut peaks) => {
+                    self.tell_had(false);
+                    self.tell_roll_out();
+                }
                 event = self.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -354,6 +399,9 @@ impl Shell {
             Event::FrontDied(conn) => Happening::FrontDied(conn),
             Event::ShepherdSaid(key, message) => Happening::ShepherdMessage(key, message),
             Event::ShepherdSilent(key, text) => {
+                if self.dump_hung_up(key) {
+                    return;
+                }
                 self.reap();
                 let text = self.shepherd_fate(key, text);
                 Happening::ShepherdLost { key, text }
@@ -384,12 +432,29 @@ impl Shell {
                 }
                 Happening::Turns(news)
             }
+            Event::Rebound(key, now, result) => {
+                if let (Ok(()), Some(app)) = (&result, self.apps.get_mut(&key)) {
+                    app.peaks.clear();
+                    if let Some(groups) = &mut app.groups {
+                        groups.moved(now);
+                    }
+                }
+                Happening::Rebound(key, result)
+            }
+            Event::Restored(key, result) => return self.restored(key, result),
             Event::SwitchingDead => {
                 tracing::error!(
                     "the thread that changes gangs has ended; apinit is to be started again"
                 );
                 self.broken = true;
                 return;
+            }
+            Event::Asked { asker, ask, descriptor } => return self.asked(asker, ask, descriptor),
+            Event::AskedMore(number, ask) => return self.asked_more(number, ask),
+            Event::Imaged(key, number, images) => return self.imaged(key, number, images),
+            Event::Sealed(number, answer) => return self.sealed(number, answer),
+            Event::HeardAgain { key, number, made, found } => {
+                return self.heard_again(key, number, made, found);
             }
         };
         self.own.push_back(happening);
@@ -424,7 +489,9 @@ impl Shell {
             };
             self.shepherds.reaped(pid.as_raw());
             let of_pid = |app: &&mut App| {
-                app.shepherd.as_ref().is_some_and(|s| s.process.pid == pid.as_raw())
+                let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
+                // Of one that was brought back this is told by the first process of its namespace.
+                app.first.or(shepherd) == Some(pid.as_raw())
             };
             if let Some(app) = self.apps.values_mut().find(of_pid) {
                 app.exit = Some(how);
@@ -473,6 +540,18 @@ impl Shell {
                     app.directory.keep_gone();
                 }
             }
+            Action::KeepPlace(place) => {
+                if let Some(app) = self.apps.get(&place.key) {
+                    app.directory.keep_place_anew(*place).unwrap_or_else(|error| {
+                        app.span.in_scope(|| tracing::warn!("{error:#}"));
+                    });
+                }
+            }
+            Action::Rebind { key, parts, place } => self.rebind(key, parts, *place),
+            Action::Restore { place, cpus } => self.restore(*place, cpus),
+            Action::Dump { key, number } => self.dump(key, number),
+            Action::RefuseDump(number, why) => self.answer_dump(number, Answer::Refused(why)),
+            Action::DumpEnds(number) => self.answer_dump(number, Answer::Ended),
             Action::KeepGoing(key, at_ns) => {
                 if let Some(app) = self.apps.get_mut(&key) {
                     app.directory.keep_going(at_ns);
@@ -520,6 +599,7 @@ impl Shell {
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
                 self.bounds.send_replace(listening(welcome.bounds, self.files));
                 self.switching.freeze_wait(welcome.bounds.freeze_wait);
+                self.sealing.clone_from(&welcome.checkpoint_key);
                 tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
                 self.runtime.remember(welcome);
@@ -544,7 +624,14 @@ impl Shell {
     }
 
     fn send_shepherd(&mut self, key: Key, mut message: ToShepherd) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if let Some(hung_up) = &mut app.hung_up {
+            if !hung_up.keep(message) {
+                let text = "too much waits for it while it is checkpointed".to_owned();
+                self.own.push_back(Happening::ShepherdLost { key, text });
+            }
+            return;
+        }
         let Some(shepherd) = &app.shepherd else { return };
         if let ToShepherd::Launch(launch) = &mut message {
             launch.marker.clone_from(&app.marker);
@@ -559,6 +646,11 @@ impl Shell {
             self.own.push_back(Happening::ShepherdLost { key, text });
         }
     }
+}
+
+/// Whether memory can be brought to swap here.
+fn roll_out(groups: Option<&Groups>) -> RollOut {
+    groups.map_or_else(|| RollOut::Cant("no cgroups".to_owned()), Groups::roll_out)
 }
 
 /// How many connections there may be.

@@ -7,11 +7,11 @@ use super::shell::{Event, Events};
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd, misfit};
-use crate::node::frames::{Joiner, PACKET_MAX};
+use crate::node::frames::{Joiner, PACKET_MAX, split};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
 use crate::os::space::Space;
-use crate::os::spawn::{Failure, Ids, Spawn, spawn};
+use crate::os::spawn::{Failure, Ids, Namespaces, Spawn, spawn};
 use crate::os::watch::watch;
 use crate::rpc::pb;
 use anyhow::Context;
@@ -19,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen, recv,
-    setsockopt, socket, sockopt,
+    send, setsockopt, socket, sockopt,
 };
 use prost::Message;
 use std::ffi::CString;
@@ -28,7 +28,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 
 /// The program.
@@ -37,6 +38,8 @@ const PROGRAM: &str = "apshepherd";
 const SEND_BUFFER: usize = 1024 * 1024;
 /// How long a found one may take for its hello.
 const HELLO: Duration = Duration::from_secs(2);
+/// The same of one that was brought back, and has its new key to take.
+const REKEY: Duration = Duration::from_secs(10);
 
 /// What shepherds are made of, whatever the application.
 #[derive(Clone, Debug)]
@@ -51,6 +54,10 @@ impl Program {
     pub fn find() -> anyhow::Result<Program> {
         let files = getrlimit(Resource::RLIMIT_NOFILE);
         Ok(Program { path: find_program()?, soft_files: files.ok().map(|(soft, _)| soft) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -74,6 +81,8 @@ pub(super) struct Shepherd {
     mouth: Option<Mouth>,
     /// Brings the errno if it could not be executed.
     failure: Option<OwnedFd>,
+    /// It closes because it was asked to: it is not waited for its death then.
+    hung_up: Arc<AtomicBool>,
 }
 
 impl Shepherd {
@@ -93,6 +102,34 @@ impl Shepherd {
             Some(step) => format!("it can't be isolated: {}", step.explain(&error)),
             None => format!("{PROGRAM} could not be executed: {error}"),
         })
+    }
+
+    /// One that has said hello already, on this connection.
+    ///
+    /// # Errors
+    /// The connection can't be watched, or it has ended meanwhile.
+    pub fn connected(
+        key: Key,
+        process: Process,
+        connection: Connection,
+        events: &Events,
+    ) -> Result<Shepherd, String> {
+        let failed = |why: &dyn std::fmt::Display| format!("its apshepherd can't be heard: {why}");
+        let pidfd = process.open().map(Arc::new).ok_or_else(|| failed(&"it has died"))?;
+        let wire = Arc::new(wire(connection.0).map_err(|e| failed(&e))?);
+        let mouth = Some(Mouth::open(key, &wire));
+        let hung_up = Arc::<AtomicBool>::default();
+        let hears = (Arc::clone(&hung_up), events.clone());
+        tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), hears));
+        Ok(Shepherd { process, pidfd: Some(pidfd), mouth, failure: None, hung_up })
+    }
+
+    /// Says what waits, and then nothing more: once it has heard all of it the shepherd closes, which is
+    /// told as its silence. One that somebody has stopped goes on.
+    pub fn hang_up(&mut self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        self.mouth = None;
+        self.resume();
     }
 
     pub fn kill(&self) {
@@ -172,6 +209,7 @@ impl Making<'_> {
             ids,
             space: self.space,
             soft_files: self.program.soft_files,
+            within: Namespaces::default(),
         })
         .with_context(|| format!("can't start {}", self.program.path.display()))?;
         let process = Process::now(spawned.pid);
@@ -186,9 +224,11 @@ impl Making<'_> {
             }
         };
         let mouth = Mouth::open(key, &wire);
-        tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), events.clone()));
+        let hung_up = Arc::<AtomicBool>::default();
+        let hears = (Arc::clone(&hung_up), events.clone());
+        tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), hears));
         let failure = Some(spawned.failure);
-        Ok(Shepherd { process, pidfd: Some(pidfd), mouth: Some(mouth), failure })
+        Ok(Shepherd { process, pidfd: Some(pidfd), mouth: Some(mouth), failure, hung_up })
     }
 }
 
@@ -208,7 +248,7 @@ fn seqpacket() -> io::Result<OwnedFd> {
 }
 
 /// The socket on which a shepherd listens. It is apinit's own: no user can connect.
-fn listener(path: &Path) -> anyhow::Result<OwnedFd> {
+pub(super) fn listener(path: &Path) -> anyhow::Result<OwnedFd> {
     let fd = seqpacket()?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)
         .with_context(|| format!("can't make the socket {}", path.display()))?;
@@ -228,6 +268,73 @@ fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
+/// A connection to a shepherd that has said hello.
+#[derive(Debug)]
+pub(super) struct Connection(OwnedFd);
+
+impl Connection {
+    /// What it says next.
+    fn hear(&self) -> Result<Hello, String> {
+        let (mut joiner, mut buffer) = (Joiner::default(), vec![0; PACKET_MAX + 1]);
+        let until = Instant::now() + REKEY;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, left) {
+                Ok(0) => return Err(format!("it has said nothing for {REKEY:?}")),
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let count = match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return Err("it has hung up".into()),
+                Ok(count) => count,
+                Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => continue,
+                Err(error) => return Err(error.to_string()),
+            };
+            let whole = joiner.push(&buffer[..count]).map_err(|e| e.to_string())?;
+            let Some(whole) = whole else { continue };
+            let message = pb::FromShepherd::decode(whole).map_err(|e| e.to_string())?;
+            return match FromShepherd::try_from(message) {
+                Ok(FromShepherd::Hello(hello)) => Ok(hello),
+                other => Err(format!("it has said no hello, but {other:?}")),
+            };
+        }
+    }
+
+    fn say(&self, message: ToShepherd) -> Result<(), String> {
+        for packet in split(&pb::ToShepherd::from(message).encode_to_vec()) {
+            send(self.0.as_raw_fd(), &packet, MsgFlags::MSG_NOSIGNAL).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// Connects to a shepherd that was brought back, and tells it as which application it goes on. To be called
+/// where it may be waited.
+///
+/// # Errors
+/// Why it does not.
+pub(super) fn rekey(socket: &Path, from: Key, key: Key) -> Result<(Connection, Hello), String> {
+    let failed = |why: String| format!("its apshepherd can't go on as application {key}: {why}");
+    let connection = dial(socket).map(Connection).map_err(|e| failed(e.to_string()))?;
+    let hello = connection.hear().map_err(failed)?;
+    if let Some(why) = misfit(hello.protocol) {
+        return Err(failed(why));
+    }
+    if hello.key != from {
+        return Err(failed(format!("it is that of {}", hello.key)));
+    }
+    connection.say(ToShepherd::Rekey(key)).map_err(failed)?;
+    match connection.hear() {
+        Ok(hello) if hello.key == key => Ok((connection, hello)),
+        // One that skips what it does not know.
+        _ => {
+            Err(failed("it is of a release that can't; restart it under that one's apinit".into()))
+        }
+    }
+}
+
 /// Connects to the shepherd of a former life and hears its hello. One that lives and says nothing for
 /// now is heard when it does. If it is of a release that is not understood, nothing more is said, and
 /// nothing that it says is heard.
@@ -241,13 +348,16 @@ pub(super) async fn find(
     let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
     let mouth = Mouth::open(key, &wire);
     let mut reader = Reader::new(wire);
+    let hung_up = Arc::<AtomicBool>::default();
+    let hears = (Arc::clone(&hung_up), events.clone());
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
         // Its socket has taken the connection: it is stopped, or the host is busy.
         Err(_) if pidfd.as_deref().is_some_and(is_alive) => {
             tracing::warn!(%key, "its shepherd says nothing yet");
-            tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
-            return Some((Shepherd { process, pidfd, mouth: Some(mouth), failure: None }, None));
+            tokio::spawn(hear(key, reader, pidfd.clone(), hears));
+            let mouth = Some(mouth);
+            return Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, None));
         }
         other => {
             tracing::warn!(%key, ?other, "its shepherd does not answer");
@@ -257,7 +367,7 @@ pub(super) async fn find(
     let understood = misfit(hello.protocol).is_none();
     let mouth = understood.then_some(mouth);
     if understood {
-        tokio::spawn(hear(key, reader, pidfd.clone(), events.clone()));
+        tokio::spawn(hear(key, reader, pidfd.clone(), hears));
     } else {
         let (pidfd, events) = (pidfd.clone()?, events.clone());
         tokio::spawn(async move {
@@ -265,7 +375,7 @@ pub(super) async fn find(
             let _ = events.send(Event::ShepherdSilent(key, "it has died".into())).await;
         });
     }
-    Some((Shepherd { process, pidfd, mouth, failure: None }, Some(hello)))
+    Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, Some(hello)))
 }
 
 /// Whether the process has not ended yet.
@@ -314,7 +424,12 @@ impl Reader {
 
 /// Hears until the shepherd hangs up; then waits a moment for its death, so that it can be told how
 /// it died.
-async fn hear(key: Key, mut reader: Reader, pidfd: Option<Arc<OwnedFd>>, events: Events) {
+async fn hear(
+    key: Key,
+    mut reader: Reader,
+    pidfd: Option<Arc<OwnedFd>>,
+    (hung_up, events): (Arc<AtomicBool>, Events),
+) {
     let text = loop {
         match reader.next().await {
             Ok(Some(message)) => {
@@ -326,7 +441,8 @@ async fn hear(key: Key, mut reader: Reader, pidfd: Option<Arc<OwnedFd>>, events:
             Err(text) => break format!("it sent what is not understood: {text}"),
         }
     };
-    if let Some(pidfd) = pidfd.filter(|_| text.is_empty()) {
+    let lives = hung_up.load(Ordering::Relaxed);
+    if let Some(pidfd) = pidfd.filter(|_| text.is_empty() && !lives) {
         let _ = tokio::time::timeout(Duration::from_secs(1), wait_for_end(pidfd)).await;
     }
     let _ = events.send(Event::ShepherdSilent(key, text)).await;

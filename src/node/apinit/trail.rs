@@ -136,6 +136,11 @@ fn stat(pid: i32) -> Option<Stat> {
     parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// When a process or a thread started, in clock ticks since boot.
+pub(super) fn started(tid: i32) -> Option<u64> {
+    Some(stat(tid)?.started)
+}
+
 /// What the kernel lists as the children of a process's threads.
 fn listed(parent: i32) -> std::io::Result<String> {
     let mut all = String::new();

@@ -13,7 +13,10 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct AppGroups {
     path: PathBuf,
+    /// The nodes on which it was launched: each group has the name of its own for good.
     nids: Vec<Nid>,
+    /// Where it sits now, in the same order; empty: there.
+    now: Vec<Nid>,
 }
 
 /// What the group of a node may have; `None`: anything.
@@ -55,7 +58,7 @@ impl AppGroups {
         controllers: &[&str],
         limits: impl Fn(Nid) -> Limits,
     ) -> io::Result<AppGroups> {
-        let groups = AppGroups { path, nids: nids.to_vec() };
+        let groups = AppGroups { path, nids: nids.to_vec(), now: Vec::new() };
         if groups.path.exists() && !groups.remove() {
             let text = format!("{} holds processes that do not end", groups.path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
@@ -121,7 +124,18 @@ impl AppGroups {
 
     /// Those that a former life of this apinit has made.
     pub fn found(path: PathBuf, nids: Vec<Nid>) -> Option<AppGroups> {
-        path.join("cgroup.procs").exists().then_some(AppGroups { path, nids })
+        path.join("cgroup.procs").exists().then_some(AppGroups { path, nids, now: Vec::new() })
+    }
+
+    /// What it was moved to, in the order of the nodes on which it was launched.
+    pub fn moved(&mut self, now: Vec<Nid>) {
+        self.now = now;
+    }
+
+    /// The node of a group that has this one's name.
+    fn node(&self, born: Nid) -> Nid {
+        let at = self.nids.iter().position(|nid| *nid == born);
+        at.and_then(|at| self.now.get(at)).copied().unwrap_or(born)
     }
 
     /// Where they are.
@@ -168,6 +182,20 @@ impl AppGroups {
         self.nids.iter().map(|nid| Freezer::open(&self.of_nid(*nid))).collect()
     }
 
+    /// The freezer of all of it, the shepherd too. It knows nothing of those of the nodes, nor they of
+    /// it: what is frozen by both runs when both let it.
+    ///
+    /// # Errors
+    /// Those of open.
+    pub fn freezer(&self) -> io::Result<Freezer> {
+        Freezer::open(&self.path)
+    }
+
+    /// The processes in the shepherd's group: it alone, if nobody has moved.
+    pub fn shepherds(&self) -> Vec<i32> {
+        processes_in(&self.path.join("shepherd"))
+    }
+
     /// The memory of the nodes' groups, where there is the controller. `locks`: it is kept while the
     /// gang runs, for it is on more than one node.
     ///
@@ -195,7 +223,7 @@ impl AppGroups {
             let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
             // Absent where the kernel has no swap.
             let swap = fs::read_to_string(group.join("memory.swap.current")).unwrap_or_default();
-            Some((*nid, had(&stat, swap.trim().parse().unwrap_or(0))?))
+            Some((self.node(*nid), had(&stat, swap.trim().parse().unwrap_or(0))?))
         })
     }
 
@@ -231,6 +259,11 @@ impl AppGroups {
 
     /// The processes that are alive there, with the node of each.
     pub fn left(&self) -> Vec<(Nid, i32)> {
+        self.left_by_birth().into_iter().map(|(born, pid)| (self.node(born), pid)).collect()
+    }
+
+    /// The same with the node on which each was launched.
+    pub fn left_by_birth(&self) -> Vec<(Nid, i32)> {
         let of = |nid: &Nid| {
             let nid = *nid;
             processes_in(&self.of_nid(nid)).into_iter().map(move |pid| (nid, pid))

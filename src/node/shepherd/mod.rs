@@ -21,6 +21,7 @@
 //! so that nothing that they start gets away; and apinit (or root) alone may talk to it.
 
 mod descend;
+mod diagnostics;
 mod limits;
 mod link;
 mod options;
@@ -39,6 +40,7 @@ use crate::os::host::monotonic_ns;
 use crate::os::inherit;
 use crate::shepherd::{Action, Happening, Left, NAMED_MAX, Shepherd};
 use bytes::{Buf, Bytes};
+use diagnostics::Diagnostics;
 use limits::Limits;
 use link::{Link, LinkError};
 use nix::errno::Errno;
@@ -128,6 +130,7 @@ struct Stdin {
 
 struct Shell {
     options: Options,
+    diagnostics: Diagnostics,
     core: Shepherd,
     epoll: Epoll,
     /// The PEs' outputs.
@@ -167,18 +170,18 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let key = options.key;
-    match Shell::new(options).and_then(Shell::run) {
+    let diagnostics = Diagnostics::begin(options.key);
+    match Shell::new(options, diagnostics).and_then(Shell::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("apshepherd {key}: {e}");
+            diagnostics.say(e);
             ExitCode::FAILURE
         }
     }
 }
 
 impl Shell {
-    fn new(options: Options) -> std::io::Result<Shell> {
+    fn new(options: Options, diagnostics: Diagnostics) -> std::io::Result<Shell> {
         nix::sys::prctl::set_dumpable(false)?;
         nix::sys::prctl::set_child_subreaper(true)?;
         // No file system is kept busy by a process that needs none.
@@ -235,6 +238,7 @@ impl Shell {
             buffer: vec![0; PACKET_MAX + 1],
             over: false,
             options,
+            diagnostics,
         };
         // Sets the first timer.
         shell.happens(Happening::Tick);
@@ -351,6 +355,10 @@ impl Shell {
                 let line = format!("[NID {:05}] {date} Apid {apid}: {text}", nid.0);
                 self.send(FromShepherd::Notice(line));
             }
+            Action::Rekeyed(key) => {
+                self.options.key = key;
+                self.diagnostics.rekeyed(key);
+            }
             Action::Hangup => self.hang_up(),
             Action::PmiSend { rank, data } => {
                 if let Some((index, pe)) = self.pes.of_rank(rank) {
@@ -378,7 +386,7 @@ impl Shell {
     }
 
     fn log(&self, text: impl std::fmt::Display) {
-        eprintln!("apshepherd {}: {text}", self.options.key);
+        self.diagnostics.say(text);
     }
 
     // ---- apinit ----

@@ -178,7 +178,12 @@ fn replay(golden: &str) {
         scene: Scene::new("", rules, 0),
         rules,
         memory: 0,
-        variables: Variables::default(),
+        variables: {
+            let mut variables = Variables::default();
+            let set = variables.set("application.load_balance.move_cost", "30s");
+            set.expect("a time");
+            variables
+        },
         bytes: 0,
         ran: BTreeMap::new(),
         moved: BTreeMap::new(),

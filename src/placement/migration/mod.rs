@@ -41,6 +41,7 @@
 //! which at no instant a processor has more residents than it may have, nor a node more memory
 //! promised. A [`Refusal`] says what stood in the way.
 
+mod chosen;
 mod gate;
 #[cfg(test)]
 mod golden;
@@ -55,6 +56,7 @@ mod scratch;
 mod search;
 mod windows;
 
+pub use chosen::{compacted, elsewhere};
 pub use gate::{Gate, Hindrance, Wall};
 pub use order::order;
 pub use plan::{plan, try_plan};

@@ -176,7 +176,8 @@ fn scene(
         flexible: false,
         reach: reach(regions, 0),
     };
-    let gate = Gate { least_gain: 0, moves_max: 64, ..Gate::from(&Default::default()) };
+    let move_cost = Duration::from_secs(30);
+    let gate = Gate { least_gain: 0, moves_max: 64, move_cost, ..Gate::from(&Default::default()) };
     let waiting = Waiting { wanted, attained: Duration::ZERO };
     Scene { occupancy, movers, kept, gate, can_roll_out, waiting }
 }

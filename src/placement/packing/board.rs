@@ -6,7 +6,7 @@
 
 use super::blocks::Blocks;
 use super::window::Scratch;
-use super::{Candidate, Now, Rules, Seat};
+use super::{Candidate, Now, Rules, SITS_MAX, Seat};
 use crate::occupancy::{Occupancy, Slot, Terms};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -135,7 +135,7 @@ impl<'a> Board<'a> {
         let most = occupancy.rules_in(rules.domain).highest_level();
         // (With a resident that shares with nobody it is more than any level.)
         let over =
-            |residents: &u8| u32::from(*residents) > most && !(roll_out && *residents < 0x80);
+            |residents: &u8| u32::from(*residents) > most && !(roll_out && *residents < SITS_MAX);
         for at in &occupancy.notable().full {
             let first = board.node(*at).start;
             let residents = occupancy.residents(*at);

@@ -27,6 +27,24 @@ impl Seat {
         seat
     }
 
+    /// On these places, which are by NID; `exclusive`: all processors of their nodes are its own.
+    pub fn at(occupancy: &Occupancy, places: &[&Place], exclusive: bool) -> Seat {
+        let mut seat = Seat::default();
+        for place in places {
+            let line = occupancy.line();
+            let Ok(at) = line.binary_search_by_key(&place.nid, |slot| slot.nid) else { continue };
+            let base = occupancy.first()[at] as u32;
+            let mut processors = match exclusive {
+                true => (0..line[at].processors).collect(),
+                false => place.processors.clone(),
+            };
+            processors.sort_unstable();
+            seat.nodes.push((at as u32, processors.len() as u32, place.pes));
+            processors.iter().for_each(|p| seat.push(base + p));
+        }
+        seat
+    }
+
     /// One more processor, behind the others.
     fn push(&mut self, processor: u32) {
         self.push_run(processor..processor + 1);

@@ -86,6 +86,34 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn migrate(
+        &self,
+        _: Request<pb::MigrateRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn compact(
+        &self,
+        _: Request<pb::CompactRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn checkpoint(
+        &self,
+        _: Request<pb::CheckpointRequest>,
+    ) -> Result<Response<pb::CheckpointReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn deposit(
+        &self,
+        _: Request<pb::DepositRequest>,
+    ) -> Result<Response<pb::DepositReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn hold(&self, _: Request<pb::HoldRequest>) -> Result<Response<pb::ManageReply>, Status> {
         Err(Status::unimplemented(""))
     }

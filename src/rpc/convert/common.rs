@@ -225,6 +225,7 @@ impl From<Cause> for pb::Cause {
                 pb::Cause { rank, nid: nid.0, ..of(Kind::HostMemory) }
             }
             Cause::Purge { uid } => pb::Cause { uid, ..of(Kind::Purge) },
+            Cause::Checkpointed { uid } => pb::Cause { uid, ..of(Kind::Checkpointed) },
         }
     }
 }
@@ -264,6 +265,7 @@ impl TryFrom<pb::Cause> for Cause {
             },
             Kind::HostMemory => Cause::HostMemory { rank, nid },
             Kind::Purge => Cause::Purge { uid },
+            Kind::Checkpointed => Cause::Checkpointed { uid },
         })
     }
 }

@@ -7,10 +7,10 @@ use super::{
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::node::{
-    Command, Foreign, ForeignApplication, Hello, NICE_MAX, NodeSpec, Phase, PlaceCommand, Report,
-    Welcome, Yields,
+    Command, Foreign, ForeignApplication, Hello, MoveCommand, Moved, NICE_MAX, NodeSpec, Phase,
+    PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Welcome, Yields,
 };
-use crate::apteam::{Key, Ticket};
+use crate::apteam::{Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::rpc::pb;
 use crate::variables::{Isolation, Variables};
@@ -33,7 +33,30 @@ impl From<Hello> for pb::NodeHello {
             limits: hello.limits,
             stops: pb::StopMeans::from(hello.stops).into(),
             arch: hello.arch,
+            back_ends: hello.back_ends,
+            roll_out: hello.roll_out.into(),
         }
+    }
+}
+
+impl From<RollOut> for Option<pb::RollOut> {
+    fn from(roll_out: RollOut) -> Self {
+        match roll_out {
+            RollOut::Untold => None,
+            RollOut::Can => Some(pb::RollOut { can: true, why_not: String::new() }),
+            RollOut::Cant(why_not) => Some(pb::RollOut { can: false, why_not }),
+        }
+    }
+}
+
+impl TryFrom<Option<pb::RollOut>> for RollOut {
+    type Error = Malformed;
+    fn try_from(told: Option<pb::RollOut>) -> Result<Self, Malformed> {
+        Ok(match told {
+            None => RollOut::Untold,
+            Some(told) if told.can => RollOut::Can,
+            Some(told) => RollOut::Cant(Field("RollOut", "why_not").text(told.why_not)?),
+        })
     }
 }
 
@@ -55,14 +78,16 @@ impl TryFrom<pb::NodeHello> for Hello {
             limits: of("limits").texts(hello.limits)?,
             stops: pb::StopMeans::try_from(hello.stops).unwrap_or_default().into(),
             arch: of("arch").text(hello.arch)?,
+            back_ends: of("back_ends").texts(hello.back_ends)?,
+            roll_out: hello.roll_out.try_into()?,
         })
     }
 }
 
-impl TryFrom<pb::NodeNotes> for Vec<String> {
+impl TryFrom<pb::NodeNotes> for (Vec<String>, RollOut) {
     type Error = Malformed;
-    fn try_from(notes: pb::NodeNotes) -> Result<Self, Malformed> {
-        Field("NodeNotes", "notes").texts(notes.notes)
+    fn try_from(told: pb::NodeNotes) -> Result<Self, Malformed> {
+        Ok((Field("NodeNotes", "notes").texts(told.notes)?, told.roll_out.try_into()?))
     }
 }
 
@@ -134,6 +159,10 @@ impl From<Welcome> for pb::Welcome {
             next_apid: welcome.next_apid,
             starts: all(welcome.starts),
             bounds: Some(welcome.bounds.into()),
+            checkpoint_key: welcome
+                .checkpoint_key
+                .map(|key| key.0.to_vec().into())
+                .unwrap_or_default(),
         }
     }
 }
@@ -151,6 +180,13 @@ impl TryFrom<pb::Welcome> for Welcome {
             next_apid: welcome.next_apid,
             starts: Field("Welcome", "starts").list(welcome.starts, LIST_MAX)?,
             bounds: welcome.bounds.unwrap_or_default().into(),
+            checkpoint_key: match &welcome.checkpoint_key[..] {
+                [] => None,
+                key => {
+                    let bad = |_| Malformed::new("Welcome", "checkpoint_key", "is not of 32 bytes");
+                    Some(SealKey(key.try_into().map_err(bad)?))
+                }
+            },
         })
     }
 }
@@ -241,6 +277,17 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             account: account_name(place.account),
             yield_nice: place.yields.nice,
             yield_nids: bare(place.yields.nids),
+            move_number: place.moved.number,
+            born_nids: bare(place.moved.born),
+            fixed: place.moved.fixed,
+            restart: place.restart.map(Into::into),
+            restoring: match place.moved.restoring {
+                Restoring::No => None,
+                Restoring::Begun => Some(pb::Restoring { done: None }),
+                Restoring::Done(Shift { output, stdin, clock_ns }) => {
+                    Some(pb::Restoring { done: Some(pb::Shift { output, stdin, clock_ns }) })
+                }
+            },
         }
     }
 }
@@ -281,15 +328,48 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
                 nice: place.yield_nice.min(NICE_MAX),
                 nids: of("yield_nids").nids(place.yield_nids)?,
             },
+            moved: Moved {
+                number: place.move_number,
+                born: of("born_nids").nids(place.born_nids)?,
+                fixed: place.fixed,
+                restoring: match place.restoring.map(|restoring| restoring.done) {
+                    None => Restoring::No,
+                    Some(None) => Restoring::Begun,
+                    Some(Some(pb::Shift { output, stdin, clock_ns })) => {
+                        Restoring::Done(Shift { output, stdin, clock_ns })
+                    }
+                },
+            },
+            restart: place.restart.map(TryInto::try_into).transpose()?,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
         if !command.places.fits(&command.shape) {
             return of("places").wrong("they do not add up to the shape");
         }
+        if !matches!(command.moved.born.len(), 0)
+            && command.moved.born.len() != command.places.0.len()
+        {
+            return of("born_nids").wrong("they are not as many as its places");
+        }
         if command.hosts.is_empty() {
             return of("hosts").wrong("nobody holds PE 0");
         }
         Ok(command)
+    }
+}
+
+impl From<Restart> for pb::Restart {
+    fn from(restart: Restart) -> Self {
+        let run_ns = u64::try_from(restart.run.as_nanos()).unwrap_or(u64::MAX);
+        Self { from: Some(restart.from.into()), run_ns }
+    }
+}
+
+impl TryFrom<pb::Restart> for Restart {
+    type Error = Malformed;
+    fn try_from(restart: pb::Restart) -> Result<Self, Malformed> {
+        let from = Field("Restart", "from").need(restart.from)?;
+        Ok(Restart { from, run: Duration::from_nanos(restart.run_ns) })
     }
 }
 
@@ -360,6 +440,11 @@ impl From<Command> for pb::to_node::Message {
             Command::Plan(plan) => Self::Plan((*plan).into()),
             Command::AgreePlan(generation) => Self::AgreePlan(generation),
             Command::WithdrawPlan(generation) => Self::WithdrawPlan(generation),
+            Command::Move(order) => {
+                let MoveCommand { key, number, places } = *order;
+                Self::Move(pb::MoveCommand { key: Some(key.into()), number, places: places.into() })
+            }
+            Command::RollOut(key) => Self::RollOut(key.into()),
         }
     }
 }
@@ -392,6 +477,12 @@ impl TryFrom<pb::to_node::Message> for Command {
             Message::Plan(plan) => Command::Plan(Box::new(plan.try_into()?)),
             Message::AgreePlan(generation) => Command::AgreePlan(generation),
             Message::WithdrawPlan(generation) => Command::WithdrawPlan(generation),
+            Message::Move(order) => Command::Move(Box::new(MoveCommand {
+                key: Field("MoveCommand", "key").need(order.key)?,
+                number: order.number,
+                places: order.places.try_into()?,
+            })),
+            Message::RollOut(key) => Command::RollOut(key.try_into()?),
             Message::Welcome(_) | Message::Refused(_) => {
                 return Field("ToNode", "message").wrong("it is no command");
             }
@@ -418,6 +509,23 @@ impl From<Report> for pb::NodeReport {
             }
             Report::PlanTaken(generation) => Wire::PlanTaken(generation),
             Report::Switches(switches) => Wire::Switches((*switches).into()),
+            Report::Movable { key, wall } => Wire::Movable(pb::MovableReport {
+                key: Some(key.into()),
+                wall: wall.unwrap_or_default(),
+            }),
+            Report::Moved { key, number, frozen } => Wire::Moved(pb::MovedReport {
+                key: Some(key.into()),
+                number,
+                frozen_ns: nanos(frozen),
+            }),
+            Report::MoveFailed { key, number, why } => {
+                Wire::MoveFailed(pb::MoveFailedReport { key: Some(key.into()), number, why })
+            }
+            Report::RolledOut { key, bytes, why } => Wire::RolledOut(pb::RolledOutReport {
+                key: Some(key.into()),
+                bytes,
+                why: why.unwrap_or_default(),
+            }),
         };
         Self { report: Some(report) }
     }
@@ -447,6 +555,27 @@ impl TryFrom<pb::NodeReport> for Report {
             },
             Wire::PlanTaken(generation) => Report::PlanTaken(generation),
             Wire::Switches(switches) => Report::Switches(Box::new(switches.try_into()?)),
+            Wire::Movable(told) => Report::Movable {
+                key: Field("MovableReport", "key").need(told.key)?,
+                wall: Some(Field("MovableReport", "wall").text(told.wall)?)
+                    .filter(|w| !w.is_empty()),
+            },
+            Wire::Moved(told) => Report::Moved {
+                key: Field("MovedReport", "key").need(told.key)?,
+                number: told.number,
+                frozen: Duration::from_nanos(told.frozen_ns),
+            },
+            Wire::MoveFailed(told) => Report::MoveFailed {
+                key: Field("MoveFailedReport", "key").need(told.key)?,
+                number: told.number,
+                why: Field("MoveFailedReport", "why").text(told.why)?,
+            },
+            Wire::RolledOut(told) => Report::RolledOut {
+                key: Field("RolledOutReport", "key").need(told.key)?,
+                bytes: told.bytes,
+                why: Some(Field("RolledOutReport", "why").text(told.why)?)
+                    .filter(|why| !why.is_empty()),
+            },
         })
     }
 }

@@ -76,6 +76,7 @@ impl From<Posting> for pb::PostRequest {
                 .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes, depth: row.depth })
                 .collect(),
             executable: Some(posting.executable.into()),
+            restart: Bytes::new(),
         }
     }
 }

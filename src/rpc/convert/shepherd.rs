@@ -116,6 +116,7 @@ impl From<ToShepherd> for pb::ToShepherd {
             ToShepherd::OutputTaken(bytes) => Message::OutputTaken(bytes),
             ToShepherd::BarrierOut(barrier) => Message::BarrierOut(barrier.into()),
             ToShepherd::Release => Message::Release(pb::Release {}),
+            ToShepherd::Rekey(key) => Message::Rekey(pb::Rekey { key: Some(key.into()) }),
         };
         Self { message: Some(message) }
     }
@@ -140,6 +141,7 @@ impl TryFrom<pb::ToShepherd> for ToShepherd {
             Message::OutputTaken(bytes) => ToShepherd::OutputTaken(bytes),
             Message::BarrierOut(barrier) => ToShepherd::BarrierOut(barrier.try_into()?),
             Message::Release(_) => ToShepherd::Release,
+            Message::Rekey(rekey) => ToShepherd::Rekey(Field("Rekey", "key").need(rekey.key)?),
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::apteam::talk::node::{
 };
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
-use crate::apteam::{Apid, Incarnation, Key, Ticket};
+use crate::apteam::{Apid, Incarnation, Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::rpc::{Malformed, pb};
 use crate::variables::Isolation;
@@ -398,21 +398,30 @@ fn switches() -> impl Strategy<Value = Switches> {
 fn node_hello() -> impl Strategy<Value = node::Hello> {
     let texts = (text(), text(), text(), text(), text());
     let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
+    let lists = (lists, vec(text(), 0..3));
     (any::<u32>(), texts, lists, any::<u64>(), any::<u64>(), stop_means()).prop_map(
-        |(protocol, texts, (nids, notes, cpus, limits), epoch, memory, stops)| node::Hello {
-            protocol,
-            socket: texts.0,
-            hostname: texts.1,
-            boot_id: texts.2,
-            nids,
-            notes,
-            store_id: texts.3,
-            epoch,
-            cpus,
-            memory,
-            limits,
-            stops,
-            arch: texts.4,
+        |(protocol, texts, ((nids, notes, cpus, limits), back_ends), epoch, memory, stops)| {
+            node::Hello {
+                protocol,
+                socket: texts.0,
+                hostname: texts.1,
+                boot_id: texts.2,
+                nids,
+                notes,
+                store_id: texts.3,
+                epoch,
+                cpus,
+                memory,
+                limits,
+                stops,
+                roll_out: match &*texts.4 {
+                    "" => node::RollOut::Untold,
+                    arch if arch.len() % 2 == 0 => node::RollOut::Can,
+                    arch => node::RollOut::Cant(arch.to_owned()),
+                },
+                arch: texts.4,
+                back_ends,
+            }
         },
     )
 }
@@ -429,8 +438,9 @@ fn welcome() -> impl Strategy<Value = Welcome> {
     );
     let store = (text(), any::<u64>(), vec((any::<u64>(), text()), 0..3));
     let clock = (any::<(u64, u64)>(), text());
-    (store, vec(spec, 0..4), millis(), clock, host_bounds()).prop_map(
-        |((store_id, epoch, starts), nodes, kill_grace, clock, bounds)| Welcome {
+    let key = proptest::option::of(any::<[u8; 32]>()).prop_map(|key| key.map(SealKey));
+    (store, vec(spec, 0..4), millis(), clock, host_bounds(), key).prop_map(
+        |((store_id, epoch, starts), nodes, kill_grace, clock, bounds, checkpoint_key)| Welcome {
             store_id,
             epoch,
             nodes,
@@ -440,6 +450,7 @@ fn welcome() -> impl Strategy<Value = Welcome> {
             next_apid: clock.0.1,
             starts,
             bounds,
+            checkpoint_key,
         },
     )
 }
@@ -450,12 +461,27 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
     let posting = (any::<[u8; 16]>(), text());
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX), bounds());
     let yields = (0..=19u32, vec(nid(), 0..4)).prop_map(|(nice, nids)| Yields { nice, nids });
-    let seat = (any::<[bool; 2]>(), option::of(account()), yields);
+    let shift = any::<(u64, u64, i64)>().prop_map(|(output, stdin, clock_ns)| node::Shift {
+        output,
+        stdin,
+        clock_ns,
+    });
+    let restoring = prop_oneof![
+        Just(node::Restoring::No),
+        Just(node::Restoring::Begun),
+        shift.prop_map(node::Restoring::Done),
+    ];
+    let moved = (any::<u32>(), any::<bool>(), restoring);
+    let restart = (key(), any::<u64>())
+        .prop_map(|(from, ns)| node::Restart { from, run: Duration::from_nanos(ns) });
+    let seat = (any::<[bool; 2]>(), option::of(account()), yields, moved, option::of(restart));
     let rest = (most, isolation, posting, millis(), seat);
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
             let ((memory, pids, bounds), isolation, (request_id, command), front, seat) = rest;
-            let ([shares, exclusive], account, yields) = seat;
+            let ([shares, exclusive], account, yields, (number, fixed, restoring), restart) = seat;
+            let born = if number > 0 { places.nids().collect() } else { Vec::new() };
+            let moved = node::Moved { number, born, fixed, restoring };
             PlaceCommand {
                 key,
                 owner,
@@ -478,6 +504,8 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 exclusive,
                 account,
                 yields,
+                moved,
+                restart,
             }
         },
     )
@@ -515,6 +543,10 @@ fn command() -> impl Strategy<Value = Command> {
         slice_plan().prop_map(|plan| Command::Plan(Box::new(plan))),
         any::<u64>().prop_map(Command::AgreePlan),
         any::<u64>().prop_map(Command::WithdrawPlan),
+        (key(), any::<u32>(), place_command()).prop_map(|(key, number, place)| {
+            Command::Move(Box::new(node::MoveCommand { key, number, places: place.places }))
+        }),
+        key().prop_map(Command::RollOut),
     ]
 }
 
@@ -533,6 +565,19 @@ fn report() -> impl Strategy<Value = Report> {
         (key(), any::<bool>()).prop_map(|(key, ends)| Report::ToHear { key, ends }),
         any::<u64>().prop_map(Report::PlanTaken),
         switches().prop_map(|told| Report::Switches(Box::new(told))),
+        (key(), option::of("[a-z ]{1,9}")).prop_map(|(key, wall)| Report::Movable { key, wall }),
+        (key(), any::<u32>(), any::<u64>()).prop_map(|(key, number, ns)| Report::Moved {
+            key,
+            number,
+            frozen: Duration::from_nanos(ns),
+        }),
+        (key(), any::<u32>(), text()).prop_map(|(key, number, why)| Report::MoveFailed {
+            key,
+            number,
+            why
+        }),
+        (key(), any::<u64>(), option::of("[a-z ]{1,9}"))
+            .prop_map(|(key, bytes, why)| Report::RolledOut { key, bytes, why }),
     ]
 }
 
@@ -655,6 +700,7 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
         any::<u64>().prop_map(ToShepherd::OutputTaken),
         barrier_out().prop_map(ToShepherd::BarrierOut),
         Just(ToShepherd::Release),
+        key().prop_map(ToShepherd::Rekey),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::Seated;
 use crate::apteam::Apid;
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::State;
 use crate::gang::levels::{Place, Turn};
 use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
@@ -56,7 +56,7 @@ impl Scheduler {
         let posted = |apid: Apid| {
             let team = self.teams.get(&apid).filter(|team| team.held.is_none())?;
             // (It has been looked at: `place_choosers`. Here nodes are only kept for it.)
-            if !team.posting.is_plain() && !self.waits_too_long(team) {
+            if !team.is_plain() && !self.waits_too_long(team) {
                 return None;
             }
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
@@ -112,7 +112,7 @@ impl Scheduler {
             }
             let candidate = self.candidate(now, domain, one, self.wanted(team), seated);
             let keeps = team.state == State::Posted && self.waits_too_long(team);
-            let chosen = keeps && !team.posting.is_plain();
+            let chosen = keeps && !team.is_plain();
             candidates.push(Candidate { keeps, chosen, ..candidate });
         }
         if unseated.is_empty() { Ok(candidates) } else { Err(unseated) }
@@ -146,7 +146,7 @@ impl Scheduler {
             let ago = |at| Duration::from_nanos(now.mono_ns.saturating_sub(at));
             moved.is_none_or(|at| ago(at) >= gate.quiet_time)
         };
-        let stays = || self.teams.get(&one.apid).is_some_and(Apteam::stays_put);
+        let stays = || self.teams.get(&one.apid).is_some_and(|team| self.stays(team));
         let moves = self.moves(domain) && !wanted.exclusive && !stays();
         let may_move = moves && !pays && quiet();
         let budget = || {

@@ -1,9 +1,12 @@
 //! Memory that goes out where more sit than may, and comes in again.
 
 use super::line::{InLine, Stands};
-use crate::apteam::Apid;
+use super::seated;
+use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
+use crate::apteam::{Apid, Key};
 use crate::gang::levels::Place;
+use crate::machine::format_nids;
 use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
@@ -89,7 +92,45 @@ impl Scheduler {
         }
         for (apid, seat) in self.packed(now, domain, &line).seats {
             let places = seat.places(&self.occupancy);
-            self.move_to(now, apid, places, out);
+            self.roll_in(now, apid, places, out);
+        }
+    }
+
+    /// It sits there from now on, and does not run until its nodes say that it is in.
+    pub(super) fn roll_in(
+        &mut self,
+        now: Now,
+        apid: Apid,
+        to: PlacementList,
+        out: &mut Vec<Effect>,
+    ) {
+        let hosts = self.hosts_of(&to);
+        let Some(team) = self.teams.get(&apid) else { return };
+        let wanted = self.wanted_at_any_time(team);
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        if let Err(conflict) = self.occupancy.take_found(apid, &to, (&*team).into()) {
+            out.push(Effect::Warn(format!("application {apid} was not brought in: {conflict}")));
+            return;
+        }
+        (team.places, team.hosts) = (to.clone(), hosts.into());
+        let key = team.key();
+        let seated = seated(&self.occupancy, team, wanted, Some(now.mono_ns));
+        self.relink(apid);
+        self.goes(now, apid, seated);
+        self.schedule.decision.out.remove(&apid);
+        self.turns_changed(now, apid);
+        let nids = format_nids(to.nids());
+        out.push(Effect::Log { apid, name: "rolling-in", detail: format!("to NIDs {nids}") });
+        out.push(Effect::RollIn { key, to });
+    }
+
+    /// It is in.
+    pub(in crate::scheduler) fn rolled_in(&mut self, now: Now, key: Key, out: &mut Vec<Effect>) {
+        let is = self.teams.get(&key.apid).is_some_and(|team| team.key() == key);
+        if is && self.schedule.decision.away.remove(&key.apid) {
+            self.save(key.apid, true, out);
+            out.push(Effect::Log { apid: key.apid, name: "rolled-in", detail: String::new() });
+            self.turns_changed(now, key.apid);
         }
     }
 

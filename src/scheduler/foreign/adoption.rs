@@ -3,12 +3,16 @@
 //! While a node is foreign nothing is added to what it holds and nothing goes, so what it told when
 //! it called is enough to judge an adoption, all or nothing: each application must be whole (all of
 //! its nodes are adopted with it), its number free here, and its processors free on our records.
+//!
+//! One that is on our records already may sit elsewhere by now: they are an old copy, and it has been moved
+//! since. Then the record follows its node, which knows where it is and how often it was moved; what the
+//! record gave it is free for others of the same adoption.
 
 use super::{Order, name, name_list, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
 use crate::apteam::posting::Posting;
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::{Apteam, Moves, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::machine::{Nid, format_nids};
 use crate::occupancy::{Claim, Occupancy};
@@ -31,6 +35,8 @@ pub(super) struct Plan {
     gone: Vec<Apid>,
     /// Those that are to be on record.
     new: Vec<Candidate>,
+    /// Those that are, and sit elsewhere than it says.
+    elsewhere: Vec<Candidate>,
     /// Names of all that go on.
     names: Vec<String>,
 }
@@ -73,21 +79,37 @@ impl Scheduler {
             }
         }
         let names = candidates.values().map(|c| name(&c.place)).collect();
-        let mut new = Vec::new();
-        for (_, candidate) in candidates {
-            if self.is_recorded(&candidate) {
-                continue;
-            }
-            match self.admissible(order, &candidate, &mut occupancy) {
-                Ok(()) => new.push(candidate),
-                Err(problem) => problems.push(format!(
-                    "application {} on {}: {problem}",
-                    name(&candidate.place),
-                    nids_text(candidate.on.iter().copied())
-                )),
+        let (recorded, others): (Vec<_>, Vec<_>) =
+            candidates.into_values().partition(|candidate| self.is_recorded(candidate));
+        let (mut new, mut elsewhere) = (Vec::new(), Vec::new());
+        let moved = recorded.into_iter().filter(|candidate| self.has_moved(candidate));
+        let moved: Vec<Candidate> = moved.collect();
+        moved.iter().for_each(|candidate| occupancy.release(candidate.place.key.apid));
+        for (candidates, fit) in [(moved, &mut elsewhere), (others, &mut new)] {
+            for candidate in candidates {
+                let found = match self.is_recorded(&candidate) {
+                    true => self.has_room(order, &candidate, &mut occupancy),
+                    false => self.admissible(order, &candidate, &mut occupancy),
+                };
+                match found {
+                    Ok(()) => fit.push(candidate),
+                    Err(problem) => problems.push(format!(
+                        "application {} on {}: {problem}",
+                        name(&candidate.place),
+                        nids_text(candidate.on.iter().copied())
+                    )),
+                }
             }
         }
-        if problems.is_empty() { Ok(Plan { gone, new, names }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Plan { gone, new, elsewhere, names }) } else { Err(problems) }
+    }
+
+    /// One that is on record sits elsewhere, or was told moves of which the record has none.
+    fn has_moved(&self, candidate: &Candidate) -> bool {
+        let PlaceCommand { key, places, moved, .. } = &candidate.place;
+        self.teams
+            .get(&key.apid)
+            .is_some_and(|team| team.places != *places || team.moves.told < moved.number)
     }
 
     /// What the nodes of these links hold, each application once, in its newest incarnation.
@@ -184,6 +206,20 @@ impl Scheduler {
                 nids_text(missing)
             ));
         }
+        self.has_room(order, candidate, occupancy)
+    }
+
+    /// # Errors
+    /// Why its processors can't be its own on our records too, and the cure.
+    fn has_room(
+        &self,
+        order: &Order,
+        candidate: &Candidate,
+        occupancy: &mut Occupancy,
+    ) -> Result<(), String> {
+        let Candidate { place, .. } = candidate;
+        let apid = place.key.apid;
+        let nids = format_nids(order.nids.iter().copied());
         for part in place.places.0.iter() {
             let processors = self.machine.nodes.get(&part.nid).map_or(0, |n| n.processors);
             if let Some(p) = part.processors.iter().find(|p| **p >= processors) {
@@ -222,6 +258,18 @@ impl Scheduler {
             self.not_on_adopted(now, apid, &nids, out);
         }
         let uid = order.by.uid;
+        // All of them leave before the first is seated, and nobody else is placed in between.
+        for candidate in &plan.elsewhere {
+            self.occupancy.release(candidate.place.key.apid);
+        }
+        for Candidate { place, .. } in &plan.elsewhere {
+            if let Err(conflict) =
+                self.occupancy.take_found(place.key.apid, &place.places, claim(place))
+            {
+                // The plan has tried it: a fault of ours.
+                out.push(Effect::Warn(format!("application {}: {conflict}", place.key.apid)));
+            }
+        }
         for candidate in plan.new {
             let apid = candidate.place.key.apid;
             let detail = format!(
@@ -231,6 +279,9 @@ impl Scheduler {
             );
             self.put_on_record(now, candidate, out);
             out.push(Effect::Log { apid, name: "adopted", detail });
+        }
+        for candidate in plan.elsewhere {
+            self.found_elsewhere(now, &candidate.place, out);
         }
         if links.is_empty() {
             return;
@@ -246,7 +297,9 @@ impl Scheduler {
     fn put_on_record(&mut self, now: Now, candidate: Candidate, out: &mut Vec<Effect>) {
         let Candidate { place, phase, run, .. } = candidate;
         let apid = place.key.apid;
-        let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        // (Of one that was restored its nodes count what it had run before.)
+        let before = place.restart.map_or(Duration::ZERO, |restart| restart.run);
+        let run_ns = u64::try_from(run.saturating_sub(before).as_nanos()).unwrap_or(u64::MAX);
         let began = now.wall_ns.saturating_sub(run_ns);
         let old = self.teams.remove(&apid);
         let front = old.as_ref().and_then(|team| team.front);
@@ -309,6 +362,8 @@ impl Scheduler {
             signals: Vec::new(),
             last_signal: 0,
             domain: Default::default(),
+            moves: Moves { told: place.moved.number, to: None },
+            restart: place.restart,
         };
         team.domain = self.domain_by_place(&team);
         self.next_apid = self.next_apid.max(apid.0.saturating_add(1));

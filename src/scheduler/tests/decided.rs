@@ -17,7 +17,9 @@ pub(super) struct Play {
     moves_end: bool,
     pub(super) moves: Vec<(Apid, String, String)>,
     out: Vec<Apid>,
-    words: Vec<String>,
+    /// Whose memory nodes were told to bring out.
+    pub(super) told: Vec<String>,
+    pub(super) words: Vec<String>,
 }
 
 pub(super) fn settings() -> Settings {
@@ -44,6 +46,7 @@ impl Play {
             moves_end: true,
             moves: Vec::new(),
             out: Vec::new(),
+            told: Vec::new(),
             words: Vec::new(),
         }
     }
@@ -68,13 +71,23 @@ impl Play {
                     Effect::Command { command: Command::Plan(plan), .. } if !plan.agreed => {
                         events.push_back(vec![report(Report::PlanTaken(plan.generation))]);
                     }
-                    Effect::Move { key, from, to } => {
-                        let nids = |places: &crate::apteam::place::PlacementList| {
-                            format_nids(places.nids())
-                        };
-                        self.moves.push((key.apid, nids(&from), nids(&to)));
+                    Effect::Command { command: Command::Move(order), .. } => {
+                        let key = order.key;
+                        let from = &self.s.team(key.apid).expect("it is there").places;
+                        let (from, to) =
+                            (format_nids(from.nids()), format_nids(order.places.nids()));
+                        self.moves.push((key.apid, from, to));
                         if self.moves_end {
-                            events.push_back(vec![Event::Moved { key }]);
+                            events.push_back(vec![report(moved(key, order.number))]);
+                        }
+                    }
+                    Effect::Command { command: Command::RollOut(key), .. } => {
+                        self.told.push(key.to_string());
+                    }
+                    Effect::RollIn { key, to } => {
+                        self.moves.push((key.apid, String::new(), format_nids(to.nids())));
+                        if self.moves_end {
+                            events.push_back(vec![Event::RolledIn { key }]);
                         }
                     }
                     Effect::RollOut { key } => self.out.push(key.apid),
@@ -134,7 +147,7 @@ impl Play {
         self.take(Event::Settings(Box::new(self.settings.clone())));
     }
 
-    fn hold(&mut self, apid: u64, hold: bool) {
+    pub(super) fn hold(&mut self, apid: u64, hold: bool) {
         let apids = [Apid(apid)].into();
         self.take(Event::Hold { reply: ReplyId(1), apids, hold, by: Default::default() });
     }
@@ -155,7 +168,7 @@ impl Play {
 
 pub(super) fn able() -> Settings {
     let mut settings = settings();
-    settings.abilities = Abilities { moves: true, roll_out: true };
+    settings.abilities = Abilities { moves: true, says: false, roll_out: RollsOut::Anywhere };
     settings.turns.migration.enabled = true;
     settings.turns.migration.quiet_time = Duration::ZERO;
     settings.turns.migration.least_attained = Duration::ZERO;
@@ -400,10 +413,10 @@ fn the_displaced_one_is_moved_where_nodes_can_do_that() {
     }
     assert_eq!(moved.len(), 1, "{moved:?}");
     let key = play.s.team(moved[0].0).expect("it is there").key();
-    play.take(Event::Moved { key });
+    play.take(Event::Report { link: LinkId(1), report: Box::new(super::moved(key, 1)) });
     assert!(play.party().contains(&key.apid.0));
     // Once more is once too often.
-    play.take(Event::Moved { key });
+    play.take(Event::Report { link: LinkId(1), report: Box::new(super::moved(key, 1)) });
     assert_eq!(play.moves.len(), 1);
 }
 
@@ -427,7 +440,9 @@ fn too_many_are_rolled_out_and_come_in_again() {
     play.ends(2);
     assert_eq!(play.moves.last().map(|(apid, from, _)| (*apid, &from[..])), Some((Apid(1), "")));
     assert_eq!(play.party(), [1]);
-    assert!(play.words.contains(&"1 rolled-out".into()) && play.words.contains(&"1 moved".into()));
+    assert!(
+        play.words.contains(&"1 rolled-out".into()) && play.words.contains(&"1 rolled-in".into())
+    );
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn nodes_are_kept_on_which_only_the_least_deep_have_room() {
 
 #[test]
 fn nobody_moves_it() {
-    let abilities = Abilities { moves: true, roll_out: false };
+    let abilities = Abilities { moves: true, ..Abilities::default() };
     let mut s = start(4, Settings { abilities, ..alone() });
     s.apply(at(1), posted(1, 2));
     s.apply(at(1), laid(2, [(2, 1), (1, 2)]));
@@ -80,7 +80,8 @@ fn nobody_moves_it() {
     // On NIDs 0 and 1 it would leave room.
     s.apply(at(2), posted(3, 4));
     while let Some(ns) = s.deadline().filter(|ns| *ns <= 90_000 * SECOND) {
-        let moved = |effect: &Effect| matches!(effect, Effect::Move { .. });
+        let moved =
+            |effect: &Effect| matches!(effect, Effect::Command { command: Command::Move(_), .. });
         let effects = s.apply(Now { mono_ns: ns, wall_ns: ns + 7 }, Event::Tick);
         assert!(!effects.iter().any(moved), "{effects:?}");
     }

@@ -93,7 +93,7 @@ fn after_a_restart_it_is_where_it_was() {
 
 #[test]
 fn nobody_moves_one_that_sits_in_pieces() {
-    let abilities = Abilities { moves: true, roll_out: false };
+    let abilities = Abilities { moves: true, ..Abilities::default() };
     let mut s = on_odd_ones(4, Settings { abilities, ..alone() });
     s.apply(at(1), flexible(3, 2));
     for said in [Report::Launched, Report::Running] {
@@ -105,7 +105,8 @@ fn nobody_moves_one_that_sits_in_pieces() {
     // On NIDs 0 and 1 it would leave room.
     s.apply(at(2), posted(4, 2));
     while let Some(ns) = s.deadline().filter(|ns| *ns <= 90_000 * SECOND) {
-        let moved = |effect: &Effect| matches!(effect, Effect::Move { .. });
+        let moved =
+            |effect: &Effect| matches!(effect, Effect::Command { command: Command::Move(_), .. });
         let effects = s.apply(Now { mono_ns: ns, wall_ns: ns + 7 }, Event::Tick);
         assert!(!effects.iter().any(moved), "{effects:?}");
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::Account;
-use crate::apteam::talk::node::{ForeignApplication, PlaceCommand};
+use crate::apteam::talk::node::{ForeignApplication, PlaceCommand, Restart};
 
 /// An application of another store: one PE on processor 0 of each of these nodes.
 fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
@@ -32,6 +32,8 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         exclusive: false,
         account: None,
         yields: Default::default(),
+        moved: Default::default(),
+        restart: None,
     };
     ForeignApplication { place, phase, run: Duration::from_secs(1) }
 }
@@ -144,6 +146,37 @@ fn adopted_with_what_runs_there() {
         report(&mut s, 1, ended(key(12, 1), &[0, 1], None)),
         ["save 12.1 ended", "log 12 ended", "now: tell 12 ended 0", "-> 1 acknowledge 12.1"]
     );
+}
+
+/// Two that have changed places since the records were copied, and one that is here already.
+#[test]
+fn an_old_copy_follows_those_that_were_moved_since() {
+    let found = |apid, nid, number| {
+        let mut found = stranger(apid, &[nid], Phase::Running);
+        found.place.moved.number = number;
+        found
+    };
+    let adopted = |has: Vec<ForeignApplication>| {
+        let mut s = Scheduler::new(machine(3, 1), alone());
+        call(&mut s, 1, &[0, 1, 2], vec![found(12, 0, 0), found(13, 1, 0)]);
+        order(&mut s, Manage::Adopt, &[0, 1, 2]);
+        s.apply(at(6), Event::LinkClosed { link: LinkId(1) });
+        call(&mut s, 2, &[0, 1, 2], has);
+        let effects = order(&mut s, Manage::Adopt, &[0, 1, 2]);
+        (s, brief(&effects))
+    };
+    let (s, done) = adopted(vec![found(12, 1, 2), found(13, 0, 1)]);
+    assert!(done.contains(&"save 12.1 running".to_owned()), "{done:?}");
+    for (apid, nid, told) in [(12, 1, 2), (13, 0, 1)] {
+        let team = s.team(Apid(apid)).expect("on record");
+        assert_eq!(team.places.nids().collect::<Vec<_>>(), [Nid(nid)]);
+        assert_eq!((team.moves.told, s.occupancy.holders(Nid(nid))), (told, vec![Apid(apid)]));
+    }
+    assert_eq!(s.occupancy.holders(Nid(2)), []);
+    // Who moved to where another still is could not be: that is said, and nothing is changed.
+    let (s, done) = adopted(vec![found(12, 1, 1), found(13, 1, 0)]);
+    assert_eq!(done, ["managed 7 0 1"]);
+    assert_eq!(s.occupancy.holders(Nid(0)), [Apid(12)]);
 }
 
 #[test]
@@ -394,4 +427,35 @@ fn managing_is_for_administrators() {
         let event = Event::Manage { reply, what, nids, by, administrator, used };
         assert_eq!(brief(&s.apply(at(1), event)), ["refuse 7 NotAllowed"]);
     }
+}
+
+/// A psched that adopts one which was restored knows that it was, and when it began here.
+#[test]
+fn what_was_restored_is_adopted_as_that() {
+    let mut s = Scheduler::new(machine(1, 2), alone());
+    let restart = Restart { from: key(7, 2), run: Duration::from_secs(900) };
+    let mut theirs = stranger(12, &[0], Phase::Running);
+    (theirs.place.restart, theirs.run) = (Some(restart), Duration::from_secs(902));
+    call(&mut s, 1, &[0], vec![theirs]);
+    order(&mut s, Manage::Adopt, &[0]);
+    let team = s.team(Apid(12)).expect("on record");
+    assert_eq!(team.restart, Some(restart));
+    assert_eq!(team.running_at_ns, at(3).wall_ns);
+}
+
+/// A number that one has which runs there stands for that one, whatever the records here say.
+#[test]
+fn the_number_of_a_stranger_is_not_used_again() {
+    let mut s = Scheduler::new(machine(1, 2), alone());
+    call(&mut s, 1, &[0], vec![stranger(12, &[0], Phase::Running)]);
+    let mut again = |number, apid| {
+        let Event::Posted { reply, posting, owner, front, secret } = posted(number, 1) else {
+            unreachable!()
+        };
+        let origin = Origin::Waiting { apid: Apid(apid), free: Some(Default::default()) };
+        let event = Event::Restarted { reply, posting, owner, front, secret, origin };
+        brief(&s.apply(at(1), event))[0].clone()
+    };
+    assert_eq!(again(1, 12), "save 13.0 posted");
+    assert_eq!(again(2, 11), "save 11.0 posted");
 }

@@ -18,12 +18,14 @@ fn notes_are_those_that_were_told_last() {
     let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
     assert_eq!(notes(&s), [""; 0]);
     for told in [vec!["no cgroups".to_owned()], vec![]] {
-        let notes_now = Event::Noted { link: LinkId(1), notes: told.clone() };
+        let notes_now =
+            Event::Noted { link: LinkId(1), notes: told.clone(), roll_out: Default::default() };
         assert_eq!(brief(&s.apply(at(1), notes_now)), [""; 0]);
         // Of each of its nodes.
         assert_eq!(notes(&s), [told.clone(), told].concat());
     }
-    let stranger = Event::Noted { link: LinkId(7), notes: vec!["x".to_owned()] };
+    let stranger =
+        Event::Noted { link: LinkId(7), notes: vec!["x".to_owned()], roll_out: Default::default() };
     s.apply(at(1), stranger);
     assert_eq!(notes(&s), [""; 0]);
 }

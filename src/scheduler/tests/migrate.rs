@@ -1,6 +1,7 @@
 //! Applications moved aside for one that waits, under round robin.
 
 use super::*;
+use crate::apteam::change::Orders;
 use crate::apteam::choice::Choice;
 use crate::scheduler::Abilities;
 
@@ -9,9 +10,16 @@ fn fragments(abilities: Abilities) -> Scheduler {
     fragments_for(abilities, posted(5, 2))
 }
 
+/// A move costs half a minute.
+fn dear() -> Settings {
+    let mut settings = alone();
+    settings.turns.migration.move_cost = Duration::from_secs(30);
+    settings
+}
+
 /// The same, where this one waits.
 fn fragments_for(abilities: Abilities, fifth: Event) -> Scheduler {
-    let mut s = Scheduler::new(machine(4, 1), Settings { abilities, ..alone() });
+    let mut s = Scheduler::new(machine(4, 1), Settings { abilities, ..dear() });
     link(&mut s, 1, &[0, 1, 2, 3], &[]);
     for number in 1..=4 {
         s.apply(at(1), posted(number, 1));
@@ -44,36 +52,209 @@ fn until(s: &mut Scheduler, seconds: u64) -> Vec<(u64, Vec<Effect>)> {
 
 #[test]
 fn one_is_moved_aside_for_a_posting_that_has_waited() {
-    let mut s = fragments(Abilities { moves: true, roll_out: false });
+    let mut s = fragments(Abilities { moves: true, ..Abilities::default() });
     // What it gains by the window counts by how long it has waited: 30 s lost, twentyfold, for two
     // processors, after five minutes; and it is looked again every five minutes.
     let done = until(&mut s, 2_600);
     let [(when, effects), ..] = &done[..] else { panic!("nothing is done") };
-    assert_eq!(*when, 2_600);
-    let moved = effects.iter().find_map(|effect| match effect {
-        Effect::Move { key, from, to } => Some((key.apid, from.nids().next(), to.nids().next())),
-        _ => None,
-    });
-    assert_eq!(moved, Some((Apid(2), Some(Nid(1)), Some(Nid(2)))));
-    let team = s.team(Apid(5)).expect("it is there");
-    assert_eq!((team.state, team.places.nids().collect()), (State::Placed, vec![Nid(0), Nid(1)]));
-    // It stands until its node has moved it, then it runs there.
+    assert_eq!((*when, told(effects)), (2_600, Some((2, 1, vec![Nid(2)]))));
+    // It stands, and nobody is placed before its node has moved it: it holds both places, and the window
+    // is kept for whom it is made.
     let now = at(2_601);
     assert_ne!(s.turn(Apid(2), now.mono_ns), Turn::Always);
-    s.apply(now, Event::Moved { key: key(2, 1) });
+    assert_eq!(sits(&s, 2), [Nid(1)]);
+    s.apply(now, posted(6, 1));
+    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Posted));
+    let said = report(&mut s, 1, moved(key(2, 1), 1));
+    let expected = ["log 2 moved", "save 2.1 running lazy", "save 5.1 placed"];
+    assert!(expected.iter().all(|one| said.iter().any(|said| said == one)), "{said:?}");
     assert_eq!(s.turn(Apid(2), now.mono_ns + SECOND), Turn::Always);
-    let team = s.team(Apid(2)).expect("it is there");
-    assert_eq!(team.places.nids().collect::<Vec<_>>(), [Nid(2)]);
+    assert_eq!(sits(&s, 2), [Nid(2)]);
+    assert_eq!(sits(&s, 5), [Nid(0), Nid(1)]);
+    // Said again it has no effect.
+    assert_eq!(report(&mut s, 1, moved(key(2, 1), 1)), Vec::<String>::new());
+}
+
+/// Who is moved by these effects, as which move, and where to.
+fn told(effects: &[Effect]) -> Option<(u64, u32, Vec<Nid>)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Command { command: Command::Move(order), .. } => {
+            Some((order.key.apid.0, order.number, order.places.nids().collect()))
+        }
+        _ => None,
+    })
+}
+
+fn sits(s: &Scheduler, apid: u64) -> Vec<Nid> {
+    s.team(Apid(apid)).map(|team| team.places.nids().collect()).unwrap_or_default()
+}
+
+fn able() -> Abilities {
+    Abilities { moves: true, ..Abilities::default() }
+}
+
+#[test]
+fn one_that_can_t_be_moved_stays_and_is_left_alone_after_that() {
+    let mut s = fragments(able());
+    assert!(!until(&mut s, 2_600).is_empty());
+    let why = "its processors are taken".to_owned();
+    let said = report(&mut s, 1, Report::MoveFailed { key: key(2, 1), number: 1, why });
+    assert!(said.contains(&"log 2 not-moved".to_owned()), "{said:?}");
+    assert_eq!(sits(&s, 2), [Nid(1)]);
+    assert_eq!(s.turn(Apid(2), 2_602 * SECOND), Turn::Always);
+    // What was held for it is free again, and so is the window.
+    s.apply(at(2_602), posted(6, 1));
+    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Placed));
+    let done = until(&mut s, 9_000);
+    assert!(!done.iter().any(|(_, effects)| told(effects).is_some_and(|(apid, ..)| apid == 2)));
+}
+
+#[test]
+fn one_that_ends_on_its_way_is_not_waited_for() {
+    let mut s = fragments(able());
+    assert!(!until(&mut s, 2_600).is_empty());
+    let said = report(&mut s, 1, ended(key(2, 1), &[1], None));
+    assert!(said.contains(&"save 5.1 placed".to_owned()), "{said:?}");
+    assert_eq!(sits(&s, 5), [Nid(0), Nid(1)]);
+}
+
+#[test]
+fn a_window_is_not_made_for_one_that_has_gone() {
+    let mut s = fragments(able());
+    assert!(!until(&mut s, 2_600).is_empty());
+    s.apply(at(2_601), Event::FrontGone { apid: Apid(5) });
+    s.apply(at(2_602), posted(6, 1));
+    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Placed));
+    report(&mut s, 1, moved(key(2, 1), 1));
+    assert_eq!(sits(&s, 2), [Nid(2)]);
+}
+
+/// The same records, and a node that has answered, or has not.
+#[test]
+fn a_psched_that_is_started_again_goes_on_with_a_move() {
+    for has_moved in [false, true] {
+        let mut s = fragments(able());
+        assert!(!until(&mut s, 2_600).is_empty());
+        let records: Vec<Apteam> = s.teams().cloned().collect();
+        let (mut s, _) = Scheduler::restore(
+            machine(4, 1),
+            Settings { abilities: able(), ..dear() },
+            records,
+            BTreeMap::new(),
+            Orders::default(),
+            7,
+            at(2_610),
+        );
+        // Both places are its own until its node has said where it is.
+        assert_eq!(s.occupancy.holders(Nid(2)), [Apid(2)]);
+        assert_ne!(s.turn(Apid(2), 2_611 * SECOND), Turn::Always);
+        s.apply(at(2_611), Event::LinkOpened { link: LinkId(9), hello: hello(&[0, 1, 2, 3]) });
+        if has_moved {
+            report(&mut s, 9, moved(key(2, 1), 1));
+            assert_eq!(sits(&s, 2), [Nid(2)]);
+        }
+        let items = [2, 4].map(|apid| (key(apid, 1), Phase::Running)).to_vec();
+        let effects = s.apply(at(2_611), Event::Inventory { link: LinkId(9), items });
+        let again = (!has_moved).then(|| (2, 1, vec![Nid(2)]));
+        assert_eq!(told(&effects), again);
+        report(&mut s, 9, moved(key(2, 1), 1));
+        assert_eq!(sits(&s, 2), [Nid(2)]);
+        assert!(s.occupancy.holders(Nid(1)).iter().all(|apid| *apid != Apid(2)));
+    }
+}
+
+/// Nobody is moved of whom nodes have not said that they can move him.
+#[test]
+fn walls_are_what_nodes_say() {
+    for (said, moves) in [(None, false), (Some(None), true), (Some(Some("-cc")), false)] {
+        let mut s = fragments(Abilities { says: true, ..able() });
+        if let Some(wall) = said {
+            let wall = wall.map(str::to_owned);
+            report(&mut s, 1, Report::Movable { key: key(2, 1), wall });
+        }
+        let done = until(&mut s, 9_000);
+        assert_eq!(done.iter().any(|(_, effects)| told(effects).is_some()), moves, "{said:?}");
+    }
+}
+
+fn ordered(s: &mut Scheduler, event: Event) -> Vec<String> {
+    let effects = s.apply(at(2_100), event);
+    effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Managed { done, problems, .. } => {
+                let all = done.iter().chain(problems);
+                Some(all.cloned().collect::<Vec<_>>())
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect()
+}
+
+fn migrate(apid: u64, nids: Option<&[u32]>, dry_run: bool) -> Event {
+    let nids = nids.map(|nids| nids.iter().map(|n| Nid(*n)).collect());
+    Event::Migrate { reply: ReplyId(3), apid: Apid(apid), nids, dry_run, by: By::default() }
+}
+
+#[test]
+fn an_administrator_moves_one() {
+    let mut s = fragments(able());
+    let plan = ordered(&mut s, migrate(2, Some(&[2]), true));
+    assert_eq!(
+        plan,
+        [
+            "application 2 of alice: NID 1 to NID 2, 1 PE",
+            "1 move, reckoned with 31s of processor time (application.load_balance.move_cost)"
+        ]
+    );
+    assert_eq!(sits(&s, 2), [Nid(1)]);
+    // The answer comes with the node's.
+    assert_eq!(ordered(&mut s, migrate(2, Some(&[2]), false)), Vec::<String>::new());
+    for nid in [1, 2] {
+        assert_eq!(s.occupancy.holders(Nid(nid)), [Apid(2)], "it holds both places");
+    }
+    let busy = ordered(&mut s, migrate(4, None, false));
+    assert!(busy[0].contains("other moves are being made"), "{busy:?}");
+    let effects = s
+        .apply(at(2_101), Event::Report { link: LinkId(1), report: Box::new(moved(key(2, 1), 1)) });
+    let done = effects.iter().find_map(|effect| match effect {
+        Effect::Managed { reply, done, problems } => Some((*reply, done.clone(), problems.len())),
+        _ => None,
+    });
+    let text = "application 2 of alice: on NID 2".to_owned();
+    assert_eq!(done, Some((ReplyId(3), vec![text], 0)));
+    // Both that run now fit nowhere else but on 0 or 1.
+    assert_eq!(sits(&s, 2), [Nid(2)]);
+}
+
+#[test]
+fn what_an_administrator_can_t_have_moved_is_said() {
+    let mut s = fragments(able());
+    let mut said = |event| ordered(&mut s, event).join("\n");
+    let cases = [
+        (migrate(9, None, true), "there is no application 9"),
+        (migrate(5, None, true), "application 5 of alice can't be moved: it has no place yet"),
+        (migrate(2, Some(&[0, 2]), true), "keeps its shape, on 1 node: NIDs 0,2 are 2"),
+        (migrate(2, Some(&[7]), true), "NID 7: not in psched.yaml"),
+        (migrate(2, Some(&[3]), true), "does not fit on NID 3 (application 4 of alice)"),
+    ];
+    for (event, expected) in cases {
+        let text = said(event);
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]
 fn nobody_is_moved_where_nodes_can_move_nobody_or_the_gate_says_no() {
     for (moves, enabled) in [(false, true), (true, false)] {
-        let mut s = fragments(Abilities { moves, roll_out: false });
-        let mut settings = Settings { abilities: Abilities { moves, roll_out: false }, ..alone() };
+        let mut s = fragments(Abilities { moves, ..Abilities::default() });
+        let mut settings =
+            Settings { abilities: Abilities { moves, ..Abilities::default() }, ..alone() };
         settings.turns.migration.enabled = enabled;
         s.apply(at(2_001), Event::Settings(Box::new(settings)));
-        let moved = |effect: &Effect| matches!(effect, Effect::Move { .. });
+        let moved =
+            |effect: &Effect| matches!(effect, Effect::Command { command: Command::Move(_), .. });
         assert!(!until(&mut s, 9_000).iter().any(|(_, effects)| effects.iter().any(moved)));
         assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
     }
@@ -84,8 +265,9 @@ fn no_window_is_made_elsewhere_for_one_that_has_chosen_its_nodes() {
     let mut fifth = posted(5, 2);
     let Event::Posted { posting, .. } = &mut fifth else { unreachable!() };
     posting.choice = Choice::default().only("1-2").expect("a list");
-    let mut s = fragments_for(Abilities { moves: true, roll_out: false }, fifth);
-    let moved = |effect: &Effect| matches!(effect, Effect::Move { .. });
+    let mut s = fragments_for(Abilities { moves: true, ..Abilities::default() }, fifth);
+    let moved =
+        |effect: &Effect| matches!(effect, Effect::Command { command: Command::Move(_), .. });
     assert!(!until(&mut s, 9_000).iter().any(|(_, effects)| effects.iter().any(moved)));
     assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
 }

@@ -53,14 +53,12 @@ impl Scheduler {
                     0 => 0,
                     began => now.wall_ns.saturating_sub(began),
                 };
+                let fresh = had == 0;
                 let weight = of.turns.weight(&team.owner);
-                let had = Duration::from_nanos(had);
+                let had = Duration::from_nanos(had).saturating_add(team.run_before());
                 if of.decides() {
-                    let waited = if had.is_zero() {
-                        now.wall_ns - team.posted_at_ns.min(now.wall_ns)
-                    } else {
-                        0
-                    };
+                    let waited =
+                        if fresh { now.wall_ns - team.posted_at_ns.min(now.wall_ns) } else { 0 };
                     let waited = Duration::from_nanos(waited);
                     let levels = schedule.levels.of_mut(domain);
                     levels.add(apid, weight, had, waited, now.mono_ns);

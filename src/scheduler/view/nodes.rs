@@ -47,10 +47,15 @@ pub struct NodeView<'a> {
     pub notes: Vec<String>,
     /// Limits that its apinit enforces.
     pub limits: Vec<String>,
+    /// Whether memory can be brought to swap there: `yes`, or what stands in the way; empty: no apinit offers
+    /// it.
+    pub roll_out: String,
     /// The host's name.
     pub host: String,
     /// The machine of its host, as `uname -m` has it; empty: its apinit has not told.
     pub arch: String,
+    /// What can checkpoint applications there.
+    pub back_ends: Vec<String>,
     /// How its apinit stops a gang, and the lowest of that one's NIDs, while one offers it.
     pub apinit: Option<(StopMeans, Nid)>,
     /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
@@ -139,6 +144,8 @@ impl Scheduler {
                 .chain(self.leaving.contains(&node.nid).then(|| LEAVING.to_owned()))
                 .collect(),
             limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
+            back_ends: link.map(|l| l.hello.back_ends.clone()).unwrap_or_default(),
+            roll_out: self.roll_out_of(node.nid),
             apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
             host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
             arch: link.map(|l| l.hello.arch.clone()).unwrap_or_default(),

@@ -25,6 +25,7 @@ impl World {
         self.after(self.options.time_ns / 40 + 1, Ev::Probe);
         self.checks.check_kept(&self.disk);
         self.look_at_parts();
+        self.look_at_places();
         self.check_restart();
         let waiting = self
             .psched
@@ -32,6 +33,25 @@ impl World {
             .map_or(0, |p| p.scheduler.teams().filter(|t| t.state == State::Posted).count());
         // Those that lapsed or were placed when they were counted may wait again.
         self.checks.bound("postings that wait", waiting, self.settings.postings_max * 2);
+    }
+
+    /// Who runs sits, as its node has it, where its record says, or where that is to bring it.
+    fn look_at_places(&mut self) {
+        let Some(psched) = &self.psched else { return };
+        let mut found = None;
+        for (key, directory) in self.slots.iter().flat_map(|slot| &slot.apps) {
+            let team = psched.scheduler.team(key.apid).filter(|team| team.key() == *key);
+            let (Some(team), Some(place)) = (team, &directory.place) else { continue };
+            let known =
+                team.places == place.places || team.moves.to.as_ref() == Some(&place.places);
+            if team.state == State::Running && !known {
+                let nids: Vec<_> = place.places.nids().collect();
+                found = Some(format!("{key} sits on {nids:?}, of which its record knows nothing"));
+            }
+        }
+        if let Some(text) = found {
+            self.checks.broken(text);
+        }
     }
 
     /// What waits to be heard at one end of a wire is bounded.
@@ -42,6 +62,7 @@ impl World {
 
     /// Faults stop; all that was posted ends.
     pub fn come_to_rest(&mut self) {
+        self.look_at_places();
         self.end_faults();
         self.note(|| "FAULTS END".into());
         let begun = self.now;

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod frames;
+pub mod manifest;
 pub mod pmi;
 pub mod postings;
 pub mod shepherd;

@@ -72,6 +72,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
             true => vec![pb::LayoutRow { nodes: number(u)?, pes: number(u)?, depth: number(u)? }],
             false => Vec::new(),
         },
+        restart: Default::default(),
     };
     Ok(parsed(wire))
 }

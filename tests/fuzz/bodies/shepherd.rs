@@ -66,7 +66,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
 fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
     let rank = u.int_in_range(0..=WIDTH)?;
     let frame = Happening::Frame;
-    Ok(match u.int_in_range(0..=22)? {
+    Ok(match u.int_in_range(0..=23)? {
         0 => Happening::Connected,
         1 => Happening::Disconnected,
         2 | 3 => frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() })),
@@ -134,6 +134,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             0 => Happening::LifelineGone,
             _ => Happening::NoChildLeft,
         },
+        22 => frame(ToShepherd::Rekey(key())),
         _ => Happening::Tick,
     })
 }
@@ -178,6 +179,10 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 Action::Go => {
                     assert!(!killed, "goes after it was killed");
                     assert!(stopped.len() >= width, "goes before all stand");
+                }
+                Action::Rekeyed(_) => {
+                    connected = true;
+                    numbers.clear();
                 }
                 Action::Send(FromShepherd::Hello(hello)) => {
                     assert!(connected && hello.output_taken == taken, "{hello:?}, not {taken}");

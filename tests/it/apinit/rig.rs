@@ -4,7 +4,7 @@ use psched::apteam::ending::HostEnd;
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::{Owner, Shape};
 use psched::apteam::talk::node::{Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome};
-use psched::apteam::{Key, Ticket};
+use psched::apteam::{Key, SealKey, Ticket};
 use psched::machine::Nid;
 use psched::rpc::listen::{Bounds, incoming, listen};
 use psched::rpc::pb;
@@ -22,6 +22,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 pub const BOUND: Duration = Duration::from_secs(20);
+/// What checkpoints are sealed with.
+pub const SEALING: SealKey = SealKey([5; 32]);
 pub const TICKET: Ticket = Ticket([9; 16]);
 /// Groups are looked for by this: no other test has the same store.
 pub fn store(instance: &Instance) -> String {
@@ -73,11 +75,12 @@ impl Link {
         bounded("a report", self.reports.recv()).await.expect("the link is open")
     }
 
-    /// The next but for what it tells of changes and of time had, each second and to a psched that is back.
+    /// The next but for what it tells of changes and of time had, each second and to a psched that is back,
+    /// and of what can be moved.
     pub async fn word(&mut self) -> Report {
         loop {
             match self.report().await {
-                Report::Switches(_) => {}
+                Report::Switches(_) | Report::Movable { .. } => {}
                 report => return report,
             }
         }
@@ -136,6 +139,7 @@ impl Nodes for PlayedNodes {
                 nodes: hello.nids.iter().enumerate().map(node).collect(),
                 kill_grace: Duration::from_secs(5),
                 boot_id: hello.boot_id.clone(),
+                checkpoint_key: Some(SEALING),
                 ..Welcome::default()
             };
             let welcome = Some(pb::to_node::Message::Welcome(welcome.into()));
@@ -264,6 +268,8 @@ impl Instance {
             exclusive: false,
             account: None,
             yields: Default::default(),
+            moved: Default::default(),
+            restart: None,
         }
     }
 }
@@ -298,6 +304,21 @@ impl Apinit {
         lifeline: Option<OwnedFd>,
     ) -> Apinit {
         let program = std::process::Command::new(env!("CARGO_BIN_EXE_apinit"));
+        Apinit::start_by(program, instance, nids, read, lifeline)
+    }
+
+    /// One that finds this CRIU.
+    pub fn start_with_criu(
+        instance: &Instance,
+        nids: &str,
+        read: &OwnedFd,
+        lifeline: Option<OwnedFd>,
+        criu: &Path,
+    ) -> Apinit {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_apinit"));
+        let folder = criu.parent().expect("a folder").display();
+        let path = std::env::var("PATH").unwrap_or_default();
+        program.env("PATH", format!("{folder}:{path}"));
         Apinit::start_by(program, instance, nids, read, lifeline)
     }
 

@@ -3,6 +3,7 @@
 
 mod course;
 mod fake;
+mod restart;
 mod several;
 
 use std::ffi::OsStr;

@@ -202,6 +202,14 @@ impl Machine {
         drop(qemu);
         let verdicts = |what: &str| console.lines().filter(|l| l.starts_with(what)).count();
         let good = ended && verdicts("@@no") == 0 && verdicts("@@ok") > 0;
+        if !good {
+            // Not only among the failures at the end, of which a log may keep the last lines only.
+            let said: Vec<&str> =
+                console.lines().filter(|line| !line.starts_with("@@ok")).take(40).collect();
+            let text =
+                format!("the machine has not ended well (ended: {ended}): {}\n", said.join("\n"));
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
         assert!(good, "the machine said:\n{console}");
         println!("{console}");
     }

@@ -45,3 +45,12 @@ fn gangs_with_more_memory_than_the_host_take_turns() {
     let swap = machine.swap();
     machine.run(include_str!("memory.sh"), Some(&swap));
 }
+
+#[test]
+fn a_gang_that_stands_goes_to_swap_and_comes_back() {
+    let name = "emulated::a_gang_that_stands_goes_to_swap_and_comes_back";
+    let Some(pages) = mpi::plain(name, "pages") else { return };
+    let Some(machine) = Machine::build(name, &[&pages]) else { return };
+    let swap = machine.swap();
+    machine.run(include_str!("swap.sh"), Some(&swap));
+}

@@ -1,7 +1,7 @@
 //! apshepherd as apinit sees it: the real program, over a real socket.
 
 mod pmi;
-mod rig;
+pub mod rig;
 mod several;
 
 use crate::support::{BOUND, eventually};

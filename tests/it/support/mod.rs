@@ -6,6 +6,7 @@
 // Each helper is used by some module, not by each.
 #![allow(dead_code)]
 
+pub mod criu;
 pub mod dice;
 pub mod hand;
 pub mod machine;

@@ -23,12 +23,17 @@ pub fn is_there() -> bool {
 
 /// The same for a program of C alone.
 pub fn plain(test: &str, name: &str) -> Option<PathBuf> {
+    built_plain(test, name, &[])
+}
+
+/// The same, with options of the compiler.
+pub fn built_plain(test: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
     static THERE: OnceLock<bool> = OnceLock::new();
     if !THERE.get_or_init(|| answers("cc", "--version")) {
         super::skip(test, "cc is not installed");
         return None;
     }
-    Some(build("cc", &[], test, name))
+    Some(build("cc", options, test, name))
 }
 
 fn answers(compiler: &str, version: &str) -> bool {

@@ -26,7 +26,7 @@ impl Bins {
         std::fs::set_permissions(folder.path(), mode(0o755)).expect("ours");
         let bins = Bins(folder);
         for name in
-            ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill", "psmgr", "snflv"]
+            ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill", "cpr", "psmgr", "snflv"]
         {
             bins.add(&binaries().join(name));
         }

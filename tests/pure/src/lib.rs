@@ -6,6 +6,8 @@
 pub mod agent;
 #[path = "../../../src/apteam/mod.rs"]
 pub mod apteam;
+#[path = "../../../src/checkpoint/mod.rs"]
+pub mod checkpoint;
 #[path = "../../../src/config/mod.rs"]
 pub mod config;
 #[path = "../../../src/front/mod.rs"]

@@ -13,7 +13,7 @@ pub fn nodes(reply: &pb::ListReply, verbose: bool) -> [Table; 2] {
         false => ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids",
         true => {
             ">NID <Arch <State >HW >Rv >Pl >PgSz >Avl >Conf >Placed >PEs <Limits <Apids \
-             <Host <Flavors <Configured <Region <Domain >Memory >Room >Residents <Why"
+             <Host <Flavors <Configured <Region <Domain >Memory >Room >Residents <Rollout <Why"
         }
     };
     let mut table = Table::new("nodes", "", columns);
@@ -61,6 +61,7 @@ fn row(reply: &pb::ListReply, node: &pb::NodeRow, verbose: bool) -> Vec<Cell> {
             known(Cell::Amount(mebibytes(node.memory))),
             Cell::Number(node.room.into()),
             Cell::Number(node.residents.into()),
+            Cell::text(node.roll_out.clone()),
             Cell::text(node.why.clone()),
         ]);
     }
@@ -129,6 +130,7 @@ x86_64      3  2    0   2     0    1
             region: "overflow".into(),
             domain: "quick".into(),
             residents: 2,
+            roll_out: "no swap".into(),
             why: "2 of 2 processors are in use".into(),
             ..node(0, "busy", 2, &[7])
         };
@@ -143,9 +145,9 @@ x86_64      3  2    0   2     0    1
         };
         let reply = pb::ListReply { nodes: vec![busy, free], ..pb::ListReply::default() };
         let golden = "\
-NID Arch    State HW Rv Pl PgSz  Avl Conf Placed PEs Limits Apids Host Flavors  Configured Region   Domain Memory Room Residents Why
-  0 x86_64  busy   2  2  2   4K 1024    0      0   2 memory 7     n0   os,su,ap ap         overflow quick      4M    0         2 2 of 2 processors are in use
-  1 aarch64 free   2  0  0   4K    -    0      0   0 -      -     n1   ap       -          -        -           -    2         0 -
+NID Arch    State HW Rv Pl PgSz  Avl Conf Placed PEs Limits Apids Host Flavors  Configured Region   Domain Memory Room Residents Rollout Why
+  0 x86_64  busy   2  2  2   4K 1024    0      0   2 memory 7     n0   os,su,ap ap         overflow quick      4M    0         2 no swap 2 of 2 processors are in use
+  1 aarch64 free   2  0  0   4K    -    0      0   0 -      -     n1   ap       -          -        -           -    2         0 -       -
 
 Compute node summary
 arch           config up resv use avail down

@@ -1,12 +1,14 @@
 //! Making, finding, emptying and removing applications.
 
+use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
 use crate::agent::{Found, GroupsOwner, Happening};
 use crate::apteam::Key;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{ToShepherd, misfit};
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
+use crate::node::apinit::rebind;
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
 use crate::node::apinit::switching::Meter;
@@ -14,10 +16,12 @@ use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
 use crate::node::groups::{AppGroups, Limits};
 use crate::node::stuck::{self, Wait};
 use crate::node::yields;
+use crate::os::space::Space;
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
 use anyhow::Context;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +40,9 @@ pub(super) struct App {
     pub(super) sessions: Vec<Process>,
     pub(super) owner: u32,
     pub(super) shepherd: Option<Shepherd>,
+    /// (Of one that was brought back from a checkpoint.) The first process of its PID namespace, which ends
+    /// as its shepherd does, and is a child of ours.
+    pub(super) first: Option<i32>,
     /// How it ended, if it has been waited for.
     pub(super) exit: Option<String>,
     /// Its shepherd can't be heard any more.
@@ -52,6 +59,10 @@ pub(super) struct App {
     pub(super) meter: Option<Arc<Meter>>,
     /// Of its memory, as it was told last.
     pub(super) peaks: BTreeMap<Nid, u64>,
+    /// Nobody talks with its shepherd, because it is being dumped.
+    pub(super) hung_up: Option<HungUp>,
+    /// The folder of the checkpoint that it is restored from, until it is.
+    pub(super) restore_from: Option<OwnedFd>,
     pub(super) span: tracing::Span,
 }
 
@@ -84,10 +95,19 @@ fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
 }
 
 /// What an application may have on a node.
-fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
+pub(super) fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
     let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
     let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
     Limits { memory, pids: place.pids_max }
+}
+
+/// Where it is kept to itself, if it is to be.
+pub(super) fn isolated<'s>(space: Option<&'s Space>, place: &PlaceCommand) -> Option<&'s Space> {
+    space.filter(|space| match place.isolation {
+        Isolation::Auto => true,
+        Isolation::Root => !space.own_user(),
+        Isolation::Off => false,
+    })
 }
 
 /// The first processes of those that are left, in words.
@@ -109,14 +129,20 @@ impl Shell {
     pub async fn take_up(&mut self) {
         let mut asked = Vec::new();
         for (key, directory) in self.runtime.applications() {
-            let Some(place) = directory.place().filter(|place| place.key == key) else {
+            let begun = rebind::finish(&directory);
+            let Some(place) = begun.or(directory.place()).filter(|place| place.key == key) else {
                 // It had only begun to be made: psched will say it again.
                 clear(&directory).await;
                 continue;
             };
             // All at once: each has to wake up, and one that is stopped holds up no other.
             let (of, events) = (directory.clone(), self.events.clone());
-            let hello = tokio::spawn(async move { shepherds::find(key, &of, &events).await });
+            // What has only begun to be brought back is not gone on with.
+            let whole =
+                place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
+            let hello = tokio::spawn(async move {
+                if whole { shepherds::find(key, &of, &events).await } else { None }
+            });
             asked.push((key, directory, place, hello));
         }
         for (key, directory, place, hello) in asked {
@@ -132,7 +158,14 @@ impl Shell {
                 let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
             }
             let groups = directory.groups();
-            let groups = groups.and_then(|path| AppGroups::found(path, nids.clone()));
+            let born = match place.moved.born.is_empty() {
+                true => nids.clone(),
+                false => place.moved.born.clone(),
+            };
+            let mut groups = groups.and_then(|path| AppGroups::found(path, born));
+            if let Some(groups) = groups.as_mut().filter(|_| !place.moved.born.is_empty()) {
+                groups.moved(nids.clone());
+            }
             let front = directory.process("front").map(|process| {
                 let conn = next_conn();
                 let pidfd = process.open().map(Arc::new);
@@ -157,6 +190,7 @@ impl Shell {
                 sessions: directory.sessions(),
                 owner: place.owner.uid,
                 shepherd,
+                first: None,
                 exit: None,
                 silent: false,
                 killed: false,
@@ -166,9 +200,12 @@ impl Shell {
                 waits: BTreeMap::new(),
                 meter: None,
                 peaks: BTreeMap::new(),
+                hung_up: None,
+                restore_from: None,
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
+            self.thaw_dumped(key);
             let going_ns = directory.going();
             let (ran_ns, gone) = (self.found_ran(key), directory.gone());
             let found = Found { place, going_ns, ran_ns, hello, silent, front, gone };
@@ -178,7 +215,7 @@ impl Shell {
         self.begin_turns();
     }
 
-    fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
+    pub(super) fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
         let own = &self.hello.borrow().nids;
         place.places.nids().filter(|nid| own.contains(nid)).collect()
     }
@@ -218,6 +255,7 @@ impl Shell {
             sessions: Vec::new(),
             owner: place.owner.uid,
             shepherd: None,
+            first: None,
             exit: None,
             silent: false,
             killed: false,
@@ -226,6 +264,8 @@ impl Shell {
             waits: BTreeMap::new(),
             meter: None,
             peaks: BTreeMap::new(),
+            hung_up: None,
+            restore_from: None,
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
@@ -240,17 +280,17 @@ impl Shell {
         } else {
             directory.keep_marker(&app.marker)?;
         }
+        if place.restart.is_some() {
+            // Its shepherd comes with it.
+            return directory.keep_place(place.clone());
+        }
         let making = Making {
             program: &self.apshepherd,
             place,
             directory: &directory,
             groups: app.groups.as_ref(),
             lifeline: self.lifeline.as_deref(),
-            space: self.space.as_ref().filter(|space| match place.isolation {
-                Isolation::Auto => true,
-                Isolation::Root => !space.own_user(),
-                Isolation::Off => false,
-            }),
+            space: isolated(self.space.as_ref(), place),
         };
         let shepherd = making.make(key, &self.events)?;
         // At once: no other child of ours is believed to be somebody's.

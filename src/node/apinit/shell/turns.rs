@@ -1,10 +1,13 @@
 //! The one task and the thread that changes gangs.
 
-use super::Shell;
-use crate::agent::Happening;
+use super::{Event as Told, Shell};
 use crate::agent::switcher::{Event, News};
+use crate::agent::{Happening, Rebind};
 use crate::apteam::Key;
+use crate::apteam::talk::node::PlaceCommand;
 use crate::apteam::talk::turns::Switches;
+use crate::machine::Nid;
+use crate::node::apinit::rebind::Rebinding;
 use crate::node::apinit::switching::Means;
 use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
@@ -43,6 +46,43 @@ impl Shell {
             None => None,
         };
         app.meter = Some(self.switching.comes(event, means, memory));
+    }
+
+    /// Binds its threads elsewhere, beside the one task: there may be thousands.
+    pub(super) fn rebind(&mut self, key: Key, parts: Vec<Rebind>, place: PlaceCommand) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let now: Vec<Nid> = place.places.nids().collect();
+        let rebinding = Rebinding {
+            directory: app.directory.clone(),
+            groups: app.groups.clone(),
+            trail: app.trail(&self.shepherds),
+            parts,
+            place,
+            numa: self.numa.clone(),
+        };
+        let (span, events) = (app.span.clone(), self.events.clone());
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || {
+                span.in_scope(|| {
+                    let result = rebinding.carry_out();
+                    tracing::info!(places = ?rebinding.place.places.0, ?result, "moved");
+                    result
+                })
+            });
+            let result =
+                done.await.unwrap_or_else(|error| Err(format!("a fault of apinit's: {error}")));
+            let _ = events.send(Told::Rebound(key, now, result)).await;
+        });
+    }
+
+    /// Says whether memory can be brought to swap, where that has changed: swap comes and goes, and fills.
+    pub(super) fn tell_roll_out(&self) {
+        let now = super::roll_out(self.groups.as_ref());
+        self.hello.send_if_modified(|hello| {
+            let changed = hello.roll_out != now;
+            hello.roll_out = now;
+            changed
+        });
     }
 
     /// Says what it has run, and keeps it: the next life of this apinit begins with that.

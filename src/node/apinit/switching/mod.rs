@@ -23,12 +23,13 @@
 //! is read without any lock.
 //!
 //! Memory that has gone to swap is brought in by another, ordinary thread ([`bring`]): that may take
-//! seconds, or for ever.
+//! seconds, or for ever. So does bringing it there, of gangs that have no turn for long ([`roll`]).
 //!
 //! How the thread is placed is said in psched's notes of this node where it is not the best.
 
 mod bring;
 mod means;
+mod roll;
 mod thread;
 
 pub(super) use means::Means;
@@ -37,11 +38,12 @@ use super::shell::{Event as Told, Events};
 use crate::agent::switcher::{Event, News, Ran};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, SlicePlan, Switch, Switches};
-use crate::node::groups::Memory;
+use crate::node::groups::{Memory, Out};
 use crate::os::realtime::{self, Priority};
 use crate::os::watch::watch;
 use anyhow::Context;
 use bring::{Bringer, Coming, Progress};
+use roll::{Going, Roller};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -64,6 +66,8 @@ struct Gang {
     meter: Arc<Meter>,
     /// Its memory comes, and then it runs.
     coming: Option<Coming>,
+    /// Its memory goes to swap.
+    going: Option<Going>,
 }
 
 /// What the thread is told.
@@ -73,6 +77,8 @@ enum Order {
     Tell(Event, Option<Box<Gang>>),
     /// All memory that could be brought in is in.
     Brought(Key, Arc<Progress>),
+    /// Its memory is on its way out no more.
+    WentOut(Key, Out),
     /// How long a frozen gang is waited for.
     FreezeWait(Duration),
     /// It is over.
@@ -168,11 +174,13 @@ impl Switching {
         let of = Arc::clone(&shared);
         let bringer = Bringer::start(Arc::clone(&shared))
             .context("can't start the thread that brings memory in")?;
+        let roller = Roller::start(Arc::clone(&shared))
+            .context("can't start the thread that brings memory to swap")?;
         std::thread::Builder::new()
             .name("apinit-switch".into())
             .spawn(move || {
                 let _ = of_thread.send(realtime::prioritise());
-                thread::run(of, bringer);
+                thread::run(of, bringer, roller);
             })
             .context("can't start the thread that changes gangs")?;
         let given = given.recv().unwrap_or(Priority::Ordinary(0));
@@ -236,7 +244,7 @@ impl Switching {
     /// it runs from now on is told by the meter.
     pub fn comes(&self, event: Event, means: Means, memory: Option<Memory>) -> Arc<Meter> {
         let meter = Arc::new(Meter::default());
-        let gang = Gang { means, memory, meter: Arc::clone(&meter), coming: None };
+        let gang = Gang { means, memory, meter: Arc::clone(&meter), coming: None, going: None };
         self.order(Order::Tell(event, Some(Box::new(gang))));
         meter
     }

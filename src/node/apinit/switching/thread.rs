@@ -2,6 +2,7 @@
 
 use super::bring::{Bringer, Progress};
 use super::means::{Means, stop_all};
+use super::roll::Roller;
 use super::{Gang, Order, Shared, note, ring};
 use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
@@ -29,6 +30,7 @@ struct Thread {
     switcher: Switcher,
     gangs: BTreeMap<Key, Gang>,
     bringer: Bringer,
+    roller: Roller,
     freeze_wait: Duration,
     news: Vec<News>,
     switches: Switches,
@@ -48,7 +50,7 @@ impl Drop for Alive {
 }
 
 /// Until it is told to end.
-pub fn run(shared: Arc<Shared>, bringer: Bringer) {
+pub fn run(shared: Arc<Shared>, bringer: Bringer, roller: Roller) {
     let mut alive = Alive(Arc::clone(&shared), false);
     // Signals are the one task's.
     let _ = SigSet::all().thread_block();
@@ -59,6 +61,7 @@ pub fn run(shared: Arc<Shared>, bringer: Bringer) {
         switcher: Switcher::default(),
         gangs: BTreeMap::new(),
         bringer,
+        roller,
         freeze_wait: HostBounds::default().freeze_wait,
         news: Vec::new(),
         switches: Switches::default(),
@@ -133,6 +136,9 @@ impl Thread {
             match order {
                 Order::Tell(event, gang) => self.told(event, gang),
                 Order::Brought(key, progress) => self.brought(key, &progress),
+                Order::WentOut(key, out) => {
+                    self.news.push(News::RolledOut(key, out.bytes, out.why));
+                }
                 Order::FreezeWait(wait) => self.freeze_wait = wait,
                 Order::End => return None,
             }
@@ -164,6 +170,14 @@ impl Thread {
                     let Some(bytes) = self.let_run(key) else { continue };
                     Event::Brought(key, bytes)
                 }
+                Action::RollOut(key) => {
+                    self.roll_out(key);
+                    continue;
+                }
+                Action::NotOut(key, why) => {
+                    self.news.push(News::RolledOut(key, 0, Some(why.to_owned())));
+                    continue;
+                }
                 Action::Ran(key, ran) => {
                     if let Some(gang) = self.gangs.get(&key) {
                         gang.meter.set(ran);
@@ -176,6 +190,10 @@ impl Thread {
                 }
                 Action::HasTurn(key) => {
                     self.news.push(News::HasTurn(key));
+                    continue;
+                }
+                Action::Lifted(key, stands) => {
+                    self.news.push(News::Lifted(key, stands));
                     continue;
                 }
                 Action::Switched(switch) => {
@@ -193,6 +211,7 @@ impl Thread {
         for key in keys {
             let mut outcome = Start::Runs;
             if let Some(gang) = self.gangs.get_mut(&key) {
+                gang.going = None;
                 let memory = gang.memory.as_ref().filter(|memory| memory.out() > 0);
                 gang.coming = memory.and_then(|memory| self.bringer.bring(key, memory));
                 match gang.coming {
@@ -203,6 +222,20 @@ impl Thread {
             outcomes.push((key, outcome));
         }
         outcomes
+    }
+
+    /// Begins to bring the memory of one that stands to swap.
+    fn roll_out(&mut self, key: Key) {
+        let begun = self.gangs.get_mut(&key).and_then(|gang| {
+            // (Before another begins: it is the same memory.)
+            gang.going = None;
+            gang.going = self.roller.bring_out(key, gang.memory.as_ref()?);
+            gang.going.as_ref()
+        });
+        if begun.is_none() {
+            let why = "its memory is not in groups of its own".to_owned();
+            self.news.push(News::RolledOut(key, 0, Some(why)));
+        }
     }
 
     /// One whose memory comes does not wait for the rest of it. How much of it has come; none if it

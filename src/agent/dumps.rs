@@ -1,0 +1,160 @@
+//! Checkpointing a running application.
+//!
+//! # Problem
+//! A checkpoint is all or nothing: what is written is the application at one moment, and nothing is ended
+//! whose checkpoint might never get its name. Who asks for it may be killed, and so may the application.
+//!
+//! # Approach
+//! The gang is lifted, as for a move: it stands, with its turn or without, and is not let run before it is
+//! seated again. The shell hangs up its shepherd's connection, dumps, and connects anew.
+//!
+//! ```text
+//!   cpr       DumpAsked(end)  ->  Lift
+//!   switcher  Lifted          ->  Dump
+//!   shell     Dumped          ->  Seat                 it goes on (-g)
+//!                                 nothing              it is to end (-k): it stands until ...
+//!   cpr       DumpSaid(named) ->  end                  ... its checkpoint has its name,
+//!             DumpSaid(gone)  ->  Seat                 or never will
+//! ```
+//!
+//! Who is to end has run no instruction since its images were made. Should whoever asked neither say so nor
+//! go, it goes on after [`NAME_WAIT`].
+
+use super::application::App;
+use super::switcher::Event;
+use super::{Action, Agent, Out, ns};
+use crate::apteam::Key;
+use crate::apteam::ending::Cause;
+use std::time::Duration;
+
+/// How long one that is to end stands and waits for its checkpoint to get its name.
+pub const NAME_WAIT: Duration = Duration::from_secs(60);
+
+/// A checkpoint that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dumping {
+    /// Of the question.
+    pub number: u64,
+    /// Who asked.
+    uid: u32,
+    /// It is ended once that has its name.
+    end: bool,
+    /// Its images are made: it waits for that until then.
+    until_ns: Option<u64>,
+}
+
+impl Agent {
+    /// Somebody wants a checkpoint of it.
+    pub(super) fn dump_asked(&mut self, number: u64, uid: u32, key: Key, end: bool, out: &mut Out) {
+        let hindrance = match self.apps.get(&key) {
+            None => Some(format!("application {key} is not here any more")),
+            Some(app) if uid != 0 && uid != app.place.owner.uid => {
+                Some(format!("application {} is not user {uid}'s", key.apid))
+            }
+            Some(_) if self.stranger.is_some() => Some("its psched is not obeyed".to_owned()),
+            Some(app) => app.undumpable().map(|why| format!("application {} {why}", key.apid)),
+        };
+        if let Some(why) = hindrance {
+            return out.push(Action::RefuseDump(number, why));
+        }
+        if let Some(app) = self.apps.get_mut(&key) {
+            app.dumping = Some(Dumping { number, uid, end, until_ns: None });
+        }
+        out.push(Action::Turns(Event::Lift(key)));
+    }
+
+    /// It stands; or it can't be stopped.
+    pub(super) fn lifted_for_dump(&mut self, key: Key, stands: bool, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(number) = app.dumping.map(|dumping| dumping.number) else { return };
+        if stands {
+            return out.push(Action::Dump { key, number });
+        }
+        app.dumping = None;
+        let why = "it can't be stopped (see the notes of its node: apstat -n)";
+        out.push(Action::RefuseDump(number, why.to_owned()));
+        self.seat(key, out);
+    }
+
+    /// Its images are made, or could not be; its shepherd is heard again.
+    pub(super) fn dumped(&mut self, now: u64, key: Key, number: u64, made: bool, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(dumping) = app.dumping.as_mut().filter(|d| d.number == number) else { return };
+        if made && dumping.end {
+            dumping.until_ns = Some(now.saturating_add(ns(NAME_WAIT)));
+            return;
+        }
+        app.dumping = None;
+        self.seat(key, out);
+    }
+
+    /// Its checkpoint has its name, or never will have one.
+    pub(super) fn dump_said(&mut self, now: u64, number: u64, named: bool, out: &mut Out) {
+        let of = |app: &&App| app.dumping.is_some_and(|dumping| dumping.number == number);
+        let key = self.apps.values().find(of).map(App::key);
+        let Some(app) = key.and_then(|key| self.apps.get_mut(&key)) else {
+            // It has ended by itself, or whoever asked took too long; only he who is there is told.
+            if named {
+                let why = "the application does not stand any more: it was not ended (-k)";
+                out.push(Action::RefuseDump(number, why.to_owned()));
+            }
+            return;
+        };
+        let key = app.key();
+        let Some(dumping) = app.dumping.take_if(|dumping| dumping.until_ns.is_some()) else {
+            // It is still being made, for nobody.
+            if let Some(dumping) = &mut app.dumping {
+                dumping.end = false;
+            }
+            return;
+        };
+        if named {
+            let cause = Cause::Checkpointed { uid: dumping.uid };
+            self.end_all(now, key, cause, Duration::ZERO, None, out);
+            out.push(Action::DumpEnds(number));
+        } else {
+            self.seat(key, out);
+        }
+    }
+
+    /// Nobody has said what becomes of one that stands.
+    pub(super) fn dump_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let due = |d: &mut Dumping| d.until_ns.is_some_and(|at| at <= now);
+        if let Some(Dumping { number, .. }) = app.dumping.take_if(due) {
+            let seconds = NAME_WAIT.as_secs();
+            let why =
+                format!("the checkpoint had no name after {seconds} s: the application goes on");
+            out.push(Action::RefuseDump(number, why));
+            self.seat(key, out);
+        }
+    }
+}
+
+impl App {
+    /// Why no checkpoint of it can be made now.
+    fn undumpable(&self) -> Option<&'static str> {
+        if self.place.hosts.len() > 1 {
+            Some(
+                "is on the nodes of several apinits: only one that is on one's can be checkpointed",
+            )
+        } else if self.going_ns.is_none() {
+            Some("does not run yet: ask again when it does")
+        } else if !self.running() || self.doom.is_some() {
+            Some("is ending")
+        } else if self.dumping.is_some() {
+            Some("is being checkpointed by somebody else: ask again when that has ended")
+        } else if self.moving.is_some() {
+            Some("is being moved: ask again in a second")
+        } else if self.shepherd != super::application::Shepherd::Up {
+            Some("has an apshepherd that can't be heard (apstat -n)")
+        } else {
+            None
+        }
+    }
+
+    /// When it goes on, if nobody says anything.
+    pub(super) fn dump_until_ns(&self) -> Option<u64> {
+        self.dumping.filter(|_| self.running())?.until_ns
+    }
+}

@@ -1,0 +1,209 @@
+//! Bringing an application back from a checkpoint.
+//!
+//! # Problem
+//! A placement may say that nothing is to be executed: the processes come out of images, with the apshepherd
+//! that they had. It has counted output and stdin from the beginning of a run whose front end is long gone,
+//! by a clock of its own; its processes run as soon as nobody holds them. And an apinit that is killed in the
+//! middle leaves something of which nobody knows how far it is.
+//!
+//! # Approach
+//! Everything up to the launch is as for others: groups are made, the launch is waited for, and the
+//! processors. Then the shell restores it, with the groups of its nodes frozen, and the agent takes it for one
+//! whose PEs stand ready: it is let run when it is its turn, or at once where it shares with nobody.
+//!
+//! ```text
+//!   psched  Place, restart --> MakeAndSpawn           groups, no shepherd
+//!   cpr     Launch         --> Restore                kept with its placement: it has begun
+//!   shell   Restored       --> KeepPlace, Comes ...   kept: it is done; it runs when it may
+//!           or what failed --> KillGroups             it ends, and says why
+//! ```
+//!
+//! What the shepherd counts is kept as it is, and shifted on its way to and from the front end ([`Shift`]):
+//!
+//! ```text
+//!   shepherd   0 ............ 1000 | 1000 ........ 1500
+//!                 written before   |  the front end's 0 ... 500
+//! ```
+//!
+//! What had been sent of output and had not been written when it was dumped comes once more from the shepherd,
+//! and is thrown away: whoever ran the application then has had it.
+//!
+//! The next life of an apinit finds with the placement how far the former one was ([`Restoring`]): what had
+//! only begun is ended, with the reason, and what was done is as any other.
+
+use super::application::{App, End, Shepherd};
+use super::{Action, Agent, Out, ns};
+use crate::apteam::Key;
+use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
+use crate::apteam::place::Place;
+use crate::apteam::talk::attach::{OutputTaken, StdinCredit, ToApinit};
+use crate::apteam::talk::node::{Restoring, Shift};
+use crate::apteam::talk::shepherd::{Hello, ToShepherd};
+use crate::machine::Nid;
+
+/// Messages kept for a shepherd that is being brought back: signals, and the end of stdin.
+const HELD_MAX: usize = 64;
+/// Why one whose apinit was killed meanwhile is ended.
+pub(super) const INTERRUPTED: &str = "apinit was restarted while it was being brought back from its checkpoint, \
+                                      which is as it was: restart it once more (cpr -r)";
+
+/// What has been brought back. All of it is frozen, but for its shepherd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// The nodes by which its shepherd and its groups are called, in the order of its places.
+    pub born: Vec<Nid>,
+    /// What its shepherd said when it had been told its new key.
+    pub hello: Hello,
+    /// So much of its output, in bytes, was delivered to whoever ran it before.
+    pub output: u64,
+    /// What its clock is ahead of this host's, in nanoseconds.
+    pub clock_ns: i64,
+}
+
+impl App {
+    /// What its shepherd counts more than its front end and this apinit.
+    pub fn shift(&self) -> Shift {
+        match self.place.moved.restoring {
+            Restoring::Done(shift) => shift,
+            Restoring::No | Restoring::Begun => Shift::default(),
+        }
+    }
+
+    /// How long it had run when its checkpoint was made, in nanoseconds.
+    pub fn ran_before(&self) -> u64 {
+        self.place.restart.map_or(0, |restart| ns(restart.run))
+    }
+
+    /// Nothing of it has been brought back yet.
+    pub fn is_to_be_restored(&self) -> bool {
+        self.place.restart.is_some() && self.place.moved.restoring == Restoring::No
+    }
+
+    /// What the front end says, as the shepherd counts.
+    pub fn shifted(&self, message: ToApinit) -> ToApinit {
+        let Shift { stdin, .. } = self.shift();
+        match message {
+            ToApinit::Stdin(mut piece) => {
+                piece.offset = piece.offset.saturating_add(stdin);
+                ToApinit::Stdin(piece)
+            }
+            ToApinit::StdinEnd(length) => ToApinit::StdinEnd(length.saturating_add(stdin)),
+            ToApinit::OutputTaken(taken) => ToApinit::OutputTaken(self.shifted_taken(taken)),
+            other => other,
+        }
+    }
+
+    /// The same of output of the shepherd here.
+    pub fn shifted_taken(&self, taken: OutputTaken) -> OutputTaken {
+        if taken.source != self.index {
+            return taken;
+        }
+        OutputTaken { offset: taken.offset.saturating_add(self.shift().output), ..taken }
+    }
+
+    /// What the shepherd allows of stdin, as the front end counts.
+    pub fn front_credit(&self) -> StdinCredit {
+        let Shift { stdin, .. } = self.shift();
+        let StdinCredit { credit, received } = self.stdin;
+        StdinCredit {
+            credit: credit.saturating_sub(stdin),
+            received: received.saturating_sub(stdin),
+        }
+    }
+
+    /// Tells its shepherd; one that is being brought back, when it is there.
+    pub fn tell_shepherd(&mut self, message: ToShepherd, out: &mut Out) {
+        if self.shepherd != Shepherd::Restoring {
+            out.push(Action::SendShepherd(self.key(), message));
+        } else if self.held.len() < HELD_MAX && !self.held.contains(&message) {
+            self.held.push(message);
+        }
+    }
+}
+
+impl Agent {
+    /// Its launch has come, and its processors are free.
+    pub(super) fn restore(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let real = |place: &Place| -> Vec<u32> {
+            let node = self.node(place.nid);
+            let cpus = place.processors.iter();
+            cpus.filter_map(|p| node?.cpu(*p, &self.me.cpus)).collect()
+        };
+        let cpus = app.place.places.0.iter().map(real).collect();
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.sent = true;
+        app.shepherd = Shepherd::Restoring;
+        app.place.moved.restoring = Restoring::Begun;
+        out.push(Action::Restore { place: Box::new(app.place.clone()), cpus });
+        self.drop_launch(key);
+    }
+
+    /// It is back, or why not.
+    pub(super) fn restored(
+        &mut self,
+        now: u64,
+        key: Key,
+        result: Result<Box<Back>, String>,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        if app.shepherd != Shepherd::Restoring || !app.running() {
+            return;
+        }
+        let whole = |back: &Back| back.born.len() == app.nids.len() && back.hello.going;
+        let back = match result {
+            Ok(back) if app.doom.is_some() => {
+                Err(format!("it was to end when {} was back", back.hello.key))
+            }
+            Ok(back) if !whole(&back) => {
+                Err("its checkpoint is of one that did not go yet".to_owned())
+            }
+            other => other,
+        };
+        let back = match back {
+            Ok(back) => *back,
+            Err(text) => return self.not_restored(now, key, text, out),
+        };
+        app.heard_of(&back.hello);
+        app.output.skip_to(back.output);
+        let output = app.output.end;
+        app.several = Some(back.hello.several);
+        app.place.moved.born = back.born;
+        app.place.moved.restoring = Restoring::Done(Shift {
+            output,
+            stdin: back.hello.stdin_taken,
+            clock_ns: back.clock_ns,
+        });
+        out.push(Action::KeepPlace(Box::new(app.place.clone())));
+        let stdin = app.shift().stdin;
+        for message in std::mem::take(&mut app.held) {
+            let message = match message {
+                ToShepherd::StdinEnd(length) => ToShepherd::StdinEnd(length.saturating_add(stdin)),
+                other => other,
+            };
+            out.push(Action::SendShepherd(key, message));
+        }
+        self.own_ready(now, key, out);
+    }
+
+    /// It can't be brought back, or has been only in part: whatever is there of it is killed.
+    pub(super) fn not_restored(&mut self, now: u64, key: Key, text: String, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.shepherd = Shepherd::Gone;
+        app.held.clear();
+        app.launch = None;
+        let (rank, nid) = (app.first_rank(), app.nid());
+        let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+        // It may have been killed because it was to end.
+        let decided = app.decided(now);
+        let failed = decided.or(Some(Decisive { at_ns: now, cause: cause.clone() }));
+        app.first = failed.clone();
+        let nids = app.nids.clone();
+        app.end = End::Emptying(HostEnd { key, nids, first: failed, ..HostEnd::default() });
+        let grace = app.place.kill_grace;
+        out.push(Action::KillGroups { key, shepherd: true });
+        out.push(Action::CheckGroupsEmpty(key));
+        self.end_all(now, key, cause, grace, Some(0), out);
+    }
+}

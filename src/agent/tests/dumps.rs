@@ -1,0 +1,124 @@
+//! Checkpoints of what runs.
+
+use super::*;
+use crate::agent::NAME_WAIT;
+use crate::agent::switcher::{Event as Turn, News};
+use crate::apteam::talk::node::MoveCommand;
+
+/// 12 runs on nodes 0 and 1.
+fn running() -> (Agent, Key) {
+    let mut agent = linked(&[0, 1, 2, 3]);
+    let key = key(12, 1);
+    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), opened(FRONT, OWNER)]);
+    let hello = FromShepherd::Hello(Hello { key, several: true, ..Hello::default() });
+    let events = [Happening::ShepherdSpawned(key), from_shepherd(key, hello), launch(FRONT, key)];
+    go_through(&mut agent, S, events);
+    go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::Ready)]);
+    (agent, key)
+}
+
+fn asked(number: u64, uid: u32, key: Key, end: bool) -> Happening {
+    Happening::DumpAsked { number, uid, key, end }
+}
+
+fn lifted(key: Key, stands: bool) -> Happening {
+    Happening::Turns(News::Lifted(key, stands))
+}
+
+fn dumped(key: Key, number: u64, made: bool) -> Happening {
+    Happening::Dumped { key, number, made }
+}
+
+fn is_seated(actions: &[Action]) -> bool {
+    actions.iter().any(|a| matches!(a, Action::Turns(Turn::Seat(_))))
+}
+
+/// Why the question of this number was refused.
+fn refusal(actions: &[Action], number: u64) -> &str {
+    let why = actions.iter().find_map(|action| match action {
+        Action::RefuseDump(of, why) if *of == number => Some(&why[..]),
+        _ => None,
+    });
+    why.unwrap_or_else(|| panic!("{actions:?}"))
+}
+
+#[test]
+fn it_stands_is_dumped_and_goes_on() {
+    let (mut agent, key) = running();
+    assert_eq!(
+        act(&mut agent, 5 * S, asked(1, OWNER, key, false)),
+        [Action::Turns(Turn::Lift(key))]
+    );
+    // Meanwhile nobody else takes hold of it.
+    let other = act(&mut agent, 5 * S, asked(2, OWNER, key, false));
+    assert!(refusal(&other, 2).contains("by somebody else"), "{other:?}");
+    let order = MoveCommand { key, number: 1, places: place(key, &[&[2, 3]]).places };
+    let other = act(&mut agent, 5 * S, Happening::Command(9, Command::Move(Box::new(order))));
+    assert!(format!("{other:?}").contains("it is being checkpointed"), "{other:?}");
+    assert_eq!(act(&mut agent, 5 * S, lifted(key, true)), [Action::Dump { key, number: 1 }]);
+    assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 1, true))));
+    // And once more; one that can't be made leaves it as it was, too.
+    act(&mut agent, 7 * S, asked(3, 0, key, true));
+    act(&mut agent, 7 * S, lifted(key, true));
+    assert!(is_seated(&act(&mut agent, 8 * S, dumped(key, 3, false))));
+    act(&mut agent, 9 * S, asked(4, OWNER, key, true));
+    let actions = act(&mut agent, 9 * S, lifted(key, false));
+    assert!(refusal(&actions, 4).contains("can't be stopped") && is_seated(&actions));
+}
+
+#[test]
+fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
+    let stands = |number| {
+        let (mut agent, key) = running();
+        act(&mut agent, 5 * S, asked(number, OWNER, key, true));
+        act(&mut agent, 5 * S, lifted(key, true));
+        assert_eq!(act(&mut agent, 6 * S, dumped(key, number, true)), []);
+        (agent, key)
+    };
+    let (mut agent, key) = stands(1);
+    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, named: true });
+    let cause = Cause::Checkpointed { uid: OWNER };
+    let ended = ToShepherd::Terminate { cause, kill_after: Duration::ZERO };
+    assert_eq!(actions, [Action::SendShepherd(key, ended), Action::DumpEnds(1)]);
+    // Whoever asked is gone: it goes on.
+    let (mut agent, _) = stands(2);
+    assert!(is_seated(&act(&mut agent, 7 * S, Happening::DumpSaid { number: 2, named: false })));
+    let late = act(&mut agent, 8 * S, Happening::DumpSaid { number: 2, named: true });
+    assert!(refusal(&late, 2).contains("was not ended"));
+    // He says nothing.
+    let (mut agent, _) = stands(3);
+    let wait = NAME_WAIT.as_nanos() as u64;
+    assert!(!is_seated(&act(&mut agent, 5 * S + wait, Happening::Tick)));
+    let actions = act(&mut agent, 6 * S + wait, Happening::Tick);
+    assert!(refusal(&actions, 3).contains("the application goes on") && is_seated(&actions));
+    // He was gone before the images were there.
+    let (mut agent, key) = running();
+    act(&mut agent, 5 * S, asked(4, OWNER, key, true));
+    act(&mut agent, 5 * S, lifted(key, true));
+    assert_eq!(act(&mut agent, 5 * S, Happening::DumpSaid { number: 4, named: false }), []);
+    assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 4, true))));
+}
+
+#[test]
+fn whose_checkpoint_can_not_be_made() {
+    let (mut agent, key) = running();
+    let mut refused = |key, uid, words: &str| {
+        let actions = act(&mut agent, 5 * S, asked(7, uid, key, false));
+        assert!(refusal(&actions, 7).contains(words), "{actions:?}");
+        assert_eq!(actions.len(), 1, "{actions:?}");
+    };
+    refused(super::key(13, 1), OWNER, "is not here any more");
+    refused(key, OWNER + 1, "is not user");
+    let (mut agent, key) = running();
+    act(&mut agent, 5 * S, asked(1, OWNER, key, true));
+    act(&mut agent, 5 * S, lifted(key, true));
+    act(&mut agent, 6 * S, dumped(key, 1, true));
+    // It is killed while it stands.
+    let kill = Cause::Kill { signal: 15, uid: 0 };
+    let kill = Command::Terminate { key, cause: kill, kill_after: Duration::ZERO };
+    act(&mut agent, 7 * S, Happening::Command(2, kill));
+    let actions = act(&mut agent, 7 * S, asked(2, OWNER, key, false));
+    assert!(refusal(&actions, 2).contains("is ending"), "{actions:?}");
+    go_through(&mut agent, 8 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    assert_eq!(agent.owner(key).map(|owner| owner.uid), Some(OWNER));
+}

@@ -1,0 +1,123 @@
+//! Why a checkpoint is refused.
+
+use super::{MANIFEST, VERSION};
+use thiserror::Error;
+
+/// What stands in the way of using a checkpoint; each one's text says what would cure it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Flaw {
+    /// It has no manifest.
+    #[error(
+        "there is no {MANIFEST} in it: it is not a checkpoint, or one that was never finished; make it anew"
+    )]
+    NoManifest,
+    /// It has the name of one that is not finished yet.
+    #[error(
+        "it is of a checkpoint that was never finished, or is being written or removed right now; cpr -D \
+         removes what was never finished"
+    )]
+    Partial,
+    /// Another process holds it.
+    #[error("another process writes, restarts or removes it right now; wait until that has ended")]
+    Busy,
+    /// A psched that came later wrote it.
+    #[error(
+        "a newer psched made it: its manifest is of version {version}, and this one reads up to {VERSION}; \
+         use the cpr of that psched"
+    )]
+    Newer {
+        /// The version of its manifest.
+        version: u64,
+    },
+    /// Bytes are not those that were written.
+    #[error(
+        "{file} is damaged: {how}; copy it again from where it is whole, or make the checkpoint anew"
+    )]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// How that is known.
+        how: String,
+    },
+    /// A file is not there.
+    #[error(
+        "it is not whole: {file} is missing; copy it again from where it is whole, or make it anew"
+    )]
+    Missing {
+        /// Which file.
+        file: String,
+    },
+    /// A file has fewer bytes than it had.
+    #[error(
+        "it is not whole: {file} has {found} bytes of {size}; copy it again from where it is whole, or make \
+         it anew"
+    )]
+    Short {
+        /// Which file.
+        file: String,
+        /// Bytes that it had, by the manifest.
+        size: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+    /// The seal is not by this key.
+    #[error(
+        "it is not sealed by the key of this machine: it was made on another one, or changed since; restart \
+         it where it was made, from an unchanged copy, or make it anew"
+    )]
+    Foreign,
+    /// A file is there that the manifest does not have.
+    #[error("{file} is not of the checkpoint: move it elsewhere")]
+    Strange {
+        /// Which file.
+        file: String,
+    },
+    /// Something is there that is no plain file of this checkpoint alone.
+    #[error(
+        "{file} is {what}, and a checkpoint has plain files only; copy the checkpoint again from where it is \
+         whole, or make it anew"
+    )]
+    NotPlain {
+        /// Which one.
+        file: String,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// The application is another user's.
+    #[error(
+        "the application is of user {owner}, and you are user {caller}: only its owner can restart it"
+    )]
+    NotOwner {
+        /// Whose it is.
+        owner: u32,
+        /// Who asks.
+        caller: u32,
+    },
+    /// The caller is its owner with other groups than the application had.
+    #[error(
+        "the application has group {group}, and you do not: log in with it (newgrp, id shows yours), or ask \
+         an administrator to be a member again"
+    )]
+    NotMember {
+        /// One that it had.
+        group: u32,
+    },
+    /// It would be larger than it can be read.
+    #[error("a checkpoint {0}")]
+    Unfit(String),
+    /// The system refuses.
+    #[error("{doing}: {why}")]
+    System {
+        /// What could not be done.
+        doing: String,
+        /// The system's word.
+        why: String,
+    },
+}
+
+impl Flaw {
+    /// The manifest is damaged, as is known by this.
+    pub(super) fn manifest(how: impl Into<String>) -> Flaw {
+        Flaw::Damaged { file: MANIFEST.into(), how: how.into() }
+    }
+}

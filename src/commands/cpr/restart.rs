@@ -1,0 +1,125 @@
+//! `cpr -r`: the application of a checkpoint is restarted.
+//!
+//! cpr is its aprun from then on: it posts, waits for a place, launches, and has its stdio, signals and exit
+//! status, by the same course ([`crate::front::course`]). Three things differ:
+//!
+//! - what is posted is in the manifest, which psched reads and believes for its seal;
+//! - where there are images, the folder goes to the apinit of the first PE before the launch, as a descriptor
+//!   that cpr has opened as its user;
+//! - what is launched is in the manifest too: of one that waited it is executed, of one that ran it is for show.
+//!
+//! The folder is held until the application runs, so that of two restarts at once one is refused. When cpr
+//! dies before, all of it goes as a posting of aprun's goes: nothing stays placed, nothing runs.
+
+use super::problem;
+use crate::apteam::launch::Launch;
+use crate::checkpoint::{Files, Flaw, Kind, MANIFEST, MANIFEST_MAX, Manifest, listed};
+use crate::commands::aprun::{self, Failure, drive};
+use crate::commands::table::clean;
+use crate::front::course::Setup;
+use crate::front::options::Options;
+use crate::front::output::Template;
+use crate::node::checkpoint::dir::{Dir, Spot};
+use crate::rpc::REQUEST_MAX;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// What a request has beside the manifest, in bytes.
+const REST: usize = 1024;
+
+/// What is to be restarted, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// The checkpoint.
+    pub dir: PathBuf,
+    /// Where its output goes; none: cpr's own.
+    pub output: Option<PathBuf>,
+}
+
+/// Restarts it, and gives the status to exit with: the application's, as aprun's.
+pub fn restart(options: Restart) -> ExitCode {
+    match attempt(&options) {
+        Ok(status) => ExitCode::from(status),
+        Err(Failure { status, text }) => {
+            // Where stderr is closed there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "cpr: {text}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn attempt(restart: &Restart) -> Result<u8, Failure> {
+    let failed = |flaw: Flaw| Failure::failed(problem(&restart.dir, &flaw));
+    let (dir, manifest, text) = opened(&restart.dir).map_err(failed)?;
+    let launch = launch_of(&manifest);
+    let options = options(restart.output.as_deref(), &launch)?;
+    let setup = Setup {
+        launch,
+        uid: nix::unistd::getuid().as_raw(),
+        quiet: false,
+        files: options.output.is_some(),
+        restarts: Some(manifest.recovery.apid),
+    };
+    let from = drive::Restart {
+        name: Some(clean(&restart.dir.display().to_string())),
+        held: Some(Arc::new(dir)),
+        images: matches!(manifest.kind, Kind::Running { .. }),
+        no_stdin: options.output.is_some(),
+    };
+    aprun::restart(setup, &options, text, from)
+}
+
+/// The folder, held, its manifest, and that as it is written. Who sealed it psched finds out; what is in the
+/// images, whoever restores them.
+fn opened(path: &Path) -> Result<(Dir, Manifest, Vec<u8>), Flaw> {
+    let spot = Spot::of(path)?;
+    if spot.is_partial() {
+        return Err(Flaw::Partial);
+    }
+    let nothing =
+        || Flaw::System { doing: "looking at it".into(), why: "there is no such folder".into() };
+    let dir = spot.open()?.ok_or_else(nothing)?;
+    dir.hold()?;
+    let mut text = Vec::new();
+    let read = dir.read(MANIFEST, MANIFEST_MAX as u64 + 1, &mut |piece| {
+        text.extend_from_slice(piece);
+    })?;
+    read.ok_or(Flaw::NoManifest)?;
+    let manifest = Manifest::read(&text, None)?;
+    listed(&manifest, &dir)?;
+    let most = REQUEST_MAX - REST;
+    if text.len() > most {
+        return Err(Flaw::Unfit(format!(
+            "can be restarted if its {MANIFEST} has at most {most} bytes, and this one's has {}: it has so \
+             many files, or so large an environment",
+            text.len()
+        )));
+    }
+    Ok((dir, manifest, text))
+}
+
+/// What is launched: as it was kept; or, where nothing is executed and nothing was kept, what tells of it.
+fn launch_of(manifest: &Manifest) -> Launch {
+    let posting = &manifest.recovery.posting;
+    let for_show = || Launch {
+        executable: posting.executable.path.clone().into_bytes(),
+        arguments: vec![posting.command.clone().into_bytes()],
+        directory: b"/".to_vec(),
+        ..Launch::default()
+    };
+    manifest.launch.clone().unwrap_or_else(for_show)
+}
+
+/// The options of aprun that are left: what was chosen of the rest is in the posting.
+fn options(output: Option<&Path>, launch: &Launch) -> Result<Options, Failure> {
+    let name = |path: &Path| {
+        Template::parse(path.as_os_str().as_bytes())
+            .map_err(|why| Failure::failed(format!("--output: {why}")))
+    };
+    let output = output.map(name).transpose()?;
+    let whole_lines = launch.whole_lines;
+    Ok(Options { error: output.clone(), output, whole_lines, ..Options::default() })
+}

@@ -1,0 +1,61 @@
+//! Running applications that are moved: one of them, or those of a region together.
+//!
+//! What is planned is printed with its cost before it is done; with --dry-run that is all.
+
+use super::nodes::{Nids, nids};
+use super::{Client, done};
+use crate::commands::apkill::parse_apid;
+use crate::commands::question::write_out;
+use crate::rpc::pb;
+use clap::Args;
+
+/// One application.
+#[derive(Args, Clone, Debug)]
+pub struct Migrate {
+    /// Number of the application, as apstat shows it
+    #[arg(value_name = "APID", value_parser = parse_apid)]
+    apid: u64,
+    /// The nodes it is to sit on, as many as it has; without: any others of its host
+    #[arg(value_name = "NIDS", value_parser = nids)]
+    nids: Option<Nids>,
+    /// Only show what would be done, and what it would cost
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Those of a region.
+#[derive(Args, Clone, Debug)]
+pub struct Compact {
+    /// Name of the region, as psmgr show or apstat -n -v shows it
+    #[arg(value_name = "REGION")]
+    region: String,
+    /// Only show what would be done, and what it would cost
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Migrate {
+    pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
+        let nids: Vec<u32> =
+            self.nids.iter().flat_map(|Nids(nids)| nids).map(|nid| nid.0).collect();
+        let request = |dry_run| pb::MigrateRequest { apid: self.apid, nids: nids.clone(), dry_run };
+        let plan = done(client.migrate(request(true))).await?;
+        if self.dry_run {
+            return Ok(plan);
+        }
+        write_out(&plan).map_err(|text| vec![text])?;
+        done(client.migrate(request(false))).await
+    }
+}
+
+impl Compact {
+    pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
+        let request = |dry_run| pb::CompactRequest { region: self.region.clone(), dry_run };
+        let plan = done(client.compact(request(true))).await?;
+        if self.dry_run {
+            return Ok(plan);
+        }
+        write_out(&plan).map_err(|text| vec![text])?;
+        done(client.compact(request(false))).await
+    }
+}

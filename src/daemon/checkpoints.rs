@@ -1,0 +1,180 @@
+//! What psched has to say for a checkpoint.
+//!
+//! A checkpoint needs no decision of psched's: whoever may, gets what psched knows of the application, sealed,
+//! and the apinit that has it does the rest. Of one that still waits for a place there is nothing to dump: its
+//! aprun is asked for the launch, and what comes of it is a checkpoint without images.
+
+use super::core::{Input, now};
+use super::services::{Service, caller, ending};
+use crate::apteam::launch::Launch;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::{Apid, SealKey};
+use crate::checkpoint::{BackEnd, Kind, Made, Manifest, Recovery};
+use crate::os::host;
+use crate::rpc::pb;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+/// How long an aprun may take to say what it would launch.
+const DEPOSIT_WAIT: Duration = Duration::from_secs(10);
+/// Checkpoints of waiting postings that are made at once.
+const DEPOSITS_MAX: usize = 64;
+
+/// Who waits for the launch of which posting.
+#[derive(Clone, Debug, Default)]
+pub struct Deposits(Arc<Mutex<Waiting>>);
+
+/// Of each: the posting, and a number that tells it from others who wait for the same.
+type Waiting = BTreeMap<(Apid, u64), oneshot::Sender<Launch>>;
+
+impl Deposits {
+    fn expect(&self, apid: Apid) -> Option<oneshot::Receiver<Launch>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, waits| !waits.is_closed());
+        if all.len() >= DEPOSITS_MAX {
+            return None;
+        }
+        let (sender, launch) = oneshot::channel();
+        let next = all.keys().map(|(_, number)| number + 1).max().unwrap_or(0);
+        all.insert((apid, next), sender);
+        Some(launch)
+    }
+
+    fn came(&self, apid: Apid, launch: &Launch) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys: Vec<_> = all.keys().filter(|(of, _)| *of == apid).copied().collect();
+        for key in keys {
+            if let Some(waits) = all.remove(&key) {
+                let _ = waits.send(launch.clone());
+            }
+        }
+    }
+}
+
+impl Service {
+    /// cpr -c.
+    pub(super) async fn checkpoint_of(
+        &self,
+        request: Request<pb::CheckpointRequest>,
+    ) -> Result<Response<pb::CheckpointReply>, Status> {
+        let peer = caller(&request)?;
+        let apid = Apid(request.into_inner().apid);
+        let (team, run) = self.known(apid).await?;
+        // An administrator may end it, and not have what it has in its memory.
+        if peer.uid != team.owner.uid && peer.uid != 0 {
+            return Err(Status::permission_denied(format!(
+                "application {apid} belongs to {}: only they and root can checkpoint it",
+                team.owner.name
+            )));
+        }
+        let key = self.sealing()?;
+        let kind = Kind::of(&team, BackEnd::Criu { version: String::new() });
+        let kind = kind.map_err(Status::failed_precondition)?;
+        let made = Made {
+            at_ns: now().wall_ns,
+            host: host::hostname(),
+            boot: self.identity.boot_id.clone(),
+            store: self.identity.store_id.clone(),
+            psched: env!("CARGO_PKG_VERSION").into(),
+        };
+        let recovery = Recovery::of(&team, run);
+        let files = Vec::new();
+        let launch = match kind {
+            Kind::Waiting => Some(self.launch_of(apid).await?),
+            Kind::Running { .. } => None,
+        };
+        let manifest = Manifest { made, kind, recovery, launch, files };
+        let found = match (&manifest.kind, &team.hosts[..]) {
+            (Kind::Waiting, _) => {
+                let sealed = manifest.seal(&key);
+                let sealed =
+                    sealed.map_err(|flaw| Status::failed_precondition(flaw.to_string()))?;
+                pb::checkpoint_reply::Found::Waiting(sealed)
+            }
+            (Kind::Running { .. }, [host]) => {
+                pb::checkpoint_reply::Found::Running(pb::RunningCheckpoint {
+                    key: Some(team.key().into()),
+                    socket: host.socket.clone(),
+                    draft: manifest.draft(&key).into(),
+                })
+            }
+            (Kind::Running { .. }, _) => {
+                return Err(Status::failed_precondition(format!(
+                    "application {apid} is on nodes of several apinits, and only one that is on those of one \
+                     can be checkpointed"
+                )));
+            }
+        };
+        Ok(Response::new(pb::CheckpointReply { found: Some(found) }))
+    }
+
+    /// It, and how long it has run.
+    async fn known(&self, apid: Apid) -> Result<(Apteam, Duration), Status> {
+        let found = self
+            .read(move |s| Some((s.team(apid)?.clone(), s.attained(apid, host::monotonic_ns()))));
+        match found.await? {
+            Some(found) => Ok(found),
+            None => {
+                let team = self.ended(apid).await?;
+                Err(Status::failed_precondition(format!("application {} has ended", team.apid)))
+            }
+        }
+    }
+
+    /// What checkpoints are sealed with.
+    fn sealing(&self) -> Result<SealKey, Status> {
+        self.identity.checkpoint_key.clone().ok_or_else(|| {
+            Status::failed_precondition(
+                "this psched has no key to seal checkpoints with: its log says why",
+            )
+        })
+    }
+
+    /// What the aprun of a posting would launch.
+    async fn launch_of(&self, apid: Apid) -> Result<Launch, Status> {
+        let waits = self.deposits.expect(apid).ok_or_else(|| {
+            Status::resource_exhausted(
+                "too many postings are checkpointed just now: try again later",
+            )
+        })?;
+        self.input(Input::AskLaunch { apid }).await?;
+        match tokio::time::timeout(DEPOSIT_WAIT, waits).await {
+            Ok(Ok(launch)) => Ok(launch),
+            Ok(Err(_)) => Err(ending()),
+            Err(_) => Err(Status::unavailable(format!(
+                "the aprun of application {apid} has not said within {} s what it would launch: it is \
+                 stopped, of an older release, or its posting has just been placed",
+                DEPOSIT_WAIT.as_secs()
+            ))),
+        }
+    }
+
+    /// aprun's answer.
+    pub(super) async fn deposited(
+        &self,
+        request: Request<pb::DepositRequest>,
+    ) -> Result<Response<pb::DepositReply>, Status> {
+        let peer = caller(&request)?;
+        let pb::DepositRequest { apid, launch } = request.into_inner();
+        let apid = Apid(apid);
+        let launch = launch.ok_or_else(|| Status::invalid_argument("there is no launch in it"))?;
+        let launch = Launch::try_from(launch);
+        let launch = launch.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let (team, _) = self.known(apid).await?;
+        let own = team.front.is_some_and(|front| {
+            (front.pid, front.started) == (peer.pid, peer.started) && team.owner.uid == peer.uid
+        });
+        if !own {
+            return Err(Status::permission_denied(format!(
+                "only the aprun of application {apid} says what it would launch"
+            )));
+        }
+        if matches!(team.state, State::Posted | State::Lapsed) {
+            self.deposits.came(apid, &launch);
+        }
+        Ok(Response::new(pb::DepositReply {}))
+    }
+}

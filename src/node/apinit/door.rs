@@ -1,0 +1,139 @@
+//! The door of this apinit, where cpr passes it a folder ([`crate::node::checkpoint::door`]).
+//!
+//! One thread for each question: it reads what is asked and its descriptor, tells the one task, and goes on
+//! to listen, so that the one task hears when whoever asked is gone. How many there may be is bounded, in
+//! all and for each user.
+
+use super::shell::{Event, Events};
+use crate::node::checkpoint::door::{Answer, Ask, hear_first, hear_next, say};
+use crate::os::peer;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::UnixListener;
+
+/// Questions at once.
+const ASKS_MAX: usize = 32;
+/// Of one user who is not root.
+const ASKS_USER_MAX: usize = 8;
+/// How long one who asks may take to read an answer: they are small, and have room in the socket.
+const SAY_WAIT: Duration = Duration::from_secs(1);
+/// How long nothing is accepted after the system had no descriptor for it.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Numbers for questions.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Who asks, for as long as the question is open. Dropped, it is hung up on.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// Of the question; none is used twice.
+    pub number: u64,
+    /// As the kernel says.
+    pub uid: u32,
+    /// Likewise.
+    pub gid: u32,
+    stream: UnixStream,
+}
+
+impl Asker {
+    /// Tells him. If he is gone, that is heard as an event.
+    pub fn say(&mut self, answer: Answer) {
+        let _ = say(&mut self.stream, answer);
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// How many ask, by user.
+type Askers = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// One place among those who ask.
+struct Slot {
+    askers: Askers,
+    uid: u32,
+}
+
+impl Slot {
+    fn take(askers: &Askers, uid: u32) -> Option<Slot> {
+        let mut counts = askers.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = counts.values().sum();
+        let own = counts.entry(uid).or_default();
+        if all >= ASKS_MAX || (uid != 0 && *own >= ASKS_USER_MAX) {
+            return None;
+        }
+        *own += 1;
+        Some(Slot { askers: Arc::clone(askers), uid })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut counts = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = counts.get_mut(&self.uid) {
+            *own -= 1;
+        }
+        counts.retain(|_, own| *own > 0);
+    }
+}
+
+/// Answers at this door, for ever.
+pub(super) async fn serve(listener: UnixListener, events: Events) {
+    let askers = Askers::default();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (Ok(stream), askers, events) = (stream.into_std(), askers.clone(), events.clone())
+        else {
+            continue;
+        };
+        let ready = stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.set_write_timeout(Some(SAY_WAIT)))
+            .and_then(|()| peer::credentials(&stream));
+        let Ok(ids) = ready else { continue };
+        tokio::task::spawn_blocking(move || {
+            let mut stream = stream;
+            let Some(_slot) = Slot::take(&askers, ids.uid) else {
+                let why = "too many ask this apinit for checkpoints just now: try again later";
+                let _ = say(&mut stream, Answer::Refused(why.into()));
+                return;
+            };
+            listen_to(stream, ids.uid, ids.gid, &events);
+        });
+    }
+}
+
+fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
+    let asked: std::io::Result<(Ask, OwnedFd, UnixStream)> =
+        hear_first(&mut stream).and_then(|(ask, fd)| Ok((ask, fd, stream.try_clone()?)));
+    let (ask, descriptor, own) = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            let _ = say(&mut stream, Answer::Refused(format!("it was not understood: {error}")));
+            return;
+        }
+    };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let asker = Asker { number, uid, gid, stream: own };
+    if events.blocking_send(Event::Asked { asker, ask, descriptor }).is_err() {
+        return;
+    }
+    loop {
+        // An Err: he says what is not understood, which is as good as going.
+        let next = hear_next(&mut stream).unwrap_or_default();
+        let gone = next.is_none();
+        if events.blocking_send(Event::AskedMore(number, next)).is_err() || gone {
+            return;
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Bringing an application back from the folder that cpr has passed, on a thread of its own.
+//!
+//! # Problem
+//! What is restored runs with the rights that its images say, and the images are in a folder of a user's, who
+//! may change it at any moment. The processes come back with the nodes, the processors and the number that
+//! they had; here they have others.
+//!
+//! # Approach
+//! ```text
+//!   manifest     sealed by psched's key, its owner's, of the application that was posted, of this shape
+//!   fetch        every file is copied into a folder of root's, and compared on the way
+//!   groups       are made anew by the names of the nodes that its shepherd knows, and frozen
+//!   restore      CRIU; each thread is bound to its processors of now
+//!   rekey        the shepherd is told as which application it goes on
+//! ```
+//!
+//! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over.
+
+use super::runtime::{AppDirectory, Process};
+use super::shepherds::{self, Connection};
+use crate::agent::Back;
+use crate::apteam::SealKey;
+use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::talk::node::{PlaceCommand, Restart};
+use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, manifest_of};
+use crate::machine::Nid;
+use crate::node::checkpoint::criu::Criu;
+use crate::node::checkpoint::dir::Dir;
+use crate::node::checkpoint::{
+    Given, Restored, born_of, clock_ahead_ns, read_resume, restore_application,
+};
+use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
+use crate::os::space::Space;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// CRIU is killed after that: far longer than any disk takes.
+const RESTORE_BOUND: Duration = Duration::from_secs(3600);
+
+/// How long what is killed is waited for, and how often it is looked at.
+const END: Duration = Duration::from_secs(5);
+const END_LOOK: Duration = Duration::from_millis(2);
+
+/// All that a restore needs.
+#[derive(Debug)]
+pub(super) struct Restoring {
+    /// What cpr has passed.
+    pub folder: OwnedFd,
+    /// What its manifest is to be sealed by.
+    pub sealing: SealKey,
+    pub place: PlaceCommand,
+    pub restart: Restart,
+    /// What it may have on each of its nodes, in the order of its places.
+    pub limits: Vec<(Nid, Limits)>,
+    /// Its real processors, likewise.
+    pub cpus: Vec<Vec<u32>>,
+    pub directory: AppDirectory,
+    pub groups: Groups,
+    pub made: AppGroups,
+    /// The beginning of the store's id.
+    pub mark: String,
+    pub apshepherd: PathBuf,
+    pub lifeline: Option<Arc<OwnedFd>>,
+    pub space: Option<Space>,
+}
+
+/// An application that is back. All of it is frozen, but for its shepherd.
+#[derive(Debug)]
+pub(super) struct Returned {
+    pub back: Back,
+    pub shepherd: Process,
+    /// The first process of its PID namespace.
+    pub first: i32,
+    pub groups: AppGroups,
+    /// To its shepherd, which has said hello by its new key.
+    pub connection: Connection,
+    /// How long CRIU took, and what is around it.
+    pub total: Duration,
+}
+
+/// What stood in the way, in words.
+type Why = String;
+
+impl Restoring {
+    /// Does it.
+    ///
+    /// # Errors
+    /// What stood in the way. Nothing of it is left then but its groups.
+    pub fn carry_out(self) -> Result<Returned, Why> {
+        let result = self.restore();
+        self.directory.drop_images();
+        if result.is_err() {
+            // Whatever is there of it has run nothing, and is not to.
+            self.made.kill(true);
+            // (Its groups have names of which nobody else knows.)
+            let until = Instant::now() + END;
+            while !processes_in(self.made.path()).is_empty() && Instant::now() < until {
+                std::thread::sleep(END_LOOK);
+            }
+        }
+        result
+    }
+
+    fn restore(&self) -> Result<Returned, Why> {
+        let images = self.fetch()?;
+        let born = born_of(images.as_fd()).map_err(|e| e.to_string())?;
+        let groups = self.groups_of(&born)?;
+        let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
+        frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
+        let socket = self.directory.socket();
+        // One of a former life, on which nobody listens.
+        let _ = std::fs::remove_file(&socket);
+        let listener = shepherds::listener(&socket).map_err(|e| format!("{e:#}"))?;
+        let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;
+        let criu = Criu::here().map_err(|e| e.to_string())?;
+        criu.check().map_err(|e| e.to_string())?;
+        let given = Given {
+            apshepherd: &self.apshepherd,
+            listener: listener.as_fd(),
+            lifeline: self.lifeline.as_deref().map(AsFd::as_fd),
+            log: log.as_fd(),
+            groups: &groups,
+            space: self.space.as_ref(),
+            cpus: &self.cpus,
+        };
+        let restored = restore_application(&criu, images.as_fd(), &given, RESTORE_BOUND);
+        let Restored { first, shepherd, total } = restored.map_err(|e| e.to_string())?;
+        // An apinit that is started again kills it by this.
+        let shepherd = Process::now(shepherd);
+        self.directory.keep_shepherd(shepherd).map_err(|e| format!("{e:#}"))?;
+        let (connection, hello) = shepherds::rekey(&socket, self.restart.from, self.place.key)?;
+        let clock_ns = clock_ahead_ns(shepherd.pid).map_err(|e| e.to_string())?;
+        let resume = read_resume(images.as_fd());
+        let output = resume.map_or(hello.output_taken, |resume| resume.output_received);
+        let back = Back { born, hello, output, clock_ns };
+        Ok(Returned { back, shepherd, first: first.pid, groups, connection, total })
+    }
+
+    /// A copy of its images, which nobody else can change.
+    fn fetch(&self) -> Result<OwnedFd, Why> {
+        let flawed = |flaw: Flaw| format!("its checkpoint can't be used: {flaw}");
+        let folder = self.folder.try_clone().map_err(|e| format!("its folder: {e}"))?;
+        let dir = Dir::new(folder).map_err(flawed)?;
+        let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
+        manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
+        let name = fits(&manifest, self.restart, &self.place.places)?;
+        let to = self.directory.make_images().map_err(|e| format!("{e:#}"))?;
+        dir.fetch(&manifest, to.as_fd()).map_err(flawed)?;
+        open_folder(to.as_fd(), name).map_err(|e| format!("its images can't be opened: {e}"))
+    }
+
+    /// Its groups by the names that its shepherd has of its nodes.
+    fn groups_of(&self, born: &[Nid]) -> Result<AppGroups, Why> {
+        let now: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
+        if born.len() != now.len() {
+            let (had, has) = (born.len(), now.len());
+            return Err(format!("its images are of {had} nodes, and it has {has}"));
+        }
+        let failed = |e: std::io::Error| format!("its groups can't be made: {e}");
+        let limits = born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, *limits));
+        let limits: BTreeMap<Nid, Limits> = limits.collect();
+        // (It is on one apinit.) What there is was made by its nodes of now, and has never been used.
+        let made = self.groups.make(&self.mark, self.place.key, &limits, true).map_err(failed)?;
+        let mut groups = AppGroups::found(made.path().to_owned(), born.to_vec())
+            .ok_or_else(|| "its groups have gone".to_owned())?;
+        groups.moved(now);
+        Ok(groups)
+    }
+}
+
+/// Whether the checkpoint is of what was posted, and fits where that was placed: the folder of its images.
+fn fits<'m>(
+    manifest: &'m Manifest,
+    restart: Restart,
+    places: &PlacementList,
+) -> Result<&'m str, Why> {
+    let recovery = &manifest.recovery;
+    let Restart { from, .. } = restart;
+    if (recovery.apid, recovery.incarnation) != (from.apid, from.incarnation) {
+        return Err(format!(
+            "the checkpoint is of application {}, and that of {} was posted",
+            recovery.apid, from.apid
+        ));
+    }
+    let Kind::Running { back_end: BackEnd::Criu { .. }, places: had, hosts } = &manifest.kind
+    else {
+        return Err("its checkpoint has no images of processes, which are brought back here".into());
+    };
+    let [host] = &hosts[..] else {
+        let hosts = hosts.len();
+        return Err(format!(
+            "its checkpoint is of {hosts} hosts, and only one of one is brought back"
+        ));
+    };
+    let alike = |(a, b): (&Place, &Place)| a.pes == b.pes;
+    if had.0.len() != places.0.len() || !had.0.iter().zip(places.0.iter()).all(alike) {
+        return Err("it was placed in another shape than it had".into());
+    }
+    Ok(&host.folder)
+}
+
+fn open_folder(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::empty())
+}
+
+/// Where apinit's own diagnostics go, unless that is a connection: one could not be dumped again.
+fn log() -> std::io::Result<File> {
+    let own = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
+    if own.metadata()?.file_type().is_socket() {
+        return File::options().append(true).open("/dev/null");
+    }
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::{Apid, Incarnation, Key};
+    use crate::checkpoint::example;
+
+    fn restart(apid: u64) -> Restart {
+        let from = Key { apid: Apid(apid), incarnation: Incarnation(1) };
+        Restart { from, run: Duration::ZERO }
+    }
+
+    fn places(pes: &[u32]) -> PlacementList {
+        let place = |(n, pes): (usize, &u32)| Place {
+            nid: Nid(n as u32 + 8),
+            processors: (0..*pes).collect(),
+            pes: *pes,
+        };
+        PlacementList(pes.iter().enumerate().map(place).collect())
+    }
+
+    #[test]
+    fn it_is_of_what_was_posted_and_of_its_shape() {
+        let manifest = example();
+        assert_eq!(fits(&manifest, restart(12), &places(&[1, 1])), Ok("host-0"));
+        let why = fits(&manifest, restart(13), &places(&[1, 1])).expect_err("another's");
+        assert!(why.contains("application 12") && why.contains("13"), "{why}");
+        for other in [&[2][..], &[1], &[1, 2], &[1, 1, 1]] {
+            let why = fits(&manifest, restart(12), &places(other)).expect_err("another shape");
+            assert!(why.contains("another shape"), "{why}");
+        }
+        let waiting = Manifest { kind: Kind::Waiting, ..example() };
+        assert!(fits(&waiting, restart(12), &places(&[1, 1])).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Bringing an application back, as far as the one task has a part in it.
+
+use super::apps::{isolated, limits_of};
+use super::{Event, Shell};
+use crate::agent::Happening;
+use crate::apteam::Key;
+use crate::apteam::talk::node::PlaceCommand;
+use crate::node::apinit::restore::{Restoring, Returned};
+use crate::node::apinit::shepherds::Shepherd;
+
+impl Shell {
+    /// Begins it, beside the one task.
+    pub(super) fn restore(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) {
+        let key = place.key;
+        let restoring = match self.restoring(place, cpus) {
+            Ok(restoring) => restoring,
+            Err(why) => return self.own.push_back(Happening::Restored(key, Err(why))),
+        };
+        let Some(app) = self.apps.get(&key) else { return };
+        let (span, events) = (app.span.clone(), self.events.clone());
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
+            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let _ = events.send(Event::Restored(key, result.map(Box::new))).await;
+        });
+    }
+
+    /// All that it needs.
+    fn restoring(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) -> Result<Restoring, String> {
+        let Some(restart) = place.restart else { return Err("nothing is to be restored".into()) };
+        let nids = self.nids_here(&place);
+        let mark = self.agent.store_mark().to_owned();
+        let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
+        let folder = app.restore_from.take().ok_or(
+            "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
+             more (cpr -r)",
+        )?;
+        let sealing = self.sealing.clone();
+        let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;
+        let groups = self.groups.clone().zip(app.groups.clone());
+        let (groups, made) =
+            groups.ok_or("without cgroups it can't be kept from running before its turn")?;
+        // Known before anything is there: whoever comes after us is to end it.
+        app.directory.keep_place_anew(place.clone()).map_err(|e| format!("{e:#}"))?;
+        Ok(Restoring {
+            folder,
+            sealing,
+            restart,
+            limits: nids.into_iter().map(|nid| (nid, limits_of(&place, nid))).collect(),
+            cpus,
+            directory: app.directory.clone(),
+            groups,
+            made,
+            mark,
+            apshepherd: self.apshepherd.path().to_owned(),
+            lifeline: self.lifeline.clone(),
+            space: isolated(self.space.as_ref(), &place).cloned(),
+            place,
+        })
+    }
+
+    /// It is back, or why not.
+    pub(super) fn restored(&mut self, key: Key, result: Result<Box<Returned>, String>) {
+        let Some(app) = self.apps.get_mut(&key) else {
+            // (The agent keeps it until it has heard.)
+            return;
+        };
+        let _in = app.span.clone().entered();
+        let returned = result.and_then(|returned| {
+            let Returned { back, shepherd, first, groups, connection, total } = *returned;
+            app.groups = Some(groups);
+            app.first = Some(first);
+            let shepherd = Shepherd::connected(key, shepherd, connection, &self.events)?;
+            tracing::info!(pid = shepherd.process.pid, ?total, "brought back");
+            app.shepherd = Some(shepherd);
+            Ok(Box::new(back))
+        });
+        if let Err(why) = &returned {
+            tracing::warn!("not brought back: {why}");
+        }
+        self.own.push_back(Happening::Restored(key, returned));
+    }
+}

@@ -1,0 +1,403 @@
+//! The folder of a checkpoint.
+//!
+//! It is a user's, in a folder of his, and root's daemons write it and read it. So nothing is done by a
+//! path: a [`Spot`] is the folder above, opened by who was asked (as the user), and a name in it; what
+//! follows goes by descriptors and follows no link. Only plain files with no other name are a checkpoint's,
+//! in the folder itself or in one below it: a link, a FIFO or a device is refused, by name.
+//!
+//! ```text
+//! parent/                         opened by the user, given as a descriptor
+//!   .NAME.partial-1f2e3d4c5b6a7988/   while it is written, or removed; flock(2)ed by who does that
+//!   NAME/                         the checkpoint, once it is whole
+//!     manifest.json
+//!     host-0/pages-1.img ...
+//! ```
+//!
+//! **Writing** ([`Partial`]): beside it, under another name; each file and the folder are on disk before
+//! they are renamed. While root writes them the images are root's and in a folder that only root may enter,
+//! so that what is sealed is what the back end wrote. Then they are given to the user, for they count
+//! against his quota, and he is to look at them and remove them.
+//!
+//! **Reading** ([`Dir`]): the user could change a file between the look at it and its use. Root therefore
+//! restores from a copy of its own, which is compared while it is made ([`Dir::fetch`]).
+//!
+//! **Removing** ([`remove`]): renamed to a partial one first, so that a checkpoint of which files are gone
+//! never looks like one, and only files that the manifest lists.
+
+mod key;
+mod lent;
+mod partial;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+pub use key::{KEY_FILE, load_key, load_or_make_key};
+pub use lent::Lent;
+pub use partial::{Partial, publish};
+pub use remove::{Leftover, leftovers, remove, remove_leftover};
+
+use crate::checkpoint::{FILES_MAX, Files, Flaw, Manifest, Summing};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat,
+};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 18;
+
+/// A flag set for folders: they are opened, and no link to one.
+const FOLDER: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What the system refuses, with the cure where there is one that is known.
+fn system(doing: impl Into<String>, error: impl Into<std::io::Error>) -> Flaw {
+    let error = error.into();
+    let cure = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => "; make room there, or name a folder elsewhere",
+        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => "; name a folder that you may write to",
+        Some(Errno::NAMETOOLONG) => "; give it a shorter name",
+        _ => "",
+    };
+    Flaw::System { doing: doing.into(), why: format!("{error}{cure}") }
+}
+
+/// A name in a folder, where a checkpoint is or is to be.
+#[derive(Debug)]
+pub struct Spot {
+    parent: OwnedFd,
+    name: OsString,
+}
+
+impl Spot {
+    /// Of a folder that has been opened, as it comes from a process that asks for a checkpoint.
+    ///
+    /// # Errors
+    /// It is no folder, or the name is not one.
+    pub fn new(parent: OwnedFd, name: &OsStr) -> Result<Spot, Flaw> {
+        let bytes = name.as_bytes();
+        if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') || bytes.contains(&0) {
+            return Err(Flaw::Unfit(format!("is a folder, and {name:?} is no name of one")));
+        }
+        let found = fstat(&parent).map_err(|e| system("looking at the folder above", e))?;
+        match is_folder(&found) {
+            true => Ok(Spot { parent, name: name.to_owned() }),
+            false => Err(Flaw::Unfit("is in a folder".into())),
+        }
+    }
+
+    /// Of a path, as this process sees it. Links on the way are followed, the last name is none.
+    ///
+    /// # Errors
+    /// The folder above can't be opened.
+    pub fn of(path: &Path) -> Result<Spot, Flaw> {
+        let shown = path.display();
+        // `.` and what ends in `..` are folders that have names elsewhere.
+        let whole = match path.file_name() {
+            Some(_) => path.to_owned(),
+            None => {
+                std::fs::canonicalize(path).map_err(|e| system(format!("opening {shown}"), e))?
+            }
+        };
+        let name = whole.file_name().ok_or_else(|| {
+            Flaw::Unfit(format!("is a folder in another one, and {shown} is in none"))
+        })?;
+        let parent = match whole.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(parent, flags, Mode::empty())
+            .map_err(|e| system(format!("opening {}", parent.display()), e))?;
+        Spot::new(opened, name)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The folder above.
+    pub fn parent(&self) -> BorrowedFd<'_> {
+        self.parent.as_fd()
+    }
+
+    fn shown(&self) -> String {
+        self.name.to_string_lossy().into_owned()
+    }
+
+    /// What is there; none: nothing.
+    ///
+    /// # Errors
+    /// It is no folder, or the system refuses.
+    pub fn open(&self) -> Result<Option<Dir>, Flaw> {
+        match openat(&self.parent, &self.name, FOLDER, Mode::empty()) {
+            Ok(fd) => Dir::new(fd).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => match stat(self.parent(), &self.name)? {
+                Some(found) if !is_folder(&found) => {
+                    let what = kind(&found);
+                    Err(Flaw::Unfit(format!("is a folder, and {} is {what}", self.shown())))
+                }
+                _ => Err(system(format!("opening {}", self.shown()), error)),
+            },
+        }
+    }
+}
+
+/// The folder of a checkpoint, opened.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    uid: u32,
+}
+
+impl Dir {
+    /// One that has been opened.
+    ///
+    /// # Errors
+    /// It is no folder.
+    pub fn new(fd: OwnedFd) -> Result<Dir, Flaw> {
+        let found = fstat(&fd).map_err(|e| system("looking at the folder", e))?;
+        match is_folder(&found) {
+            true => Ok(Dir { fd, uid: found.st_uid }),
+            false => Err(Flaw::Unfit("is a folder".into())),
+        }
+    }
+
+    /// The user whose folder it is.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Keeps it from being used or removed by others as long as this is open, also in a process that is given
+    /// the descriptor: of two restarts at once one is refused.
+    ///
+    /// # Errors
+    /// Another holds it.
+    pub fn hold(&self) -> Result<(), Flaw> {
+        match flock(self, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(Flaw::Busy),
+            // Where there are no locks (on some network file systems) nobody can be told.
+            _ => Ok(()),
+        }
+    }
+
+    /// The folder of a file, and its name in there; none: there is no such folder.
+    fn place<'n>(&self, name: &'n str) -> Result<Option<(OwnedFd, &'n str)>, Flaw> {
+        let (folder, rest) = name.split_once('/').unwrap_or((".", name));
+        match openat(&self.fd, folder, FOLDER, Mode::empty()) {
+            Ok(fd) => Ok(Some((fd, rest))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(match stat(self.fd.as_fd(), folder)? {
+                Some(found) if !is_folder(&found) => {
+                    Flaw::NotPlain { file: folder.into(), what: kind(&found) }
+                }
+                _ => system(format!("opening {folder}"), error),
+            }),
+        }
+    }
+
+    /// Copies the files of its manifest into an empty folder which nobody else may enter, and compares
+    /// them on the way: what is there then is what was sealed, whatever becomes of this folder.
+    ///
+    /// # Errors
+    /// A file is not as it was, or the system refuses; what has been copied is still there.
+    pub fn fetch(&self, manifest: &Manifest, into: BorrowedFd<'_>) -> Result<(), Flaw> {
+        for folder in manifest.folders() {
+            rustix::fs::mkdirat(into, folder, Mode::RWXU)
+                .map_err(|e| system(format!("making a folder {folder}"), e))?;
+        }
+        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        for image in &manifest.files {
+            let doing = || format!("copying {}", image.name);
+            // (Its folder, if it is in one, has just been made in one that is ours.)
+            let to = openat(into, &image.name, create | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+            let mut to = File::from(to.map_err(|e| system(doing(), e))?);
+            let (mut sum, mut written) = (Summing::default(), Ok(()));
+            let read = self.read(&image.name, image.size.saturating_add(1), &mut |piece| {
+                sum.add(piece);
+                if written.is_ok() {
+                    written = to.write_all(piece);
+                }
+            })?;
+            written.map_err(|e| system(doing(), e))?;
+            image.compare(read, sum)?;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Files for Dir {
+    fn names(&self) -> Result<Vec<String>, Flaw> {
+        let mut names = Vec::new();
+        walk(self.as_fd(), &mut |name, found| {
+            // A file that is linked elsewhere too could be changed by its other name. A folder is none of
+            // the names that the manifest has.
+            match plain(found) {
+                Err(what) if !is_folder(found) => Err(Flaw::NotPlain { file: name, what }),
+                _ => {
+                    names.push(name);
+                    Ok(())
+                }
+            }
+        })?;
+        Ok(names)
+    }
+
+    fn read(
+        &self,
+        name: &str,
+        at_most: u64,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<u64>, Flaw> {
+        let Some((folder, file)) = self.place(name)? else { return Ok(None) };
+        let Some(file) = open_plain(folder.as_fd(), file, name)? else { return Ok(None) };
+        let mut file = file.take(at_most);
+        let mut piece = vec![0; PIECE];
+        let mut all = 0;
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return Ok(Some(all)),
+                Ok(n) => {
+                    all += n as u64;
+                    each(&piece[..n]);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(system(format!("reading {name}"), e)),
+            }
+        }
+    }
+}
+
+/// What a name stands for, no link being followed; none: nothing.
+fn stat(folder: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<Option<Stat>, Flaw> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(system(format!("looking at {}", name.to_string_lossy()), e)),
+    }
+}
+
+/// What something is, in words.
+fn kind(found: &Stat) -> &'static str {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile if found.st_nlink > 1 => {
+            "a file that has another name too (hard link)"
+        }
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        _ => "something else",
+    }
+}
+
+fn is_folder(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+}
+
+/// Whether it is a plain file with one name; what it is instead.
+fn plain(found: &Stat) -> Result<(), &'static str> {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile if found.st_nlink == 1 => Ok(()),
+        _ => Err(kind(found)),
+    }
+}
+
+/// A plain file, for reading; none: it is not there. `shown` is its name for people.
+fn open_plain(folder: BorrowedFd<'_>, name: &str, shown: &str) -> Result<Option<File>, Flaw> {
+    let not_plain = |what| Flaw::NotPlain { file: shown.into(), what };
+    // To open a device can do something; so it is looked at before, and again when it is open.
+    let Some(found) = stat(folder, name)? else { return Ok(None) };
+    plain(&found).map_err(not_plain)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = match openat(folder, name, flags | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(system(format!("opening {shown}"), e)),
+    };
+    let found = fstat(&fd).map_err(|e| system(format!("looking at {shown}"), e))?;
+    plain(&found).map_err(not_plain)?;
+    Ok(Some(File::from(fd)))
+}
+
+/// Everything in a folder and in those below it, by name; a folder that has nothing in it, or is below one
+/// that is, is told itself. As many as there may be at the most.
+fn walk(
+    folder: BorrowedFd<'_>,
+    each: &mut dyn FnMut(String, &Stat) -> Result<(), Flaw>,
+) -> Result<(), Flaw> {
+    let mut left = FILES_MAX + 1;
+    let mut told = |name: String, found: &Stat| {
+        let full = || Flaw::Unfit(format!("has at most {FILES_MAX} files, and there are more"));
+        left = left.checked_sub(1).ok_or_else(full)?;
+        each(name, found)
+    };
+    for (name, found) in entries(folder)? {
+        if !is_folder(&found) {
+            told(name, &found)?;
+            continue;
+        }
+        let below = openat(folder, &name, FOLDER, Mode::empty());
+        let below = below.map_err(|e| system(format!("opening {name}"), e))?;
+        let inner = entries(below.as_fd())?;
+        if inner.is_empty() {
+            told(name.clone(), &found)?;
+        }
+        for (file, found) in inner {
+            told(format!("{name}/{file}"), &found)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in one folder, in order of names, and what it is.
+fn entries(folder: BorrowedFd<'_>) -> Result<Vec<(String, Stat)>, Flaw> {
+    let reading = |e| system("reading a folder", e);
+    let mut all = Vec::new();
+    for entry in rustix::fs::Dir::read_from(folder).map_err(reading)? {
+        let entry = entry.map_err(reading)?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        // A name that is no text is no checkpoint's; it is shown as well as can be.
+        if let Some(found) = stat(folder, entry.file_name())? {
+            all.push((entry.file_name().to_string_lossy().into_owned(), found));
+        }
+        if all.len() > FILES_MAX + 1 {
+            return Err(Flaw::Unfit(format!("has at most {FILES_MAX} files, and there are more")));
+        }
+    }
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(all)
+}
+
+/// Sixteen hexadecimal digits that nobody can guess.
+fn chance() -> Result<String, Flaw> {
+    let mut bytes = [0; 8];
+    random(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), Flaw> {
+    let wanted = bytes.len();
+    match rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(got) if got == wanted => Ok(()),
+        Ok(_) => Err(system("asking for random numbers", Errno::AGAIN)),
+        Err(e) => Err(system("asking for random numbers", e)),
+    }
+}

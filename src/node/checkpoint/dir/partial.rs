@@ -1,0 +1,285 @@
+//! A checkpoint while it is written.
+
+use super::remove::{partial_name, removable, remove_listed};
+use super::{Dir, FOLDER, Spot, entries, open_plain, stat, system};
+use crate::checkpoint::{Files, Flaw, Image, MANIFEST, Manifest, SealKey, Summing, name_fits};
+use rustix::fs::{Gid, Mode, OFlags, RenameFlags, Uid, mkdirat, openat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What a file of a checkpoint may be used for: its user reads it, and may remove it.
+const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A folder beside a checkpoint that is to be, locked by who writes it. Dropped, it is removed.
+///
+/// ```no_run
+/// # use psched::checkpoint::*;
+/// # use psched::node::checkpoint::dir::*;
+/// # use std::os::fd::AsFd;
+/// # fn images(_: std::os::fd::BorrowedFd) {}
+/// # fn main() -> Result<(), Flaw> {
+/// # let (manifest, key, force) = (example(), SealKey([0; 32]), false);
+/// let spot = Spot::of("work/tonight".as_ref())?;
+/// let partial = Partial::create(spot)?;
+/// images(partial.folder("host-0")?.as_fd());     // the back end writes its files
+/// partial.seal(manifest, &key, Some((1000, 100)))?;
+/// partial.publish(force)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Partial {
+    spot: Spot,
+    name: OsString,
+    dir: Dir,
+    kept: bool,
+}
+
+impl Partial {
+    /// An empty one, which only this user may enter.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn create(spot: Spot) -> Result<Partial, Flaw> {
+        let name = partial_name(&spot.name)?;
+        let doing = || format!("making a folder beside {}", spot.shown());
+        mkdirat(&spot.parent, &name, Mode::RWXU).map_err(|e| system(doing(), e))?;
+        let opened = openat(&spot.parent, &name, FOLDER, Mode::empty());
+        let dir = opened.map_err(|e| system(doing(), e)).and_then(Dir::new);
+        let dir = match dir {
+            Ok(dir) => dir,
+            Err(flaw) => {
+                let _ = rustix::fs::unlinkat(&spot.parent, &name, rustix::fs::AtFlags::REMOVEDIR);
+                return Err(flaw);
+            }
+        };
+        // Another folder that its user has put there meanwhile is not written to, nor removed.
+        let ours = dir.uid() == rustix::process::geteuid().as_raw();
+        if !ours || !entries(dir.as_fd())?.is_empty() {
+            return Err(system(doing(), Errno::EXIST));
+        }
+        rustix::fs::fchmod(&dir, Mode::RWXU).map_err(|e| system(doing(), e))?;
+        // Where there are no locks a leftover can't be told from one that is written; as it is there.
+        let _ = dir.hold();
+        Ok(Partial { spot, name, dir, kept: false })
+    }
+
+    /// A folder in it, as [`Dir::folder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn folder(&self, name: &str) -> Result<OwnedFd, Flaw> {
+        self.dir.folder(name)
+    }
+
+    /// Makes a checkpoint of what has been written, as [`Dir::seal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seal(
+        &self,
+        manifest: Manifest,
+        key: &SealKey,
+        user: Option<(u32, u32)>,
+    ) -> Result<Manifest, Flaw> {
+        self.dir.seal(manifest, key, user)
+    }
+
+    /// Gives it its name, as [`publish`].
+    ///
+    /// # Errors
+    /// As there; it is removed then.
+    pub fn publish(mut self, force: bool) -> Result<(), Flaw> {
+        publish(&self.spot, &self.name, force)?;
+        self.kept = true;
+        Ok(())
+    }
+
+    /// The folder itself, for who writes into it in this one's place ([`super::Lent`]).
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Leaves it to another process, its user's, to publish it by this name.
+    pub fn leave(mut self) -> OsString {
+        self.kept = true;
+        std::mem::take(&mut self.name)
+    }
+}
+
+impl Dir {
+    /// A folder in it, made if it is not there: each host's images are in one of their own.
+    ///
+    /// # Errors
+    /// The name is none for a file of a checkpoint, or it can't be made.
+    pub fn folder(&self, name: &str) -> Result<OwnedFd, Flaw> {
+        if !name_fits(name) || name.contains('/') {
+            return Err(Flaw::Unfit(format!("can't have a folder named {name:?}")));
+        }
+        let doing = |e: Errno| system(format!("making a folder {name}"), e);
+        match mkdirat(self, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(doing(e)),
+        }
+        openat(self, name, FOLDER, Mode::empty()).map_err(doing)
+    }
+
+    /// Makes a checkpoint of what has been written: lists every file in the manifest, whose own list does
+    /// not count, with its size and checksum, seals it, and puts all of it on disk. Then the files are
+    /// given to their user, uid and gid, if that is another one.
+    ///
+    /// # Errors
+    /// Something there can't be of a checkpoint, or the system refuses.
+    pub fn seal(
+        &self,
+        manifest: Manifest,
+        key: &SealKey,
+        user: Option<(u32, u32)>,
+    ) -> Result<Manifest, Flaw> {
+        let mut files = Vec::new();
+        for name in self.names()? {
+            if !name_fits(&name) {
+                return Err(Flaw::Unfit(format!("can't have a file named {name:?}")));
+            }
+            let (mut size, mut sum) = (0, Summing::default());
+            let read = self.read(&name, u64::MAX, &mut |piece| {
+                size += piece.len() as u64;
+                sum.add(piece);
+            })?;
+            read.ok_or_else(|| Flaw::Missing { file: name.clone() })?;
+            files.push(Image { name, size, sum: sum.done() });
+        }
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        let manifest = Manifest { files, ..manifest };
+        let text = manifest.seal(key)?;
+        self.write_manifest(&text)?;
+        let names = manifest.files.iter().map(|file| &file.name[..]);
+        for name in names.chain([MANIFEST]) {
+            let there = self.place(name)?;
+            let opened = there.map(|(folder, file)| open_plain(folder.as_fd(), file, name));
+            let file = opened.transpose()?.flatten();
+            let file = file.ok_or_else(|| Flaw::Missing { file: name.to_owned() })?;
+            settle(file.as_fd(), FILE, user).map_err(|e| system(format!("keeping {name}"), e))?;
+        }
+        for name in manifest.folders() {
+            let folder = self.folder(name)?;
+            settle(folder.as_fd(), Mode::RWXU, user)
+                .map_err(|e| system(format!("keeping the folder {name}"), e))?;
+        }
+        settle(self.as_fd(), Mode::RWXU, user).map_err(|e| system("keeping the folder", e))?;
+        Ok(manifest)
+    }
+
+    /// Writes a manifest into it, of which it has the files.
+    ///
+    /// # Errors
+    /// There is one, or the system refuses.
+    pub fn write_manifest(&self, text: &str) -> Result<(), Flaw> {
+        let doing = |e: std::io::Error| system(format!("writing {MANIFEST}"), e);
+        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = openat(self, MANIFEST, create | OFlags::CLOEXEC, FILE);
+        let mut file = File::from(file.map_err(|e| doing(e.into()))?);
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(doing)
+    }
+}
+
+impl AsFd for Partial {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = super::remove::empty(&self.dir);
+            let flag = rustix::fs::AtFlags::REMOVEDIR;
+            let _ = rustix::fs::unlinkat(&self.spot.parent, &self.name, flag);
+        }
+    }
+}
+
+/// Something has the name.
+fn taken(shown: &str) -> Flaw {
+    Flaw::Unfit(format!(
+        "is made where nothing is, and {shown} exists; -f replaces an older checkpoint"
+    ))
+}
+
+impl Spot {
+    /// Whether a checkpoint can be given this name now, as [`publish`] will look at it again.
+    ///
+    /// # Errors
+    /// Something has it.
+    pub fn free(&self, force: bool) -> Result<(), Flaw> {
+        let shown = self.shown();
+        match self.open()? {
+            None => Ok(()),
+            Some(_) if !force => Err(taken(&shown)),
+            Some(older) => {
+                removable(&older, &shown).map(|_| ()).map_err(|flaw| replaces(&shown, &flaw))
+            }
+        }
+    }
+}
+
+/// What has the name is no checkpoint that may go.
+fn replaces(shown: &str, flaw: &Flaw) -> Flaw {
+    Flaw::Unfit(format!("replaces only one that could be removed, and {shown} can't: {flaw}"))
+}
+
+/// On disk, and its user's.
+fn settle(fd: BorrowedFd<'_>, mode: Mode, user: Option<(u32, u32)>) -> Result<(), Errno> {
+    rustix::fs::fchmod(fd, mode)?;
+    if let Some((uid, gid)) = user {
+        rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    rustix::fs::fsync(fd)
+}
+
+/// Gives a sealed one beside a spot the name that it is to have. With `force` it takes the place of a
+/// checkpoint, which is then removed; what is no checkpoint is not replaced.
+///
+/// Best called as the user: to whom the folder above belongs he can do no harm there.
+///
+/// # Errors
+/// Something has the name already, or the system refuses.
+pub fn publish(spot: &Spot, partial: &OsStr, force: bool) -> Result<(), Flaw> {
+    let shown = spot.shown();
+    let failed = |e: Errno| system(format!("renaming the checkpoint to {shown}"), e);
+    let rename =
+        |flags| rustix::fs::renameat_with(&spot.parent, partial, &spot.parent, &spot.name, flags);
+    let synced = || rustix::fs::fsync(&spot.parent).map_err(failed);
+    let done = match rename(RenameFlags::NOREPLACE) {
+        // A file system that knows no flags: a folder replaces no other that has something in it.
+        Err(Errno::INVAL) if stat(spot.parent(), &*spot.name)?.is_none() => {
+            rename(RenameFlags::empty())
+        }
+        Err(Errno::INVAL) => Err(Errno::EXIST),
+        other => other,
+    };
+    match done {
+        Ok(()) => return synced(),
+        Err(Errno::EXIST) if force => {}
+        Err(Errno::EXIST) => {
+            return Err(taken(&shown));
+        }
+        Err(e) => return Err(failed(e)),
+    }
+    let older = spot.open()?.ok_or_else(|| failed(Errno::NOENT))?;
+    let manifest = removable(&older, &shown).map_err(|flaw| replaces(&shown, &flaw))?;
+    match rename(RenameFlags::EXCHANGE) {
+        Ok(()) => synced()?,
+        Err(Errno::INVAL) => {
+            return Err(Flaw::Unfit(format!(
+                "can't take another's place on this file system; remove that first: cpr -D {shown}"
+            )));
+        }
+        Err(e) => return Err(failed(e)),
+    }
+    // What had the name has the partial one now.
+    remove_listed(spot, partial, &older, &manifest)
+}

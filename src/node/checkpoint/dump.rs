@@ -1,0 +1,314 @@
+//! Dumping an application of this host: its shepherd, its PEs and all that they have made.
+
+use super::criu::{Criu, CriuError, DumpRequest, Version};
+use super::proc;
+use super::saved::{self, Role, Saved, SavedFile};
+use super::{CheckpointError, GHOST_LIMIT, beside, binding, memory, root_alone};
+use crate::machine::Nid;
+use crate::node::groups::{AppGroups, Freezer};
+use crate::node::stuck;
+use crate::os::spawn::Namespaces;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the shepherd may take to close what apinit has hung up.
+const HANG_UP: Duration = Duration::from_secs(5);
+/// How often CRIU is asked, where what hinders it may pass.
+const DUMP_TRIES: u32 = 3;
+/// How long it may take until everything stands still.
+const FREEZE: Duration = Duration::from_secs(5);
+
+/// A running application of this host.
+#[derive(Debug)]
+pub struct Running<'a> {
+    /// Its shepherd.
+    pub shepherd: i32,
+    /// The path of the socket on which that listens. Nobody may be connected.
+    pub socket: &'a Path,
+    /// The pipe that it was given.
+    pub lifeline: Option<BorrowedFd<'a>>,
+    /// Its groups.
+    pub groups: &'a AppGroups,
+}
+
+/// How it is dumped.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpOptions {
+    /// It goes on as if nothing had been; else it is ended.
+    pub go_on: bool,
+    /// CRIU is killed after that. It should be far more than it takes to write all memory: what CRIU has
+    /// not let go of then is lost.
+    pub bound: Duration,
+}
+
+/// What a dump has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dumped {
+    /// How long no process of it ran; of one that is ended: until its images were written.
+    pub frozen: Duration,
+    /// How long all took.
+    pub total: Duration,
+    /// Bytes of the images.
+    pub bytes: u64,
+    /// Of the CRIU that has written the images.
+    pub version: Version,
+}
+
+/// Dumps it into an empty directory that is root's alone.
+///
+/// # Errors
+/// What stood in the way. The application runs on then (but see [`DumpOptions::bound`]); what was written
+/// is of no use.
+pub fn dump_application(
+    criu: &Criu,
+    running: &Running<'_>,
+    images: BorrowedFd<'_>,
+    options: DumpOptions,
+) -> Result<Dumped, CheckpointError> {
+    let began = Instant::now();
+    root_alone(images, true)?;
+    let version = criu.version()?;
+    let (_, groups) = running.groups.open().map_err(|e| failed("its groups", e))?;
+    wait_until_alone(running.socket)?;
+
+    let own_space = proc::other_namespace(running.shepherd, "mnt")?;
+    let other_pids = proc::other_namespace(running.shepherd, "pid")?;
+    let pid = proc::inner_pid(running.shepherd)?;
+
+    let frozen_at = Instant::now();
+    let frozen = Frozen::all_of(running)?;
+    let mut saved = Saved::new(version.to_string(), pid);
+    saved.own_memory = own_space.is_some();
+    saved.files = files(running, &groups)?;
+    saved.files.push(listener(running)?);
+    let left = running.groups.left_by_birth();
+    for (nid, _) in &groups {
+        let there = left.iter().filter(|(of, _)| of == nid).map(|(_, pid)| *pid);
+        let pids: Result<Vec<i32>, _> = there.clone().map(proc::inner_pid).collect();
+        saved.groups.push((nid.0, pids?));
+        saved.bound.push((nid.0, binding::of(there)?));
+    }
+    if own_space.is_some() {
+        let memory = File::open(format!("/proc/{}/root/dev/shm", running.shepherd))
+            .map_err(|e| failed("its /dev/shm", e))?;
+        let image = beside::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
+        let mut image = BufWriter::new(image);
+        memory::pack(memory.as_fd(), &mut image)?;
+        image.flush().map_err(|e| failed("the images", e))?;
+    }
+    saved.write(images)?;
+    let request = DumpRequest {
+        pid: if other_pids.is_some() { pid } else { running.shepherd },
+        images,
+        within: Namespaces {
+            mounts: own_space.as_ref().map(AsFd::as_fd),
+            pids: other_pids.as_ref().map(AsFd::as_fd),
+            first: false,
+        },
+        leave_running: options.go_on,
+        group: running.groups.path(),
+        external: saved
+            .files
+            .iter()
+            .map(|f| f.key.clone())
+            .filter(|k| k.starts_with("file["))
+            .collect(),
+        ghost_limit: GHOST_LIMIT,
+        bound: options.bound,
+    };
+    let mut tries = DUMP_TRIES;
+    while let Err(error) = criu.dump(&request) {
+        tries -= 1;
+        if tries == 0 || !may_pass(&error) {
+            return Err(error.into());
+        }
+        tracing::info!(%error, "dumped once more");
+        clear(images)?;
+    }
+    if !options.go_on {
+        // Frozen and stopped: it has run no instruction since.
+        running.groups.kill(true);
+    }
+    drop(frozen);
+    let frozen = frozen_at.elapsed();
+    let bytes = bytes_in(images)?;
+    Ok(Dumped { frozen, total: began.elapsed(), bytes, version })
+}
+
+fn failed(what: &str, error: std::io::Error) -> CheckpointError {
+    CheckpointError::new(format!("{what} can't be opened: {error}"))
+}
+
+/// An application that stands still, until this is dropped.
+///
+/// It is frozen by the group of all of it, and by none below: CRIU has each process run a piece of code
+/// of its own, for which it thaws the group that it is told, and it alone. Those of nodes that were frozen,
+/// because others have their turn, are so again before the whole is thawed.
+struct Frozen {
+    whole: Freezer,
+    below: Vec<Freezer>,
+}
+
+impl Frozen {
+    fn all_of(running: &Running<'_>) -> Result<Frozen, CheckpointError> {
+        let cannot = |e: std::io::Error| CheckpointError::new(format!("it can't be frozen: {e}"));
+        let freezer = running.groups.freezer().map_err(cannot)?;
+        freezer.freeze(true).map_err(cannot)?;
+        let mut frozen = Frozen { whole: freezer, below: Vec::new() };
+        let until = Instant::now() + FREEZE;
+        while !frozen.whole.frozen() {
+            if Instant::now() > until {
+                let stuck = running.groups.left().into_iter();
+                let stuck: Vec<String> =
+                    stuck.filter_map(|(nid, pid)| stuck::unseen(pid, nid)).take(3).collect();
+                let text =
+                    format!("it does not stand still within {FREEZE:?}: {}", stuck.join("; "));
+                return Err(CheckpointError::new(text));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        for below in running.groups.freezers().map_err(cannot)? {
+            if below.set() {
+                below.freeze(false).map_err(cannot)?;
+                frozen.below.push(below);
+            }
+        }
+        Ok(frozen)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let again = self.below.iter().try_for_each(|below| below.freeze(true));
+        if let Err(error) = again.and_then(|()| self.whole.freeze(false)) {
+            tracing::warn!(%error, "an application stays frozen after its dump");
+        }
+    }
+}
+
+/// Whether a second attempt may do: on a busy host a process may not have stopped within CRIU's own time.
+fn may_pass(error: &CriuError) -> bool {
+    matches!(error, CriuError::Refused { reason, .. } if reason.contains("Unseizable"))
+}
+
+/// Removes what CRIU has written of a dump that has come to nothing.
+fn clear(images: BorrowedFd<'_>) -> Result<(), CheckpointError> {
+    let gone = |e: rustix::io::Errno| failed("the images", e.into());
+    for entry in rustix::fs::Dir::read_from(images).map_err(gone)? {
+        let entry = entry.map_err(gone)?;
+        let name = entry.file_name();
+        let ours = [saved::FILE, memory::FILE].iter().any(|own| own.as_bytes() == name.to_bytes());
+        if !ours && name != c"." && name != c".." {
+            rustix::fs::unlinkat(images, name, rustix::fs::AtFlags::empty()).map_err(gone)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the shepherd has closed the connection that apinit has hung up.
+fn wait_until_alone(socket: &Path) -> Result<(), CheckpointError> {
+    let until = Instant::now() + HANG_UP;
+    while proc::sockets_at(socket)?.iter().any(|s| !s.listens) {
+        if Instant::now() > until {
+            let text = "somebody is connected to its apshepherd: apinit has to hang up before";
+            return Err(CheckpointError::new(text));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The socket on which its shepherd listens. (Where that was made again somebody else may listen by the same
+/// path.)
+fn listener(running: &Running<'_>) -> Result<SavedFile, CheckpointError> {
+    let Running { shepherd, socket, .. } = running;
+    let open = proc::open_files(*shepherd)?;
+    let is_its = |inode| open.iter().any(|file| file.path == format!("socket:[{inode}]"));
+    let all = proc::sockets_at(socket)?;
+    let found = all.iter().find(|s| s.listens && is_its(s.inode));
+    let found = found
+        .ok_or_else(|| CheckpointError::new(format!("nobody listens at {}", socket.display())))?;
+    Ok(SavedFile { key: format!("socket:[{}]", found.inode), role: Role::Listener })
+}
+
+/// The files of the shepherd's that came from outside.
+fn files(
+    running: &Running<'_>,
+    groups: &[(Nid, std::os::fd::OwnedFd)],
+) -> Result<Vec<SavedFile>, CheckpointError> {
+    let lifeline = running.lifeline.map(rustix::fs::fstat).transpose();
+    let lifeline = lifeline.map_err(|e| failed("its lifeline", e.into()))?;
+    let mut directories = Vec::new();
+    for (nid, fd) in groups {
+        let stat = rustix::fs::fstat(fd).map_err(|e| failed("its groups", e.into()))?;
+        directories.push((*nid, stat.st_dev, stat.st_ino));
+    }
+    let mounts = proc::mounts(running.shepherd)?;
+    let mut found: Vec<SavedFile> = Vec::new();
+    for open in proc::open_files(running.shepherd)? {
+        let directory =
+            directories.iter().find(|(_, dev, ino)| (open.dev, open.ino) == (*dev, *ino));
+        let is_lifeline =
+            lifeline.as_ref().is_some_and(|l| (l.st_dev, l.st_ino) == (open.dev, open.ino));
+        let outside = !mounts.contains(&open.mount) && open.path.starts_with('/');
+        let role = match directory {
+            Some((nid, ..)) => Role::Group(nid.0),
+            None if is_lifeline => Role::Lifeline,
+            None if open.null && outside => Role::Null,
+            None if open.number == 2 && !open.null => Role::Log,
+            None if outside => {
+                let text = format!("its apshepherd has {} open, which is outside", open.path);
+                return Err(CheckpointError::new(text));
+            }
+            None => continue,
+        };
+        let key = match open.path.starts_with('/') {
+            // CRIU's own name of a file that it finds on no mount that it knows; or that is another one
+            // later, which a log that has grown is to it.
+            true if outside || role == Role::Log => {
+                format!("file[{:x}:{:x}]", open.mount, open.ino)
+            }
+            true => open.path[1..].to_owned(),
+            false => open.path,
+        };
+        if key.starts_with("socket:") {
+            let text = "its apshepherd's diagnostics go to a socket, which can't be dumped";
+            return Err(CheckpointError::new(text));
+        }
+        if !found.iter().any(|f| f.key == key) {
+            found.push(SavedFile { key, role });
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes of all files in the directory of the images and in the one below it.
+fn bytes_in(images: BorrowedFd<'_>) -> Result<u64, CheckpointError> {
+    fn count(at: BorrowedFd<'_>, depth: u32) -> rustix::io::Result<u64> {
+        let mut sum = 0;
+        for entry in rustix::fs::Dir::read_from(at)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let stat = rustix::fs::statat(at, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let below = rustix::fs::openat(at, name, flags, Mode::empty())?;
+                if depth > 0 {
+                    sum += count(below.as_fd(), depth - 1)?;
+                }
+            } else {
+                // What it takes on the disk: ghost files have holes.
+                sum += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            }
+        }
+        Ok(sum)
+    }
+    count(images, 16).map_err(|e| failed("the images", e.into()))
+}

@@ -1,0 +1,238 @@
+//! Restoring an application of this host, in a PID namespace of its own.
+//!
+//! The pids that its processes had may be anybody's now, so they come back in a PID namespace of their own,
+//! whose first process is an apshepherd with another task ([`super::within`]): it mounts /proc, lays out
+//! /dev/shm, runs CRIU, puts everybody into his group, and waits until the restored shepherd has ended.
+//! This room starts it, tells it what to do in one message, and hears in another what has come of it.
+
+use super::criu::{Child, Criu, readable};
+use super::saved::{Role, Saved};
+use super::{CheckpointError, proc, root_alone};
+use crate::machine::Nid;
+use crate::node::groups::AppGroups;
+use crate::os::space::Space;
+use crate::os::spawn::{Namespaces, Spawn, Spawned, spawn};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The largest message.
+pub(super) const MESSAGE_MAX: u64 = 1024 * 1024;
+/// What the first process of the namespace may take beyond CRIU's own bound.
+const BEYOND: Duration = Duration::from_secs(20);
+
+/// What a restored application is given in the place of what it had.
+#[derive(Debug)]
+pub struct Given<'a> {
+    /// apshepherd, which is the first process of the PID namespace too.
+    pub apshepherd: &'a Path,
+    /// A socket of type SEQPACKET that listens, for its shepherd.
+    pub listener: BorrowedFd<'a>,
+    /// The pipe at whose end it ends; `None`: it ends without.
+    pub lifeline: Option<BorrowedFd<'a>>,
+    /// Where its shepherd's diagnostics go.
+    pub log: BorrowedFd<'a>,
+    /// Its groups, which have been made for the same nodes. Where one is frozen, the processes stand
+    /// still in it until it is thawed.
+    pub groups: &'a AppGroups,
+    /// A /dev/shm of its own, if it had one.
+    pub space: Option<&'a Space>,
+    /// The real processors of each node's part, in the order of the groups: threads that were bound are
+    /// bound to these. Without, and where there are none, they are not bound any more.
+    pub cpus: &'a [Vec<u32>],
+}
+
+/// A restored application.
+#[derive(Debug)]
+pub struct Restored {
+    /// The first process of its PID namespace: it ends when the shepherd has, with its status, and all
+    /// others end with it. It is to be waited for.
+    pub first: Spawned,
+    /// Its shepherd.
+    pub shepherd: i32,
+    /// How long it took.
+    pub total: Duration,
+}
+
+/// What the first process is told. Descriptors are its own.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Order {
+    pub criu: PathBuf,
+    pub images: RawFd,
+    pub files: Vec<(Role, RawFd)>,
+    pub groups: Vec<(u32, RawFd)>,
+    pub own_memory: bool,
+    /// The processors of each node's part.
+    pub cpus: Vec<(u32, Vec<u32>)>,
+    pub bound_ms: u64,
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// The shepherd's pid in the namespace.
+    Restored(i32),
+    Failed(String),
+}
+
+/// The nodes of an application by the names that its shepherd and its groups have for them, in the order of
+/// its places: those on which it was launched.
+///
+/// # Errors
+/// The images are of no application.
+pub fn born_of(images: BorrowedFd<'_>) -> Result<Vec<Nid>, CheckpointError> {
+    Ok(Saved::read(images)?.groups.iter().map(|(nid, _)| Nid(*nid)).collect())
+}
+
+/// What CLOCK_MONOTONIC of a process is ahead of ours, in nanoseconds: one that was restored has a clock of
+/// its own, which has gone on from where it was.
+///
+/// # Errors
+/// It can't be read.
+pub fn clock_ahead_ns(pid: i32) -> Result<i64, CheckpointError> {
+    let text = match std::fs::read_to_string(format!("/proc/{pid}/timens_offsets")) {
+        // A kernel without such clocks. (Or it has ended, as is found out soon.)
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        text => text.map_err(|e| CheckpointError::new(format!("its clock can't be read: {e}")))?,
+    };
+    let line = text.lines().find_map(|line| line.strip_prefix("monotonic"));
+    let mut numbers = line.into_iter().flat_map(str::split_ascii_whitespace).map(str::parse::<i64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(seconds)), Some(Ok(ns))) => {
+            Ok(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
+        }
+        _ => Err(CheckpointError::new("its clock can't be read: its offsets are of another form")),
+    }
+}
+
+/// Restores it from the images that [`super::dump_application`] has made.
+///
+/// # Errors
+/// What stood in the way. Nothing of it runs then.
+pub fn restore_application(
+    criu: &Criu,
+    images: BorrowedFd<'_>,
+    given: &Given<'_>,
+    bound: Duration,
+) -> Result<Restored, CheckpointError> {
+    let began = Instant::now();
+    root_alone(images, false)?;
+    let saved = Saved::read(images)?;
+    let failed = |e: std::io::Error| CheckpointError::new(format!("it can't be restored: {e}"));
+    let (group, groups) = given.groups.open().map_err(failed)?;
+    let space = given.space.filter(|_| saved.own_memory);
+    if saved.own_memory && space.is_none() {
+        let text = "it had a /dev/shm of its own, and this host can't give it one (isolation)";
+        return Err(CheckpointError::new(text));
+    }
+    let null: OwnedFd =
+        std::fs::File::options().read(true).write(true).open("/dev/null").map_err(failed)?.into();
+    // A writing end that only the first process holds: then it is that which keeps it alive.
+    let (own_lifeline, _end) =
+        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+    let mut files = vec![
+        (Role::Null, null.as_fd()),
+        (Role::Log, given.log),
+        (Role::Listener, given.listener),
+        (Role::Lifeline, given.lifeline.unwrap_or(own_lifeline.as_fd())),
+    ];
+    files.extend(groups.iter().map(|(nid, fd)| (Role::Group(nid.0), fd.as_fd())));
+    for file in &saved.files {
+        if !files.iter().any(|(role, _)| *role == file.role) {
+            let text = format!("its {:?} is needed again, and not given", file.role);
+            return Err(CheckpointError::new(text));
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let order = Order {
+        criu: criu.program().to_owned(),
+        images: images.as_raw_fd(),
+        files: files.iter().map(|(role, fd)| (*role, fd.as_raw_fd())).collect(),
+        groups: groups.iter().map(|(nid, fd)| (nid.0, fd.as_raw_fd())).collect(),
+        own_memory: space.is_some(),
+        cpus: groups.iter().zip(given.cpus).map(|((nid, _), cpus)| (nid.0, cpus.clone())).collect(),
+        bound_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX),
+    };
+    let mut keep = vec![theirs.as_fd(), images];
+    keep.extend(files.iter().map(|(_, fd)| *fd));
+    if given.lifeline.is_none() {
+        keep.push(_end.as_fd());
+    }
+    let text = |t: &str| CString::new(t).unwrap_or_default();
+    let number = theirs.as_raw_fd().to_string();
+    let spawned = spawn(&Spawn {
+        program: CString::new(given.apshepherd.as_os_str().as_bytes())
+            .map_err(|e| failed(e.into()))?,
+        arguments: vec![text("apshepherd"), text(super::within::ARGUMENT), text(&number)],
+        environment: vec![text("PATH=/usr/sbin:/usr/bin:/sbin:/bin")],
+        keep,
+        group: Some(group.as_fd()),
+        ids: None,
+        space,
+        soft_files: None,
+        within: Namespaces { first: true, ..Namespaces::default() },
+    })
+    .map_err(failed)?;
+    drop(theirs);
+    let mut first = Child { spawned, ended: false };
+    let outcome = told(ours, &order, Instant::now() + bound + BEYOND);
+    let shepherd = match outcome {
+        Ok(Outcome::Restored(pid)) => outer_pid(first.spawned.pid, pid),
+        Ok(Outcome::Failed(why)) => Err(CheckpointError::new(why)),
+        Err(error) => Err(error),
+    };
+    match shepherd {
+        Ok(shepherd) => Ok(Restored { first: first.spawned, shepherd, total: began.elapsed() }),
+        Err(error) => {
+            // With it everything in the namespace ends.
+            first.kill();
+            first.wait(BEYOND);
+            match first.failure() {
+                Some(why) => Err(CheckpointError::new(format!(
+                    "{} can't be started: {why}",
+                    given.apshepherd.display()
+                ))),
+                None => Err(error),
+            }
+        }
+    }
+}
+
+/// Tells the first process what to do, and hears what has come of it.
+fn told(mut ours: UnixStream, order: &Order, until: Instant) -> Result<Outcome, CheckpointError> {
+    let lost =
+        || CheckpointError::new("it can't be restored: what restores it has ended, see its log");
+    let text = serde_json::to_vec(order).map_err(|_| lost())?;
+    ours.write_all(&text)
+        .and_then(|()| ours.shutdown(std::net::Shutdown::Write))
+        .map_err(|_| lost())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        if !readable(ours.as_fd(), until) {
+            return Err(CheckpointError::new("it can't be restored: it takes too long"));
+        }
+        match ours.read(&mut piece).map_err(|_| lost())? {
+            0 => break,
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+        if answer.len() as u64 > MESSAGE_MAX {
+            return Err(lost());
+        }
+    }
+    serde_json::from_slice(&answer).map_err(|_| lost())
+}
+
+/// The pid, here, of the child of the first process that has this one there.
+fn outer_pid(first: i32, inner: i32) -> Result<i32, CheckpointError> {
+    let children = proc::children(first)?;
+    let found = children.into_iter().find(|child| proc::inner_pid(*child).ok() == Some(inner));
+    found.ok_or_else(|| CheckpointError::new("it has ended as soon as it was restored"))
+}

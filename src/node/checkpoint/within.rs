@@ -1,0 +1,171 @@
+//! The first process of a restored application's PID namespace.
+//!
+//! It is root's, in the shepherd's group, and does one thing after the other: it mounts a /proc that shows
+//! this namespace, lays out the files of /dev/shm, runs CRIU, and at the stage at which everybody is there
+//! and nobody has run an instruction looks at their files ([`access`]) and puts each process into the group
+//! that it was in. From then on it waits
+//! for children, as the first process has to, until the shepherd has ended; its end is the end of whoever
+//! is left.
+
+use super::access::{self, Owner};
+use super::criu::{Criu, RestoreRequest};
+use super::restore::{MESSAGE_MAX, Order, Outcome};
+use super::saved::Saved;
+use super::{CheckpointError, beside, binding, memory};
+use crate::os::inherit;
+use nix::mount::{MsFlags, mount};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What its command line begins with, where that of a shepherd has its application.
+pub const ARGUMENT: &str = "restore";
+/// The stage at which everybody is there and nobody runs.
+const STAGE: &str = "pre-resume";
+/// Its status where the shepherd's can't be told.
+const UNKNOWN: u8 = 125;
+
+/// The process, whole.
+pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    let fd = arguments.next().and_then(|fd| fd.parse().ok());
+    let taken = fd.and_then(|fd| inherit::take(fd).ok()).filter(|_| std::process::id() == 1);
+    let Some(talk) = taken else {
+        eprintln!("apshepherd {ARGUMENT}: it is started by apinit, which gives it its descriptors");
+        return ExitCode::from(2);
+    };
+    let mut talk = UnixStream::from(talk);
+    match restore(&mut talk) {
+        Ok(pid) if tell(&mut talk, &Outcome::Restored(pid)) => {
+            drop(talk);
+            wait_for(pid)
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            tell(&mut talk, &Outcome::Failed(error.to_string()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether somebody still listens.
+fn tell(talk: &mut UnixStream, outcome: &Outcome) -> bool {
+    serde_json::to_vec(outcome).is_ok_and(|text| talk.write_all(&text).is_ok())
+}
+
+fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| {
+        CheckpointError::new(format!("it can't be restored: {what}: {e}"))
+    };
+    let mut text = Vec::new();
+    talk.take(MESSAGE_MAX).read_to_end(&mut text).map_err(|e| failed("its order", &e))?;
+    let order: Order = serde_json::from_slice(&text).map_err(|e| failed("its order", &e))?;
+    // Each number once, however often it is named.
+    let mut taken: BTreeMap<RawFd, OwnedFd> = BTreeMap::new();
+    let numbers =
+        order.files.iter().map(|(_, fd)| *fd).chain(order.groups.iter().map(|(_, fd)| *fd));
+    for number in numbers.chain([order.images]) {
+        if let std::collections::btree_map::Entry::Vacant(entry) = taken.entry(number) {
+            entry.insert(inherit::take(number).map_err(|e| failed("what it was given", &e))?);
+        }
+    }
+    let file = |number: &RawFd| taken.get(number).map(AsFd::as_fd);
+    let images = file(&order.images).ok_or_else(|| failed("its images", &"not given"))?;
+    let saved = Saved::read(images)?;
+
+    // What is mounted here is nobody else's, and what is mounted outside later still comes in.
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .map_err(|e| failed("its mounts", &e))?;
+    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), safe, none).map_err(|e| failed("/proc", &e))?;
+    if order.own_memory {
+        let image = beside::open(images, memory::FILE).map_err(|e| failed(memory::FILE, &e))?;
+        let to = File::open("/dev/shm").map_err(|e| failed("/dev/shm", &e))?;
+        memory::unpack(&mut BufReader::new(image), to.as_fd())?;
+    }
+
+    let mut inherit = Vec::new();
+    for saved in &saved.files {
+        let given = order.files.iter().find(|(role, _)| *role == saved.role);
+        let given = given.and_then(|(_, number)| file(number));
+        inherit.push((saved.key.clone(), given.ok_or_else(|| failed(&saved.key, &"not given"))?));
+    }
+    let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
+    let bound = Duration::from_millis(order.bound_ms);
+    let mut stage = |name: &str| {
+        if name != STAGE {
+            return Ok(());
+        }
+        let pids: Vec<i32> = saved.groups.iter().flat_map(|(_, pids)| pids).copied().collect();
+        let group =
+            |nid| order.groups.iter().find(|(n, _)| *n == nid).and_then(|(_, number)| file(number));
+        let ready = Owner::of(saved.shepherd)
+            .and_then(|owner| access::check(&owner, &pids))
+            .and_then(|()| into_groups(&saved, group))
+            .and_then(|()| binding::again(&saved.bound, &order.cpus));
+        if let Err(why) = ready {
+            // CRIU would let them run all the same: a no is not heard at this stage. The end of this
+            // process is theirs, before they have run anything.
+            tell(talk, &Outcome::Failed(why));
+            end();
+        }
+        Ok(())
+    };
+    criu.restore(&RestoreRequest { images, inherit, bound }, &mut stage)
+        .map_err(|e| CheckpointError::new(e.to_string()))
+}
+
+/// Ends this process, and so everybody in its PID namespace, before one of them runs.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "CRIU must not get its answer, nor go on without one"
+)]
+fn end() -> ! {
+    std::process::exit(1)
+}
+
+/// Puts every process that was in a node's group into that of now.
+fn into_groups<'a>(
+    saved: &Saved,
+    group: impl Fn(u32) -> Option<std::os::fd::BorrowedFd<'a>>,
+) -> Result<(), String> {
+    for (nid, pids) in &saved.groups {
+        let directory = group(*nid).ok_or_else(|| format!("NID {nid} has no group"))?;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let procs = rustix::fs::openat(directory, "cgroup.procs", flags, Mode::empty())
+            .map_err(|e| format!("the group of NID {nid}: {e}"))?;
+        let procs = File::from(procs);
+        for pid in pids {
+            // A pid in this namespace: the kernel takes it as the writer's.
+            procs.write_all_at(pid.to_string().as_bytes(), 0).map_err(|e| {
+                format!("a restored process can't be put into the group of NID {nid}: {e}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for children until this one has ended: its code, or 128 and its signal.
+fn wait_for(shepherd: i32) -> ExitCode {
+    loop {
+        match waitpid(None, None) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == Pid::from_raw(shepherd) => {
+                return ExitCode::from(u8::try_from(code).unwrap_or(UNKNOWN));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == Pid::from_raw(shepherd) => {
+                return ExitCode::from(128 + signal as u8);
+            }
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            // No child: it ended before it could be waited for.
+            Err(_) => return ExitCode::from(UNKNOWN),
+        }
+    }
+}

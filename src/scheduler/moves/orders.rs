@@ -1,0 +1,293 @@
+//! Moves that an administrator orders: `psmgr migrate` and `psmgr compact`.
+//!
+//! What is ordered is planned first, and shown with what it costs; a dry run ends there. Then the moves are
+//! made one after the other, and the answer comes when the last is over, or one has failed.
+
+use super::{Order, Purpose, Sequence};
+use crate::apteam::Apid;
+use crate::apteam::change::Change;
+use crate::apteam::place::PlacementList;
+use crate::apteam::record::Apteam;
+use crate::machine::{Nid, nids_text};
+use crate::placement::migration::{
+    Mover, Situation, Step, Target, compacted, elsewhere, order as in_order,
+};
+use crate::scheduler::{Effect, LinkId, Now, Scheduler};
+use crate::variables::units::format_duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Moves of one order: as many as are put in order at once.
+const MOVES_MAX: usize = 256;
+
+impl Scheduler {
+    /// psmgr migrate.
+    pub(in crate::scheduler) fn migrate(
+        &mut self,
+        now: Now,
+        order: Order,
+        apid: Apid,
+        nids: Option<&BTreeSet<Nid>>,
+        out: &mut Vec<Effect>,
+    ) {
+        let planned = self.migration_of(now, apid, nids);
+        self.ordered_moves(now, order, planned, &format!("application {apid}"), out);
+    }
+
+    /// psmgr compact.
+    pub(in crate::scheduler) fn compact(
+        &mut self,
+        now: Now,
+        order: Order,
+        region: &str,
+        out: &mut Vec<Effect>,
+    ) {
+        let planned = self.compaction_of(now, region);
+        self.ordered_moves(now, order, planned, &format!("region {region}"), out);
+    }
+
+    /// # Errors
+    /// Why it can't be moved there, and what would cure it.
+    fn migration_of(
+        &self,
+        now: Now,
+        apid: Apid,
+        nids: Option<&BTreeSet<Nid>>,
+    ) -> Result<Vec<Step>, String> {
+        let Some(team) = self.teams.get(&apid) else {
+            return Err(format!(
+                "there is no application {apid}, or it has ended (apstat --history)"
+            ));
+        };
+        if let Some(why) = self.wall_of(team) {
+            return Err(format!("application {} can't be moved: {why}", self.name_of(apid)));
+        }
+        let unknown: Vec<Nid> = nids
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(|nid| !self.machine.nodes.contains_key(nid))
+            .collect();
+        if !unknown.is_empty() {
+            return Err(format!(
+                "{}: not in psched.yaml (apstat -n shows those that are)",
+                nids_text(unknown)
+            ));
+        }
+        let wanted = team.places.0.len();
+        if let Some(nids) = nids.filter(|nids| nids.len() != wanted) {
+            return Err(format!(
+                "application {} keeps its shape, on {}: {} are {}",
+                self.name_of(apid),
+                count(wanted, "node"),
+                nids_text(nids.iter().copied()),
+                nids.len()
+            ));
+        }
+        if nids.is_some_and(|nids| team.places.nids().all(|nid| nids.contains(&nid))) {
+            return Err(format!(
+                "application {} sits there already: on {}",
+                self.name_of(apid),
+                nids_text(team.places.nids())
+            ));
+        }
+        let here = self.of_its_host(team);
+        let movers = self.movers(now);
+        let kept = BTreeSet::new();
+        let situation = self.situation(team, &movers, &kept);
+        match elsewhere(&situation, apid, nids, |nid| here.contains(&nid)) {
+            Some(to) => {
+                let cost = situation.gate.cost_of_all(&movers[&apid]);
+                Ok(vec![Step::Move { apid, to, cost }])
+            }
+            None => Err(self.no_place(team, nids, &here)),
+        }
+    }
+
+    /// Nodes of the apinit that has it.
+    fn of_its_host(&self, team: &Apteam) -> BTreeSet<Nid> {
+        let links = self.links_of(team);
+        let of = links.iter().filter_map(|link| self.links.get(link));
+        of.flat_map(|link| link.hello.nids.iter().copied()).collect()
+    }
+
+    fn no_place(
+        &self,
+        team: &Apteam,
+        nids: Option<&BTreeSet<Nid>>,
+        here: &BTreeSet<Nid>,
+    ) -> String {
+        let name = self.name_of(team.apid);
+        let Some(nids) = nids else {
+            return format!(
+                "application {name} has no other place on its host: it needs {} neighbouring nodes there \
+                 that are open to it, with processors and memory free (apstat -n)",
+                team.places.0.len()
+            );
+        };
+        let far: Vec<Nid> = nids.iter().copied().filter(|nid| !here.contains(nid)).collect();
+        if !far.is_empty() {
+            return format!(
+                "application {name}: {} not on its host, and it can be moved within its host only: \
+                 name nodes of {}",
+                match far.len() {
+                    1 => format!("{} is", nids_text(far)),
+                    _ => format!("{} are", nids_text(far)),
+                },
+                nids_text(here.iter().copied())
+            );
+        }
+        let holders: BTreeSet<Apid> =
+            nids.iter().flat_map(|nid| self.occupancy.holders(*nid)).collect();
+        let holders = holders.into_iter().filter(|a| *a != team.apid).map(|a| self.name_of(a));
+        let holders: Vec<String> = holders.collect();
+        let held = match holders.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", super::super::foreign::name_list(holders)),
+        };
+        format!(
+            "application {name} does not fit on {}{held}: they have to be neighbours, open, in a region \
+             whose gate lets it in, with room for as many PEs each (apstat -n)",
+            nids_text(nids.iter().copied())
+        )
+    }
+
+    /// # Errors
+    /// Why not, and what would cure it.
+    fn compaction_of(&self, now: Now, region: &str) -> Result<Vec<Step>, String> {
+        let Some(at) = self.machine.regions.iter().position(|one| one.name == region) else {
+            let names: Vec<&str> =
+                self.machine.regions.iter().map(|one| one.name.as_str()).collect();
+            return Err(match names.is_empty() {
+                true => format!("there is no region {region}: psched.yaml has none"),
+                false => format!("there is no region {region}: there are {}", names.join(", ")),
+            });
+        };
+        let nodes: BTreeSet<Nid> = self.nodes_of_region(at);
+        let movers = self.movers(now);
+        let kept = BTreeSet::new();
+        let Some(team) = self.teams.values().find(|team| movers.contains_key(&team.apid)) else {
+            return Ok(Vec::new());
+        };
+        let situation = self.situation(team, &movers, &kept);
+        let links: BTreeMap<Apid, Vec<LinkId>> = movers
+            .keys()
+            .filter_map(|apid| Some((*apid, self.links_of(self.teams.get(apid)?))))
+            .collect();
+        let may = |apid: Apid, nid: Nid| {
+            let link = self.offered.get(&nid);
+            link.is_some_and(|link| links.get(&apid).is_some_and(|own| own.contains(link)))
+        };
+        let targets: Vec<Target> = compacted(&situation, &nodes, may);
+        if targets.len() > MOVES_MAX {
+            return Err(format!(
+                "{} applications would go, and {MOVES_MAX} may in one order: psmgr migrate moves one",
+                targets.len()
+            ));
+        }
+        in_order(&situation, &targets)
+            .map_err(|refusal| refusal.explain(|apid| self.name_of(apid)).to_string())
+    }
+
+    fn nodes_of_region(&self, at: usize) -> BTreeSet<Nid> {
+        let members = &self.machine.regions[at].members;
+        self.machine.nodes.values().filter(|node| members.has(node)).map(|node| node.nid).collect()
+    }
+
+    fn situation<'a>(
+        &'a self,
+        team: &Apteam,
+        movers: &'a BTreeMap<Apid, Mover>,
+        kept: &'a BTreeSet<Nid>,
+    ) -> Situation<'a> {
+        let gate = self.turns_of(team).migration;
+        Situation { occupancy: &self.occupancy, movers, kept, gate, can_roll_out: false }
+    }
+
+    /// Shows what is planned, and does it.
+    fn ordered_moves(
+        &mut self,
+        now: Now,
+        order: Order,
+        planned: Result<Vec<Step>, String>,
+        what: &str,
+        out: &mut Vec<Effect>,
+    ) {
+        let Order { reply, dry_run, by } = order;
+        let refuse = |why: String| Effect::Managed { reply, done: Vec::new(), problems: vec![why] };
+        let steps = match planned {
+            Ok(steps) => steps,
+            Err(why) => return out.push(refuse(why)),
+        };
+        if dry_run || steps.is_empty() {
+            let done = self.in_words(&steps);
+            return out.push(Effect::Managed { reply, done, problems: Vec::new() });
+        }
+        if self.is_moving() {
+            let why = "other moves are being made: try again when they are over (a moment)";
+            return out.push(refuse(why.to_owned()));
+        }
+        out.push(Effect::SaveChange(Change {
+            by,
+            what: what.to_owned(),
+            before: String::new(),
+            after: self.in_words(&steps).join("; "),
+        }));
+        self.begin_moves(now, Sequence::of(steps, Purpose::Order(reply)), out);
+    }
+
+    /// A sentence for each move, and one for all.
+    fn in_words(&self, steps: &[Step]) -> Vec<String> {
+        if steps.is_empty() {
+            return vec![
+                "nothing is to be moved: what is free is in one piece, or in the way of \
+                         somebody who can't be moved"
+                    .to_owned(),
+            ];
+        }
+        let mut at: BTreeMap<Apid, PlacementList> = BTreeMap::new();
+        let (mut lines, mut work) = (Vec::new(), Duration::ZERO);
+        for step in steps {
+            let (Step::Move { apid, to, cost }, Some(team)) = (step, self.teams.get(&step.apid()))
+            else {
+                continue;
+            };
+            let from = at.insert(*apid, to.clone()).unwrap_or_else(|| team.places.clone());
+            lines.push(format!(
+                "application {}: {} to {}, {}",
+                self.name_of(*apid),
+                nids_text(from.nids()),
+                nids_text(to.nids()),
+                count(team.posting.shape.width as usize, "PE")
+            ));
+            let processors = to.0.iter().map(|place| place.processors.len()).sum::<usize>();
+            work = work
+                .saturating_add(cost.saturating_mul(u32::try_from(processors).unwrap_or(u32::MAX)));
+        }
+        lines.push(format!(
+            "{}, reckoned with {} of processor time (application.load_balance.move_cost)",
+            count(lines.len(), "move"),
+            format_duration(rounded(work))
+        ));
+        lines
+    }
+
+    /// What migration is to know of all who hold processors.
+    pub(in crate::scheduler) fn movers(&self, now: Now) -> BTreeMap<Apid, Mover> {
+        let holds = self.teams.values().filter(|team| team.state.holds_processors());
+        holds.map(|team| (team.apid, self.mover(now, team))).collect()
+    }
+}
+
+/// In whole seconds, where it is any.
+fn rounded(time: Duration) -> Duration {
+    match time.as_secs() {
+        0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        seconds => Duration::from_secs(seconds),
+    }
+}
+
+/// `1 PE`, `2 PEs`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,164 @@
+//! Applications that come from a checkpoint: `cpr -r`.
+//!
+//! # Problem
+//! An application that is brought back is to be scheduled as any other, and yet it differs from one that
+//! aprun posts. Its images are of one host, and no process of them can go to another than its fellows. It has
+//! run for some time already. And where it was still waiting when it was checkpointed, its user knows it by a
+//! number which by now may stand for something else.
+//!
+//! # Approach
+//! The record says where it comes from ([`Origin`]), and these are all differences:
+//!
+//! - *One host.* Of several apinits each is tried alone, that of the lowest NID first
+//!   ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before.
+//! - *Time.* What it had run counts against its time limit (its nodes see to that) and as time that it has
+//!   had, by least attained service.
+//! - *Locked.* Until its processes are there nothing is done with it but that it gets a place: it is
+//!   launching until its nodes say that it runs. Its log has these steps:
+//!
+//! ```text
+//!   aprun:  posted ---------------> placed --> launched ---> running --> ended
+//!   cpr -r: created --> managed --> placed --> recovering -> unlocked -> ended
+//! ```
+//!
+//! - *Number.* One that ran gets a new number. One that waited gets its own again where that is free
+//!   ([`Origin::Waiting`]), and a new one elsewhere.
+
+use super::Scheduler;
+use super::postings::place_of;
+use crate::apteam::choice::Choice;
+use crate::apteam::place::PlacementList;
+use crate::apteam::posting::{Explanation, Posting};
+use crate::apteam::record::Apteam;
+use crate::apteam::talk::node::Restart;
+use crate::apteam::{Apid, Incarnation};
+use crate::machine::Nid;
+use crate::placement::Wanted;
+use std::collections::BTreeSet;
+
+/// What a posting of `cpr -r` comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A checkpoint of an application that ran: its processes are restored.
+    Running(Restart),
+    /// A checkpoint of one that waited for a place: it waits again, and is executed when it has one.
+    Waiting {
+        /// The number that it had.
+        apid: Apid,
+        /// The number stands for nothing else by the records: this very posting had it, of this store, has
+        /// ended, and never ran. Its last incarnation then; what follows has a higher one, so that a late
+        /// word of a node about the first is known as that.
+        free: Option<Incarnation>,
+    },
+}
+
+impl Origin {
+    /// The number that it had.
+    pub fn apid(&self) -> Apid {
+        match self {
+            Origin::Running(restart) => restart.from.apid,
+            Origin::Waiting { apid, .. } => *apid,
+        }
+    }
+}
+
+impl Scheduler {
+    /// The number of a posting that comes from there, and the incarnation before its first: its own again
+    /// where nobody has it, neither here nor, as far as is known, on a node that obeys another psched.
+    pub(super) fn number_for(&mut self, origin: Option<&Origin>) -> (Apid, Incarnation) {
+        if let Some(Origin::Waiting { apid, free: Some(last) }) = origin
+            && self.has_nobody(*apid)
+        {
+            return (*apid, *last);
+        }
+        let apid = Apid(self.next_apid);
+        self.next_apid += 1;
+        (apid, Incarnation(0))
+    }
+
+    fn has_nobody(&self, apid: Apid) -> bool {
+        // (A number from `next_apid` on is one that this psched has not given.)
+        apid.0 < self.next_apid && !self.teams.contains_key(&apid) && !self.strangers_have(apid)
+    }
+
+    /// What the log calls a step of one that is executed, or of one that is restored.
+    pub(super) fn step_name(
+        &self,
+        apid: Apid,
+        executed: &'static str,
+        restored: &'static str,
+    ) -> &'static str {
+        let restart = self.teams.get(&apid).and_then(|team| team.restart.as_ref());
+        if restart.is_some() { restored } else { executed }
+    }
+
+    /// Where a waiting application goes now, if it has room.
+    pub(super) fn place_for(
+        &mut self,
+        apid: Apid,
+        wanted: &Wanted,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<PlacementList> {
+        let team = self.teams.get(&apid)?;
+        let Some(each) = self.one_host(team) else {
+            return place_of(&mut self.occupancy, wanted, &team.posting, kept);
+        };
+        each.into_iter().find_map(|posting| place_of(&mut self.occupancy, wanted, &posting, kept))
+    }
+
+    /// Of one that is restored where there are several apinits: its posting for the nodes of each alone,
+    /// that of the lowest NID first.
+    fn one_host(&self, team: &Apteam) -> Option<Vec<Posting>> {
+        team.restart.as_ref()?;
+        let mut hosts: Vec<BTreeSet<Nid>> = self
+            .links
+            .iter()
+            .map(|(id, link)| (id, link.hello.nids.iter()))
+            .map(|(id, nids)| nids.filter(|nid| self.offered.get(nid) == Some(id)))
+            .map(|nids| nids.copied().collect())
+            .collect();
+        hosts.retain(|nids: &BTreeSet<Nid>| !nids.is_empty());
+        if hosts.len() == 1 {
+            return None;
+        }
+        hosts.sort();
+        let posting = &team.posting;
+        let of = |nids: BTreeSet<Nid>| {
+            let choice = among(&posting.choice, &nids)?;
+            Some(Posting { choice, ..posting.clone() })
+        };
+        Some(hosts.into_iter().filter_map(of).collect())
+    }
+
+    /// Why one that is restored has no place although there is room for it: none: it will have one.
+    pub(super) fn why_no_host(&self, team: &Apteam, kept: &BTreeSet<Nid>) -> Option<Explanation> {
+        let wanted = self.wanted(team);
+        let each = self.one_host(team)?;
+        let mut why = each.iter().map(|posting| self.why_no_room(&wanted, posting, kept));
+        if why.any(|why| why.is_none()) {
+            return None;
+        }
+        Some(Explanation {
+            obstacle: "no host alone has room for it now, and a checkpoint is restored on one host"
+                .into(),
+            holder: String::new(),
+            cure: "it is placed when enough has ended on one of them".into(),
+        })
+    }
+}
+
+/// Of the nodes that are asked for those among these; none: there are none.
+fn among(choice: &Choice, nids: &BTreeSet<Nid>) -> Option<Choice> {
+    let mut only: Vec<(Nid, Nid)> = Vec::new();
+    for nid in nids.iter().copied().filter(|nid| choice.has(*nid)) {
+        match only.last_mut() {
+            Some((_, last)) if last.0.checked_add(1) == Some(nid.0) => *last = nid,
+            _ => only.push((nid, nid)),
+        }
+    }
+    if only.is_empty() {
+        return None;
+    }
+    // More pieces than a list may have are more than an apinit has nodes.
+    Choice::new(only, Vec::new(), choice.downwards()).ok()
+}

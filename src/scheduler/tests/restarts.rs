@@ -1,0 +1,191 @@
+//! Applications that come from a checkpoint: their steps, their one host, their time and their number.
+
+use super::decided::{Play, settings};
+use super::*;
+use crate::apteam::talk::node::Restart;
+
+const RUN: Duration = Duration::from_secs(900);
+
+fn origin() -> Origin {
+    Origin::Running(Restart { from: key(7, 2), run: RUN })
+}
+
+/// A posting of one that ran, or that waited.
+fn restarted(number: u8, width: u32, origin: Origin) -> Event {
+    let Event::Posted { reply, posting, owner, front, secret } = posted(number, width) else {
+        unreachable!()
+    };
+    Event::Restarted { reply, posting, owner, front, secret, origin }
+}
+
+fn waited(apid: u64, free: Option<u32>) -> Origin {
+    Origin::Waiting { apid: Apid(apid), free: free.map(crate::apteam::Incarnation) }
+}
+
+fn accepted(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Accept { apid, .. } => Some(apid.0),
+        _ => None,
+    })
+}
+
+#[test]
+fn each_step_is_recorded_and_in_the_log() {
+    let mut s = ready(2, 2);
+    let effects = s.apply(at(1), restarted(1, 4, origin()));
+    assert_eq!(
+        brief(&effects),
+        [
+            "save 1.0 posted",
+            "log 1 created",
+            "log 1 managed",
+            "accept 1 1",
+            "save 1.1 placed",
+            "log 1 placed",
+            "-> 1 place 1.1",
+            "tell 1 placed",
+            "usr1 1",
+        ]
+    );
+    let details: Vec<&str> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Log { detail, .. } => Some(&detail[..]),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        details,
+        [
+            "from a checkpoint of application 7.2, which had run for 900.000 s; locked",
+            "-n 4 -d 1 by alice: a.out",
+            "incarnation 1 on NIDs 0-1",
+        ]
+    );
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Command { command: Command::Place(place), .. } => place.restart,
+        _ => None,
+    });
+    assert_eq!(told, Some(Restart { from: key(7, 2), run: RUN }));
+    assert_eq!(
+        report(&mut s, 1, Report::Launched(key(1, 1))),
+        ["save 1.1 launching lazy", "log 1 recovering"]
+    );
+    assert_eq!(
+        report(&mut s, 1, Report::Running(key(1, 1))),
+        ["save 1.1 running lazy", "log 1 unlocked", "tell 1 running"]
+    );
+}
+
+/// Its place is given to nobody else, and is free when its nodes have said that nothing runs.
+#[test]
+fn nothing_stays_of_one_whose_cpr_has_died() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), restarted(1, 2, origin()));
+    let effects = s.apply(at(2), Event::FrontGone { apid: Apid(1) });
+    assert!(brief(&effects).contains(&"-> 1 take-back 1.1".into()), "{effects:?}");
+    let effects = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    assert!(effects.contains(&"log 1 ended".into()), "{effects:?}");
+    assert!(s.team(Apid(1)).is_none());
+    s.apply(at(3), posted(2, 2));
+    assert_eq!(s.team(Apid(2)).expect("posted").state, State::Placed);
+}
+
+#[test]
+fn it_is_placed_on_one_host() {
+    let mut s = Scheduler::new(machine(4, 1), alone());
+    link(&mut s, 1, &[0, 1], &[]);
+    link(&mut s, 2, &[2, 3], &[]);
+    s.apply(at(1), posted(1, 1));
+    // Nodes 1 to 3 are free, and no host has three.
+    s.apply(at(1), restarted(2, 3, origin()));
+    let why = s.why(Apid(2)).expect("it waits").to_string();
+    assert_eq!(
+        why,
+        "no host alone has room for it now, and a checkpoint is restored on one host; it is placed when \
+         enough has ended on one of them"
+    );
+    s.apply(at(1), Event::FrontGone { apid: Apid(2) });
+    // Two, which could be 1 and 2.
+    s.apply(at(1), restarted(3, 2, origin()));
+    let team = s.team(Apid(3)).expect("posted");
+    assert_eq!((format_nids(team.places.nids()), team.hosts.len()), ("2-3".into(), 1));
+    // Whoever is executed goes to both.
+    s.apply(at(1), Event::FrontGone { apid: Apid(3) });
+    report(&mut s, 2, Report::TakenBack(key(3, 1)));
+    s.apply(at(1), posted(4, 3));
+    assert_eq!(format_nids(s.team(Apid(4)).expect("posted").places.nids()), "1-3");
+}
+
+#[test]
+fn nodes_that_it_has_chosen_are_of_one_host_too() {
+    let mut s = Scheduler::new(machine(4, 1), alone());
+    link(&mut s, 1, &[0, 1], &[]);
+    link(&mut s, 2, &[2, 3], &[]);
+    let choosing = |number, list: &str| {
+        let mut event = restarted(number, 2, origin());
+        let Event::Restarted { posting, .. } = &mut event else { unreachable!() };
+        posting.choice = Default::default();
+        posting.choice = std::mem::take(&mut posting.choice).only(list).expect("a list");
+        event
+    };
+    s.apply(at(1), choosing(1, "1-2"));
+    assert_eq!(s.team(Apid(1)).expect("posted").state, State::Posted);
+    s.apply(at(1), choosing(2, "1-3"));
+    assert_eq!(format_nids(s.team(Apid(2)).expect("posted").places.nids()), "2-3");
+}
+
+#[test]
+fn what_it_had_run_is_time_that_it_has_had() {
+    let mut play = Play::new(2, 1, settings());
+    play.take(restarted(1, 1, origin()));
+    assert!(play.s.attained(Apid(1), 0) >= RUN, "{:?}", play.s.attained(Apid(1), 0));
+    play.post(2, 1);
+    assert!(play.s.attained(Apid(2), 0) < RUN);
+}
+
+/// Its nodes count what it had run before; the clock on the wall does not.
+#[test]
+fn it_has_ended_when_it_had_run_so_much_longer() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), restarted(1, 2, origin()));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let Report::Ended(end) = ended(key(1, 1), &[0], None) else { unreachable!() };
+    let end = HostEnd { run: RUN + Duration::from_secs(5), ..*end };
+    let report = Box::new(Report::Ended(Box::new(end)));
+    let effects = s.apply(at(60), Event::Report { link: LinkId(1), report });
+    let kept = effects.iter().find_map(|effect| match effect {
+        Effect::Save { team, .. } => Some(team.ended_at_ns),
+        _ => None,
+    });
+    assert_eq!(kept, Some(at(6).wall_ns));
+}
+
+#[test]
+fn one_that_waited_gets_its_number_again_where_nobody_has_it() {
+    let mut s = ready(1, 2);
+    // 1 waits behind nobody, 2 behind it.
+    s.apply(at(1), posted(1, 2));
+    s.apply(at(1), posted(2, 2));
+    let again = restarted(3, 2, waited(2, Some(4)));
+    assert_eq!(accepted(&s.apply(at(2), again.clone())), Some(3), "it waits itself");
+    s.apply(at(3), Event::FrontGone { apid: Apid(2) });
+    s.apply(at(3), Event::FrontGone { apid: Apid(3) });
+    assert_eq!(
+        brief(&s.apply(at(3), again)),
+        ["save 2.4 posted", "log 2 posted", "accept 3 2"],
+        "as after an end that records tell of"
+    );
+    // Its next placement is none that a node could have heard of.
+    s.apply(at(4), Event::FrontGone { apid: Apid(1) });
+    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    let team = s.team(Apid(2)).expect("it waits");
+    assert_eq!((team.key(), team.state, &team.restart), (key(2, 5), State::Placed, &None));
+    // Records that know nothing of the number, and one that this psched never gave.
+    for origin in [waited(1, None), waited(40, Some(1))] {
+        let next = s.next_apid();
+        let event = restarted(next as u8 + 10, 1, origin);
+        assert_eq!(accepted(&s.apply(at(5), event)), Some(next));
+    }
+}
