@@ -43,6 +43,8 @@ const QUICK: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 64 * 1024;
 /// Stages that it may tell of: there are about ten.
 const STAGES_MAX: u32 = 1000;
+/// What it did that says nothing and hangs up, whether it has heard what it was asked or not.
+const ENDED: &str = "ended without an answer";
 /// How long it may take to end once it has answered.
 const END: Duration = Duration::from_secs(10);
 
@@ -421,8 +423,12 @@ fn converse(
     let reason = || asking.log.map(|(dir, name)| words::reasons(dir, name)).unwrap_or_default();
     let broken = |how: String| CriuError::Broken { what, how, reason: reason() };
     let say = |message: &proto::Request| {
-        send(socket.as_raw_fd(), &message.encode_to_vec(), MsgFlags::MSG_NOSIGNAL)
-            .map_err(|e| broken(format!("does not listen ({e})")))
+        send(socket.as_raw_fd(), &message.encode_to_vec(), MsgFlags::MSG_NOSIGNAL).map_err(|e| {
+            broken(match e {
+                nix::errno::Errno::EPIPE => ENDED.into(),
+                e => format!("does not listen ({e})"),
+            })
+        })
     };
     say(request)?;
     let mut buffer = vec![0; ANSWER_MAX];
@@ -431,7 +437,7 @@ fn converse(
             return Err(CriuError::Late { what, bound: asking.bound });
         }
         let count = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-            Ok(0) => return Err(broken("ended without an answer".into())),
+            Ok(0) => return Err(broken(ENDED.into())),
             Ok(count) => count,
             // ECONNRESET: it has ended with something unread; what it said comes after that.
             Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNRESET) => continue,
