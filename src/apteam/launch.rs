@@ -126,6 +126,12 @@ impl Launch {
         }
     }
 
+    /// Whatever its executables were, what is there will be executed.
+    pub fn forget_identities(&mut self) {
+        let more = self.more.iter_mut().map(|part| &mut part.identity);
+        more.chain([&mut self.identity]).for_each(|identity| *identity = None);
+    }
+
     /// Whether each part has at least one of so many PEs.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
 //! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
 //! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
-//! ([`binding`]), within which bounds ([`bounds`]), how it ends ([`ending`]), what administrators change
-//! ([`change`]), and the messages that the processes exchange ([`talk`]).
+//! ([`binding`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
+//! administrators change ([`change`]), and the messages that the processes exchange ([`talk`]).
 
 pub mod binding;
 pub mod bounds;
@@ -18,6 +18,8 @@ pub mod layout;
 pub mod place;
 pub mod posting;
 pub mod record;
+pub mod saving;
+pub mod signal;
 pub mod talk;
 
 pub use ids::{Apid, Incarnation, Key, SealKey, Ticket};

@@ -2,6 +2,7 @@
 
 use super::choice::Choice;
 use super::layout::Layout;
+use super::saving::Saving;
 use std::time::Duration;
 
 /// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
@@ -129,6 +130,8 @@ pub struct Posting {
     /// PEs of each node, where no count per node says them: `--nodes`, or parts that differ in `-N`. The
     /// shape has none then.
     pub layout: Layout,
+    /// `--checkpoint`: how it saves itself.
+    pub saving: Option<Saving>,
     /// What is to be run.
     pub executable: Executable,
 }
@@ -155,6 +158,7 @@ impl Posting {
             choice: Choice::default(),
             flexible: false,
             layout: Layout::default(),
+            saving: None,
             executable: Executable::default(),
         }
     }

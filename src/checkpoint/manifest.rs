@@ -19,8 +19,8 @@ pub struct Manifest {
     pub kind: Kind,
     /// What psched takes the application back by.
     pub recovery: Recovery,
-    /// What is to be executed, with its environment and directory: of one that waits, and where the back end
-    /// executes it again.
+    /// What is to be executed, with its environment and directory: of one that waited, and of one that saved
+    /// itself.
     pub launch: Option<Launch>,
     /// Its files but the manifest, in order of their names, none twice.
     pub files: Vec<Image>,
@@ -58,11 +58,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a checkpoint of an application is now, by this back end if it runs.
+    /// What a checkpoint of an application is now. One that runs and does not save itself is left to CRIU.
     ///
     /// # Errors
     /// There can be none: it is on its way from one state to the next, or over; in words.
-    pub fn of(apteam: &Apteam, back_end: BackEnd) -> Result<Kind, String> {
+    pub fn of(apteam: &Apteam) -> Result<Kind, String> {
         let (apid, state) = (apteam.apid, apteam.state.name());
         match apteam.state {
             State::Posted | State::Lapsed if apteam.restart.is_some() => Err(format!(
@@ -76,6 +76,11 @@ impl Kind {
                     nids: part.nids.clone(),
                 };
                 let hosts = apteam.hosts.iter().enumerate().map(part).collect();
+                let back_end = match apteam.posting.saving {
+                    Some(_) => BackEnd::Application,
+                    // Which version, the apinit knows.
+                    None => BackEnd::Criu { version: String::new() },
+                };
                 Ok(Kind::Running { back_end, places: apteam.places.clone(), hosts })
             }
             State::Placed | State::TakingBack | State::Launching => Err(format!(
@@ -83,6 +88,11 @@ impl Kind {
             )),
             State::Ended => Err(format!("application {apid} has ended")),
         }
+    }
+
+    /// Whether it has images of processes; else there is something to be executed.
+    pub fn is_dumped(&self) -> bool {
+        matches!(self, Kind::Running { back_end: BackEnd::Criu { .. }, .. })
     }
 
     /// The name on screens and in manifests.
@@ -273,14 +283,14 @@ impl Manifest {
                     BackEnd::Application => self.has_launch(),
                 }
             }
-            Kind::Waiting if !self.files.is_empty() => {
-                Err("of a posting that waits has no images".into())
-            }
             Kind::Waiting => self.has_launch(),
         }
     }
 
     fn has_launch(&self) -> Result<(), String> {
+        if !self.files.is_empty() {
+            return Err("of what is executed has no images".into());
+        }
         let missing = || "without images of processes says what is to be executed".to_owned();
         self.launch.is_some().then_some(()).ok_or_else(missing)
     }

@@ -10,6 +10,7 @@ use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::posting::{Account, Executable, Mpi, Owner, Posting, Shape};
+use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -60,12 +61,37 @@ pub(super) struct PostingForm {
     cpu_limit_ns: Option<u64>,
     time_limit_ns: Option<u64>,
     account: Option<String>,
+    /// How it saves itself, as it was said.
+    saving: Option<SavingForm>,
     command: String,
     executable: String,
     machine: u16,
     interpreter: String,
     script: bool,
     mpi: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum SavingForm {
+    Signal(i32),
+    Command(String),
+}
+
+impl SavingForm {
+    fn of(saving: Saving) -> SavingForm {
+        match saving {
+            Saving::Signal(number) => SavingForm::Signal(number),
+            Saving::Command(command) => SavingForm::Command(command),
+        }
+    }
+
+    fn saving(self) -> Result<Saving, String> {
+        match self {
+            SavingForm::Signal(number) => Saving::by_signal(number),
+            SavingForm::Command(command) => Saving::by_command(&command),
+        }
+    }
 }
 
 fn mpi_name(mpi: Mpi) -> &'static str {
@@ -86,7 +112,7 @@ impl PostingForm {
     pub fn of(posting: &Posting) -> PostingForm {
         let Posting { request_id, shape, memory_per_pe, command, .. } = posting.clone();
         let Posting { cpu_limit, time_limit, immediate, exclusive, .. } = posting.clone();
-        let Posting { account, choice, flexible, layout, executable, .. } = posting.clone();
+        let Posting { account, choice, flexible, layout, executable, saving, .. } = posting.clone();
         let Shape { width, depth, per_node } = shape;
         let Executable { path, machine, interpreter, script, mpi } = executable;
         let (only, not, downwards) = choice.parts();
@@ -107,6 +133,7 @@ impl PostingForm {
             cpu_limit_ns: cpu_limit.map(nanoseconds),
             time_limit_ns: time_limit.map(nanoseconds),
             account: account.map(|account| account.as_str().to_owned()),
+            saving: saving.map(SavingForm::of),
             command,
             executable: path,
             machine,
@@ -130,6 +157,7 @@ impl PostingForm {
             immediate: self.immediate,
             exclusive: self.exclusive,
             account: self.account.as_deref().map(Account::parse).transpose()?,
+            saving: self.saving.map(SavingForm::saving).transpose()?,
             choice: Choice::new(ranges(self.only_nids), ranges(self.not_nids), self.downwards)?,
             flexible: self.flexible,
             layout: Layout::new(self.layout.into_iter().map(row).collect())?,

@@ -26,7 +26,8 @@ use crate::apteam::talk::node::Restart;
 pub struct Restarting {
     /// As what was posted once, under a new random number.
     pub posting: Posting,
-    /// Of an application that ran: what is to be restored. None: it waits again, and is executed.
+    /// Of an application that ran: what is to be restored. None: it is executed, be it that it waited or that
+    /// its program has saved itself.
     pub restart: Option<Restart>,
 }
 
@@ -48,11 +49,17 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
         Kind::Waiting => return Ok(Restarting { posting, restart: None }),
         Kind::Running { back_end, places, hosts } => (back_end, places, hosts),
     };
-    if *back_end == BackEnd::Application {
+    if recovery.time_left().is_some_and(|left| left.is_zero()) {
+        let limit = posting.time_limit.unwrap_or_default().as_secs_f64();
         return no(
-            "it was saved by its program itself, and this psched restarts only what CRIU has saved",
-            "run the program again: it finds what it has saved",
+            format!("it has used up its time limit of {limit} s"),
+            "run the program again, with a longer --time-limit",
         );
+    }
+    if *back_end == BackEnd::Application {
+        // Its program begins again, in whatever shape it was asked for, and what it has run is behind it.
+        posting.time_limit = recovery.time_left();
+        return Ok(Restarting { posting, restart: None });
     }
     if hosts.len() != 1 {
         return no(
@@ -61,13 +68,6 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
                 hosts.len()
             ),
             "run the program again, on nodes of one host",
-        );
-    }
-    if recovery.time_left().is_some_and(|left| left.is_zero()) {
-        let limit = posting.time_limit.unwrap_or_default().as_secs_f64();
-        return no(
-            format!("it has used up its time limit of {limit} s"),
-            "run the program again, with a longer --time-limit",
         );
     }
     if posting.shape.per_node.is_none() && posting.layout.is_empty() {
@@ -132,6 +132,22 @@ mod tests {
         assert_eq!((posting.shape, restart), (manifest.recovery.posting.shape, None));
     }
 
+    /// A program that saved itself is executed again, as it was asked for, in the time that is left.
+    #[test]
+    fn what_has_saved_itself_is_executed() {
+        let mut saved = example();
+        let Kind::Running { back_end, .. } = &mut saved.kind else { unreachable!() };
+        *back_end = BackEnd::Application;
+        saved.recovery.posting.shape.per_node = None;
+        let was = saved.recovery.posting.clone();
+        let found = restarting(&saved, NUMBER).expect("good");
+        let time_limit = Some(Duration::from_millis(3_600_000 - 900_500));
+        let posting = Posting { request_id: NUMBER, time_limit, ..was };
+        assert_eq!(found, Restarting { posting, restart: None });
+        saved.recovery.run = Duration::from_secs(3600);
+        assert!(refused(&saved).contains("it has used up its time limit of 3600 s"));
+    }
+
     #[test]
     fn the_shape_that_it_had_is_kept() {
         assert_eq!(shape_of(&[2, 2, 1], None).0.per_node, Some(2));
@@ -144,10 +160,6 @@ mod tests {
 
     #[test]
     fn what_can_not_be_restarted_says_why() {
-        let mut saved = example();
-        let Kind::Running { back_end, .. } = &mut saved.kind else { unreachable!() };
-        *back_end = BackEnd::Application;
-        assert!(refused(&saved).contains("saved by its program itself"));
         let mut wide = example();
         let Kind::Running { hosts, .. } = &mut wide.kind else { unreachable!() };
         hosts.push(HostImages { folder: "host-1".into(), ..hosts[0].clone() });

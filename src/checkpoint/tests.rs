@@ -8,6 +8,7 @@ use crate::apteam::layout::Layout;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Mpi, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::saving::Saving;
 use crate::apteam::talk::node::Restart;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
@@ -233,8 +234,18 @@ fn apteam(state: State) -> Apteam {
 fn an_application_is_checkpointed_where_it_waits_or_runs() {
     let Manifest { kind, recovery, .. } = example();
     assert_eq!(Recovery::of(&apteam(State::Running), recovery.run), recovery);
-    let of = |state| Kind::of(&apteam(state), BackEnd::Criu { version: "4.2".into() });
-    assert_eq!(of(State::Running), Ok(kind));
+    let of = |state| Kind::of(&apteam(state));
+    let with = |back_end| match kind.clone() {
+        Kind::Running { places, hosts, .. } => Kind::Running { back_end, places, hosts },
+        Kind::Waiting => unreachable!("it runs"),
+    };
+    // Which version, its apinit says.
+    assert_eq!(of(State::Running), Ok(with(BackEnd::Criu { version: String::new() })));
+    let mut saves = apteam(State::Running);
+    saves.posting.saving = Saving::parse("USR1").ok();
+    assert_eq!(Kind::of(&saves), Ok(with(BackEnd::Application)));
+    saves.state = State::Posted;
+    assert_eq!(Kind::of(&saves), Ok(Kind::Waiting));
     for state in [State::Posted, State::Lapsed] {
         assert_eq!(of(state), Ok(Kind::Waiting));
     }
@@ -246,7 +257,7 @@ fn an_application_is_checkpointed_where_it_waits_or_runs() {
     // One that is restored has nothing to be executed, so that it can't wait again.
     let restart = Some(Restart { from: apteam(State::Posted).key(), run: Duration::ZERO });
     let restarted = Apteam { restart, ..apteam(State::Posted) };
-    let said = Kind::of(&restarted, BackEnd::Application).expect_err("it is in one");
+    let said = Kind::of(&restarted).expect_err("it is in one");
     assert!(said.contains("waits to be restarted from a checkpoint"), "{said}");
 }
 
@@ -274,18 +285,25 @@ fn owner() -> impl Strategy<Value = Owner> {
         .prop_map(|((uid, gid, name, terminal), groups)| Owner { uid, gid, groups, name, terminal })
 }
 
+fn saving() -> impl Strategy<Value = Saving> {
+    let by = |word: String| Saving::parse(&word).expect("good");
+    prop_oneof!["USR[12]".prop_map(by), "[!-~]{1,20} [ -~]{0,20}".prop_map(by)]
+}
+
 fn posting() -> impl Strategy<Value = Posting> {
     let mpi = prop_oneof![Just(Mpi::None), Just(Mpi::Mpich), Just(Mpi::OpenMpi)];
     let executable = (any::<(String, u16, String, bool)>(), mpi);
     let numbers = (1..9u32, 1..5u32, option::of(1..9u32), option::of(any::<u64>()));
     let account = option::of("[A-Za-z0-9._-]{1,64}");
     let times = (option::of(time()), option::of(time()));
-    let rest = any::<([u8; 16], String, (bool, bool, bool, bool))>();
+    let saving = option::of(saving());
+    let rest = (any::<([u8; 16], String, (bool, bool, bool, bool))>(), saving);
     (executable, numbers, account, times, rest).prop_map(
         |(executable, numbers, account, times, rest)| {
             let ((path, machine, interpreter, script), mpi) = executable;
             let (width, depth, per_node, memory_per_pe) = numbers;
-            let (request_id, command, (immediate, exclusive, flexible, down)) = rest;
+            let ((request_id, command, flags), saving) = rest;
+            let (immediate, exclusive, flexible, down) = flags;
             let list = if down { "9,7-5" } else { "1-3,8" };
             let choice = match exclusive {
                 true => Choice::default().only(list).and_then(|c| c.not("6")).expect("good"),
@@ -308,6 +326,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 choice,
                 flexible,
                 layout,
+                saving,
                 executable: Executable { path, machine, interpreter, script, mpi },
             }
         },
@@ -391,7 +410,6 @@ fn checkpoint() -> impl Strategy<Value = (Manifest, BTreeMap<String, Vec<u8>>)> 
             0 => hosts.iter().for_each(|host| {
                 files.insert(format!("{}/inventory.img", host.folder), b"images".to_vec());
             }),
-            1 => {}
             _ => files.clear(),
         }
         if kind > 0 && launch.is_none() {

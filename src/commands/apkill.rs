@@ -5,6 +5,7 @@
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
 use super::question::{answer, asked, parsed, write_out};
+use crate::apteam::signal;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -15,8 +16,6 @@ use std::time::Duration;
 
 /// How long psched may take to answer.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
-/// The largest signal on Linux.
-const SIGNAL_MAX: i32 = 64;
 
 /// Ends applications, or sends them a signal.
 #[derive(Parser, Debug)]
@@ -88,25 +87,12 @@ pub(super) fn parse_apid(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "not the number of an application; apstat shows them".to_string())
 }
 
-/// Names of the signals from 1 on.
-const NAMES: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-];
-
 fn parse_signal(text: &str) -> Result<i32, String> {
-    let wrong = || "not a signal; apkill -l lists their names".to_string();
-    if let Ok(number) = text.parse::<i32>() {
-        return (1..=SIGNAL_MAX).contains(&number).then_some(number).ok_or_else(wrong);
-    }
-    let name = text.to_ascii_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
-    (1..).zip(NAMES).find(|(_, n)| *n == name).map(|(number, _)| number).ok_or_else(wrong)
+    signal::parse(text).ok_or_else(|| "not a signal; apkill -l lists their names".to_string())
 }
 
 fn signal_list() -> String {
-    (1..).zip(NAMES).map(|(number, name)| format!("{number:>2} {name}\n")).collect()
+    (1..).zip(signal::NAMES).map(|(number, name)| format!("{number:>2} {name}\n")).collect()
 }
 
 #[cfg(test)]
@@ -154,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_are_the_kernels() {
-        for (number, name) in (1..).zip(NAMES) {
+        for (number, name) in (1..).zip(signal::NAMES) {
             let known: nix::sys::signal::Signal =
                 format!("SIG{name}").parse().expect("a name that nix knows");
             assert_eq!(known as i32, number);

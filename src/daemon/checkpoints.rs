@@ -7,9 +7,9 @@
 use super::core::{Input, now};
 use super::services::{Service, caller, ending};
 use crate::apteam::launch::Launch;
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, SealKey};
-use crate::checkpoint::{BackEnd, Kind, Made, Manifest, Recovery};
+use crate::checkpoint::{Kind, Made, Manifest, Recovery};
 use crate::os::host;
 use crate::rpc::pb;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use tonic::{Request, Response, Status};
 
 /// How long an aprun may take to say what it would launch.
 const DEPOSIT_WAIT: Duration = Duration::from_secs(10);
-/// Checkpoints of waiting postings that are made at once.
+/// Checkpoints without images that are made at once.
 const DEPOSITS_MAX: usize = 64;
 
-/// Who waits for the launch of which posting.
+/// Who waits for the launch of which application.
 #[derive(Clone, Debug, Default)]
 pub struct Deposits(Arc<Mutex<Waiting>>);
 
-/// Of each: the posting, and a number that tells it from others who wait for the same.
+/// Of each: the application, and a number that tells it from others who wait for the same.
 type Waiting = BTreeMap<(Apid, u64), oneshot::Sender<Launch>>;
 
 impl Deposits {
@@ -71,8 +71,7 @@ impl Service {
             )));
         }
         let key = self.sealing()?;
-        let kind = Kind::of(&team, BackEnd::Criu { version: String::new() });
-        let kind = kind.map_err(Status::failed_precondition)?;
+        let kind = Kind::of(&team).map_err(Status::failed_precondition)?;
         let made = Made {
             at_ns: now().wall_ns,
             host: host::hostname(),
@@ -82,17 +81,25 @@ impl Service {
         };
         let recovery = Recovery::of(&team, run);
         let files = Vec::new();
-        let launch = match kind {
-            Kind::Waiting => Some(self.launch_of(apid).await?),
-            Kind::Running { .. } => None,
-        };
+        let dumped = kind.is_dumped();
+        let mut launch = if dumped { None } else { Some(self.launch_of(apid).await?) };
+        if let (Kind::Running { .. }, Some(launch)) = (&kind, &mut launch) {
+            // Its programs may be built anew before it is started again. (One that waited executes what was
+            // there when it was posted, or nothing.)
+            launch.forget_identities();
+        }
         let manifest = Manifest { made, kind, recovery, launch, files };
+        let sealed = || {
+            let sealed = manifest.seal(&key);
+            sealed.map_err(|flaw| Status::failed_precondition(flaw.to_string()))
+        };
         let found = match (&manifest.kind, &team.hosts[..]) {
-            (Kind::Waiting, _) => {
-                let sealed = manifest.seal(&key);
-                let sealed =
-                    sealed.map_err(|flaw| Status::failed_precondition(flaw.to_string()))?;
-                pb::checkpoint_reply::Found::Waiting(sealed)
+            (Kind::Waiting, _) => pb::checkpoint_reply::Found::Waiting(sealed()?),
+            // Who has the manifest before the program has saved itself has nothing but the launch of his own
+            // program, which he can have at any time.
+            (Kind::Running { .. }, _) if !dumped => {
+                let (manifest, key) = (sealed()?, Some(team.key().into()));
+                pb::checkpoint_reply::Found::Saving(pb::SavingCheckpoint { manifest, key })
             }
             (Kind::Running { .. }, [host]) => {
                 pb::checkpoint_reply::Found::Running(pb::RunningCheckpoint {
@@ -133,7 +140,7 @@ impl Service {
         })
     }
 
-    /// What the aprun of a posting would launch.
+    /// What the aprun of an application would launch, or has launched.
     async fn launch_of(&self, apid: Apid) -> Result<Launch, Status> {
         let waits = self.deposits.expect(apid).ok_or_else(|| {
             Status::resource_exhausted(
@@ -145,8 +152,8 @@ impl Service {
             Ok(Ok(launch)) => Ok(launch),
             Ok(Err(_)) => Err(ending()),
             Err(_) => Err(Status::unavailable(format!(
-                "the aprun of application {apid} has not said within {} s what it would launch: it is \
-                 stopped, of an older release, or its posting has just been placed",
+                "the aprun of application {apid} has not said within {} s what it launches: it is stopped, \
+                 of an older release, or has just ended",
                 DEPOSIT_WAIT.as_secs()
             ))),
         }
@@ -172,7 +179,7 @@ impl Service {
                 "only the aprun of application {apid} says what it would launch"
             )));
         }
-        if matches!(team.state, State::Posted | State::Lapsed) {
+        if Kind::of(&team).is_ok_and(|kind| !kind.is_dumped()) {
             self.deposits.came(apid, &launch);
         }
         Ok(Response::new(pb::DepositReply {}))

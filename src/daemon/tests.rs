@@ -30,6 +30,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             immediate: false,
             exclusive: false,
             account: Account::parse("climate").ok(),
+            saving: None,
             choice: Default::default(),
             layout: Default::default(),
             flexible: false,

@@ -81,6 +81,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         held: team.held.clone().map(Into::into),
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         flexible: team.posting.flexible,
+        saving: team.posting.saving.as_ref().map_or_else(String::new, |saving| saving.to_string()),
         restarted_from: team.restart.as_ref().map(|restart| restart.from.into()),
         ..pb::ApplicationRow::default()
     }

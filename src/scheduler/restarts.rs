@@ -23,6 +23,8 @@
 //!
 //! - *Number.* One that ran gets a new number. One that waited gets its own again where that is free
 //!   ([`Origin::Waiting`]), and a new one elsewhere.
+//!
+//! One whose program has saved itself comes as one that waited: it is executed.
 
 use super::Scheduler;
 use super::postings::place_of;
@@ -41,7 +43,8 @@ use std::collections::BTreeSet;
 pub enum Origin {
     /// A checkpoint of an application that ran: its processes are restored.
     Running(Restart),
-    /// A checkpoint of one that waited for a place: it waits again, and is executed when it has one.
+    /// A checkpoint of one that waited for a place, or whose program has saved itself: it waits, and is executed
+    /// when it has a place.
     Waiting {
         /// The number that it had.
         apid: Apid,

@@ -40,6 +40,7 @@ mod regions;
 mod reload;
 mod report;
 mod restarts;
+mod saving;
 mod several;
 mod shepherd;
 mod simulate;

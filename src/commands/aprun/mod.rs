@@ -103,6 +103,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         choice: options.choice.clone(),
         layout: options.layout.clone(),
         flexible: options.flexible,
+        saving: options.saving.clone(),
         executable,
     };
     let request = pb::PostRequest::from(posting);

@@ -230,6 +230,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     if !row.account.is_empty() {
         facts.insert(2, ("Account", Cell::text(row.account.clone())));
     }
+    if !row.saving.is_empty() {
+        facts.push(("Checkpoint", Cell::text(row.saving.clone())));
+    }
     if let Some(from) = row.restarted_from {
         facts.push(("Restarted from", Cell::Number(from.apid)));
     }
@@ -384,6 +387,7 @@ mod tests {
         running.places = vec![place(0, &[0, 1], 2), place(1, &[0], 1)];
         running.memory_per_pe = 1 << 20;
         running.account = "climate-2.b".into();
+        running.saving = "SIGUSR1".into();
         running.launched_at_ns = NOW - MINUTE;
         running.time_limit_ms = 90_000;
         running.turn = Some(pb::Turn {
@@ -521,6 +525,7 @@ Turn:          frozen 0.8s
 Share had:     49.8%
 Share due:     50.0%
 Run:           29s
+Checkpoint:    SIGUSR1
 Memory per PE: 1024 KiB
 Time limit:    90 s
 

@@ -2,12 +2,14 @@
 //!
 //! Of an application that runs: psched says, sealed, what it knows of it; an empty folder beside the place
 //! where the checkpoint is to be goes to the apinit that has the application, which fills and seals it; and
-//! then it gets its name. Of one that waits for a place psched seals all there is, and cpr writes it down.
+//! then it gets its name. Of one that waits for a place psched seals all there is, and cpr writes it down; of one
+//! that saves itself, too ([`super::saving`]).
 //!
 //! A signal (^C) gives it up: the folder is removed once nobody writes into it any more, and the application
 //! is as it was.
 
 use super::problem;
+use super::saving::of_saving;
 use crate::apteam::{Apid, Key};
 use crate::checkpoint::Flaw;
 use crate::commands::question::{answer, asked, write_out};
@@ -28,11 +30,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Channel;
 
 /// How long psched may take to answer.
-const ANSWER_BOUND: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// The largest answer of psched's: a manifest with the largest environment.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
-/// How long the dump and the seal may take: longer than apinit gives CRIU.
-const DUMP_BOUND: Duration = Duration::from_secs(2 * 3600);
+/// How long the dump and the seal may take: longer than apinit gives CRIU. Or a program to save itself.
+pub(super) const DUMP_BOUND: Duration = Duration::from_secs(2 * 3600);
 /// How long the end of the application may take to be begun.
 const END_BOUND: Duration = Duration::from_secs(60);
 
@@ -54,8 +56,8 @@ pub struct Make {
     pub apid: Apid,
     /// An older checkpoint there is replaced (`-f`).
     pub force: bool,
-    /// What becomes of it.
-    pub after: After,
+    /// What becomes of it. None: nobody said; it goes on, unless it ends by saving itself.
+    pub after: Option<After>,
 }
 
 /// Makes it, and gives the status to exit with.
@@ -75,6 +77,7 @@ async fn make(options: Make) -> Result<(), String> {
     let done = match found.ok_or("psched sent what cpr does not understand: no checkpoint")? {
         Found::Running(running) => of_running(spot, running, &options).await?,
         Found::Waiting(text) => of_waiting(spot, &text, &options, &mut client).await?,
+        Found::Saving(saving) => of_saving(spot, &saving, &options, &mut client).await?,
     };
     write_out(&clean(&done)).and_then(|()| write_out("\n"))
 }
@@ -91,7 +94,7 @@ async fn of_running(
     // From here on a signal leaves nothing behind.
     let mut ends = Ends::catch().map_err(|e| format!("signals can't be caught: {e}"))?;
     let partial = Partial::create(spot).map_err(of_dir)?;
-    let end = options.after == After::End;
+    let end = options.after == Some(After::End);
     let ask = Ask::Dump { key, draft, end };
     let door = door::ask(Path::new(&socket), &ask, partial.as_fd());
     let door = door.map_err(|e| e.to_string())?;
@@ -125,19 +128,28 @@ async fn of_running(
 }
 
 /// The signals that give it up.
-struct Ends {
+pub(super) struct Ends {
     int: Signal,
     term: Signal,
     hup: Signal,
 }
 
 impl Ends {
-    fn catch() -> std::io::Result<Ends> {
+    pub fn catch() -> std::io::Result<Ends> {
         Ok(Ends {
             int: signal(SignalKind::interrupt())?,
             term: signal(SignalKind::terminate())?,
             hup: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// One has come: what that is for who hears of it.
+    pub async fn come(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.int.recv() => "interrupted",
+            _ = self.term.recv() => "asked to end",
+            _ = self.hup.recv() => "hung up on",
+        }
     }
 }
 
@@ -163,9 +175,7 @@ async fn until_dumped(mut door: Door, ends: &mut Ends) -> Result<(Door, Answer),
             let (door, answer) = done.map_err(|e| e.to_string())?;
             return Ok((door, answer.map_err(|e| e.to_string())?));
         }
-        _ = ends.int.recv() => "interrupted",
-        _ = ends.term.recv() => "asked to end",
-        _ = ends.hup.recv() => "hung up on",
+        why = ends.come() => why,
     };
     leaver.leave();
     // Until nobody writes into the folder any more.
@@ -188,7 +198,7 @@ async fn of_waiting(
         options.apid,
         options.dir.display()
     );
-    if options.after == After::GoOn {
+    if options.after != Some(After::End) {
         return Ok(format!("{made}; it waits on"));
     }
     let request = pb::KillRequest { apids: vec![options.apid.0], signal: 0 };

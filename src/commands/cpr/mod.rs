@@ -14,6 +14,7 @@
 mod info;
 mod make;
 mod restart;
+mod saving;
 
 pub use make::{After, Make};
 pub use restart::Restart;
@@ -55,7 +56,7 @@ struct Cli {
     #[arg(short = 'f', long, requires = "checkpoint",
           conflicts_with_all = ["info", "restart", "delete"])]
     force: bool,
-    /// The application goes on afterwards (the default)
+    /// The application goes on afterwards (the default, unless it saves itself and ends)
     #[arg(short = 'g', long, requires = "checkpoint",
           conflicts_with_all = ["kill", "info", "restart", "delete"])]
     go: bool,
@@ -95,7 +96,8 @@ impl Cli {
     fn task(self) -> Task {
         match (self.checkpoint.zip(self.apid), self.restart) {
             (Some((dir, apid)), _) => {
-                let after = if self.kill { After::End } else { After::GoOn };
+                let end = self.kill.then_some(After::End);
+                let after = end.or(self.go.then_some(After::GoOn));
                 Task::Checkpoint(Make { dir, apid: Apid(apid), force: self.force, after })
             }
             (None, Some(dir)) => Task::Restart(Restart { dir, output: self.output }),
@@ -164,9 +166,9 @@ mod tests {
         let make =
             |force, after| Task::Checkpoint(Make { dir: "d".into(), apid: Apid(3), force, after });
         let good = [
-            ("cpr -c d -p 3", make(false, After::GoOn)),
-            ("cpr -p 3 -g -f -c d", make(true, After::GoOn)),
-            ("cpr -c d -p 3 -k", make(false, After::End)),
+            ("cpr -c d -p 3", make(false, None)),
+            ("cpr -p 3 -g -f -c d", make(true, Some(After::GoOn))),
+            ("cpr -c d -p 3 -k", make(false, Some(After::End))),
             ("cpr -r d", Task::Restart(Restart { dir: "d".into(), output: None })),
             (
                 "cpr --output o -r d",

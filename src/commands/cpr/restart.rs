@@ -6,14 +6,15 @@
 //! - what is posted is in the manifest, which psched reads and believes for its seal;
 //! - where there are images, the folder goes to the apinit of the first PE before the launch, as a descriptor
 //!   that cpr has opened as its user;
-//! - what is launched is in the manifest too: of one that waited it is executed, of one that ran it is for show.
+//! - what is launched is in the manifest too: of one that waited, or saved itself, it is executed; of one that
+//!   was dumped it is for show.
 //!
 //! The folder is held until the application runs, so that of two restarts at once one is refused. When cpr
 //! dies before, all of it goes as a posting of aprun's goes: nothing stays placed, nothing runs.
 
 use super::problem;
 use crate::apteam::launch::Launch;
-use crate::checkpoint::{Files, Flaw, Kind, MANIFEST, MANIFEST_MAX, Manifest, listed};
+use crate::checkpoint::{Files, Flaw, MANIFEST, MANIFEST_MAX, Manifest, listed};
 use crate::commands::aprun::{self, Failure, drive};
 use crate::commands::table::clean;
 use crate::front::course::Setup;
@@ -66,7 +67,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
     let from = drive::Restart {
         name: Some(clean(&restart.dir.display().to_string())),
         held: Some(Arc::new(dir)),
-        images: matches!(manifest.kind, Kind::Running { .. }),
+        images: manifest.kind.is_dumped(),
         no_stdin: options.output.is_some(),
     };
     aprun::restart(setup, &options, text, from)

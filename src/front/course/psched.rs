@@ -89,13 +89,11 @@ impl Front {
                 }
                 _ => {}
             },
-            // One that has a place is launched, or dumped as it runs.
-            Event::AskLaunch if self.step <= Step::Looking => {
-                if let Some(apid) = self.apid {
+            Event::AskLaunch => {
+                if let Some(apid) = self.apid.filter(|_| self.ended.is_none()) {
                     self.act(Action::Deposit(apid));
                 }
             }
-            Event::AskLaunch => {}
             // By a launch whose answer never came here: the look gives it back.
             Event::Launched if self.step == Step::Waiting => self.look(),
             Event::Launched => {}

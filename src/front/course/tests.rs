@@ -1242,3 +1242,18 @@ fn what_cpr_restarts_is_told_by_its_name() {
             .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)]);
     }
 }
+
+/// For a checkpoint: while it waits, and while it runs; there is none of what has ended.
+#[test]
+fn what_it_launches_is_said_when_psched_asks() {
+    let mut course = Course::posted();
+    course.gives(event(Event::AskLaunch), &[Action::Deposit(APID)]);
+    let mut course = Course::going();
+    course
+        .gives(event(Event::AskLaunch), &[Action::Deposit(APID)])
+        .gives(event(Event::AskLaunch), &[Action::Deposit(APID)]);
+    let mut early = Course::new();
+    early.gives(Happening::Start, &[Action::Psched(Ask::Post)]).gives(event(Event::AskLaunch), &[]);
+    course.front.apply(course.now, event(Event::Ended(ended(None, true))));
+    course.gives(event(Event::AskLaunch), &[]);
+}

@@ -37,6 +37,7 @@ use crate::apteam::binding::Binding;
 use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
 use crate::apteam::posting::{Account, Shape};
+use crate::apteam::saving::Saving;
 use load::Loading;
 use parts::{Ends, Given, Part, read_options};
 use std::time::Duration;
@@ -106,6 +107,8 @@ pub struct Options {
     pub exclusive: bool,
     /// --account.
     pub account: Option<Account>,
+    /// --checkpoint.
+    pub saving: Option<Saving>,
     /// -L, -E; with -l once [`Options::listed`] was told what the file says.
     pub choice: Choice,
     /// --flexible.
@@ -281,6 +284,7 @@ impl Default for Options {
             immediate: false,
             exclusive: false,
             account: None,
+            saving: None,
             choice: Choice::default(),
             flexible: false,
             nodes: None,
@@ -380,6 +384,11 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
             let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
             options.account = Some(parsed.map_err(wrong)?);
+        }
+        Id::Checkpoint => {
+            let text = std::str::from_utf8(value).map_err(|_| named("it is no text".into()))?;
+            let wrong = |problem| named(format!("{}: {problem}", shown(value)));
+            options.saving = Some(Saving::parse(text).map_err(wrong)?);
         }
         Id::NodeList | Id::NodeListFile
             if options.node_file.is_some() || options.choice.names_some() =>

@@ -389,6 +389,7 @@ mod tests {
             "-cc none",
             "--time-limit 5",
             "--account x",
+            "--checkpoint USR1",
             "-e A=1",
             "--label",
             "--immediate",

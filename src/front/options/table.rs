@@ -38,6 +38,8 @@ pub enum Id {
     Access,
     /// The account under which it runs.
     Account,
+    /// How its program saves itself.
+    Checkpoint,
     /// On so many nodes.
     Nodes,
     /// Only these nodes.
@@ -173,6 +175,12 @@ pub const FLAGS: &[Flag] = &[
         &["--account"],
         Some("NAME"),
         "the account under which it runs, for the record",
+    ),
+    flag(
+        Id::Checkpoint,
+        &["--checkpoint"],
+        Some("SIGNAL|COMMAND"),
+        "the program saves itself on this signal, or when this command has told it to: see cpr",
     ),
     flag(
         Id::Nodes,

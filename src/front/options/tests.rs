@@ -52,6 +52,7 @@ fn everything_at_once_in_several_spellings() {
         immediate: true,
         exclusive: true,
         account: Account::parse("climate-2.b").ok(),
+        saving: Saving::parse("USR1").ok(),
         choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
         flexible: true,
         nodes: None,
@@ -65,18 +66,18 @@ fn everything_at_once_in_several_spellings() {
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b -L 9-1 -E 3 --flexible --label --report --immediate --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --report --immediate --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
-                    --account=climate-2.b -E3 -L9-1 --flexible --label --report \
+                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --report \
                     --immediate --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
+                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
                 --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
@@ -144,6 +145,7 @@ fn refusals() {
         ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
         ("-L 1 -l f a", "-l: stands beside another list: give -L or -l, once"),
         ("-l f -L 1 a", "-L: stands beside another list: give -L or -l, once"),
+        ("--checkpoint KILL a", "--checkpoint: \"KILL\": no program can catch it, and save itself"),
         (
             "--account a/b a",
             "--account: \"a/b\" is none: an account is 1 to 64 letters (of ASCII), digits, dots, \

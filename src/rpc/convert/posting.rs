@@ -4,6 +4,7 @@ use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
 use crate::apteam::choice::{self, Choice};
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::posting::{Account, Executable, Mpi, Posting, Shape};
+use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use crate::rpc::pb;
 use bytes::Bytes;
@@ -76,6 +77,7 @@ impl From<Posting> for pb::PostRequest {
                 .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes, depth: row.depth })
                 .collect(),
             executable: Some(posting.executable.into()),
+            saving: posting.saving.map(Into::into),
             restart: Bytes::new(),
         }
     }
@@ -100,8 +102,32 @@ impl TryFrom<pb::PostRequest> for Posting {
             account: account(Field("PostRequest", "account"), &request.account)?,
             choice: choice(request.only, request.not, request.downwards)?,
             flexible: request.flexible,
+            saving: Field("PostRequest", "saving").maybe(request.saving)?,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
+    }
+}
+
+impl From<Saving> for pb::Saving {
+    fn from(saving: Saving) -> Self {
+        let by = match saving {
+            Saving::Signal(number) => pb::saving::By::Signal(number),
+            Saving::Command(command) => pb::saving::By::Command(command),
+        };
+        Self { by: Some(by) }
+    }
+}
+
+impl TryFrom<pb::Saving> for Saving {
+    type Error = Malformed;
+    fn try_from(saving: pb::Saving) -> Result<Self, Malformed> {
+        let of = Field("PostRequest", "saving");
+        let saving = match saving.by {
+            Some(pb::saving::By::Signal(number)) => Saving::by_signal(number),
+            Some(pb::saving::By::Command(command)) => Saving::by_command(&command),
+            None => Err("it is missing".into()),
+        };
+        saving.or_else(|problem| of.wrong(problem))
     }
 }
 

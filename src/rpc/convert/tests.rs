@@ -9,6 +9,7 @@ use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Pa
 use crate::apteam::layout::Layout;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
+use crate::apteam::saving::Saving;
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
@@ -203,14 +204,19 @@ fn account() -> impl Strategy<Value = Account> {
     "[A-Za-z0-9._-]{1,64}".prop_map(|name| Account::parse(&name).expect("good"))
 }
 
+fn saving() -> impl Strategy<Value = Saving> {
+    let by = |word: String| Saving::parse(&word).expect("good");
+    prop_oneof!["USR[12]".prop_map(by), "[!-~]{1,20} [ -~]{0,20}".prop_map(by)]
+}
+
 fn posting() -> impl Strategy<Value = Posting> {
     let name = text().prop_map(|command| (command, None));
     let named = (text(), account().prop_map(Some));
     let who = (any::<[u8; 16]>(), shape(), option::of(1..=u64::MAX), prop_oneof![name, named]);
-    let flags = (any::<(bool, bool, bool, bool)>(), vec(any::<u8>(), 0..8));
+    let flags = (any::<(bool, bool, bool, bool)>(), vec(any::<u8>(), 0..8), option::of(saving()));
     (who, limit(), limit(), flags, executable()).prop_map(
         |((request_id, shape, memory, named), cpu_limit, time_limit, flags, executable)| {
-            let ((immediate, exclusive, downwards, flexible), mut ends) = flags;
+            let ((immediate, exclusive, downwards, flexible), mut ends, saving) = flags;
             ends.sort_unstable();
             ends.dedup();
             let ranges = ends.chunks_exact(2).map(|two| (Nid(two[0].into()), Nid(two[1].into())));
@@ -229,6 +235,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 account,
                 choice,
                 flexible,
+                saving,
                 // (One that fits the shape, where it can.)
                 layout: match (shape.per_node, shape.width) {
                     (None, 2..) if flexible => {
@@ -928,6 +935,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         choice: Choice::default(),
         layout: Layout::default(),
         flexible: false,
+        saving: None,
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");

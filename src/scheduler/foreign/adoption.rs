@@ -342,6 +342,8 @@ impl Scheduler {
                     // (What it has asked for, as far as it can be seen.)
                     layout: Layout::of_depths(&place.places),
                     flexible: !place.places.is_contiguous(),
+                    // No apinit knows: a back end of the node's may dump it.
+                    saving: None,
                     executable: Default::default(),
                 },
             },

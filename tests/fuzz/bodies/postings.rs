@@ -64,6 +64,16 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         executable: Some(pb::Executable::default()),
         again: u.arbitrary()?,
         account: (*u.choose(&["", "", "climate", "two words"])?).into(),
+        saving: match u.int_in_range(0..=4)? {
+            0 => Some(pb::Saving { by: Some(pb::saving::By::Signal(u.int_in_range(-1..=66)?)) }),
+            1 => Some(pb::Saving {
+                by: Some(pb::saving::By::Command(
+                    (*u.choose(&["", " ", "./save", "a\0b"])?).into(),
+                )),
+            }),
+            2 => Some(pb::Saving { by: None }),
+            _ => None,
+        },
         only: ranges(u)?,
         not: ranges(u)?,
         downwards: u.arbitrary()?,

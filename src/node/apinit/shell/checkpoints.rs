@@ -143,15 +143,16 @@ impl Images {
 pub(super) fn back_ends(notes: &mut Vec<String>) -> Vec<String> {
     // Who is not root has no use for it, and where there is none nothing is wrong.
     let criu = Criu::here().ok().filter(|_| nix::unistd::geteuid().is_root());
-    let Some(criu) = criu else { return Vec::new() };
-    match criu.check() {
-        Ok(version) => vec![format!("criu {version}")],
+    let by_criu = criu.map(|criu| criu.check()).and_then(|checked| match checked {
+        Ok(version) => Some(format!("criu {version}")),
         Err(why) => {
             tracing::warn!("applications can't be checkpointed by criu: {why}");
             notes.push(format!("no checkpoints by criu: {why}"));
-            Vec::new()
+            None
         }
-    }
+    });
+    // A program that saves itself needs nothing of its node.
+    by_criu.into_iter().chain([BackEnd::Application.name().to_owned()]).collect()
 }
 
 impl Shell {
