@@ -47,7 +47,10 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+/// How long it may take until one who has held a checkpoint has let go of it.
+const LET_GO: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 18;
 
@@ -178,13 +181,20 @@ impl Dir {
     /// Keeps it from being used or removed by others as long as this is open, also in a process that is given
     /// the descriptor: of two restarts at once one is refused.
     ///
+    /// For a moment ([`LET_GO`]) it is waited for: who has just made a checkpoint may hold it a little longer than
+    /// it takes to hear of it, as a process does that was begun by then and has yet to become another program.
+    ///
     /// # Errors
     /// Another holds it.
     pub fn hold(&self) -> Result<(), Flaw> {
-        match flock(self, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(Flaw::Busy),
-            // Where there are no locks (on some network file systems) nobody can be told.
-            _ => Ok(()),
+        let until = Instant::now() + LET_GO;
+        loop {
+            match flock(self, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LET_GO / 50),
+                Err(Errno::WOULDBLOCK) => return Err(Flaw::Busy),
+                // Where there are no locks (on some network file systems) nobody can be told.
+                _ => return Ok(()),
+            }
         }
     }
 

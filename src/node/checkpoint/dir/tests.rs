@@ -330,8 +330,13 @@ fn only_one_holds_it() {
     assert_eq!((one.hold(), other.hold()), (Ok(()), Err(Flaw::Busy)));
     assert_eq!(remove(&place.spot("c")), Err(Flaw::Busy));
     assert_eq!(whole(&other, Some(&KEY)), Ok(example()));
-    drop(one);
+    // Who lets go a little later is waited for.
+    let going = std::thread::spawn(move || {
+        std::thread::yield_now();
+        drop(one);
+    });
     assert_eq!(other.hold(), Ok(()));
+    going.join().expect("no panic");
 }
 
 #[test]
