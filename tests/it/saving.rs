@@ -36,6 +36,8 @@ fn begun(hand: &Hand, command: &mut Command, pes: usize) -> Running {
     }
     let running = Running::start(command);
     eventually(BOUND, "its PEs are ready", || (0..pes).all(|pe| ready(pe).exists()));
+    // psched hears of it a little later.
+    hand.wait_for("running", 1);
     running
 }
 
