@@ -21,7 +21,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-pub const BOUND: Duration = Duration::from_secs(20);
+pub const BOUND: Duration = Duration::from_secs(60);
 /// What checkpoints are sealed with.
 pub const SEALING: SealKey = SealKey([5; 32]);
 pub const TICKET: Ticket = Ticket([9; 16]);
