@@ -31,7 +31,7 @@ impl Place {
     /// The images of the example, not sealed yet.
     fn partial(&self, name: &str) -> Partial {
         let partial = Partial::create(Spot::of(&self.at(name)).expect("a place")).expect("made");
-        let folder = partial.folder("host-0").expect("made");
+        let folder = partial.dir().folder("host-0").expect("made");
         for (folder, name, bytes) in
             [(partial.as_fd(), "core-1.img", "core"), (folder.as_fd(), "pages-1.img", "pages")]
         {
@@ -46,7 +46,7 @@ impl Place {
     /// The example as a checkpoint, sealed by this key.
     fn made_with(&self, name: &str, key: &SealKey) {
         let partial = self.partial(name);
-        partial.seal(example(), key, None).expect("sealed");
+        partial.dir().seal(example(), key, None).expect("sealed");
         partial.publish(false).expect("published");
     }
 
@@ -58,7 +58,7 @@ impl Place {
     fn waiting(&self, name: &str) {
         let partial = Partial::create(Spot::of(&self.at(name)).expect("a place")).expect("made");
         let manifest = Manifest { kind: Kind::Waiting, ..example() };
-        partial.seal(manifest, &self.key, None).expect("sealed");
+        partial.dir().seal(manifest, &self.key, None).expect("sealed");
         partial.publish(false).expect("published");
     }
 
@@ -350,7 +350,7 @@ fn a_full_disk_leaves_no_checkpoint() {
     let partial = place.partial("tonight");
     let ballast = std::fs::File::create(place.at("ballast")).expect("made");
     while (&ballast).write_all(&[0; 512]).is_ok() {}
-    let flaw = partial.seal(example(), &place.key, None).expect_err("full").to_string();
+    let flaw = partial.dir().seal(example(), &place.key, None).expect_err("full").to_string();
     let words = "writing manifest.json: No space left on device (os error 28); make room there";
     assert!(flaw.starts_with(words), "{flaw}");
     drop(partial);

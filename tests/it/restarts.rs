@@ -86,7 +86,7 @@ fn made(hand: &Hand, name: &str, manifest: Manifest, key: &SealKey) {
     let partial = Partial::create(Spot::of(&hand.folder().join(name)).expect("a place"));
     let partial = partial.expect("made");
     if !manifest.files.is_empty() {
-        let folder = partial.folder("host-0").expect("made");
+        let folder = partial.dir().folder("host-0").expect("made");
         for (folder, name, bytes) in
             [(partial.as_fd(), "core-1.img", "core"), (folder.as_fd(), "pages-1.img", "pages")]
         {
@@ -96,7 +96,7 @@ fn made(hand: &Hand, name: &str, manifest: Manifest, key: &SealKey) {
             std::fs::File::from(file).write_all(bytes.as_bytes()).expect("written");
         }
     }
-    partial.seal(manifest, key, None).expect("sealed");
+    partial.dir().seal(manifest, key, None).expect("sealed");
     partial.publish(false).expect("published");
 }
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take until it has heard of the placement, which psched tells it and us at once.
 const PLACE_WAIT: Duration = Duration::from_secs(10);
-/// Between two questions whether it has.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between two questions whether it has: at first, for mostly it is about to hear, and at last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// Gives the apinit that has this socket the folder. The door stays open as long as cpr waits for what is
 /// restored.
@@ -57,12 +57,16 @@ fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Happenin
         ));
     }
     let begun = Instant::now();
+    let mut pause = PAUSES.0;
     loop {
         let mut door = ask(socket, question, folder.as_fd()).map_err(|e| down(e.to_string()))?;
         match door.answer(ANSWER_WAIT) {
             Ok(Answer::Taken) => return Ok(door),
             Ok(Answer::Refused(why)) => return Err(refused(why)),
-            Ok(Answer::NotYet) if begun.elapsed() < PLACE_WAIT => std::thread::sleep(PAUSE),
+            Ok(Answer::NotYet) if begun.elapsed() < PLACE_WAIT => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(PAUSES.1);
+            }
             Ok(Answer::NotYet) => {
                 return Err(down("it has not heard of the placement from psched yet".into()));
             }

@@ -24,10 +24,9 @@ use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::talk::node::{PlaceCommand, Restart};
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
-use crate::node::checkpoint::criu::Criu;
 use crate::node::checkpoint::dir::Dir;
 use crate::node::checkpoint::{
-    Given, Restored, born_of, clock_ahead_ns, read_resume, restore_application,
+    Given, Known, Restored, born_of, clock_ahead_ns, read_resume, restore_application,
 };
 use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
 use crate::os::space::Space;
@@ -50,6 +49,7 @@ const END_LOOK: Duration = Duration::from_millis(2);
 /// All that a restore needs.
 #[derive(Debug)]
 pub(super) struct Restoring {
+    pub criu: Arc<Known>,
     /// What cpr has passed.
     pub folder: OwnedFd,
     /// What its manifest is to be sealed by.
@@ -118,8 +118,7 @@ impl Restoring {
         let _ = std::fs::remove_file(&socket);
         let listener = shepherds::listener(&socket).map_err(|e| format!("{e:#}"))?;
         let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;
-        let criu = Criu::here().map_err(|e| e.to_string())?;
-        criu.check().map_err(|e| e.to_string())?;
+        let criu = self.criu.good().map_err(|e| e.to_string())?;
         let given = Given {
             apshepherd: &self.apshepherd,
             listener: listener.as_fd(),

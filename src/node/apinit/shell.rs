@@ -24,6 +24,7 @@ use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
 use crate::machine::Nid;
+use crate::node::checkpoint::Known;
 use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
@@ -107,8 +108,8 @@ pub(super) enum Event {
     AskedMore(u64, Option<Ask>),
     /// Images are made, or why not.
     Imaged(Key, u64, Result<checkpoints::Images, String>),
-    /// What whoever asked is to be told of his folder.
-    Sealed(u64, Answer),
+    /// His folder is a checkpoint of so many bytes, or why not.
+    Sealed(u64, Result<u64, String>),
     /// A shepherd that was dumped, if it lives.
     HeardAgain {
         key: Key,
@@ -164,6 +165,8 @@ pub(super) struct Shell {
     wanted: BTreeMap<u64, checkpoints::Wanted>,
     /// What they are sealed with, once psched has said it.
     sealing: Option<SealKey>,
+    /// What makes their images.
+    criu: Arc<Known>,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
@@ -222,7 +225,8 @@ impl Shell {
             numa: host::numa_nodes(Path::new("/sys/devices/system/node")),
             boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
-        let back_ends = checkpoints::back_ends(&mut notes);
+        let criu = Arc::<Known>::default();
+        let back_ends = checkpoints::back_ends(&criu, &mut notes);
         let numa = me.numa.clone();
         let agent = Agent::new(me.clone(), runtime.remembered());
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
@@ -272,6 +276,7 @@ impl Shell {
             yields_told: false,
             wanted: BTreeMap::new(),
             sealing: None,
+            criu,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
@@ -452,7 +457,7 @@ impl Shell {
             Event::Asked { asker, ask, descriptor } => return self.asked(asker, ask, descriptor),
             Event::AskedMore(number, ask) => return self.asked_more(number, ask),
             Event::Imaged(key, number, images) => return self.imaged(key, number, images),
-            Event::Sealed(number, answer) => return self.sealed(number, answer),
+            Event::Sealed(number, sealed) => return self.sealed(number, sealed),
             Event::HeardAgain { key, number, made, found } => {
                 return self.heard_again(key, number, made, found);
             }

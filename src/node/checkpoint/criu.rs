@@ -159,6 +159,8 @@ pub struct Criu {
     program: PathBuf,
     /// How long it may take to tell its version, or to check what it needs.
     quick: Duration,
+    /// The version, if it has told it.
+    version: Option<Version>,
 }
 
 impl Criu {
@@ -171,14 +173,14 @@ impl Criu {
             let there = std::path::absolute(named).ok().filter(|p| p.is_file());
             let program =
                 there.ok_or_else(|| CriuError::Missing(format!("at {}", named.display())))?;
-            return Ok(Criu { program, quick: QUICK });
+            return Ok(Criu { program, quick: QUICK, version: None });
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
         let mut all = folders.filter(|f| f.is_absolute()).map(|folder| folder.join("criu"));
         let program = all.find(|p| p.is_file());
         let program = program.ok_or_else(|| CriuError::Missing("in PATH".into()))?;
-        Ok(Criu { program, quick: QUICK })
+        Ok(Criu { program, quick: QUICK, version: None })
     }
 
     /// The one that the environment names (PSCHED_CRIU), else as [`Criu::find`] without a name.
@@ -194,6 +196,11 @@ impl Criu {
         Criu { quick, ..self }
     }
 
+    /// The same, which is known to be of this version, and is not asked any more.
+    pub fn of_version(self, version: Version) -> Criu {
+        Criu { version: Some(version), ..self }
+    }
+
     /// Where it is.
     pub fn program(&self) -> &Path {
         &self.program
@@ -204,6 +211,9 @@ impl Criu {
     /// # Errors
     /// It can't be started, or says nothing of the kind.
     pub fn version(&self) -> Result<Version, CriuError> {
+        if let Some(known) = self.version {
+            return Ok(known);
+        }
         let what = "told its version";
         let answer = self.ask(
             &proto::Request { r#type: proto::RequestType::Version.into(), ..Default::default() },

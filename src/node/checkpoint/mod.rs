@@ -66,12 +66,9 @@
 //!   application (it is dumped, and nobody is kept silent meanwhile), System V shared memory, POSIX message
 //!   queues. A private instance of an ordinary user has no checkpoints: all of this needs root.
 //!
-//! Figures, with CRIU 4.2.1 and Linux 6.18 on 2 shared processors, in one run, a 2-PE MPICH program
-//! (UCX_TLS=posix,self): here it stands still for 93-196 ms of 109-212 ms that the dump takes, and is
-//! restored in 98-145 ms, with 21.1 MB of images; CRIU alone on the same program under mpiexec (whose
-//! processes are dumped with it) takes 148-175 ms, restores in 132-151 ms, and writes 22.9 MB. By its own
-//! count it holds processes for 36-71 ms: in ours its program is started, and has probed the kernel, within
-//! that time too. On a quieter machine ours were 44-75 ms of 59-84 ms, and 42-69 ms.
+//! What it costs beside CRIU alone is measured by `cargo bench --bench checkpoints`, whose words tell how to
+//! read it. An application stands from before its shepherd is hung up on: CRIU is started, and probes the kernel,
+//! within that time, which its own count leaves out.
 
 mod access;
 mod beside;
@@ -80,6 +77,7 @@ pub mod criu;
 pub mod dir;
 pub mod door;
 mod dump;
+mod known;
 mod memory;
 mod proc;
 mod restore;
@@ -89,6 +87,7 @@ pub mod within;
 mod words;
 
 pub use dump::{DumpOptions, Dumped, Running, dump_application};
+pub use known::Known;
 pub use restore::{Given, Restored, born_of, clock_ahead_ns, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
 

@@ -28,7 +28,8 @@ fn made(fake: &Fake, name: &str, change: impl FnOnce(&mut Manifest)) -> Vec<u8> 
     let mut manifest = example();
     manifest.recovery.apid = Apid(7);
     change(&mut manifest);
-    let folder = (!manifest.files.is_empty()).then(|| partial.folder("host-0").expect("made"));
+    let folder =
+        (!manifest.files.is_empty()).then(|| partial.dir().folder("host-0").expect("made"));
     for Image { name, .. } in &manifest.files {
         use rustix::fs::{Mode, OFlags, openat};
         let (at, name) = match name.strip_prefix("host-0/") {
@@ -39,7 +40,7 @@ fn made(fake: &Fake, name: &str, change: impl FnOnce(&mut Manifest)) -> Vec<u8> 
         let file = openat(at, name, OFlags::WRONLY | OFlags::CREATE, Mode::RUSR).expect("made");
         std::fs::File::from(file).write_all(bytes.as_bytes()).expect("written");
     }
-    partial.seal(manifest, &KEY_OF_SEALS, None).expect("sealed");
+    partial.dir().seal(manifest, &KEY_OF_SEALS, None).expect("sealed");
     partial.publish(false).expect("published");
     std::fs::read(fake.folder.path().join(name).join(MANIFEST)).expect("there")
 }

@@ -75,7 +75,7 @@ async fn checkpointed(test: &str) -> Option<Checkpointed> {
     let taken = Taken::of(&apinit.app(key), Some(std::process::id() as i32));
     let folder = instance.folder.path().join("checkpoint");
     let partial = Partial::create(Spot::of(&folder).expect("a place")).expect("made");
-    let images = partial.folder("host-0").expect("made");
+    let images = partial.dir().folder("host-0").expect("made");
     dump_application(&criu, &taken.running(), images.as_fd(), END_IT).expect("dumped");
     keep_resume(images.as_fd(), Resume { output_received: 8, stdin_taken: 4 }).expect("kept");
     let of = example().recovery;
@@ -90,7 +90,7 @@ async fn checkpointed(test: &str) -> Option<Checkpointed> {
     let back_end = BackEnd::Criu { version: "4".into() };
     let kind = Kind::Running { back_end, places: place.places.clone(), hosts: vec![host] };
     let manifest = Manifest { kind, recovery, launch: None, ..example() };
-    partial.seal(manifest, &SEALING, None).expect("sealed");
+    partial.dir().seal(manifest, &SEALING, None).expect("sealed");
     partial.publish(false).expect("it has its name");
 
     let apinit = start(&instance);

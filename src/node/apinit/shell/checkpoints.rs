@@ -23,7 +23,7 @@ use crate::node::checkpoint::criu::Criu;
 use crate::node::checkpoint::dir::Lent;
 use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::checkpoint::{
-    DumpOptions, Dumped, Resume, Running, dump_application, keep_resume,
+    DumpOptions, Dumped, Known, Resume, Running, dump_application, keep_resume,
 };
 use crate::node::groups::AppGroups;
 use crate::os::host::{boot_id, hostname, wall_ns};
@@ -50,19 +50,48 @@ pub(in crate::node::apinit) struct Wanted {
     asker: Asker,
     key: Key,
     draft: Manifest,
-    /// Until it is dumped into.
-    folder: Option<OwnedFd>,
-    /// It is a checkpoint, and whoever wanted it knows.
-    sealed: bool,
-    /// Whoever wanted it has given it up.
-    gone: bool,
+    stage: Stage,
     since: Instant,
+    /// How long the application stood, once it may go on.
+    stood: Option<Duration>,
+}
+
+/// How far it has come.
+#[derive(Debug)]
+enum Stage {
+    /// The application is brought to a stand; nobody has touched the folder.
+    Asked(OwnedFd),
+    /// The folder is written into.
+    Written,
+    /// So it is, and whoever wanted it has given it up: he waits until nobody writes there any more.
+    GivenUp,
+    /// It is a checkpoint, and whoever wanted it knows.
+    Sealed,
+}
+
+impl Wanted {
+    /// The folder, to write into it; none: somebody does, or has done so.
+    fn written(&mut self) -> Option<OwnedFd> {
+        match std::mem::replace(&mut self.stage, Stage::Written) {
+            Stage::Asked(folder) => Some(folder),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+
+    fn given_up(&self) -> bool {
+        matches!(self.stage, Stage::GivenUp)
+    }
 }
 
 /// What waits for a shepherd with whom nobody talks, because it is being dumped.
 #[derive(Debug)]
 pub(super) struct HungUp {
     number: u64,
+    /// The application has stood since then.
+    since: Instant,
     waiting: Vec<ToShepherd>,
 }
 
@@ -76,6 +105,7 @@ impl HungUp {
 
 /// All that a dump needs, on a thread of its own.
 struct Dump {
+    criu: Arc<Known>,
     folder: OwnedFd,
     user: (u32, u32),
     shepherd: i32,
@@ -101,7 +131,7 @@ impl std::fmt::Debug for Images {
 impl Dump {
     fn carry_out(self) -> Result<Images, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
-        let criu = Criu::here().map_err(|e| words(&e))?;
+        let criu = self.criu.good().map_err(|e| words(&e))?;
         let lent = Lent::new(self.folder, self.user).map_err(|e| words(&e))?;
         let images = lent.dir().folder(IMAGES).map_err(|e| words(&e))?;
         let running = Running {
@@ -140,10 +170,11 @@ impl Images {
 }
 
 /// What can checkpoint applications here. One that is there and does not work is told among the notes.
-pub(super) fn back_ends(notes: &mut Vec<String>) -> Vec<String> {
+pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
     // Who is not root has no use for it, and where there is none nothing is wrong.
-    let criu = Criu::here().ok().filter(|_| nix::unistd::geteuid().is_root());
-    let by_criu = criu.map(|criu| criu.check()).and_then(|checked| match checked {
+    let there = nix::unistd::geteuid().is_root() && Criu::here().is_ok();
+    let checked = there.then(|| criu.good().and_then(|criu| criu.version()));
+    let by_criu = checked.and_then(|checked| match checked {
         Ok(version) => Some(format!("criu {version}")),
         Err(why) => {
             tracing::warn!("applications can't be checkpointed by criu: {why}");
@@ -163,10 +194,8 @@ impl Shell {
                 Err(why) => asker.say(Answer::Refused(why)),
                 Ok(draft) => {
                     let (number, uid) = (asker.number, asker.uid);
-                    let folder = Some(descriptor);
-                    let since = Instant::now();
-                    let wanted =
-                        Wanted { asker, key, draft, folder, gone: false, since, sealed: false };
+                    let (stage, since) = (Stage::Asked(descriptor), Instant::now());
+                    let wanted = Wanted { asker, key, draft, stage, since, stood: None };
                     self.wanted.insert(number, wanted);
                     self.own.push_back(Happening::DumpAsked { number, uid, key, end });
                 }
@@ -212,12 +241,11 @@ impl Shell {
     /// Whoever asked says more, or is gone.
     pub(super) fn asked_more(&mut self, number: u64, ask: Option<Ask>) {
         let named = ask == Some(Ask::Published);
-        // While something writes into the folder, whoever has lent it waits.
-        let writes = |wanted: &Wanted| wanted.folder.is_none() && !wanted.sealed;
-        if !named && !self.wanted.get(&number).is_some_and(writes) {
-            self.wanted.remove(&number);
-        } else if let Some(wanted) = self.wanted.get_mut(&number).filter(|_| !named) {
-            wanted.gone = true;
+        if let Some(wanted) = self.wanted.get_mut(&number).filter(|_| !named) {
+            match wanted.stage {
+                Stage::Written | Stage::GivenUp => wanted.stage = Stage::GivenUp,
+                Stage::Asked(_) | Stage::Sealed => drop(self.wanted.remove(&number)),
+            }
         }
         self.own.push_back(Happening::DumpSaid { number, named });
     }
@@ -235,7 +263,7 @@ impl Shell {
     /// It stands: nothing more is said to its shepherd for now.
     pub(super) fn dump(&mut self, key: Key, number: u64) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        app.hung_up = Some(HungUp { number, waiting: Vec::new() });
+        app.hung_up = Some(HungUp { number, since: Instant::now(), waiting: Vec::new() });
         match &mut app.shepherd {
             // The rest follows when it has heard all and closed.
             Some(shepherd) => shepherd.hang_up(),
@@ -247,7 +275,7 @@ impl Shell {
     pub(super) fn dump_hung_up(&mut self, key: Key) -> bool {
         let Some(app) = self.apps.get(&key) else { return false };
         let Some(number) = app.hung_up.as_ref().map(|hung_up| hung_up.number) else { return false };
-        let folder = self.wanted.get_mut(&number).and_then(|wanted| wanted.folder.take());
+        let folder = self.wanted.get_mut(&number).and_then(Wanted::written);
         let asker = self.wanted.get(&number).map(|wanted| (wanted.asker.uid, wanted.asker.gid));
         let (output_received, stdin_taken) = self.agent.resume_point(key);
         let resume = Resume { output_received, stdin_taken };
@@ -265,6 +293,7 @@ impl Shell {
             return true;
         };
         let dump = Dump {
+            criu: Arc::clone(&self.criu),
             folder,
             user,
             shepherd: shepherd.process.pid,
@@ -290,7 +319,7 @@ impl Shell {
         match images {
             Err(why) => self.answer_dump(number, Answer::Refused(why)),
             Ok(images) => match self.wanted.get(&number) {
-                Some(wanted) if !wanted.gone => self.seal(number, images),
+                Some(wanted) if !wanted.given_up() => self.seal(number, images),
                 _ => {
                     drop(images);
                     self.wanted.remove(&number);
@@ -308,42 +337,43 @@ impl Shell {
     /// Beside the one task: there may be much to read.
     fn seal(&mut self, number: u64, images: Images) {
         let Some(wanted) = self.wanted.get(&number) else { return };
-        let (draft, since) = (wanted.draft.clone(), wanted.since);
+        let draft = wanted.draft.clone();
         let (sealing, events) = (self.sealing.clone(), self.events.clone());
-        let frozen = images.dumped.frozen;
         self.leaving.spawn(async move {
             let sealed = tokio::task::spawn_blocking(move || match sealing {
                 Some(key) => images.seal(draft, &key),
                 None => Err("psched has given no key of checkpoints".to_owned()),
             });
             let sealed = sealed.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let answer = match sealed {
-                Ok(bytes) => Answer::Dumped { bytes, frozen, total: since.elapsed() },
-                Err(why) => Answer::Refused(why),
-            };
-            let _ = events.send(Event::Sealed(number, answer)).await;
+            let _ = events.send(Event::Sealed(number, sealed)).await;
         });
     }
 
-    /// The folder is a checkpoint, or not.
-    pub(super) fn sealed(&mut self, number: u64, answer: Answer) {
-        if let Answer::Dumped { .. } = answer {
-            if self.wanted.get(&number).is_some_and(|wanted| wanted.gone) {
-                // What it leaves, sealed and whole, is his.
-                self.wanted.remove(&number);
-            } else if let Some(wanted) = self.wanted.get_mut(&number) {
-                let app = self.apps.get(&wanted.key);
-                if let Some(app) = app {
-                    app.span.in_scope(|| tracing::info!(?answer, "checkpointed"));
-                }
-                wanted.sealed = true;
-                wanted.asker.say(answer);
+    /// The folder is a checkpoint, of so many bytes; or not.
+    pub(super) fn sealed(&mut self, number: u64, sealed: Result<u64, String>) {
+        let bytes = match sealed {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                self.answer_dump(number, Answer::Refused(why));
+                // One that is to end stands still.
+                return self.own.push_back(Happening::DumpSaid { number, named: false });
             }
-            return;
+        };
+        if self.wanted.get(&number).is_some_and(Wanted::given_up) {
+            // What it leaves, sealed and whole, is his.
+            self.wanted.remove(&number);
+        } else if let Some(wanted) = self.wanted.get_mut(&number) {
+            let app = self.apps.get(&wanted.key);
+            // (It may not have been let go on yet.)
+            let stands = app.and_then(|app| Some(app.hung_up.as_ref()?.since.elapsed()));
+            let frozen = wanted.stood.or(stands).unwrap_or_default();
+            let answer = Answer::Dumped { bytes, frozen, total: wanted.since.elapsed() };
+            if let Some(app) = app {
+                app.span.in_scope(|| tracing::info!(?answer, "checkpointed"));
+            }
+            wanted.stage = Stage::Sealed;
+            wanted.asker.say(answer);
         }
-        self.answer_dump(number, answer);
-        // One that is to end stands still.
-        self.own.push_back(Happening::DumpSaid { number, named: false });
     }
 
     /// Its shepherd is there again; what waited for it is said.
@@ -355,7 +385,11 @@ impl Shell {
         found: Option<shepherds::Shepherd>,
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let waiting = app.hung_up.take().map(|hung_up| hung_up.waiting).unwrap_or_default();
+        let hung_up = app.hung_up.take();
+        if let Some(wanted) = self.wanted.get_mut(&number) {
+            wanted.stood = hung_up.as_ref().map(|hung_up| hung_up.since.elapsed());
+        }
+        let waiting = hung_up.map(|hung_up| hung_up.waiting).unwrap_or_default();
         match found {
             Some(shepherd) => {
                 app.shepherd = Some(shepherd);

@@ -7,6 +7,7 @@ use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::node::apinit::restore::{Restoring, Returned};
 use crate::node::apinit::shepherds::Shepherd;
+use std::sync::Arc;
 
 impl Shell {
     /// Begins it, beside the one task.
@@ -43,6 +44,7 @@ impl Shell {
         // Known before anything is there: whoever comes after us is to end it.
         app.directory.keep_place_anew(place.clone()).map_err(|e| format!("{e:#}"))?;
         Ok(Restoring {
+            criu: Arc::clone(&self.criu),
             folder,
             sealing,
             restart,

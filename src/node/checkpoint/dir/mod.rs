@@ -13,10 +13,10 @@
 //!     host-0/pages-1.img ...
 //! ```
 //!
-//! **Writing** ([`Partial`]): beside it, under another name; each file and the folder are on disk before
-//! they are renamed. While root writes them the images are root's and in a folder that only root may enter,
-//! so that what is sealed is what the back end wrote. Then they are given to the user, for they count
-//! against his quota, and he is to look at them and remove them.
+//! **Writing** ([`Partial`], [`Dir::seal`]): beside it, under another name; each file and the folder are on
+//! disk before they are renamed. While root writes them they are in a folder that only root may enter, so
+//! that what is sealed is what the back end wrote. Then they are given to the user, for they count against
+//! his quota, and he is to look at them and remove them.
 //!
 //! **Reading** ([`Dir`]): the user could change a file between the look at it and its use. Root therefore
 //! restores from a copy of its own, which is compared while it is made ([`Dir::fetch`]).
@@ -24,10 +24,12 @@
 //! **Removing** ([`remove`]): renamed to a partial one first, so that a checkpoint of which files are gone
 //! never looks like one, and only files that the manifest lists.
 
+mod each;
 mod key;
 mod lent;
 mod partial;
 mod remove;
+mod sealing;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +38,7 @@ pub use lent::Lent;
 pub use partial::{Partial, publish};
 pub use remove::{Leftover, leftovers, remove, remove_leftover};
 
-use crate::checkpoint::{FILES_MAX, Files, Flaw, Manifest, Summing};
+use crate::checkpoint::{FILES_MAX, Files, Flaw, Image, Manifest, Summing};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat,
 };
@@ -224,7 +226,7 @@ impl Dir {
                 .map_err(|e| system(format!("making a folder {folder}"), e))?;
         }
         let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        for image in &manifest.files {
+        let copied = |image: &Image| {
             let doing = || format!("copying {}", image.name);
             // (Its folder, if it is in one, has just been made in one that is ours.)
             let to = openat(into, &image.name, create | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
@@ -237,9 +239,9 @@ impl Dir {
                 }
             })?;
             written.map_err(|e| system(doing(), e))?;
-            image.compare(read, sum)?;
-        }
-        Ok(())
+            image.compare(read, sum)
+        };
+        each::at_once(&manifest.files, copied).map(drop)
     }
 }
 
@@ -274,19 +276,23 @@ impl Files for Dir {
     ) -> Result<Option<u64>, Flaw> {
         let Some((folder, file)) = self.place(name)? else { return Ok(None) };
         let Some(file) = open_plain(folder.as_fd(), file, name)? else { return Ok(None) };
-        let mut file = file.take(at_most);
-        let mut piece = vec![0; PIECE];
-        let mut all = 0;
-        loop {
-            match file.read(&mut piece) {
-                Ok(0) => return Ok(Some(all)),
-                Ok(n) => {
-                    all += n as u64;
-                    each(&piece[..n]);
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(system(format!("reading {name}"), e)),
+        pour(file.take(at_most), name, each).map(Some)
+    }
+}
+
+/// Gives what is in a file piece by piece, and says how many bytes there were.
+fn pour(mut file: impl Read, shown: &str, each: &mut dyn FnMut(&[u8])) -> Result<u64, Flaw> {
+    let mut piece = vec![0; PIECE];
+    let mut all = 0;
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(all),
+            Ok(n) => {
+                all += n as u64;
+                each(&piece[..n]);
             }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(system(format!("reading {shown}"), e)),
         }
     }
 }

@@ -1,17 +1,12 @@
 //! A checkpoint while it is written.
 
 use super::remove::{partial_name, removable, remove_listed};
-use super::{Dir, FOLDER, Spot, entries, open_plain, stat, system};
-use crate::checkpoint::{Files, Flaw, Image, MANIFEST, Manifest, SealKey, Summing, name_fits};
-use rustix::fs::{Gid, Mode, OFlags, RenameFlags, Uid, mkdirat, openat};
+use super::{Dir, FOLDER, Spot, entries, stat, system};
+use crate::checkpoint::Flaw;
+use rustix::fs::{Mode, RenameFlags, mkdirat, openat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// What a file of a checkpoint may be used for: its user reads it, and may remove it.
-const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A folder beside a checkpoint that is to be, locked by who writes it. Dropped, it is removed.
 ///
@@ -24,8 +19,8 @@ const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// # let (manifest, key, force) = (example(), SealKey([0; 32]), false);
 /// let spot = Spot::of("work/tonight".as_ref())?;
 /// let partial = Partial::create(spot)?;
-/// images(partial.folder("host-0")?.as_fd());     // the back end writes its files
-/// partial.seal(manifest, &key, Some((1000, 100)))?;
+/// images(partial.dir().folder("host-0")?.as_fd());     // the back end writes its files
+/// partial.dir().seal(manifest, &key, Some((1000, 100)))?;
 /// partial.publish(force)?;
 /// # Ok(())
 /// # }
@@ -67,27 +62,6 @@ impl Partial {
         Ok(Partial { spot, name, dir, kept: false })
     }
 
-    /// A folder in it, as [`Dir::folder`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn folder(&self, name: &str) -> Result<OwnedFd, Flaw> {
-        self.dir.folder(name)
-    }
-
-    /// Makes a checkpoint of what has been written, as [`Dir::seal`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn seal(
-        &self,
-        manifest: Manifest,
-        key: &SealKey,
-        user: Option<(u32, u32)>,
-    ) -> Result<Manifest, Flaw> {
-        self.dir.seal(manifest, key, user)
-    }
-
     /// Gives it its name, as [`publish`].
     ///
     /// # Errors
@@ -98,7 +72,7 @@ impl Partial {
         Ok(())
     }
 
-    /// The folder itself, for who writes into it in this one's place ([`super::Lent`]).
+    /// The folder itself.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -107,82 +81,6 @@ impl Partial {
     pub fn leave(mut self) -> OsString {
         self.kept = true;
         std::mem::take(&mut self.name)
-    }
-}
-
-impl Dir {
-    /// A folder in it, made if it is not there: each host's images are in one of their own.
-    ///
-    /// # Errors
-    /// The name is none for a file of a checkpoint, or it can't be made.
-    pub fn folder(&self, name: &str) -> Result<OwnedFd, Flaw> {
-        if !name_fits(name) || name.contains('/') {
-            return Err(Flaw::Unfit(format!("can't have a folder named {name:?}")));
-        }
-        let doing = |e: Errno| system(format!("making a folder {name}"), e);
-        match mkdirat(self, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(doing(e)),
-        }
-        openat(self, name, FOLDER, Mode::empty()).map_err(doing)
-    }
-
-    /// Makes a checkpoint of what has been written: lists every file in the manifest, whose own list does
-    /// not count, with its size and checksum, seals it, and puts all of it on disk. Then the files are
-    /// given to their user, uid and gid, if that is another one.
-    ///
-    /// # Errors
-    /// Something there can't be of a checkpoint, or the system refuses.
-    pub fn seal(
-        &self,
-        manifest: Manifest,
-        key: &SealKey,
-        user: Option<(u32, u32)>,
-    ) -> Result<Manifest, Flaw> {
-        let mut files = Vec::new();
-        for name in self.names()? {
-            if !name_fits(&name) {
-                return Err(Flaw::Unfit(format!("can't have a file named {name:?}")));
-            }
-            let (mut size, mut sum) = (0, Summing::default());
-            let read = self.read(&name, u64::MAX, &mut |piece| {
-                size += piece.len() as u64;
-                sum.add(piece);
-            })?;
-            read.ok_or_else(|| Flaw::Missing { file: name.clone() })?;
-            files.push(Image { name, size, sum: sum.done() });
-        }
-        files.sort_by(|one, other| one.name.cmp(&other.name));
-        let manifest = Manifest { files, ..manifest };
-        let text = manifest.seal(key)?;
-        self.write_manifest(&text)?;
-        let names = manifest.files.iter().map(|file| &file.name[..]);
-        for name in names.chain([MANIFEST]) {
-            let there = self.place(name)?;
-            let opened = there.map(|(folder, file)| open_plain(folder.as_fd(), file, name));
-            let file = opened.transpose()?.flatten();
-            let file = file.ok_or_else(|| Flaw::Missing { file: name.to_owned() })?;
-            settle(file.as_fd(), FILE, user).map_err(|e| system(format!("keeping {name}"), e))?;
-        }
-        for name in manifest.folders() {
-            let folder = self.folder(name)?;
-            settle(folder.as_fd(), Mode::RWXU, user)
-                .map_err(|e| system(format!("keeping the folder {name}"), e))?;
-        }
-        settle(self.as_fd(), Mode::RWXU, user).map_err(|e| system("keeping the folder", e))?;
-        Ok(manifest)
-    }
-
-    /// Writes a manifest into it, of which it has the files.
-    ///
-    /// # Errors
-    /// There is one, or the system refuses.
-    pub fn write_manifest(&self, text: &str) -> Result<(), Flaw> {
-        let doing = |e: std::io::Error| system(format!("writing {MANIFEST}"), e);
-        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = openat(self, MANIFEST, create | OFlags::CLOEXEC, FILE);
-        let mut file = File::from(file.map_err(|e| doing(e.into()))?);
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(doing)
     }
 }
 
@@ -229,15 +127,6 @@ impl Spot {
 /// What has the name is no checkpoint that may go.
 fn replaces(shown: &str, flaw: &Flaw) -> Flaw {
     Flaw::Unfit(format!("replaces only one that could be removed, and {shown} can't: {flaw}"))
-}
-
-/// On disk, and its user's.
-fn settle(fd: BorrowedFd<'_>, mode: Mode, user: Option<(u32, u32)>) -> Result<(), Errno> {
-    rustix::fs::fchmod(fd, mode)?;
-    if let Some((uid, gid)) = user {
-        rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-    }
-    rustix::fs::fsync(fd)
 }
 
 /// Gives a sealed one beside a spot the name that it is to have. With `force` it takes the place of a

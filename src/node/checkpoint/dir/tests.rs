@@ -27,7 +27,7 @@ impl Place {
     /// One with two files in it, not sealed yet.
     fn partial(&self, name: &str) -> Partial {
         let partial = Partial::create(self.spot(name)).expect("made");
-        let folder = partial.folder("host-0").expect("made");
+        let folder = partial.dir().folder("host-0").expect("made");
         for (folder, name, bytes) in
             [(partial.as_fd(), "core-1.img", "core"), (folder.as_fd(), "pages-1.img", "pages")]
         {
@@ -41,7 +41,7 @@ impl Place {
     /// A checkpoint with these files.
     fn made(&self, name: &str) -> Dir {
         let partial = self.partial(name);
-        partial.seal(example(), &KEY, None).expect("sealed");
+        partial.dir().seal(example(), &KEY, None).expect("sealed");
         partial.publish(false).expect("published");
         self.spot(name).open().expect("a folder").expect("there")
     }
@@ -66,7 +66,7 @@ fn a_checkpoint_appears_when_it_is_whole() {
     let partial = place.partial("tonight");
     let hidden = place.names();
     assert!(hidden.len() == 1 && hidden[0].starts_with(".tonight.partial-"), "{hidden:?}");
-    let sealed = partial.seal(example(), &KEY, None).expect("sealed");
+    let sealed = partial.dir().seal(example(), &KEY, None).expect("sealed");
     assert_eq!(sealed, example());
     assert_eq!(place.names(), hidden);
     partial.publish(false).expect("published");
@@ -93,14 +93,14 @@ fn one_that_fails_leaves_nothing() {
             "fifo" => fifo(&path),
             _ => fs::write(&path, "").expect("written"),
         }
-        let flaw = partial.seal(example(), &KEY, None).expect_err(what).to_string();
+        let flaw = partial.dir().seal(example(), &KEY, None).expect_err(what).to_string();
         assert!(flaw.contains(said), "{flaw}");
         drop(partial);
         assert_eq!(place.names(), [""; 0]);
     }
     // Nor what would be no checkpoint of this kind: criu's without images.
     let partial = Partial::create(place.spot("tonight")).expect("made");
-    assert!(matches!(partial.seal(example(), &KEY, None), Err(Flaw::Unfit(_))));
+    assert!(matches!(partial.dir().seal(example(), &KEY, None), Err(Flaw::Unfit(_))));
     drop(partial);
     assert_eq!(place.names(), [""; 0]);
 }
@@ -117,7 +117,7 @@ fn only_a_checkpoint_is_replaced_and_only_with_force() {
     let again = |force| {
         let partial = place.partial("tonight");
         let newer = Manifest { made: Default::default(), ..example() };
-        partial.seal(newer, &KEY, None).expect("sealed");
+        partial.dir().seal(newer, &KEY, None).expect("sealed");
         partial.publish(force)
     };
     let said = again(false).expect_err("it is there").to_string();
@@ -139,7 +139,7 @@ fn only_a_checkpoint_is_replaced_and_only_with_force() {
     fs::write(place.at("file"), "text").expect("written");
     for name in ["work", "empty", "file"] {
         let partial = place.partial(name);
-        partial.seal(example(), &KEY, None).expect("sealed");
+        partial.dir().seal(example(), &KEY, None).expect("sealed");
         partial.publish(true).expect_err(name);
     }
     assert_eq!(place.names(), ["empty", "file", "tonight", "work"]);
@@ -150,7 +150,7 @@ fn only_a_checkpoint_is_replaced_and_only_with_force() {
 fn left_to_another_process_it_is_published_there() {
     let place = Place::new();
     let partial = place.partial("tonight");
-    partial.seal(example(), &KEY, None).expect("sealed");
+    partial.dir().seal(example(), &KEY, None).expect("sealed");
     let name = partial.leave();
     publish(&place.spot("tonight"), &name, false).expect("published");
     assert_eq!(place.names(), ["tonight"]);
@@ -163,7 +163,7 @@ fn what_is_sealed_is_its_users() {
     }
     let place = Place::new();
     let partial = place.partial("tonight");
-    partial.seal(example(), &KEY, Some((61_301, 61_401))).expect("sealed");
+    partial.dir().seal(example(), &KEY, Some((61_301, 61_401))).expect("sealed");
     partial.publish(false).expect("published");
     for name in ["", "host-0", "core-1.img", "host-0/pages-1.img", MANIFEST] {
         let found = fs::metadata(place.at("tonight").join(name)).expect("there");
@@ -316,7 +316,7 @@ fn leftovers_are_found_and_removed_unless_they_are_written() {
     assert!(!place.spot("c").is_partial());
     let found = leftovers(&place.spot("c")).expect("read");
     assert!(found.len() == 1 && found[0].busy, "{found:?}");
-    busy.seal(example(), &KEY, None).expect("nothing of it has gone");
+    busy.dir().seal(example(), &KEY, None).expect("nothing of it has gone");
     busy.publish(false).expect("published");
     assert_eq!(leftovers(&place.spot("c")), Ok(vec![]));
     others.iter().for_each(|name| assert!(place.at(name).exists()));
