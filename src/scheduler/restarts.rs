@@ -35,7 +35,7 @@ use crate::apteam::record::Apteam;
 use crate::apteam::talk::node::Restart;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
-use crate::placement::Wanted;
+use crate::placement::{self, Wanted};
 use std::collections::BTreeSet;
 
 /// What a posting of `cpr -r` comes from.
@@ -133,19 +133,49 @@ impl Scheduler {
         Some(hosts.into_iter().filter_map(of).collect())
     }
 
-    /// Why one that is restored has no place although there is room for it: none: it will have one.
-    pub(super) fn why_no_host(&self, team: &Apteam, kept: &BTreeSet<Nid>) -> Option<Explanation> {
-        let wanted = self.wanted(team);
-        let each = self.one_host(team)?;
-        let mut why = each.iter().map(|posting| self.why_no_room(&wanted, posting, kept));
-        if why.any(|why| why.is_none()) {
-            return None;
+    /// Why one that waits has no room now, whose processes are restored on one host; none: it has. Told is what
+    /// stands in the way on that host where the fewest have to end: a window over several is none for it.
+    pub(super) fn why_no_room_for(
+        &self,
+        team: &Apteam,
+        wanted: &Wanted,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        let Some(each) = self.one_host(team) else {
+            return self.why_no_room(wanted, &team.posting, kept);
+        };
+        let mut nearest: Option<(usize, Explanation)> = None;
+        for posting in each {
+            let (holders, why) = if posting.layout.is_empty() {
+                let among = self.occupancy.only(|nid| posting.choice.has(nid));
+                let no_room = placement::why_not(&among, wanted, kept)?;
+                if no_room.window.is_empty() {
+                    continue;
+                }
+                (no_room.holders.len(), self.explain(wanted, &no_room))
+            } else {
+                // (Where nobody is named it is not known that it could be.)
+                let why = self.why_no_room(wanted, &posting, kept)?;
+                if why.holder.is_empty() {
+                    continue;
+                }
+                (usize::MAX, why)
+            };
+            if nearest.as_ref().is_none_or(|(fewest, _)| holders < *fewest) {
+                nearest = Some((holders, why));
+            }
         }
-        Some(Explanation {
-            obstacle: "no host alone has room for it now, and a checkpoint is restored on one host"
-                .into(),
-            holder: String::new(),
-            cure: "it is placed when enough has ended on one of them".into(),
+        Some(match nearest {
+            Some((_, why)) => Explanation {
+                obstacle: format!("on one host, as a checkpoint is restored, {}", why.obstacle),
+                ..why
+            },
+            None => Explanation {
+                obstacle: "no host alone has room for it, and a checkpoint is restored on one host"
+                    .into(),
+                holder: String::new(),
+                cure: "it is placed when one is there that is wide enough (apstat -n)".into(),
+            },
         })
     }
 }

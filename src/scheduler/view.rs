@@ -154,9 +154,8 @@ impl Scheduler {
             // A decision gives it a place wherever its turn does.
             true => placement::why_not(&self.roomy(), &wanted, &kept)
                 .map(|no_room| self.explain(&wanted, &no_room)),
-            false => self.why_no_room(&wanted, &team.posting, &kept),
+            false => self.why_no_room_for(team, &wanted, &kept),
         };
-        let why = why.or_else(|| self.why_no_host(team, &kept));
         let when = match why {
             None if !self.domain(self.domain_named(&team.domain)).decides() => When::Next,
             _ => self.kept_when(team),
@@ -185,7 +184,8 @@ impl Scheduler {
     /// Whether it is placed where as many sit as may be resident too, for whoever stands there goes out.
     fn sits_anywhere(&self, team: &Apteam) -> bool {
         let (domain, posting) = (self.domain_named(&team.domain), &team.posting);
-        let decided = posting.is_plain() && !posting.flexible && !posting.immediate;
+        // (One that is restored is placed where there is room: a decision gives it no seat.)
+        let decided = team.is_plain() && !posting.flexible && !posting.immediate;
         decided && self.domain(domain).decides() && self.rolls_out(domain)
     }
 

@@ -18,7 +18,7 @@ use bytes::Buf;
 const STEP: u64 = 64 * 1024;
 
 /// How far it is, in bytes from the start.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stdin {
     /// PE 0 is here and reads it.
     pub wanted: bool,

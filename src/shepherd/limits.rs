@@ -20,7 +20,7 @@ pub(super) const GATHER: Duration = Duration::from_secs(1);
 const SIGKILL: i32 = 9;
 
 /// What is known about memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct MemoryLimit {
     /// -m.
     pub per_pe: Option<u64>,

@@ -113,7 +113,7 @@ enum Link {
     Up,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pe {
     nid: Nid,
     stopped: bool,
@@ -122,8 +122,8 @@ struct Pe {
     open: [bool; 2],
 }
 
-/// The state of one apshepherd.
-#[derive(Debug)]
+/// The state of one apshepherd. (A checkpoint has a copy of it, as of all memory.)
+#[derive(Clone, Debug)]
 pub struct Shepherd {
     key: Key,
     stage: Stage,

@@ -42,7 +42,7 @@ pub struct Source {
 }
 
 /// All output of one host's part.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OutputLog {
     /// In whole lines.
     whole_lines: bool,

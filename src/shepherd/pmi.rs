@@ -81,7 +81,7 @@ pub enum Effect {
 }
 
 /// One PE's connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Client {
     progress: Progress,
     /// Which of the application's programs it runs, from 0.
@@ -96,7 +96,7 @@ struct Client {
 }
 
 /// An `mcmd` block under way: lines up to `endcmd`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Block {
     lines: u32,
     /// Blocks of this request, and which one this is; a request is answered after its last.
@@ -105,7 +105,7 @@ struct Block {
 }
 
 /// The server of one host's part of an application.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pmi {
     name: String,
     width: u32,

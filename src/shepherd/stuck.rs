@@ -31,7 +31,7 @@ pub struct Left {
     pub text: String,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stuck {
     /// Since when everything is being killed.
     since: Option<u64>,

@@ -2,6 +2,7 @@
 //! from which it takes up after its death. As `node::apinit::shell` does it.
 
 use super::host::ProcId;
+use super::images::{Checkpoint, Coming as ComingBack};
 use super::memory::Coming;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
@@ -9,11 +10,12 @@ use super::{MS, SECOND, US};
 use crate::agent::switcher::{Event as TurnEvent, Switcher};
 use crate::agent::{Action, Agent, Conn, Found, Happening, Me, Rebind};
 use crate::apteam::Key;
-use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Welcome};
+use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Restoring, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// A host's apinit: what is there also while it is dead.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct Slot {
     pub life: u64,
     /// No shepherd can be started there.
     pub sick: bool,
+    /// Whether it brings memory to swap.
+    pub roll_out: RollOut,
     pub proc: Option<Box<Apinit>>,
     /// The runtime directory: gone when the host goes.
     welcome: Option<Welcome>,
@@ -36,7 +40,7 @@ pub struct Slot {
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     groups: bool,
-    shepherd: Option<Pid>,
+    pub shepherd: Option<Pid>,
     /// Last: with it, it counts as made.
     pub place: Option<Box<PlaceCommand>>,
     front: Option<Pid>,
@@ -57,8 +61,14 @@ struct Journal {
 
 /// What a running apinit has of an application.
 #[derive(Debug, Default)]
-struct App {
-    shepherd: Option<(Pid, WireId)>,
+pub struct App {
+    pub shepherd: Option<(Pid, WireId)>,
+    /// What waits for its shepherd while it is dumped.
+    pub hung_up: Option<Vec<ToShepherd>>,
+    /// What cpr has passed.
+    pub restore_from: Option<Arc<Checkpoint>>,
+    /// It is being brought back.
+    pub coming: Option<Box<ComingBack>>,
 }
 
 #[derive(Debug)]
@@ -71,7 +81,7 @@ struct Front {
 #[derive(Debug)]
 pub struct Apinit {
     pub agent: Agent,
-    apps: BTreeMap<Key, App>,
+    pub apps: BTreeMap<Key, App>,
     fronts: BTreeMap<Conn, Front>,
     peers: BTreeMap<(Key, u32), (u64, WireId)>,
     /// The wire to psched, and whether it has been welcomed on it.
@@ -99,6 +109,7 @@ impl Slot {
             cpus,
             life: 0,
             sick: false,
+            roll_out: RollOut::Untold,
             proc: None,
             welcome: None,
             plans: Vec::new(),
@@ -194,7 +205,10 @@ impl World {
     }
 
     fn take_up(&mut self, slot: usize, key: Key, directory: &Directory, place: PlaceCommand) {
-        let found = directory.shepherd.and_then(|pid| self.find_shepherd(slot, key, pid));
+        // What has only begun to be brought back is not gone on with.
+        let whole = place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
+        let known = directory.shepherd.filter(|_| whole);
+        let found = known.and_then(|pid| self.find_shepherd(slot, key, pid));
         let (shepherd, hello) = found.unzip();
         if hello.is_none()
             && let Some(pid) = directory.shepherd
@@ -216,7 +230,7 @@ impl World {
         if let Some((conn, process)) = front {
             proc.fronts.insert(conn, Front { wire: None, process: Some(process) });
         }
-        proc.apps.insert(key, App { shepherd });
+        proc.apps.insert(key, App { shepherd, ..App::default() });
         let front = front.map(|(conn, _)| conn);
         let gone = directory.gone;
         let found = Found { place, going_ns, ran_ns, hello, silent: false, front, gone };
@@ -224,7 +238,7 @@ impl World {
     }
 
     /// Connects to the shepherd of a former life and hears its hello.
-    fn find_shepherd(
+    pub fn find_shepherd(
         &mut self,
         slot: usize,
         key: Key,
@@ -248,13 +262,13 @@ impl World {
         Some(((pid, wire), hello))
     }
 
-    fn greet(&mut self, wire: WireId, key: Key) {
+    pub fn greet(&mut self, wire: WireId, key: Key) {
         let hello = shepherd::Hello { key, ..Default::default() };
         self.send(wire, 0, Msg::ToShepherd(ToShepherd::Hello(hello)));
     }
 
     /// A wire within a host, both ends taken.
-    fn plug(&mut self, from: Who, to: Who, host: usize) -> WireId {
+    pub fn plug(&mut self, from: Who, to: Who, host: usize) -> WireId {
         let wire = self.connect(from, [host, host], Target::PschedLink);
         if let Some(wire) = self.wires.get_mut(&wire) {
             wire.to[1].clear();
@@ -281,7 +295,7 @@ impl World {
     }
 
     /// What has happened to it, and what follows.
-    fn apinit_happens(&mut self, slot: usize, happening: Happening) {
+    pub fn apinit_happens(&mut self, slot: usize, happening: Happening) {
         self.counts.heard += 1;
         if let Some(proc) = &mut self.slots[slot].proc {
             proc.own.push_back(happening);
@@ -313,7 +327,7 @@ impl World {
     }
 
     /// Whether it is still alive: it may be killed before any step.
-    fn survives(&mut self, slot: usize) -> bool {
+    pub fn survives(&mut self, slot: usize) -> bool {
         let Some(proc) = &mut self.slots[slot].proc else { return false };
         match &mut proc.dies_after {
             Some(0) => {
@@ -339,7 +353,10 @@ impl World {
         match action {
             Action::MakeAndSpawn { place, .. } => return self.make(slot, *place),
             Action::SendShepherd(key, message) => {
-                if let Some((_, wire)) = proc.apps.get(&key).and_then(|a| a.shepherd) {
+                let Some(app) = proc.apps.get_mut(&key) else { return true };
+                if let Some(waiting) = &mut app.hung_up {
+                    waiting.push(message);
+                } else if let Some((_, wire)) = app.shepherd {
                     self.send(wire, 0, Msg::ToShepherd(message));
                 }
             }
@@ -367,25 +384,16 @@ impl World {
                 }
             }
             Action::KeepGoing(key, at) => {
-                proc.own.extend(checkpoint_of(key));
                 if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
                     directory.going = Some(at);
                 }
+                self.checkpoint_soon(key);
             }
-            Action::Dump { key, number } => {
-                let made = number % 3 > 0;
-                proc.own.push_back(Happening::Dumped { key, number, made });
-                // The checkpoint gets its name, or whoever asked is killed.
-                proc.own.push_back(Happening::DumpSaid { number, named: number % 2 > 0 });
-                self.counts.dumped += u64::from(made);
-            }
-            Action::RefuseDump(..) | Action::DumpEnds(_) => {}
+            Action::Dump { key, number } => self.dump(slot, key, number),
+            Action::RefuseDump(number, _) => self.dump_refused(number),
+            Action::DumpEnds(number) => self.ends_by_dump(number),
             Action::KeepPlace(place) => self.keep_place(slot, place),
-            // Nobody here has a checkpoint.
-            Action::Restore { place, .. } => {
-                let none = Happening::Restored(place.key, Err("there is no checkpoint".into()));
-                proc.own.push_back(none);
-            }
+            Action::Restore { place, cpus } => return self.restore(slot, place, cpus),
             Action::Rebind { key, parts, place } => return self.rebind(slot, key, &parts, place),
             Action::Turns(event) => self.tell_switcher(slot, event),
             Action::TellRan(key) => self.tell_ran(slot, key),
@@ -486,7 +494,7 @@ impl World {
         true
     }
 
-    fn keep_place(&mut self, slot: usize, place: Box<PlaceCommand>) {
+    pub fn keep_place(&mut self, slot: usize, place: Box<PlaceCommand>) {
         if let Some(directory) = self.slots[slot].apps.get_mut(&place.key) {
             directory.place = Some(place);
         }
@@ -561,9 +569,17 @@ impl World {
             self.checks.shepherd_killed(key.apid, &self.slots[slot].nids);
             self.counts.add("no process for a shepherd");
             if let Some(proc) = &mut self.slots[slot].proc {
-                proc.apps.insert(key, App { shepherd: None });
+                proc.apps.insert(key, App::default());
                 proc.own.push_back(Happening::SpawnFailed { key, text });
             }
+            return true;
+        }
+        if place.restart.is_some() {
+            // Its shepherd comes with it.
+            self.keep_place(slot, Box::new(place));
+            let Some(proc) = &mut self.slots[slot].proc else { return false };
+            proc.apps.insert(key, App::default());
+            proc.own.push_back(Happening::ShepherdSpawned(key));
             return true;
         }
         let pid = self.shepherd_born(slot, key);
@@ -584,7 +600,7 @@ impl World {
             directory.place = Some(Box::new(place));
         }
         let Some(proc) = &mut self.slots[slot].proc else { return false };
-        proc.apps.insert(key, App { shepherd: Some((pid, wire)) });
+        proc.apps.insert(key, App { shepherd: Some((pid, wire)), ..App::default() });
         proc.own.push_back(Happening::ShepherdSpawned(key));
         true
     }
@@ -675,6 +691,7 @@ impl World {
             epoch,
             cpus: at.cpus.clone(),
             memory: 1 << 33,
+            roll_out: at.roll_out.clone(),
             ..Hello::default()
         };
         let host = at.host;
@@ -837,6 +854,11 @@ impl World {
 
     // ---- shepherds ----
 
+    /// The shepherd of an application, and the wire to it.
+    pub fn shepherd_of(&self, slot: usize, key: Key) -> Option<(Pid, WireId)> {
+        self.slots[slot].proc.as_ref()?.apps.get(&key)?.shepherd
+    }
+
     /// A shepherd says something.
     pub fn apinit_shepherd_says(&mut self, wire: WireId, slot: usize, key: Key, msg: Msg) {
         let Some(proc) = &self.slots[slot].proc else { return };
@@ -884,12 +906,4 @@ impl World {
         }
         left
     }
-}
-
-/// Somebody may want a checkpoint of it as soon as it goes, of some to end them.
-fn checkpoint_of(key: Key) -> Option<Happening> {
-    // Of the key alone: the other chances stay what they are.
-    let number = key.apid.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let end = number.is_multiple_of(4);
-    number.is_multiple_of(11).then_some(Happening::DumpAsked { number, uid: 0, key, end })
 }

@@ -74,6 +74,8 @@ pub enum Fault {
     Break,
     Cut,
     Psched,
+    /// psched in the midst of something.
+    PschedNow,
     Apinit(Option<usize>),
     Shepherd,
     Aprun,
@@ -194,7 +196,7 @@ impl World {
             Fault::Cut | Fault::Stop | Fault::DiskFull => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
-            Fault::DiskRoom => return,
+            Fault::DiskRoom | Fault::PschedNow => return,
         };
         let wait = self.faults.u64(MS..2 * mean.max(MS));
         self.after(wait, Ev::Fault(fault));
@@ -210,7 +212,7 @@ impl World {
             return;
         }
         // One that hits somebody of whom it was said is no link of its class's chain.
-        if !matches!(fault, Fault::Nap(Some(_)) | Fault::Apinit(Some(_))) {
+        if !matches!(fault, Fault::Nap(Some(_)) | Fault::Apinit(Some(_)) | Fault::PschedNow) {
             self.fault_again(fault.clone());
         }
         self.note(|| format!("FAULT {fault:?}"));
@@ -231,6 +233,12 @@ impl World {
                         1 => psched.store.dies_writing = true,
                         _ => psched.dies_after = Some(self.faults.u32(0..6)),
                     }
+                }
+            }
+            Fault::PschedNow => {
+                if self.psched.is_some() {
+                    self.counts.add("psched");
+                    self.kill_psched();
                 }
             }
             Fault::Apinit(which) => {

@@ -3,13 +3,14 @@
 use super::apinit::Slot;
 use super::faults::Fault;
 use super::program::{Plan, STDIN};
+use super::restarts::Returning;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::State;
-use crate::apteam::talk::attach::FromApinit;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::front::course::{Action, Ask, Front, Happening, Looked, Setup};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,13 +25,15 @@ pub struct Aprun {
     psched: Option<(WireId, Ask)>,
     looks: u32,
     kills: u32,
-    apinit: Option<WireId>,
+    pub apinit: Option<WireId>,
     not_there: bool,
     /// Bytes of its stdin that it has read.
     typed: u64,
     pending: VecDeque<Happening>,
     busy: bool,
     timer: (u64, u64),
+    /// It is no aprun: it is `cpr -r`.
+    pub returning: Option<Box<Returning>>,
 }
 
 impl Aprun {
@@ -120,13 +123,30 @@ impl World {
         plan: Plan,
         files: bool,
     ) {
+        self.front_starts(pid, posting, owner, plan, files, None);
+    }
+
+    /// A front end of this process begins.
+    pub fn front_starts(
+        &mut self,
+        pid: Pid,
+        posting: Posting,
+        owner: Owner,
+        plan: Plan,
+        files: bool,
+        returning: Option<Box<Returning>>,
+    ) {
         let uid = owner.uid;
         let launch =
             Launch { executable: pid.to_string().into_bytes(), pmi: plan.mpi, ..Launch::default() };
         self.note(|| format!("aprun {pid} posts {:?} of user {uid}", posting.shape));
-        self.checks.posted(pid, &posting, plan);
+        let past = returning.as_ref().map(|returning| returning.from.past.clone());
+        // What was typed before the checkpoint is not typed again.
+        let typed = past.as_ref().map_or(0, |past| past.read);
+        self.checks.posted(pid, &posting, plan, past);
         self.counts.postings += 1;
-        let setup = Setup { launch, uid, quiet: false, files, restarts: None };
+        let restarts = returning.as_ref().map(|returning| returning.origin.apid());
+        let setup = Setup { launch, uid, quiet: false, files, restarts };
         let aprun = Aprun {
             posting: (posting, owner),
             core: Front::new(setup),
@@ -136,16 +156,17 @@ impl World {
             kills: 0,
             apinit: None,
             not_there: false,
-            typed: 0,
+            typed,
             pending: VecDeque::new(),
             busy: false,
             timer: (0, 0),
+            returning,
         };
         self.fronts.insert(pid, aprun);
         self.front_happens(pid, Happening::Start);
     }
 
-    fn front_happens(&mut self, pid: Pid, happening: Happening) {
+    pub fn front_happens(&mut self, pid: Pid, happening: Happening) {
         self.counts.heard += 1;
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
         aprun.pending.push_back(happening);
@@ -237,7 +258,10 @@ impl World {
 
     /// It has ended: by itself with this status, or killed.
     pub fn front_gone(&mut self, pid: Pid, status: Option<u8>) {
-        let Some(aprun) = self.fronts.remove(&pid) else { return };
+        let Some(mut aprun) = self.fronts.remove(&pid) else { return };
+        if let Some(mut returning) = aprun.returning.take() {
+            self.lets_go(&mut returning);
+        }
         self.note(|| format!("aprun {pid} is gone: {status:?}"));
         self.close_ends(|who| who == Who::FrontPsched(pid) || who == Who::FrontApinit(pid));
         self.checks.front_ended(pid, aprun.apid(), status);
@@ -289,17 +313,14 @@ impl World {
             Action::OpenFiles(_) => aprun.pending.push_back(Happening::Files(Ok(()))),
             Action::Attach { socket, first } => {
                 aprun.not_there = false;
-                let uid = aprun.posting.1.uid;
+                let returns = aprun.returning.is_some();
                 if let Some(wire) = aprun.apinit.take() {
                     self.hang_up(wire, 0);
                 }
                 let Some(slot) = self.slot_of(&socket) else { return };
-                let host = self.slots[slot].host;
-                let target = Target::Apinit { slot, front: Some(pid), uid };
-                let wire = self.connect(Who::FrontApinit(pid), [0, host], target);
-                self.send(wire, 0, Msg::ToApinit(first));
-                if let Some(aprun) = self.fronts.get_mut(&pid) {
-                    aprun.apinit = Some(wire);
+                match *first {
+                    ToApinit::Launch { .. } if returns => self.goes_to_the_door(pid, slot, first),
+                    _ => self.attach(pid, slot, first),
                 }
             }
             Action::Send(message) => {
@@ -387,6 +408,15 @@ impl World {
         let Some(aprun) = self.fronts.get_mut(&pid).filter(|a| a.apinit == Some(wire)) else {
             return;
         };
+        if matches!(msg, Msg::FromApinit(FromApinit::Going))
+            && let Some(mut returning) = aprun.returning.take()
+        {
+            self.lets_go(&mut returning);
+            if let Some(aprun) = self.fronts.get_mut(&pid) {
+                aprun.returning = Some(returning);
+            }
+        }
+        let Some(aprun) = self.fronts.get_mut(&pid) else { return };
         match msg {
             Msg::FromApinit(message) => self.front_happens(pid, Happening::Apinit(message)),
             Msg::NotThere => aprun.not_there = true,

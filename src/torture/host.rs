@@ -14,7 +14,7 @@ use fastrand::Rng;
 pub struct ProcId(pub u64);
 
 /// A PE, or what a PE has started.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Proc {
     pub slot: usize,
     pub key: Key,
@@ -26,6 +26,8 @@ pub struct Proc {
     pub rank: Option<u32>,
     /// It runs instructions of the user's.
     pub runs: bool,
+    /// It was brought back from a checkpoint, and has run nothing since.
+    pub stands: bool,
     /// It is being killed.
     pub dying: bool,
     pub ignores_term: bool,
@@ -132,6 +134,7 @@ impl World {
         }
         self.checks.process_ended(id);
         self.part_changes(proc.key);
+        self.is_a_zombie(proc.shepherd, proc.rank, end);
         self.note(|| format!("process {} of {} ends: {end:?}", id.0, proc.key));
         if self.sheps.contains_key(&proc.shepherd) {
             match proc.rank {

@@ -33,6 +33,10 @@ pub struct Memory {
     measured: bool,
     /// It is out at one in so many starts; 0: never.
     pub out: u32,
+    /// Some of who stands may go to swap because psched says so.
+    pub rolls_out: bool,
+    /// Of these it has, on an apinit's nodes.
+    gone: BTreeSet<(usize, Key)>,
 }
 
 impl Memory {
@@ -40,12 +44,13 @@ impl Memory {
     pub fn choose(mut chance: Rng) -> Memory {
         let measured = chance.bool();
         let out = if chance.bool() { 0 } else { chance.u32(1..=6) };
-        Memory { chance, measured, out }
+        Memory { chance, measured, out, rolls_out: false, gone: BTreeSet::new() }
     }
 
     /// Nothing is known of memory, and it is never out.
     pub fn none() -> Memory {
-        Memory { chance: Rng::with_seed(0), measured: false, out: 0 }
+        let (chance, gone) = (Rng::with_seed(0), BTreeSet::new());
+        Memory { chance, measured: false, out: 0, rolls_out: false, gone }
     }
 
     /// The share of a slice that bringing it in may take, in thousandths.
@@ -120,7 +125,9 @@ impl World {
     /// Whether the memory of this gang is out: then it comes.
     pub fn memory_comes(&mut self, slot: usize, key: Key) -> bool {
         let out = self.memory.out;
-        if out == 0 || !self.is_frozen(slot, key) || self.memory.chance.u32(0..out) > 0 {
+        let gone = self.memory.gone.remove(&(slot, key));
+        let by_chance = |chance: &mut Rng| out > 0 && chance.u32(0..out) == 0;
+        if !self.is_frozen(slot, key) || !gone && !by_chance(&mut self.memory.chance) {
             return false;
         }
         let (late, bytes) =
@@ -131,6 +138,16 @@ impl World {
         self.counts.brought += 1;
         self.after(late, Ev::Brought { slot, life, key, number });
         true
+    }
+
+    /// The memory of one that stands is to go to swap: so much of it does, and why no more.
+    pub fn memory_goes(&mut self, slot: usize, key: Key) -> (u64, Option<String>) {
+        if self.memory.chance.u32(0..10) == 0 {
+            return (0, Some("swap is full".to_owned()));
+        }
+        self.memory.gone.insert((slot, key));
+        self.counts.rolled_out += 1;
+        (self.memory.chance.u64(1..HAS_MAX), None)
     }
 
     /// It has come.
@@ -201,6 +218,19 @@ fn too_much(s: &Scheduler) -> Option<String> {
         return None;
     }
     for (nid, on) in crowded(s) {
+        // Who has no turn in his plan stands, and may be in swap.
+        let stands = |apid: &crate::apteam::Apid| {
+            let no_turn = |plan: &crate::scheduler::PlanView| {
+                plan.members.contains(apid)
+                    && !plan.slices.iter().any(|slice| slice.party.contains(apid))
+            };
+            s.plans().any(|plan| no_turn(&plan))
+        };
+        let memory = s.machine().nodes.get(&nid)?.memory;
+        let on: BTreeMap<_, u64> = on.into_iter().filter(|(apid, _)| !stands(apid)).collect();
+        if on.values().sum::<u64>() <= memory {
+            continue;
+        }
         let all: BTreeSet<_> = on.keys().collect();
         let Some(plan) = s.plans().find(|plan| plan.members.iter().any(|a| all.contains(a))) else {
             return Some(format!("{all:?} do not fit on NID {nid}, and have no plan"));
@@ -208,7 +238,6 @@ fn too_much(s: &Scheduler) -> Option<String> {
         if !all.iter().all(|apid| plan.members.contains(apid)) {
             return Some(format!("{all:?} do not fit on NID {nid}, and have plans of their own"));
         }
-        let memory = s.machine().nodes.get(&nid)?.memory;
         for slice in plan.slices {
             let party: Vec<u64> = slice.party.iter().filter_map(|a| on.get(a)).copied().collect();
             if party.len() > 1 && party.iter().sum::<u64>() > memory {

@@ -25,6 +25,10 @@
 //! real one does, in the same order, and can be killed before each thing that it does. [`checks`]
 //! looks on from outside, after every event.
 //!
+//! In half of the seeds people use `cpr`: what runs is checkpointed, some of it to end for that, and restarted
+//! later in the same history, again and again ([`images`], [`restarts`]). In a quarter all nodes are one apinit's:
+//! only there psched moves applications by itself.
+//!
 //! # What is not here
 //! Heartbeats: they are the shells' own, no pure room hears of them, and what they find out, that
 //! nothing comes on a connection any more, comes here to each end after some time without them.
@@ -44,12 +48,14 @@ pub mod checks;
 pub mod faults;
 mod front;
 mod host;
+mod images;
 mod memory;
 mod orders;
 mod others;
 mod play;
 mod program;
 mod psched;
+mod restarts;
 pub mod scenarios;
 mod shepherd;
 mod store;
@@ -131,8 +137,16 @@ pub struct Counts {
     pub let_run_in_time: u64,
     /// Applications that were moved.
     pub moved: u64,
+    /// Of a gang that stood the memory went to swap.
+    pub rolled_out: u64,
     /// Applications that were checkpointed.
     pub dumped: u64,
+    /// Of them, those that were ended for it.
+    pub kept_off: u64,
+    /// Postings of `cpr -r`.
+    pub restarts_posted: u64,
+    /// Applications that were brought back.
+    pub brought_back: u64,
     /// Starts for which memory had to be brought in.
     pub brought: u64,
     /// Peaks of memory that nodes told.
@@ -174,7 +188,11 @@ impl Counts {
         self.let_run += other.let_run;
         self.let_run_in_time += other.let_run_in_time;
         self.moved += other.moved;
+        self.rolled_out += other.rolled_out;
         self.dumped += other.dumped;
+        self.kept_off += other.kept_off;
+        self.restarts_posted += other.restarts_posted;
+        self.brought_back += other.brought_back;
         self.brought += other.brought;
         self.peaks += other.peaks;
         self.crowded += other.crowded;

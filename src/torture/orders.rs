@@ -28,14 +28,24 @@ impl World {
             Event::Nodes { reply, to, nids, reason, by }
         };
         let event = match self.faults.u32(0..12) {
+            8 if !self.machine.regions.is_empty() => {
+                let region = super::world::REGION.to_owned();
+                Event::Compact { reply, region, dry_run: false, by }
+            }
             8.. => {
                 // To nodes that he names, of which it may not fit any, or anywhere else on its host.
                 let run = psched.scheduler.teams().filter(|team| team.state == State::Running);
                 let run: Vec<Apid> = run.map(|team| team.apid).collect();
                 let Some(apid) = self.faults.choice(&run).copied() else { return };
-                let wide = psched.scheduler.team(apid).map_or(0, |team| team.places.0.len());
-                let first = self.faults.usize(0..nids.len().max(1));
-                let named = nids.iter().skip(first).take(wide).copied().collect();
+                let team = psched.scheduler.team(apid);
+                let wide = team.map_or(0, |team| team.places.0.len());
+                let sits = team.and_then(|team| team.places.nids().next());
+                // (It goes to no other host.)
+                let own =
+                    self.slots.iter().find(|slot| sits.is_some_and(|n| slot.nids.contains(&n)));
+                let own: Vec<Nid> = own.map_or(nids, |slot| slot.nids.iter().copied().collect());
+                let first = self.faults.usize(0..own.len().max(1));
+                let named = own.iter().skip(first).take(wide).copied().collect();
                 let nids = Some(named).filter(|_| wide > 0 && self.faults.bool());
                 Event::Migrate { reply, apid, nids, dry_run: false, by }
             }

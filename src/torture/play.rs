@@ -23,6 +23,7 @@ use super::front::owner_of;
 use super::host::Host;
 use super::memory::Memory;
 use super::program::{PePlan, Plan, Step};
+use super::restarts::Cpr;
 use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};
@@ -75,6 +76,8 @@ impl Play {
         let mut world = World::new(options, lines);
         world.memory = Memory::none();
         let mut chance = fastrand::Rng::with_seed(1);
+        world.cpr = Cpr::none(chance.fork());
+        world.cpr.sure = true;
         world.machine = Machine::default();
         world.hosts = vec![Host::new("login".into(), &mut chance)];
         world.slots.clear();
@@ -326,6 +329,12 @@ impl World {
     /// Its number and incarnation on the disk.
     pub fn key_of(&self, aprun: Pid) -> Option<Key> {
         self.on_disk(aprun).map(Apteam::key)
+    }
+
+    /// What a front end's posting has become, by its own word.
+    pub fn apid_of_front(&self, front: Pid) -> Option<Key> {
+        let apid = self.fronts.get(&front)?.apid()?;
+        self.disk.teams.get(&apid).map(Apteam::key)
     }
 
     /// Its state in psched's mind.

@@ -1,6 +1,7 @@
 //! What users' programs do: run, write, meet in MPI's barriers, leave children behind, and end.
 
 use super::{MS, SECOND};
+use crate::apteam::Key;
 use crate::apteam::ending::{Cause, PeEnd};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -45,6 +46,10 @@ pub struct Program {
     pub round: u32,
     /// Bytes that it has written.
     pub said: u64,
+    /// When it does its next step, if it waits for nobody.
+    pub wakes_at: u64,
+    /// As which application it was executed: its PMI names are of that one for good.
+    pub born_as: Key,
 }
 
 /// One PE of a plan.
@@ -66,6 +71,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// It runs until somebody ends it.
+    pub fn is_endless(&self) -> bool {
+        let steps = self.pes.first().map(|pe| &pe.steps);
+        steps.is_none_or(|steps| {
+            steps.iter().any(|step| matches!(step, Step::Work(time) if *time > 600 * SECOND))
+        })
+    }
+
     /// Some program of so many PEs.
     pub fn any(rng: &mut Rng, width: u32) -> Plan {
         let mpi = rng.u32(0..3) == 0;

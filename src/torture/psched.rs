@@ -1,5 +1,6 @@
 //! psched around its scheduler: links, front ends, answers. As `daemon::core` does it.
 
+use super::checks::Asked;
 use super::store::Thread;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
@@ -546,7 +547,8 @@ impl World {
     fn psched_posted(&mut self, wire: WireId, front: Pid) {
         let Some(aprun) = self.fronts.get(&front) else { return };
         let (posting, owner): (Posting, Owner) = aprun.posting.clone();
-        let asked = (posting.shape, posting.flexible);
+        let asked = Asked::of(&posting, aprun.returning.is_some());
+        let origin = aprun.returning.as_ref().map(|returning| returning.origin.clone());
         let Some(psched) = &mut self.psched else { return };
         if psched.store.trouble {
             return self.send(wire, 1, Msg::Refused("the disk is full".into(), false));
@@ -555,12 +557,11 @@ impl World {
         let mut secret = [0; 16];
         self.work.fill(&mut secret);
         let Some(reply) = self.reply_to(Waiter::Post(wire, front)) else { return };
-        let event = Event::Posted {
-            reply,
-            posting: Box::new(posting),
-            owner,
-            front: FrontProcess { pid: front, started: 1 },
-            secret: Ticket(secret),
+        let (posting, secret) = (Box::new(posting), Ticket(secret));
+        let front = FrontProcess { pid: front, started: 1 };
+        let event = match origin {
+            None => Event::Posted { reply, posting, owner, front, secret },
+            Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
         };
         self.note(|| format!("psched: {}", super::trace::cut(&event)));
         let now = self.psched_now();

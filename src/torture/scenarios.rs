@@ -8,10 +8,10 @@
 //! the rest.
 
 use super::play::{Play, Played, expect, sleeps};
-use super::program::Plan;
+use super::program::{PePlan, Plan, Step};
 use super::world::World;
 use super::{Failure, MS, SECOND, Summary};
-use crate::apteam::ending::{Cause, HostEnd};
+use crate::apteam::ending::{Cause, HostEnd, PeEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::record::State;
 use crate::apteam::talk::attach::ToApinit;
@@ -49,7 +49,7 @@ const fn scenario(
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 17] = [
+pub const SCENARIOS: [Scenario; 20] = [
     scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
     scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
     scenario(
@@ -80,6 +80,19 @@ pub const SCENARIOS: [Scenario; 17] = [
         1,
         stalled_loop,
     ),
+    scenario(
+        "checkpoint-cut-short",
+        "somebody is killed while a checkpoint is made whose application is to end",
+        48,
+        checkpoint_cut_short,
+    ),
+    scenario(
+        "restart-cut-short",
+        "somebody is killed while an application is brought back",
+        96,
+        restart_cut_short,
+    ),
+    scenario("restarted-twice", "two restart one checkpoint at once", 1, restarted_twice),
     scenario("row-no-record", "a node has what the records do not: it is ended", 1, row_no_record),
     scenario("row-lost", "the records have running what a node lacks: it is lost", 1, row_lost),
     scenario("row-other-boot", "it died with its host", 1, row_other_boot),
@@ -142,6 +155,91 @@ impl Scenario {
         };
         (Some(world), played)
     }
+}
+
+/// PEs that write, compute for three seconds, and write again.
+fn writes_twice() -> Plan {
+    let steps =
+        vec![Step::Say(100), Step::Work(3 * SECOND), Step::Say(100), Step::End(PeEnd::Exit(0))];
+    Plan { mpi: false, stdin: 0, pes: vec![PePlan { steps, ignores_term: false, bad: None }] }
+}
+
+/// An application that has run for a second, and the checkpoint for which it has ended.
+fn taken_off(play: &mut Play) -> Result<std::sync::Arc<super::images::Checkpoint>, String> {
+    let aprun = play.posts(USER, 4, writes_twice());
+    play.until("it runs", |w| w.state_of(aprun) == Some(State::Running) && w.runs(aprun) == 4)?;
+    play.pass(SECOND);
+    let key = play.world.key_of(aprun).ok_or("no record")?;
+    play.world.checkpoint(key, true).ok_or("no checkpoint of it can be made")?;
+    play.ends(aprun, 137)?;
+    play.world.cpr.last_of(key.apid).ok_or_else(|| "there is no checkpoint".to_owned())
+}
+
+/// A checkpoint is asked for, and the application is to end for it. Whoever is killed meanwhile, it ends with
+/// 137, and then there is a checkpoint; or it goes on to its end.
+fn checkpoint_cut_short(play: &mut Play, form: u64) -> Played {
+    let (step, what) = (form / 3, form % 3);
+    let aprun = play.posts(USER, 4, writes_twice());
+    play.until("it runs", |w| w.state_of(aprun) == Some(State::Running) && w.runs(aprun) == 4)?;
+    play.pass(SECOND);
+    let key = play.world.key_of(aprun).ok_or("no record")?;
+    play.world.checkpoint(key, true).ok_or("no checkpoint of it can be made")?;
+    play.pass(step * 4 * MS);
+    match what {
+        0 => play.world.kill_psched(),
+        1 => play.world.kill_apinit(0),
+        _ => play.world.shepherd_is_killed(0, key),
+    }
+    play.until("its aprun exits", |w| w.exit_of(aprun).is_some())?;
+    let exit = play.world.exit_of(aprun);
+    let lost = what == 2 && exit == Some(125);
+    let ended = exit == Some(137) && play.world.cpr.last_of(key.apid).is_some();
+    expect("it has ended for its checkpoint, or by itself", exit == Some(0) || ended || lost)
+}
+
+/// An application is brought back, and somebody is killed at each step of that: cpr, psched, its apinit, its
+/// shepherd. It goes on to its end, or nothing of it is left.
+fn restart_cut_short(play: &mut Play, form: u64) -> Played {
+    let (step, what) = (form / 4, form % 4);
+    let from = taken_off(play)?;
+    let cpr = play.world.restarts(&from).ok_or("somebody has the folder")?;
+    play.pass(step * 3 * MS);
+    let key = play.world.apid_of_front(cpr);
+    match (what, key) {
+        (0, _) => play.world.front_is_killed(cpr),
+        (1, _) => play.world.kill_psched(),
+        (2, _) => play.world.kill_apinit(0),
+        (_, Some(key)) => play.world.shepherd_is_killed(0, key),
+        (_, None) => {}
+    }
+    if what == 0 {
+        return play.until("nothing of it is left", |w| {
+            w.used() == 0 && w.procs.is_empty() && w.open_nodes() == 6
+        });
+    }
+    play.until("its cpr exits", |w| w.exit_of(cpr).is_some())?;
+    let exit = play.world.exit_of(cpr);
+    expect("it has gone on to its end, or was undone", matches!(exit, Some(0 | 125)))?;
+    if what == 1 && key.is_some() {
+        expect("psched's death does it no harm", exit == Some(0))?;
+    }
+    play.until("its processors are free", |w| w.used() == 0)
+}
+
+/// While one brings it back another is refused; afterwards another may, under another number.
+fn restarted_twice(play: &mut Play, _: u64) -> Played {
+    let from = taken_off(play)?;
+    let first = play.world.restarts(&from).ok_or("somebody has the folder")?;
+    expect("a second one is refused", play.world.restarts(&from).is_none())?;
+    play.until("it runs", |w| !w.procs.is_empty() && w.procs.values().all(|p| !p.stands))?;
+    play.pass(SECOND / 2);
+    let second = play.world.restarts(&from).ok_or("the folder is held still")?;
+    play.until("both have numbers", |w| {
+        let [a, b] = [w.apid_of_front(first), w.apid_of_front(second)];
+        a.is_some() && b.is_some() && a != b
+    })?;
+    play.ends(first, 0)?;
+    play.ends(second, 0)
 }
 
 /// The place of an aprun that naps, and its ticket, as whoever has stolen it would have them.

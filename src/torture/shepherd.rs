@@ -16,15 +16,17 @@ const SIGUSR1: i32 = 10;
 /// Real-time signals: of apkill alone, and each is sent to an application once.
 const SIGRTMIN: i32 = super::checks::SIGRTMIN;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pe {
     proc: ProcId,
+    /// How it has ended, where nobody has waited for it yet.
+    zombie: Option<PeEnd>,
     reaped: bool,
     eof: bool,
 }
 
 /// A shepherd that runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shep {
     pub slot: usize,
     pub key: Key,
@@ -40,6 +42,12 @@ pub struct Shep {
     /// PEs whose pipes are full.
     stuck: Vec<ProcId>,
     timer: u64,
+    /// When that rings, by its clock.
+    rings_at: Option<u64>,
+    /// What its clock is ahead of its host's, in nanoseconds: it was brought back from a checkpoint.
+    pub ahead: i64,
+    /// Bytes that PE 0's pipe is about to take.
+    pouring: u64,
     happenings: VecDeque<Happening>,
     settling: bool,
     /// It is stopped until then, and whether its going on is due.
@@ -50,6 +58,39 @@ pub struct Shep {
     stdin_over: bool,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
+}
+
+impl Shep {
+    /// A process waits for it: to read its pipe, or for the end of stdin.
+    pub fn waits_for(&self, id: ProcId) -> bool {
+        self.stuck.contains(&id) || self.reads == Some(id)
+    }
+
+    /// As it is when it comes out of images: its processes have other numbers.
+    pub fn restored(
+        &self,
+        slot: usize,
+        key: Key,
+        ahead: i64,
+        numbers: &BTreeMap<ProcId, ProcId>,
+    ) -> Shep {
+        let now = |id: &ProcId| numbers.get(id).copied().unwrap_or(ProcId(0));
+        let pe = |(rank, pe): (&u32, &Pe)| (*rank, Pe { proc: now(&pe.proc), ..pe.clone() });
+        Shep {
+            slot,
+            key,
+            ahead,
+            wire: None,
+            pes: self.pes.iter().map(pe).collect(),
+            stuck: self.stuck.iter().map(now).collect(),
+            reads: self.reads.as_ref().map(now),
+            settling: false,
+            stopped_until: 0,
+            goes_on: false,
+            dies_after: None,
+            ..self.clone()
+        }
+    }
 }
 
 impl World {
@@ -70,6 +111,9 @@ impl World {
             reading: true,
             stuck: Vec::new(),
             timer: 0,
+            rings_at: None,
+            ahead: 0,
+            pouring: 0,
             happenings: VecDeque::new(),
             settling: false,
             stopped_until: 0,
@@ -170,8 +214,7 @@ impl World {
             return;
         }
         loop {
-            let Some(slot) = self.sheps.get(&pid).map(|s| s.slot) else { return };
-            let mono = self.mono(self.slots[slot].host);
+            let Some(mono) = self.shepherds_clock(pid) else { return };
             let Some(shep) = self.sheps.get_mut(&pid) else { return };
             let Some(next) = shep.happenings.pop_front() else { break };
             let text = self.trace.on().then(|| super::trace::cut(&next));
@@ -265,12 +308,13 @@ impl World {
                 shep.reading = on;
                 if on {
                     for id in std::mem::take(&mut shep.stuck) {
-                        self.after(10 * US, Ev::Step(id));
+                        self.wake(id, 10 * US);
                     }
                 }
             }
             Action::WriteStdin(data) => {
                 self.checks.read(key, &data);
+                shep.pouring += data.len() as u64;
                 let late = self.work.u64(5 * US..2 * MS);
                 self.after(late, Ev::StdinTaken(pid, data.len() as u64));
             }
@@ -280,21 +324,14 @@ impl World {
                 let reads = shep.reads.take();
                 self.checks.read_all(key);
                 if let Some(id) = reads {
-                    self.after(5 * MS, Ev::Step(id));
+                    self.wake(id, 5 * MS);
                 }
             }
             Action::SetTimer(at) => {
-                let host = self.slots[shep.slot].host;
-                let number = self.number();
-                if let Some(shep) = self.sheps.get_mut(&pid) {
-                    shep.timer = number;
-                }
-                if let Some(at) = at {
-                    let at = self.hosts[host].true_time(self.now, at);
-                    self.at(at, Ev::ShepherdTimer(pid, number));
-                }
+                shep.rings_at = at;
+                self.shepherd_sets_timer(pid);
             }
-            // Nobody here is brought back from a checkpoint.
+            // What people are told of it they are told by its apinit.
             Action::Rekeyed(_) => {}
             Action::Exit => self.shepherd_gone(pid),
         }
@@ -314,17 +351,19 @@ impl World {
                 shepherd: pid,
                 rank: Some(pe.rank),
                 runs: false,
+                stands: false,
                 dying: false,
                 ignores_term: own.ignores_term,
                 cpus: pe.cpus.clone(),
                 program: Program {
                     steps: own.steps.iter().cloned().collect(),
+                    born_as: key,
                     ..Program::default()
                 },
             });
             let late = self.work.u64(100 * US..5 * MS);
             if let Some(shep) = self.sheps.get_mut(&pid) {
-                shep.pes.insert(pe.rank, Pe { proc, reaped: false, eof: false });
+                shep.pes.insert(pe.rank, Pe { proc, zombie: None, reaped: false, eof: false });
             }
             self.after(late, Ev::Executed(pid, pe.rank));
         }
@@ -365,7 +404,7 @@ impl World {
             proc.runs = true;
             self.checks.begins(self.now, &self.disk, host, proc);
             self.occupies(id);
-            self.after(US, Ev::Step(id));
+            self.wake(id, US);
         }
         self.part_changes(key);
     }
@@ -398,7 +437,9 @@ impl World {
 
     /// PE 0's pipe has taken so many bytes, or PE 0 is not there any more.
     pub fn stdin_taken(&mut self, pid: Pid, count: u64) {
-        let Some(pe) = self.sheps.get(&pid).and_then(|s| s.pes.get(&0)) else { return };
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
+        shep.pouring = shep.pouring.saturating_sub(count);
+        let Some(pe) = shep.pes.get(&0) else { return };
         match self.procs.contains_key(&pe.proc) {
             true => self.shepherd_happens(pid, Happening::StdinWritten(count)),
             false => self.shepherd_happens(pid, Happening::StdinClosed),
@@ -444,7 +485,61 @@ impl World {
         }
     }
 
+    // ---- checkpoints ----
+
+    /// CLOCK_MONOTONIC as this shepherd sees it.
+    pub fn shepherds_clock(&self, pid: Pid) -> Option<u64> {
+        let shep = self.sheps.get(&pid)?;
+        Some(self.mono(self.slots[shep.slot].host).saturating_add_signed(shep.ahead))
+    }
+
+    fn shepherd_sets_timer(&mut self, pid: Pid) {
+        let number = self.number();
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
+        shep.timer = number;
+        let (host, ahead) = (self.slots[shep.slot].host, shep.ahead);
+        if let Some(at) = shep.rings_at {
+            let at = self.hosts[host].true_time(self.now, at.saturating_add_signed(-ahead));
+            self.at(at, Ev::ShepherdTimer(pid, number));
+        }
+    }
+
+    /// A PE has ended, and its shepherd has not waited for it yet.
+    pub fn is_a_zombie(&mut self, pid: Pid, rank: Option<u32>, end: PeEnd) {
+        let pes = self.sheps.get_mut(&pid).map(|shep| &mut shep.pes);
+        if let Some(pe) = pes.zip(rank).and_then(|(pes, rank)| pes.get_mut(&rank)) {
+            pe.zombie = Some(end);
+        }
+    }
+
+    /// A shepherd comes out of images: what it waited for it waits for again.
+    pub fn shepherd_comes_back(&mut self, pid: Pid, shep: Shep) {
+        let zombies: Vec<(u32, PeEnd)> = shep
+            .pes
+            .iter()
+            .filter(|(_, pe)| !pe.reaped)
+            .filter_map(|(rank, pe)| pe.zombie.map(|end| (*rank, end)))
+            .collect();
+        let pouring = shep.pouring;
+        self.sheps.insert(pid, shep);
+        for (rank, end) in zombies {
+            self.after(50 * US, Ev::Reap(pid, rank, end));
+        }
+        if pouring > 0 {
+            self.after(50 * US, Ev::StdinTaken(pid, pouring));
+        }
+        self.shepherd_sets_timer(pid);
+    }
+
     // ---- programs ----
+
+    /// A process does its next step in a while.
+    pub fn wake(&mut self, id: ProcId, late: u64) {
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.program.wakes_at = self.now + late;
+        }
+        self.after(late, Ev::Step(id));
+    }
 
     /// A process does its next step.
     pub fn program_step(&mut self, id: ProcId) {
@@ -458,7 +553,8 @@ impl World {
         let Some(step) = proc.program.steps.front().cloned() else { return };
         let (pid, rank, key) = (proc.shepherd, proc.rank.unwrap_or(0), proc.key);
         let (slot, nid, cpus) = (proc.slot, proc.nid, proc.cpus.clone());
-        let kvs = format!("psched_{}_{}", key.apid, key.incarnation.0);
+        let born_as = proc.program.born_as;
+        let kvs = format!("psched_{}_{}", born_as.apid, born_as.incarnation.0);
         let round = proc.program.round / 2;
         match step {
             Step::Say(count) => {
@@ -474,18 +570,18 @@ impl World {
                 proc.program.steps.pop_front();
                 self.checks.wrote(key, rank, count as u64);
                 self.shepherd_happens(pid, Happening::Output { rank, stderr: false, data });
-                self.after(20 * US, Ev::Step(id));
+                self.wake(id, 20 * US);
             }
             Step::Read => match self.sheps.get_mut(&pid) {
                 Some(shep) if !shep.stdin_over => shep.reads = Some(id),
                 _ => {
                     proc.program.steps.pop_front();
-                    self.after(US, Ev::Step(id));
+                    self.wake(id, US);
                 }
             },
             Step::Work(time) => {
                 proc.program.steps.pop_front();
-                self.after(time, Ev::Step(id));
+                self.wake(id, time);
             }
             Step::Init => {
                 let text = "cmd=init pmi_version=1 pmi_subversion=1\n".to_owned();
@@ -510,12 +606,13 @@ impl World {
                 proc.program.steps = [Step::Work(SECOND), Step::End(PeEnd::Exit(1))].into();
                 self.checks.aborted(self.now, key, code);
                 self.pmi_say(id, format!("cmd=abort exitcode={code}\n"));
-                self.after(US, Ev::Step(id));
+                self.wake(id, US);
             }
             Step::Leave { lives, ignores_term } => {
                 proc.program.steps.pop_front();
                 let program = Program {
                     steps: [Step::Work(lives), Step::End(PeEnd::Exit(0))].into(),
+                    born_as: key,
                     ..Program::default()
                 };
                 let child = self.born(Proc {
@@ -526,6 +623,7 @@ impl World {
                     shepherd: pid,
                     rank: None,
                     runs: true,
+                    stands: false,
                     dying: false,
                     ignores_term,
                     cpus,
@@ -539,8 +637,8 @@ impl World {
                     self.checks.begins(self.now, &self.disk, host, proc);
                 }
                 self.occupies(child);
-                self.after(US, Ev::Step(child));
-                self.after(US, Ev::Step(id));
+                self.wake(child, US);
+                self.wake(id, US);
             }
             Step::End(end) => {
                 proc.dying = true;
@@ -603,6 +701,6 @@ impl World {
         if let Some(proc) = self.procs.get_mut(&id) {
             proc.program.waits = None;
         }
-        self.after(2 * US, Ev::Step(id));
+        self.wake(id, 2 * US);
     }
 }

@@ -143,9 +143,9 @@ impl World {
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
                     Action::Lifted(key, stands) => self.turns_news(slot, News::Lifted(key, stands)),
-                    // (What memory each has is not simulated here.)
                     Action::RollOut(key) => {
-                        self.turns_news(slot, News::RolledOut(key, 1 << 20, None));
+                        let (bytes, why) = self.memory_goes(slot, key);
+                        self.turns_news(slot, News::RolledOut(key, bytes, why));
                     }
                     Action::NotOut(key, why) => {
                         self.turns_news(slot, News::RolledOut(key, 0, Some(why.to_owned())));
@@ -190,9 +190,11 @@ impl World {
         let Some(Frozen { since, changes, held }) = self.frozen.remove(&(slot, key)) else {
             return;
         };
+        self.first_run(slot, key);
+        self.checks.goes_on(key);
         self.begun(slot, key).into_iter().for_each(|id| self.occupies(id));
         for id in held {
-            self.after(US, Ev::Step(id));
+            self.wake(id, US);
         }
         self.part_changes(key);
         if let Some(bound) = self.turns_take(changes) {

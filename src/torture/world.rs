@@ -7,6 +7,7 @@ use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
 use super::memory::Memory;
 use super::psched::Psched;
+use super::restarts::Cpr;
 use super::shepherd::Shep;
 use super::store::Disk;
 use super::trace::Trace;
@@ -17,9 +18,10 @@ use crate::agent::Conn;
 use crate::agent::switcher::Outcome;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
-use crate::machine::{Flavors, Machine, Nid, Node};
+use crate::apteam::talk::node::RollOut;
+use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};
 use crate::scheduler::{Abilities, RollsOut, Settings, Turns};
-use crate::variables::Order;
+use crate::variables::{APPLICATION, Order};
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -61,6 +63,31 @@ pub enum Ev {
         key: Key,
         number: u64,
     },
+    /// Somebody wants a checkpoint, of this one or of any; a step of one, and whether it gets its name.
+    Checkpoint(Option<Key>),
+    Dump {
+        slot: usize,
+        life: u64,
+        key: Key,
+        number: u64,
+    },
+    Named {
+        slot: usize,
+        life: u64,
+        key: Key,
+        number: u64,
+    },
+    /// Somebody restarts one; cpr is at the apinit's door; a step of bringing it back.
+    Restart,
+    Door(Pid, u64),
+    Restore {
+        slot: usize,
+        life: u64,
+        key: Key,
+    },
+    /// Somebody is killed in the midst of that.
+    FrontKilled(Pid),
+    ShepherdKilled(usize, Key),
     ApinitFrontDied(usize, u64, Conn),
     ApinitGroups {
         slot: usize,
@@ -138,6 +165,25 @@ fn small_levels(turns: &mut Turns, rng: &mut Rng) {
     levels.switch_share = turns.switch_share;
 }
 
+/// The only region, where there is one.
+pub const REGION: &str = "all";
+
+/// In most seeds all apinits bring memory to swap, in some all but one, in some none. Whether any does.
+fn some_roll_out(slots: &mut [Slot], rng: &mut Rng) -> bool {
+    let kind = rng.u32(0..4);
+    if kind == 0 {
+        return false;
+    }
+    let cant = (kind == 1).then(|| rng.usize(0..slots.len()));
+    for (at, slot) in slots.iter_mut().enumerate() {
+        slot.roll_out = match cant == Some(at) {
+            true => RollOut::Cant("no swap".to_owned()),
+            false => RollOut::Can,
+        };
+    }
+    cant.is_none()
+}
+
 /// The whole simulated cluster.
 pub struct World {
     pub options: Options,
@@ -165,6 +211,7 @@ pub struct World {
     /// How long it takes until a frozen group is known to be.
     pub stops_take: u64,
     pub memory: Memory,
+    pub cpr: Cpr,
     pub fronts: BTreeMap<Pid, Aprun>,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
@@ -192,23 +239,27 @@ impl World {
         let (mut shape, work, net, mut faults) = (fork(), fork(), fork(), fork());
         let mut turns = fork();
         let mut memory = Memory::choose(fork());
+        let cpr = Cpr::choose(fork());
+        let mut others = fork();
         let mut machine = Machine::default();
         let mut hosts = vec![Host::new("login".into(), &mut shape)];
         let mut slots = Vec::new();
         let mut nid = 0;
-        let count = shape.usize(5..=7);
+        // One apinit with all nodes, in some: only there psched moves anybody by itself.
+        let one = others.u32(0..4) == 0;
+        let count = if one { 1 } else { shape.usize(5..=7) };
         for number in 1..=count {
             // psched's own host offers nodes too, sometimes.
-            let host = if number == count && shape.bool() { 0 } else { number };
+            let host = if !one && number == count && shape.bool() { 0 } else { number };
             let name = if host == 0 { "login".into() } else { format!("host{host}") };
             if host > 0 {
                 hosts.push(Host::new(name.clone(), &mut shape));
             }
             let mut cpu = 0;
-            for _ in 0..if shape.u32(0..4) == 0 { 2 } else { 1 } {
+            for _ in 0..if !one && shape.u32(0..4) == 0 { 2 } else { 1 } {
                 let mut nids = BTreeSet::new();
                 let mut cpus = Vec::new();
-                for _ in 0..shape.u32(1..=2) {
+                for _ in 0..if one { shape.u32(7..=10) } else { shape.u32(1..=2) } {
                     let processors = shape.u32(2..=4);
                     cpus.extend(cpu..cpu + processors);
                     let own: Vec<u32> = (cpu..cpu + processors).collect();
@@ -253,6 +304,20 @@ impl World {
         };
         if settings.turns.order == Order::LeastAttainedService {
             small_levels(&mut settings.turns, &mut turns);
+            settings.abilities.roll_out = RollsOut::AtHome;
+            memory.rolls_out = some_roll_out(&mut slots, &mut others);
+        }
+        if one {
+            settings.turns.compact_after = Duration::from_millis(others.u64(500..5_000));
+            settings.turns.migration.move_cost = Duration::from_millis(others.u64(0..1_000));
+            settings.turns.migration.quiet_time = Duration::from_millis(others.u64(0..5_000));
+            let region = Region {
+                name: REGION.into(),
+                domain: APPLICATION.into(),
+                members: Members::Nids(machine.nodes.keys().copied().collect()),
+                gate: Default::default(),
+            };
+            machine.regions.push(region);
         }
         // Confirmed at once, or as late as a loaded host does it.
         let stops_take = if turns.bool() { 0 } else { turns.u64(0..=30 * MS) };
@@ -283,6 +348,7 @@ impl World {
             frozen: BTreeMap::new(),
             stops_take,
             memory,
+            cpr,
             fronts: BTreeMap::new(),
             wires: BTreeMap::new(),
             next_wire: 0,
@@ -369,6 +435,16 @@ impl World {
             Ev::TurnsStopped { slot, life, outcomes } => self.turns_stopped(slot, life, outcomes),
             Ev::Memory(slot, life) => self.look_at_memory(slot, life),
             Ev::Brought { slot, life, key, number } => self.memory_came(slot, life, key, number),
+            Ev::Checkpoint(of) => self.somebody_checkpoints(of),
+            Ev::Dump { slot, life, key, number } => {
+                self.dump_carried_out(slot, life, key, number);
+            }
+            Ev::Named { slot, life, key, number } => self.named(slot, life, key, number),
+            Ev::Restart => self.somebody_restarts(),
+            Ev::Door(pid, number) => self.at_the_door(pid, number),
+            Ev::Restore { slot, life, key } => self.restore_step(slot, life, key),
+            Ev::FrontKilled(pid) => self.front_is_killed(pid),
+            Ev::ShepherdKilled(slot, key) => self.shepherd_is_killed(slot, key),
             Ev::TurnsTold(slot, life) => self.turns_told(slot, life),
             Ev::ApinitFrontDied(slot, life, conn) => self.apinit_front_died(slot, life, conn),
             Ev::ApinitGroups { slot, life, key, begun } => {
@@ -411,6 +487,7 @@ impl World {
         self.at(SECOND * 3, Ev::Signals);
         self.at(SECOND, Ev::Probe);
         self.begin_faults();
+        self.begin_cpr();
         let work = self.options.time_ns;
         while self.checks.sound() && self.step(work) {}
         if !self.checks.sound() {

@@ -156,6 +156,7 @@ impl Front {
             self.tell("apinit answers again");
         }
         self.step = self.step.max(Step::Launched);
+        self.unknown_there = false;
         if let Some(withdrawal) = self.withdrawal
             && self.step < Step::Going
         {
@@ -231,7 +232,8 @@ impl Front {
                 self.launch_again = true;
                 self.apinit.down(now_ns, text);
             }
-            _ => {
+            (_, _, cause) => {
+                self.unknown_there |= cause.is_none();
                 self.apinit.down(now_ns, text);
                 self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);
             }

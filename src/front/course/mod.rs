@@ -162,6 +162,12 @@ pub struct Front {
     refused: Option<Refused>,
     /// The apinit did not know of the launch when it was asked to resume.
     launch_again: bool,
+    /// It knows nothing of what it had let go: its host was switched off, most likely.
+    unknown_there: bool,
+    /// psched, too, knows of no launch: it died before it had that on record.
+    unlaunched: bool,
+    /// Both say so: it is given up then.
+    lost_at: Option<u64>,
     kept: Vec<Kept>,
     /// Passed on, and not known to have come to all PEs.
     signals: VecDeque<NumberedSignal>,
@@ -214,6 +220,9 @@ impl Front {
             refusals: 0,
             refused: None,
             launch_again: false,
+            unknown_there: false,
+            unlaunched: false,
+            lost_at: None,
             kept: Vec::new(),
             signals: VecDeque::new(),
             signals_sent: 0,
@@ -297,6 +306,7 @@ impl Front {
         }
         self.timers(now_ns);
         self.finish(now_ns);
+        self.give_up_lost(now_ns);
         std::mem::take(&mut self.actions)
     }
 
@@ -323,6 +333,7 @@ impl Front {
             self.apinit.say_at(),
             self.look_at,
             self.wait_say_at,
+            self.lost_at,
             self.withdrawal.map(|w| w.until),
             self.refused.as_ref().map(|r| r.until),
             self.kept.iter().filter_map(|k| k.until).min(),
@@ -507,6 +518,21 @@ impl Front {
         }
         self.act(Action::Close(ended));
         self.exit(status);
+    }
+
+    /// Nobody knows any more that it was launched: neither the apinit, whose host was switched off, nor psched,
+    /// which died before it had that on record. It is not launched anew: it has run, and what it did is done.
+    /// (Its end may be on its way still.)
+    fn give_up_lost(&mut self, now_ns: u64) {
+        if !self.unknown_there || !self.unlaunched || self.ended.is_some() || self.over {
+            self.lost_at = None;
+        } else if due(Some(*self.lost_at.get_or_insert(now_ns + SILENCE_NS)), now_ns) {
+            let named = self.named();
+            self.fail(&format!(
+                "{named} is lost: it was launched, and neither its node nor psched, which both were \
+                 restarted, knows of it any more"
+            ));
+        }
     }
 
     /// Whether stderr has what decided the end already.

@@ -21,6 +21,7 @@ impl Front {
     }
 
     pub(super) fn psched_down(&mut self, now_ns: u64, text: String, absent: bool) {
+        self.unlaunched = false;
         self.psched.up = false;
         if self.ended.is_some() {
             // The stream ends with the application.
@@ -87,6 +88,7 @@ impl Front {
                     self.apinit = Peer::default();
                     self.look();
                 }
+                Step::Launched | Step::Going => self.unlaunched = true,
                 _ => {}
             },
             Event::AskLaunch => {
@@ -96,7 +98,7 @@ impl Front {
             }
             // By a launch whose answer never came here: the look gives it back.
             Event::Launched if self.step == Step::Waiting => self.look(),
-            Event::Launched => {}
+            Event::Launched => self.unlaunched = false,
             Event::Waiting(why) => self.waits(why),
             Event::Ended(ended) => self.has_ended(now_ns, ended),
         }

@@ -728,6 +728,37 @@ fn a_launch_cut_off_is_first_resumed() {
         .gives(apinit(FromApinit::Accepted), &[]);
 }
 
+/// psched died before it had the launch on record, and then the host was switched off: nobody knows of it any
+/// more, and nobody would ever tell of its end.
+#[test]
+fn what_nobody_knows_of_any_more_is_lost() {
+    let unknown = || apinit(FromApinit::Refused { text: "not on this node".into(), cause: None });
+    let gone = || Happening::ApinitDown { text: "closed".into(), connected: true };
+    let lost = "application 12 is lost: it was launched, and neither its node nor psched, which both were \
+                restarted, knows of it any more";
+    let exits = |course: &mut Course| {
+        course.now += 3_000 * MS;
+        let actions = course.front.apply(course.now, Happening::Time);
+        actions.ends_with(&[say(lost), Action::Exit(125)])
+    };
+    let mut course = Course::going();
+    for happening in [gone(), unknown(), event(Event::Placed(1))] {
+        course.front.apply(course.now, happening);
+    }
+    assert!(exits(&mut course));
+    // Where one of them does it is waited for.
+    let mut known = Course::going();
+    for happening in [gone(), unknown(), event(Event::Placed(1)), event(Event::Launched)] {
+        known.front.apply(known.now, happening);
+    }
+    assert!(!exits(&mut known));
+    let mut there = Course::going();
+    for happening in [gone(), unknown(), apinit(FromApinit::Accepted), event(Event::Placed(1))] {
+        there.front.apply(there.now, happening);
+    }
+    assert!(!exits(&mut there));
+}
+
 #[test]
 fn an_apinit_that_stays_away_after_the_end() {
     let end = ended(Some(Cause::PeExit { rank: 0, nid: Nid(0), code: 9 }), true);

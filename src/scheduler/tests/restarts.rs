@@ -102,8 +102,8 @@ fn it_is_placed_on_one_host() {
     let why = s.why(Apid(2)).expect("it waits").to_string();
     assert_eq!(
         why,
-        "no host alone has room for it now, and a checkpoint is restored on one host; it is placed when \
-         enough has ended on one of them"
+        "no host alone has room for it, and a checkpoint is restored on one host; it is placed when one is \
+         there that is wide enough (apstat -n)"
     );
     s.apply(at(1), Event::FrontGone { apid: Apid(2) });
     // Two, which could be 1 and 2.
@@ -115,6 +115,22 @@ fn it_is_placed_on_one_host() {
     report(&mut s, 2, Report::TakenBack(key(3, 1)));
     s.apply(at(1), posted(4, 3));
     assert_eq!(format_nids(s.team(Apid(4)).expect("posted").places.nids()), "1-3");
+}
+
+/// A window over two hosts would be none for it, however few have to end there.
+#[test]
+fn what_it_waits_for_is_said_of_one_host() {
+    let mut s = Scheduler::new(machine(5, 1), alone());
+    link(&mut s, 1, &[0, 1], &[]);
+    link(&mut s, 2, &[2, 3, 4], &[]);
+    // Node 0, nodes 1 to 2, node 4: 2-3 are of one host, and 3-4.
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), posted(2, 2));
+    s.apply(at(1), posted(3, 2));
+    s.apply(at(1), restarted(4, 2, origin()));
+    let why = s.why(Apid(4)).expect("it waits").to_string();
+    assert!(why.starts_with("on one host, as a checkpoint is restored, 2 PEs"), "{why}");
+    assert!(why.contains("it fits on NIDs 3-4 when application 3 of"), "{why}");
 }
 
 #[test]

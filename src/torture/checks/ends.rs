@@ -4,6 +4,9 @@ use super::Checks;
 use crate::apteam::record::Apteam;
 use crate::torture::MS;
 
+/// The status of one that is ended for its checkpoint.
+const ENDED_BY_CPR: u8 = 137;
+
 impl Checks {
     /// An application was recorded as ended with this status.
     pub(super) fn check_status(&mut self, team: &Apteam, status: u8) {
@@ -30,6 +33,12 @@ impl Checks {
         let first = team.end.as_ref().and_then(|end| end.first.as_ref());
         let justified =
             status == 125 && first.is_some_and(|first| self.is_justified(team, &first.cause));
+        let earlier = !bad.is_empty() || !course.why.is_empty() || course.excused.len() > 1;
+        let limited = life.posting.time_limit.is_some();
+        if course.checkpointed && status != ENDED_BY_CPR && !earlier && !limited {
+            let text = format!("application {apid} was ended for its checkpoint, and has {status}");
+            return self.broken(text);
+        }
         let excused = course.excused.contains(&status) || justified;
         let limited = status == 124 && life.posting.time_limit.is_some();
         if excused || limited {

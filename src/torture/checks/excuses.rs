@@ -1,7 +1,7 @@
 //! What justifies that an application ends with 125: the very event that its cause names.
 
 use super::Checks;
-use crate::apteam::ending::Cause;
+use crate::apteam::ending::{Cause, NOT_THE_PROGRAM};
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
@@ -101,6 +101,10 @@ impl Checks {
                         || self.psched_away >= since
                         || self.is_cut(own, host(head), since)
                         || self.is_cut(own, Some(&0), since))
+            }
+            // What stood in the way of a restore, or the death of an apinit in the midst of it.
+            Cause::LaunchFailed { errno: NOT_THE_PROGRAM, .. } if course.restarted => {
+                course.not_restored || head.as_ref().is_some_and(away)
             }
             _ => false,
         }

@@ -2,24 +2,73 @@
 //!
 //! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a
 //! table made anew of processors on which one more may sit, and of memory that is left. It reads psched's
-//! sentences as a user would.
+//! sentences as a user would. By least attained service, where all nodes can bring memory to swap,
+//! `max_resident` is no limit for who is placed.
 
 use crate::apteam::Apid;
-use crate::apteam::posting::{Explanation, Shape};
+use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::Apteam;
+use crate::apteam::talk::node::RollOut;
 use crate::machine::{Nid, parse_nids};
 use crate::scheduler::{Effect, Looked, NodeView, Refusal, Scheduler};
+use crate::torture::apinit::Slot;
 use crate::torture::world::World;
+use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Which apinits bring memory to swap. Of some that do not psched knows only while they call.
+#[derive(Clone, Copy)]
+enum Homes {
+    None,
+    Some,
+    All,
+}
+
+/// What is said where memory of somebody stays.
+const NO_ROLL_OUT: &str = "no roll-out here";
+
+/// The most that sit on one processor where memory of who stands goes to swap, so that none of them counts.
+const SITS_MAX: u32 = crate::placement::packing::SITS_MAX as u32;
 
 /// Processors of each node on which one more may sit, and for which there is memory.
 type Free = BTreeMap<Nid, u32>;
 
-/// What was asked for: its shape, and whether its nodes need not be contiguous.
-pub type Asked = (Shape, bool);
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    shape: Shape,
+    /// Its nodes need not be contiguous.
+    flexible: bool,
+    /// It is laid out over nodes one by one.
+    laid_out: bool,
+    /// It is brought back from images of one host.
+    one_host: bool,
+    /// By least attained service it is placed by a decision.
+    by_decision: bool,
+}
 
-/// Whether a shape fits on some window of these nodes, or one that is flexible on any of them.
-fn fits(free: &Free, (shape, flexible): &Asked) -> bool {
+impl Asked {
+    pub fn of(posting: &Posting, one_host: bool) -> Asked {
+        let laid_out = !posting.layout.is_empty();
+        let by_decision = !(one_host || laid_out || posting.flexible || posting.immediate);
+        Asked { shape: posting.shape, flexible: posting.flexible, laid_out, one_host, by_decision }
+    }
+}
+
+/// Whether it fits on some window of these nodes, or where it is flexible on any of them; on those of one host
+/// where it has to be on one.
+fn fits(free: &Free, asked: &Asked, hosts: &[BTreeSet<Nid>]) -> bool {
+    if !asked.one_host {
+        return fits_on(free, asked);
+    }
+    hosts.iter().any(|nids| {
+        let mut free = free.clone();
+        free.retain(|nid, _| nids.contains(nid));
+        fits_on(&free, asked)
+    })
+}
+
+fn fits_on(free: &Free, Asked { shape, flexible, .. }: &Asked) -> bool {
     let capacity = |nid: &Nid| {
         let pes = free.get(nid).copied().unwrap_or(0) / shape.depth;
         shape.per_node.map_or(pes, |most| pes.min(most))
@@ -69,7 +118,16 @@ fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
 }
 
 /// What is wrong with an explanation, if anything.
-fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
+fn wrong(
+    s: &Scheduler,
+    asked: &Asked,
+    hosts: &[BTreeSet<Nid>],
+    why: &Explanation,
+    most: u32,
+) -> Option<String> {
+    if asked.laid_out {
+        return None;
+    }
     let is_closed = |v: &NodeView| ["suspect", "drained", "draining", "down"].contains(&v.state);
     let closed: BTreeSet<Nid> = s.nodes().filter(is_closed).map(|v| v.node.nid).collect();
     let holding = || s.teams().filter(|t| t.state.holds_processors());
@@ -83,7 +141,6 @@ fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
                 *on.entry((place.nid, *processor)).or_default() += 1;
             }
         }
-        let most = s.settings().turns.max_resident;
         let has_room = |nid, p: &u32| on.get(&(nid, *p)).is_none_or(|residents| *residents < most);
         let count = |v: &NodeView| {
             (0..v.node.processors).filter(|p| has_room(v.node.nid, p)).count() as u32
@@ -93,7 +150,8 @@ fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
             let others = holding().filter(|t| !without.contains(&t.apid)).filter_map(of);
             let left = v.node.memory.saturating_sub(others.map(|(_, bytes)| bytes).sum());
             let share = v.node.memory / u64::from(v.node.processors) / u64::from(most);
-            (left / share) as u32
+            // (Where memory goes to swap it bounds nobody's place.)
+            if most == SITS_MAX { u32::MAX } else { (left / share) as u32 }
         };
         s.nodes().map(|v| (v.node.nid, count(&v).min(memory(&v)))).collect::<Free>()
     };
@@ -104,14 +162,16 @@ fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
     }
     // By least attained service room is not enough.
     let waits = why.obstacle.contains("waits for its turn");
-    if waits && s.settings().turns.order == crate::variables::Order::LeastAttainedService {
+    if waits && s.settings().turns.order == Order::LeastAttainedService {
         return None;
     }
     let kept = why.holder.contains("kept for");
-    if fits(&open, shape) && !kept {
+    if fits(&open, asked, hosts) && !kept {
         return Some("it fits now".into());
     }
-    let names = named(&why.holder);
+    // (Why nobody's memory goes out there is said of others than those who hold it.)
+    let holder = why.holder.split(NO_ROLL_OUT).next().unwrap_or_default();
+    let names = named(holder);
     let window = nids_after(&why.cure, "it fits on ")?;
     for apid in &names {
         let team = s.team(*apid).filter(|t| t.state.holds_processors());
@@ -131,7 +191,7 @@ fn wrong(s: &Scheduler, shape: &Asked, why: &Explanation) -> Option<String> {
     // When they have gone it fits, on that window.
     let mut then = room(&names);
     then.retain(|nid, _| window.contains(nid));
-    if !fits(&then, shape) {
+    if !fits(&then, asked, hosts) {
         return Some(format!("it would not fit there even then: {then:?}"));
     }
     None
@@ -147,6 +207,15 @@ impl World {
     ) {
         let Some(psched) = &self.psched else { return };
         let s = &psched.scheduler;
+        let hosts: Vec<BTreeSet<Nid>> = self.slots.iter().map(|at| at.nids.clone()).collect();
+        let by_time = s.settings().turns.order == Order::LeastAttainedService;
+        let can = |slot: &Slot| slot.roll_out == RollOut::Can;
+        let count = self.slots.iter().filter(|slot| can(slot)).count();
+        let homes = match count {
+            0 => Homes::None,
+            all if all == self.slots.len() => Homes::All,
+            _ => Homes::Some,
+        };
         let mut found = None;
         for effect in effects {
             let (shape, why) = match effect {
@@ -155,7 +224,7 @@ impl World {
                     let waits = |t: &&crate::apteam::record::Apteam| {
                         t.state == crate::apteam::record::State::Posted
                     };
-                    let asked = |t: &Apteam| (t.posting.shape, t.posting.flexible);
+                    let asked = |t: &Apteam| Asked::of(&t.posting, t.restart.is_some());
                     (team.filter(waits).map(asked), why)
                 }
                 Effect::Refuse { refusal: Refusal::NoRoom, explanation, .. } => {
@@ -165,7 +234,16 @@ impl World {
             };
             let Some(shape) = shape else { continue };
             self.checks.looked += 1;
-            found = wrong(s, &shape, why).map(|wrong| format!("\"{why}\" is not true: {wrong}"));
+            let resident = s.settings().turns.max_resident;
+            let wrong = |most| wrong(s, &shape, &hosts, why, most);
+            // (Unless somebody's memory stays, of whom it is said then.)
+            let out = shape.by_decision && by_time && !why.holder.contains(NO_ROLL_OUT);
+            let text = match homes {
+                Homes::All if out => wrong(SITS_MAX),
+                Homes::Some if out => wrong(SITS_MAX).filter(|_| wrong(resident).is_some()),
+                _ => wrong(resident),
+            };
+            found = text.map(|wrong| format!("\"{why}\" is not true: {wrong}"));
         }
         if let Some(text) = found {
             self.checks.broken(text);

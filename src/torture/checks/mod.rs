@@ -12,6 +12,7 @@ mod output;
 mod parts;
 mod processors;
 mod rest;
+mod restarts;
 mod restore;
 mod signals;
 
@@ -24,8 +25,10 @@ use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use excuses::Why;
+pub use explain::Asked;
 use output::Shown;
 pub use parts::Parts;
+pub use restarts::Past;
 pub use signals::SIGRTMIN;
 use signals::Signals;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +48,8 @@ pub(super) struct Life {
     /// It was stopped for a while.
     pub napped: bool,
     pub said: Vec<String>,
+    /// What its application had done before the checkpoint from which it is restarted.
+    pub past: Option<Past>,
 }
 
 /// Everything that is known of one application.
@@ -69,6 +74,8 @@ pub(super) struct Course {
     pub rounds: BTreeMap<u32, u32>,
     /// Bytes written by each rank.
     pub wrote: BTreeMap<u32, u64>,
+    /// The same in the order in which it was written: whose, and how much.
+    pub stream: Vec<(u32, u64)>,
     pub shown: Shown,
     /// Bytes that PE 0 was given to read.
     pub read: u64,
@@ -86,6 +93,12 @@ pub(super) struct Course {
     /// A host of it lost power, or a shepherd of it was killed.
     pub hurt: bool,
     pub status: Option<u8>,
+    /// It comes from a checkpoint.
+    pub restarted: bool,
+    /// It could not be brought back.
+    pub not_restored: bool,
+    /// It was ended for its checkpoint.
+    pub checkpointed: bool,
 }
 
 /// All checkers.
@@ -95,6 +108,8 @@ pub struct Checks {
     pub(super) courses: BTreeMap<Apid, Course>,
     /// apkill's signals to each launch.
     signals: BTreeMap<Key, Signals>,
+    /// Images were made of them, for whose sake they are to end, and they have not run since.
+    imaged: BTreeSet<Key>,
     acknowledged: BTreeSet<Apid>,
     /// Who runs on each real processor: host, processor.
     busy: BTreeMap<(usize, u32), (Apid, u32)>,
@@ -148,7 +163,7 @@ impl Checks {
     // ---- what users do ----
 
     /// Somebody has typed aprun.
-    pub fn posted(&mut self, front: Pid, posting: &Posting, plan: Plan) {
+    pub fn posted(&mut self, front: Pid, posting: &Posting, plan: Plan, past: Option<Past>) {
         let life = Life {
             posting: posting.clone(),
             plan,
@@ -158,6 +173,7 @@ impl Checks {
             interrupted: Vec::new(),
             napped: false,
             said: Vec::new(),
+            past,
         };
         self.lives.insert(front, life);
     }
@@ -280,7 +296,13 @@ impl Checks {
             self.broken(format!("posting {apid} is acknowledged, and is not on the disk"));
         }
         self.acknowledged.insert(apid);
+        let known = self.course(apid).front;
+        if known != 0 && known != front {
+            return self
+                .broken(format!("{apid} is the application of {known}, and of {front} too"));
+        }
         self.course(apid).front = front;
+        self.goes_on_from(apid, front);
         if let Some(life) = self.lives.get_mut(&front) {
             if life.apid.is_some_and(|known| known != apid) {
                 let text = format!("aprun {front} has two postings: {:?} and {apid}", life.apid);

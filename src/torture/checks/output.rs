@@ -8,8 +8,8 @@ use crate::torture::program;
 use std::collections::BTreeMap;
 
 /// What aprun has written out of each rank.
-#[derive(Debug, Default)]
-pub struct Shown(BTreeMap<u32, u64>);
+#[derive(Clone, Debug, Default)]
+pub struct Shown(pub(super) BTreeMap<u32, u64>);
 
 impl Shown {
     /// Bytes of a rank.
@@ -21,7 +21,9 @@ impl Shown {
 impl Checks {
     /// A PE has written.
     pub fn wrote(&mut self, key: Key, rank: u32, count: u64) {
-        *self.course(key.apid).wrote.entry(rank).or_default() += count;
+        let course = self.course(key.apid);
+        *course.wrote.entry(rank).or_default() += count;
+        course.stream.push((rank, count));
     }
 
     /// PE 0 is given this to read.

@@ -114,7 +114,7 @@ impl World {
     fn judge_part(&mut self, key: Key) {
         let Some(since) = self.parts.in_part.get(&key).copied() else { return };
         // What waits for its memory on one node runs on others: that is no fault of its plan.
-        if self.memory.out > 0 {
+        if self.memory.out > 0 || self.memory.rolls_out {
             return;
         }
         let calm = |slot: usize| self.parts.calm.get(&slot).copied();

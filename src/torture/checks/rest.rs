@@ -4,7 +4,6 @@
 use super::Checks;
 use crate::apteam::record::State;
 use crate::torture::SECOND;
-use crate::torture::program::Step;
 use crate::torture::store::Disk;
 use crate::torture::world::{Ev, World};
 use std::collections::BTreeMap;
@@ -129,10 +128,7 @@ impl World {
             .teams()
             .filter(|t| {
                 let front = self.checks.courses.get(&t.apid).map_or(0, |c| c.front);
-                let steps = self.checks.plan(front).and_then(|p| p.pes.first());
-                steps.is_none_or(|p| {
-                    p.steps.iter().any(|s| matches!(s, Step::Work(t) if *t > 600 * SECOND))
-                })
+                self.checks.plan(front).is_none_or(|plan| plan.is_endless())
             })
             .map(|t| (t.apid, t.owner.uid))
             .collect();

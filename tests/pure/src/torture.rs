@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use psched::torture::scenarios::SCENARIOS;
-use psched::torture::{Options, run_traced};
+use psched::torture::{Counts, Options, run_traced};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -22,13 +22,16 @@ fn main() -> ExitCode {
         "none" => Default::default(),
         names => names.split(',').map(str::to_owned).collect(),
     });
-    let mut failed = 0;
+    let (mut failed, mut with_moves, mut all) = (0, 0, Counts::default());
     for seed in first..first.saturating_add(count) {
         // Of a single seed the whole story.
         let lines = if count == 1 { 1_000_000 } else { 1 };
         match run_traced(&Options { faults: faults.clone(), ..Options::new(seed) }, lines) {
             Ok(summary) if count == 1 => println!("{:?}", summary.counts),
-            Ok(_) => {}
+            Ok(summary) => {
+                with_moves += u64::from(summary.counts.moved > 0);
+                all.and(&summary.counts);
+            }
             Err(failure) if count == 1 => {
                 println!("{failure}");
                 return ExitCode::FAILURE;
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
             }
         }
     }
+    println!("{all:?}; {with_moves} seeds with moves");
     println!("{count} seeds, {failed} failed");
     ExitCode::from(u8::from(failed > 0))
 }
