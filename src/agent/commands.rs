@@ -161,6 +161,14 @@ impl Agent {
             out.push(Action::Remove(key));
             return;
         };
+        // Of several parts none goes before all are back, and the others may not be.
+        let parted = place.restart.is_some() && place.hosts.len() > 1;
+        let undone = match place.moved.restoring {
+            Restoring::No => false,
+            Restoring::Begun => true,
+            Restoring::Done(_) => parted && going_ns.is_none(),
+        };
+        let hello = hello.filter(|_| !undone);
         let mut app = App::new(place, index, nids, 0);
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
@@ -176,7 +184,7 @@ impl Agent {
             app.going_ns = going_ns;
             app.launched_ns = going_ns;
             app.sent = true;
-            if app.place.moved.restoring == Restoring::Begun {
+            if undone {
                 // Its launch had come, and its front end hears of its end here.
                 app.launched_ns = Some(now);
             }
@@ -216,10 +224,9 @@ impl Agent {
             ));
         }
         self.apps.insert(key, app);
-        let begun = self.apps.get(&key).map(|app| app.place.moved.restoring);
         let waits = self.apps.get(&key).is_some_and(App::is_to_be_restored);
         match misfit {
-            _ if begun == Some(Restoring::Begun) => {
+            _ if undone => {
                 self.not_restored(now, key, super::restores::INTERRUPTED.into(), out);
             }
             _ if silent || waits => {}

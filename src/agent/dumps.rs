@@ -19,6 +19,10 @@
 //!
 //! Who is to end has run no instruction since its images were made. Should whoever asked neither say so nor
 //! go, it goes on after [`NAME_WAIT`].
+//!
+//! One that is on nodes of several apinits is lifted and dumped by each of them, and none knows of the others:
+//! whoever asks them all says when the next step may be. (The shell waits before it dumps until all stand.) A
+//! part that is dumped stands until all are, whatever becomes of it then; and it goes on when he is gone.
 
 use super::application::App;
 use super::switcher::Event;
@@ -29,6 +33,19 @@ use std::time::Duration;
 
 /// How long one that is to end stands and waits for its checkpoint to get its name.
 pub const NAME_WAIT: Duration = Duration::from_secs(60);
+/// The same where others of its parts may have far more memory to write.
+pub const PARTS_WAIT: Duration = Duration::from_secs(2 * 3600);
+
+/// What whoever has asked for a checkpoint says once it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpWord {
+    /// All parts are dumped: it goes on, unless it is to end.
+    AllImaged,
+    /// The checkpoint has its name.
+    Named,
+    /// He is gone.
+    Gone,
+}
 
 /// A checkpoint that is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +56,18 @@ pub(super) struct Dumping {
     uid: u32,
     /// It is ended once that has its name.
     end: bool,
+    /// It stands when its images are made, until it is said what becomes of it.
+    holds: bool,
     /// Its images are made: it waits for that until then.
     until_ns: Option<u64>,
+}
+
+#[cfg(test)]
+impl Dumping {
+    /// It is dumped, and it is waited what becomes of it.
+    pub fn holds(&self) -> bool {
+        self.until_ns.is_some()
+    }
 }
 
 impl Agent {
@@ -58,7 +85,8 @@ impl Agent {
             return out.push(Action::RefuseDump(number, why));
         }
         if let Some(app) = self.apps.get_mut(&key) {
-            app.dumping = Some(Dumping { number, uid, end, until_ns: None });
+            let holds = end || app.place.hosts.len() > 1;
+            app.dumping = Some(Dumping { number, uid, end, holds, until_ns: None });
         }
         out.push(Action::Turns(Event::Lift(key)));
     }
@@ -79,37 +107,43 @@ impl Agent {
     /// Its images are made, or could not be; its shepherd is heard again.
     pub(super) fn dumped(&mut self, now: u64, key: Key, number: u64, made: bool, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
+        let wait = app.dump_wait();
         let Some(dumping) = app.dumping.as_mut().filter(|d| d.number == number) else { return };
-        if made && dumping.end {
-            dumping.until_ns = Some(now.saturating_add(ns(NAME_WAIT)));
+        if made && dumping.holds {
+            dumping.until_ns = Some(now.saturating_add(ns(wait)));
             return;
         }
         app.dumping = None;
         self.seat(key, out);
     }
 
-    /// Its checkpoint has its name, or never will have one.
-    pub(super) fn dump_said(&mut self, now: u64, number: u64, named: bool, out: &mut Out) {
+    /// What becomes of it, or of its checkpoint.
+    pub(super) fn dump_said(&mut self, now: u64, number: u64, word: DumpWord, out: &mut Out) {
         let of = |app: &&App| app.dumping.is_some_and(|dumping| dumping.number == number);
         let key = self.apps.values().find(of).map(App::key);
         let Some(app) = key.and_then(|key| self.apps.get_mut(&key)) else {
             // It has ended by itself, or whoever asked took too long; only he who is there is told.
-            if named {
+            if word == DumpWord::Named {
                 let why = "the application does not stand any more: it was not ended (-k)";
                 out.push(Action::RefuseDump(number, why.to_owned()));
             }
             return;
         };
         let key = app.key();
-        let Some(dumping) = app.dumping.take_if(|dumping| dumping.until_ns.is_some()) else {
-            // It is still being made, for nobody.
-            if let Some(dumping) = &mut app.dumping {
-                dumping.end = false;
-            }
+        let Some(dumping) = &mut app.dumping else { return };
+        if word == DumpWord::AllImaged && dumping.end {
             return;
-        };
-        if named {
-            let cause = Cause::Checkpointed { uid: dumping.uid };
+        }
+        if dumping.until_ns.is_none() {
+            // It is still being made, for nobody; or its shepherd is not heard yet.
+            (dumping.end, dumping.holds) = (false, false);
+            return;
+        }
+        let uid = dumping.uid;
+        app.dumping = None;
+        if word == DumpWord::Named {
+            let cause = Cause::Checkpointed { uid };
+            self.tell_head(now, key, &cause, out);
             self.end_all(now, key, cause, Duration::ZERO, None, out);
             out.push(Action::DumpEnds(number));
         } else {
@@ -120,9 +154,9 @@ impl Agent {
     /// Nobody has said what becomes of one that stands.
     pub(super) fn dump_tick(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
+        let seconds = app.dump_wait().as_secs();
         let due = |d: &mut Dumping| d.until_ns.is_some_and(|at| at <= now);
         if let Some(Dumping { number, .. }) = app.dumping.take_if(due) {
-            let seconds = NAME_WAIT.as_secs();
             let why =
                 format!("the checkpoint had no name after {seconds} s: the application goes on");
             out.push(Action::RefuseDump(number, why));
@@ -134,11 +168,7 @@ impl Agent {
 impl App {
     /// Why no checkpoint of it can be made now.
     fn undumpable(&self) -> Option<&'static str> {
-        if self.place.hosts.len() > 1 {
-            Some(
-                "is on the nodes of several apinits: only one that is on one's can be checkpointed",
-            )
-        } else if self.going_ns.is_none() {
+        if self.going_ns.is_none() {
             Some("does not run yet: ask again when it does")
         } else if !self.running() || self.doom.is_some() {
             Some("is ending")
@@ -151,6 +181,11 @@ impl App {
         } else {
             None
         }
+    }
+
+    /// How long it stands when it is dumped.
+    fn dump_wait(&self) -> Duration {
+        if self.place.hosts.len() > 1 { PARTS_WAIT } else { NAME_WAIT }
     }
 
     /// When it goes on, if nobody says anything.

@@ -63,7 +63,7 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
-pub use dumps::NAME_WAIT;
+pub use dumps::{DumpWord, NAME_WAIT, PARTS_WAIT};
 use fronts::Attached;
 pub use moves::Rebind;
 pub use restores::Back;
@@ -225,12 +225,12 @@ pub enum Happening {
         /// They are.
         made: bool,
     },
-    /// Whoever asked says that the checkpoint has its name; or he is gone.
+    /// Whoever asked says more, or is gone.
     DumpSaid {
         /// Of the question.
         number: u64,
-        /// It has.
-        named: bool,
+        /// What.
+        word: DumpWord,
     },
     /// The time of [`Action::SetTimer`] has come.
     Tick,
@@ -457,6 +457,12 @@ impl Agent {
         self.welcome.as_ref().map_or_else(HostBounds::default, |w| w.bounds)
     }
 
+    /// Which part of an application is here, and of how many.
+    pub fn part(&self, key: Key) -> Option<(usize, usize)> {
+        let app = self.apps.get(&key)?;
+        Some((app.index as usize, app.place.hosts.len()))
+    }
+
     /// How many applications and attached streams it holds.
     pub fn held(&self) -> (usize, usize) {
         (self.apps.len(), self.attached.len())
@@ -504,7 +510,7 @@ impl Agent {
                 self.dump_asked(number, uid, key, end, o);
             }
             Happening::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
-            Happening::DumpSaid { number, named } => self.dump_said(now_ns, number, named, o),
+            Happening::DumpSaid { number, word } => self.dump_said(now_ns, number, word, o),
             Happening::Tick => self.tick(now_ns, o),
         }
         self.finish_purge(now_ns, o);

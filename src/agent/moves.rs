@@ -229,7 +229,9 @@ impl App {
     /// Where what was launched on that node is now: its shepherd knows no other name of it.
     pub(super) fn now_on(&self, born: Nid) -> Nid {
         let at = self.place.moved.born.iter().position(|nid| *nid == born);
-        at.and_then(|at| self.place.places.0.get(at)).map_or(born, |place| place.nid)
+        // (They are of the places here, as only what is on one apinit is moved.)
+        let mut own = self.place.places.nids().filter(|nid| self.nids.contains(nid));
+        at.and_then(|at| own.nth(at)).unwrap_or(born)
     }
 
     /// What its shepherd says of a PE, with the node where that is, and the time by this host's clock.

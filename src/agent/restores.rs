@@ -28,6 +28,9 @@
 //! What had been sent of output and had not been written when it was dumped comes once more from the shepherd,
 //! and is thrown away: whoever ran the application then has had it.
 //!
+//! Where it is on several apinits each brings its own part back, and all are let run together, as PEs that stand
+//! before their first instruction are. One that can't be brought back ends all.
+//!
 //! The next life of an apinit finds with the placement how far the former one was ([`Restoring`]): what had
 //! only begun is ended, with the reason, and what was done is as any other.
 
@@ -40,6 +43,7 @@ use crate::apteam::talk::attach::{OutputTaken, StdinCredit, ToApinit};
 use crate::apteam::talk::node::{Restoring, Shift};
 use crate::apteam::talk::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
+use std::time::Duration;
 
 /// Messages kept for a shepherd that is being brought back: signals, and the end of stdin.
 const HELD_MAX: usize = 64;
@@ -50,7 +54,7 @@ pub(super) const INTERRUPTED: &str = "apinit was restarted while it was being br
 /// What has been brought back. All of it is frozen, but for its shepherd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Back {
-    /// The nodes by which its shepherd and its groups are called, in the order of its places.
+    /// The nodes by which its shepherd and its groups are called, in the order of its places here.
     pub born: Vec<Nid>,
     /// What its shepherd said when it had been told its new key.
     pub hello: Hello,
@@ -71,7 +75,7 @@ impl App {
 
     /// How long it had run when its checkpoint was made, in nanoseconds.
     pub fn ran_before(&self) -> u64 {
-        self.place.restart.map_or(0, |restart| ns(restart.run))
+        self.place.restart.as_ref().map_or(0, |restart| ns(restart.run))
     }
 
     /// Nothing of it has been brought back yet.
@@ -130,7 +134,8 @@ impl Agent {
             let cpus = place.processors.iter();
             cpus.filter_map(|p| node?.cpu(*p, &self.me.cpus)).collect()
         };
-        let cpus = app.place.places.0.iter().map(real).collect();
+        let own = app.place.places.0.iter().filter(|place| app.nids.contains(&place.nid));
+        let cpus = own.map(real).collect();
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.sent = true;
         app.shepherd = Shepherd::Restoring;
@@ -201,9 +206,10 @@ impl Agent {
         app.first = failed.clone();
         let nids = app.nids.clone();
         app.end = End::Emptying(HostEnd { key, nids, first: failed, ..HostEnd::default() });
-        let grace = app.place.kill_grace;
         out.push(Action::KillGroups { key, shepherd: true });
         out.push(Action::CheckGroupsEmpty(key));
-        self.end_all(now, key, cause, grace, Some(0), out);
+        // The other parts stand, and none of them has run an instruction that could wait for the end.
+        self.tell_head(now, key, &cause, out);
+        self.end_all(now, key, cause, Duration::ZERO, Some(0), out);
     }
 }

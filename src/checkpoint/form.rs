@@ -88,10 +88,23 @@ struct HostForm {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ImageForm {
+pub(super) struct ImageForm {
     name: String,
     size: u64,
     sha256: String,
+}
+
+impl ImageForm {
+    pub fn of(Image { name, size, sum }: &Image) -> ImageForm {
+        ImageForm { name: name.clone(), size: *size, sha256: sum.to_string() }
+    }
+
+    pub fn image(self) -> Result<Image, String> {
+        let ImageForm { name, size, sha256 } = self;
+        let sum = Checksum::parse(&sha256);
+        let sum = sum.ok_or_else(|| format!("the checksum of {name} is none"))?;
+        Ok(Image { name, size, sum })
+    }
 }
 
 impl Form {
@@ -121,11 +134,6 @@ impl Form {
             host_id: host_id.clone(),
             nids: nids.iter().map(|nid| nid.0).collect(),
         };
-        let image = |Image { name, size, sum }: &Image| ImageForm {
-            name: name.clone(),
-            size: *size,
-            sha256: sum.to_string(),
-        };
         Form {
             version: VERSION,
             kind: kind.name().into(),
@@ -144,7 +152,7 @@ impl Form {
             places: places.iter().map(place).collect(),
             hosts: hosts.iter().map(part).collect(),
             launch: launch.as_ref().map(LaunchForm::of),
-            files: files.iter().map(image).collect(),
+            files: files.iter().map(ImageForm::of).collect(),
             seal: String::new(),
             sha256: String::new(),
         }
@@ -168,11 +176,6 @@ impl Form {
             ("waiting", None) if places.0.is_empty() && hosts.is_empty() => Kind::Waiting,
             (kind, _) => return Err(format!("it is of no kind: {kind}")),
         };
-        let image = |ImageForm { name, size, sha256 }| {
-            let sum = Checksum::parse(&sha256);
-            let sum = sum.ok_or_else(|| format!("the checksum of {name} is none"))?;
-            Ok(Image { name, size, sum })
-        };
         let MadeForm { at_ns, host, boot, store, psched } = self.made;
         let ApplicationForm { apid, incarnation, domain, posted_at_ns, running_at_ns, run_ns } =
             self.application;
@@ -190,7 +193,7 @@ impl Form {
                 run: Duration::from_nanos(run_ns),
             },
             launch: self.launch.map(LaunchForm::launch).transpose()?,
-            files: self.files.into_iter().map(image).collect::<Result<_, String>>()?,
+            files: self.files.into_iter().map(ImageForm::image).collect::<Result<_, String>>()?,
         })
     }
 }
@@ -251,8 +254,7 @@ impl Manifest {
     /// checkpoint's manifest will say, but for images and back end. It is no manifest, and the seal of one is
     /// not the other's.
     pub fn draft(&self, key: &SealKey) -> String {
-        let text = text(&Form::of(self));
-        format!("{DRAFT}{}\n{text}", hex(&key.seal(&format!("{DRAFT}{text}"))))
+        key.stamp(DRAFT, &text(&Form::of(self)))
     }
 
     /// From the text of a draft.
@@ -260,12 +262,7 @@ impl Manifest {
     /// # Errors
     /// psched, which has this key, did not say that.
     pub fn read_draft(bytes: &[u8], key: &SealKey) -> Result<Manifest, Flaw> {
-        let text = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_prefix(DRAFT));
-        let (seal, text) = text.and_then(|text| text.split_once('\n')).ok_or(Flaw::Foreign)?;
-        let seal = unhex(seal).ok_or(Flaw::Foreign)?;
-        if !key.sealed(&format!("{DRAFT}{text}"), &seal) {
-            return Err(Flaw::Foreign);
-        }
+        let text = key.stamped(DRAFT, bytes)?;
         let broken = |e: serde_json::Error| Flaw::manifest(format!("it can't be read: {e}"));
         let form: Form = serde_json::from_str(text).map_err(broken)?;
         form.manifest().map_err(Flaw::manifest)

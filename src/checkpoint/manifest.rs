@@ -71,7 +71,7 @@ impl Kind {
             State::Posted | State::Lapsed => Ok(Kind::Waiting),
             State::Running => {
                 let part = |(n, part): (usize, &HostPart)| HostImages {
-                    folder: format!("host-{n}"),
+                    folder: Kind::folder(n),
                     host_id: part.host_id.clone(),
                     nids: part.nids.clone(),
                 };
@@ -93,6 +93,11 @@ impl Kind {
     /// Whether it has images of processes; else there is something to be executed.
     pub fn is_dumped(&self) -> bool {
         matches!(self, Kind::Running { back_end: BackEnd::Criu { .. }, .. })
+    }
+
+    /// The folder of what that host of a running application has written.
+    pub fn folder(host: usize) -> String {
+        format!("host-{host}")
     }
 
     /// The name on screens and in manifests.
@@ -215,6 +220,16 @@ impl Manifest {
     /// Bytes of all its files but the manifest.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
+    }
+
+    /// The same with the files of this folder alone; of one host all are its own, wherever they are.
+    pub fn only(mut self, folder: &str) -> Manifest {
+        if let Kind::Running { hosts, .. } = &self.kind
+            && hosts.len() > 1
+        {
+            self.files.retain(|file| file.name.split_once('/').is_some_and(|(of, _)| of == folder));
+        }
+        self
     }
 
     /// Whether one of its files, the manifest not counted, has this name.

@@ -32,9 +32,13 @@
 //! let changed = text.replace("\"uid\": 1000", "\"uid\": 0");
 //! assert!(matches!(Manifest::read(changed.as_bytes(), None), Err(Flaw::Damaged { .. })));
 //! ```
+//!
+//! Of an application that is on several apinits each writes its part, and says so sealed; of all parts, and of
+//! nothing less, one of them makes the manifest ([`Part`]).
 
 mod flaw;
 mod form;
+mod join;
 mod lines;
 mod manifest;
 mod parts;
@@ -46,6 +50,7 @@ mod whole;
 mod tests;
 
 pub use flaw::Flaw;
+pub use join::{Part, example_parts, join};
 pub use manifest::{
     BackEnd, HostImages, Image, Kind, Made, Manifest, Recovery, example, name_fits,
 };

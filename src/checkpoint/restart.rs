@@ -5,7 +5,8 @@
 //! widen it, lengthen its time limit or take it to another account.
 //!
 //! An application that ran keeps its shape. Its images are of so many PEs on its first node, so many on its
-//! second; where nothing but its width was asked for, that is asked for now:
+//! second, and where they are of several apinits, of so many nodes of the first and so many of the second; where
+//! nothing but its width was asked for, that is asked for now:
 //!
 //! ```
 //! # use psched::checkpoint::{example, restarting};
@@ -15,11 +16,13 @@
 //! assert_eq!(posting.shape.per_node, Some(1));
 //! ```
 
-use super::{BackEnd, Kind, Manifest};
+use super::{BackEnd, HostImages, Kind, Manifest};
 use crate::apteam::Key;
 use crate::apteam::layout::Layout;
+use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Posting};
 use crate::apteam::talk::node::Restart;
+use crate::machine::Nid;
 
 /// What is to be posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,37 +64,55 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
         posting.time_limit = recovery.time_left();
         return Ok(Restarting { posting, restart: None });
     }
-    if hosts.len() != 1 {
+    let Some(parts) = parts_of(places, hosts) else {
         return no(
-            format!(
-                "its images are of {} hosts, and this psched restarts applications of one",
-                hosts.len()
-            ),
-            "run the program again, on nodes of one host",
+            "its images are of several apinits whose nodes lie among one another",
+            "run the program again, on nodes of one",
         );
-    }
-    if posting.shape.per_node.is_none() && posting.layout.is_empty() {
+    };
+    // One that is flexible has the node with fewer PEs anywhere, even where it has asked for so many on each.
+    let says_all = posting.shape.per_node.is_some() && !posting.flexible;
+    if !says_all && posting.layout.is_empty() {
         let layout = match Layout::of_places(places) {
             Ok(layout) => layout,
             Err(why) => return no(why, "run the program again"),
         };
-        match layout.per_node() {
-            Some(each) => posting.shape.per_node = Some(each),
-            None => posting.layout = layout,
+        let even = |each: &u32| !posting.flexible || posting.shape.width.is_multiple_of(*each);
+        posting.shape.per_node = layout.per_node().filter(even);
+        if posting.shape.per_node.is_none() {
+            posting.layout = layout;
         }
     }
     let from = Key { apid: recovery.apid, incarnation: recovery.incarnation };
-    Ok(Restarting { posting, restart: Some(Restart { from, run: recovery.run }) })
+    Ok(Restarting { posting, restart: Some(Restart { from, run: recovery.run, parts }) })
+}
+
+/// How many nodes each of several hosts had, in the order of the places; none of one. `None`: what one of them
+/// had is not together.
+fn parts_of(places: &PlacementList, hosts: &[HostImages]) -> Option<Vec<u32>> {
+    if hosts.len() < 2 {
+        return Some(Vec::new());
+    }
+    let of = |nid: Nid| hosts.iter().position(|host| host.nids.contains(&nid));
+    let mut runs: Vec<(usize, u32)> = Vec::new();
+    for nid in places.nids() {
+        let host = of(nid)?;
+        match runs.iter().position(|(known, _)| *known == host) {
+            None => runs.push((host, 1)),
+            Some(at) if at + 1 == runs.len() => runs[at].1 += 1,
+            Some(_) => return None,
+        }
+    }
+    Some(runs.into_iter().map(|(_, nodes)| nodes).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::apteam::layout::Row;
-    use crate::apteam::place::{Place, PlacementList};
+    use crate::apteam::place::Place;
     use crate::apteam::posting::Shape;
-    use crate::checkpoint::{HostImages, example};
-    use crate::machine::Nid;
+    use crate::checkpoint::example;
     use std::time::Duration;
 
     const NUMBER: [u8; 16] = [9; 16];
@@ -159,14 +180,61 @@ mod tests {
     }
 
     #[test]
+    fn one_in_pieces_keeps_the_order_of_its_nodes() {
+        let posted = |pes: &[u32], per_node| {
+            let mut manifest = on_hosts(pes, &[&[0, 1, 2][..pes.len()]]);
+            manifest.recovery.posting.shape.per_node = per_node;
+            manifest.recovery.posting.flexible = true;
+            let posting = restarting(&manifest, NUMBER).expect("good").posting;
+            let rows = posting.layout.rows().iter().map(|row| (row.nodes, row.pes));
+            (posting.shape.per_node, rows.collect::<Vec<_>>())
+        };
+        for asked in [None, Some(4)] {
+            assert_eq!(posted(&[4, 1], asked), (None, vec![(1, 4), (1, 1)]));
+            assert_eq!(posted(&[1, 4], asked), (None, vec![(1, 1), (1, 4)]));
+            assert_eq!(posted(&[4, 4], asked), (Some(4), vec![]));
+        }
+    }
+
+    /// PEs on each node, and which nodes were of which apinit.
+    fn on_hosts(pes: &[u32], hosts: &[&[u32]]) -> Manifest {
+        let mut manifest = example();
+        let width = pes.iter().sum();
+        manifest.recovery.posting.shape = Shape { width, depth: 1, per_node: None };
+        let Kind::Running { places, hosts: parts, .. } = &mut manifest.kind else { unreachable!() };
+        let place = |(nid, pes): (u32, &u32)| Place {
+            nid: Nid(nid),
+            processors: (0..*pes).collect(),
+            pes: *pes,
+        };
+        *places = PlacementList((0..).zip(pes).map(place).collect());
+        let part = |(n, nids): (usize, &&[u32])| HostImages {
+            folder: Kind::folder(n),
+            host_id: "n0".into(),
+            nids: nids.iter().map(|nid| Nid(*nid)).collect(),
+        };
+        *parts = hosts.iter().enumerate().map(part).collect();
+        manifest
+    }
+
+    #[test]
+    fn each_part_comes_back_together() {
+        let parts = |pes: &[u32], hosts: &[&[u32]]| {
+            let restarting = restarting(&on_hosts(pes, hosts), NUMBER).expect("good");
+            restarting.restart.expect("it ran").parts
+        };
+        assert_eq!(parts(&[2, 2, 1], &[&[0, 1, 2]]), [0; 0]);
+        assert_eq!(parts(&[2, 2, 1], &[&[0], &[1, 2]]), [1, 2]);
+        assert_eq!(parts(&[1, 1, 1, 1], &[&[0, 1], &[3], &[2]]), [2, 1, 1]);
+    }
+
+    #[test]
     fn what_can_not_be_restarted_says_why() {
-        let mut wide = example();
-        let Kind::Running { hosts, .. } = &mut wide.kind else { unreachable!() };
-        hosts.push(HostImages { folder: "host-1".into(), ..hosts[0].clone() });
+        let among = on_hosts(&[1, 1, 1], &[&[0, 2], &[1]]);
         assert_eq!(
-            refused(&wide),
-            "its images are of 2 hosts, and this psched restarts applications of one; run the program \
-             again, on nodes of one host"
+            refused(&among),
+            "its images are of several apinits whose nodes lie among one another; run the program again, on \
+             nodes of one"
         );
         let mut over = example();
         over.recovery.run = Duration::from_secs(3600);

@@ -1,5 +1,6 @@
 //! Checksums, and the key of the seal.
 
+use super::Flaw;
 pub use crate::apteam::SealKey;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
@@ -69,6 +70,26 @@ impl SealKey {
     /// Whether this is the seal of a text; in a time that does not tell how much of it is right.
     pub(super) fn sealed(&self, text: &str, seal: &[u8; 32]) -> bool {
         self.over(text).verify_slice(seal).is_ok()
+    }
+
+    /// A text that one daemon gives a user for another: what it is, its seal, a line's end and itself. The seal
+    /// is over what it is, too, so that none is taken for another.
+    pub(super) fn stamp(&self, what: &str, text: &str) -> String {
+        format!("{what}{}\n{text}", hex(&self.seal(&format!("{what}{text}"))))
+    }
+
+    /// The text in there.
+    ///
+    /// # Errors
+    /// Nobody who has this key has said that.
+    pub(super) fn stamped<'t>(&self, what: &str, bytes: &'t [u8]) -> Result<&'t str, Flaw> {
+        let text = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_prefix(what));
+        let (seal, text) = text.and_then(|text| text.split_once('\n')).ok_or(Flaw::Foreign)?;
+        let seal = unhex(seal).ok_or(Flaw::Foreign)?;
+        match self.sealed(&format!("{what}{text}"), &seal) {
+            true => Ok(text),
+            false => Err(Flaw::Foreign),
+        }
     }
 }
 

@@ -255,7 +255,8 @@ fn an_application_is_checkpointed_where_it_waits_or_runs() {
     }
     assert_eq!(of(State::Ended), Err("application 12 has ended".into()));
     // One that is restored has nothing to be executed, so that it can't wait again.
-    let restart = Some(Restart { from: apteam(State::Posted).key(), run: Duration::ZERO });
+    let restart =
+        Some(Restart { from: apteam(State::Posted).key(), run: Duration::ZERO, parts: Vec::new() });
     let restarted = Apteam { restart, ..apteam(State::Posted) };
     let said = Kind::of(&restarted).expect_err("it is in one");
     assert!(said.contains("waits to be restarted from a checkpoint"), "{said}");

@@ -101,18 +101,14 @@ impl Service {
                 let (manifest, key) = (sealed()?, Some(team.key().into()));
                 pb::checkpoint_reply::Found::Saving(pb::SavingCheckpoint { manifest, key })
             }
-            (Kind::Running { .. }, [host]) => {
+            (Kind::Running { .. }, hosts) => {
+                let mut sockets = hosts.iter().map(|host| host.socket.clone());
                 pb::checkpoint_reply::Found::Running(pb::RunningCheckpoint {
                     key: Some(team.key().into()),
-                    socket: host.socket.clone(),
+                    socket: sockets.next().unwrap_or_default(),
                     draft: manifest.draft(&key).into(),
+                    more_sockets: sockets.collect(),
                 })
-            }
-            (Kind::Running { .. }, _) => {
-                return Err(Status::failed_precondition(format!(
-                    "application {apid} is on nodes of several apinits, and only one that is on those of one \
-                     can be checkpointed"
-                )));
             }
         };
         Ok(Response::new(pb::CheckpointReply { found: Some(found) }))

@@ -32,7 +32,7 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         domain: team.domain.to_string(),
         moves_told: team.moves.told,
         moves_to: team.moves.to.clone().map(Into::into).unwrap_or_default(),
-        restart: team.restart.map(Into::into),
+        restart: team.restart.clone().map(Into::into),
     };
     record.encode_to_vec()
 }

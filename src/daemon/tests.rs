@@ -63,6 +63,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         restart: apid.is_multiple_of(2).then(|| crate::apteam::talk::node::Restart {
             from: crate::apteam::Key { apid: Apid(1), incarnation: Incarnation(3) },
             run: Duration::from_nanos(900_500_000_001),
+            parts: vec![2, 1],
         }),
     }
 }

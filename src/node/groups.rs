@@ -183,7 +183,16 @@ impl Groups {
         alone: bool,
     ) -> io::Result<AppGroups> {
         let nids: Vec<Nid> = limits.keys().copied().collect();
-        let path = self.path_of(mark, key, &nids, alone);
+        self.make_at(self.path_of(mark, key, &nids, alone), limits)
+    }
+
+    /// The same in this folder, which may be that of other nodes: of an application that was launched on these
+    /// and is brought back there.
+    ///
+    /// # Errors
+    /// As of [`Groups::make`].
+    pub fn make_at(&self, path: PathBuf, limits: &BTreeMap<Nid, Limits>) -> io::Result<AppGroups> {
+        let nids: Vec<Nid> = limits.keys().copied().collect();
         let Controllers { memory, pids, .. } = self.controllers;
         let used = [(memory, "memory"), (pids, "pids")];
         let used: Vec<&str> = used.into_iter().filter(|(has, _)| *has).map(|(_, n)| n).collect();

@@ -121,7 +121,7 @@ impl Scheduler {
             account: team.posting.account.clone(),
             yields: self.yields(&team.places),
             moved: Default::default(),
-            restart: team.restart,
+            restart: team.restart.clone(),
         };
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
             out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });

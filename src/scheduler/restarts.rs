@@ -10,7 +10,9 @@
 //! The record says where it comes from ([`Origin`]), and these are all differences:
 //!
 //! - *One host.* Of several apinits each is tried alone, that of the lowest NID first
-//!   ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before.
+//!   ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before. Where its images are of
+//!   several, each part goes to nodes of one apinit, no two to the same, in their order on the line: so its
+//!   nodes lie across the borders of apinits as they did.
 //! - *Time.* What it had run counts against its time limit (its nodes see to that) and as time that it has
 //!   had, by least attained service.
 //! - *Locked.* Until its processes are there nothing is done with it but that it gets a place: it is
@@ -37,6 +39,12 @@ use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use crate::placement::{self, Wanted};
 use std::collections::BTreeSet;
+
+/// Ways to lay the parts of a flexible application on apinits that are tried. (Where nodes have to be contiguous
+/// there are no more than borders between apinits.)
+const WAYS_MAX: usize = 256;
+/// Apinits that are looked at for these.
+const LOOKS_MAX: u32 = 20_000;
 
 /// What a posting of `cpr -r` comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,16 +111,16 @@ impl Scheduler {
         kept: &BTreeSet<Nid>,
     ) -> Option<PlacementList> {
         let team = self.teams.get(&apid)?;
-        let Some(each) = self.one_host(team) else {
+        let Some(each) = self.on_hosts(team) else {
             return place_of(&mut self.occupancy, wanted, &team.posting, kept);
         };
         each.into_iter().find_map(|posting| place_of(&mut self.occupancy, wanted, &posting, kept))
     }
 
-    /// Of one that is restored where there are several apinits: its posting for the nodes of each alone,
-    /// that of the lowest NID first.
-    fn one_host(&self, team: &Apteam) -> Option<Vec<Posting>> {
-        team.restart.as_ref()?;
+    /// Of one that is restored where there are several apinits: its posting for the nodes of each alone, or for
+    /// those of which each part has an apinit; that of the lowest NID first.
+    fn on_hosts(&self, team: &Apteam) -> Option<Vec<Posting>> {
+        let restart = team.restart.as_ref()?;
         let mut hosts: Vec<BTreeSet<Nid>> = self
             .links
             .iter()
@@ -121,11 +129,14 @@ impl Scheduler {
             .map(|nids| nids.copied().collect())
             .collect();
         hosts.retain(|nids: &BTreeSet<Nid>| !nids.is_empty());
-        if hosts.len() == 1 {
+        if hosts.len() == 1 && restart.parts.is_empty() {
             return None;
         }
         hosts.sort();
         let posting = &team.posting;
+        if !restart.parts.is_empty() {
+            hosts = ways(&hosts, &restart.parts, posting);
+        }
         let of = |nids: BTreeSet<Nid>| {
             let choice = among(&posting.choice, &nids)?;
             Some(Posting { choice, ..posting.clone() })
@@ -141,9 +152,21 @@ impl Scheduler {
         wanted: &Wanted,
         kept: &BTreeSet<Nid>,
     ) -> Option<Explanation> {
-        let Some(each) = self.one_host(team) else {
+        let Some(each) = self.on_hosts(team) else {
             return self.why_no_room(wanted, &team.posting, kept);
         };
+        let parts = team.restart.as_ref().map_or(0, |restart| restart.parts.len());
+        if parts > 0 {
+            let mut why = each.iter().map(|posting| self.why_no_room(wanted, posting, kept));
+            return why.all(|why| why.is_some()).then(|| Explanation {
+                obstacle: format!(
+                    "its checkpoint is of {parts} apinits, and no {parts} of now have room for it so that each has \
+                     the nodes of one of them"
+                ),
+                holder: String::new(),
+                cure: "it is placed when enough has ended there, or as many apinits are up".into(),
+            });
+        }
         let mut nearest: Option<(usize, Explanation)> = None;
         for posting in each {
             let (holders, why) = if posting.layout.is_empty() {
@@ -177,6 +200,88 @@ impl Scheduler {
                 cure: "it is placed when one is there that is wide enough (apstat -n)".into(),
             },
         })
+    }
+}
+
+/// Sets of nodes on which each part has an apinit of its own, and there what it needs: so many nodes with
+/// consecutive NIDs, above those of the part before. Of one that needs neighbours all of them are consecutive.
+fn ways(hosts: &[BTreeSet<Nid>], parts: &[u32], posting: &Posting) -> Vec<BTreeSet<Nid>> {
+    let mut parts: Vec<u32> = parts.to_vec();
+    if posting.choice.downwards() {
+        // PE 0 is on the highest.
+        parts.reverse();
+    }
+    let (used, taken, found) = (Vec::new(), Vec::new(), Vec::new());
+    let contiguous = !posting.flexible;
+    let mut ways = Ways { hosts, contiguous, used, taken, found, looks: 0 };
+    (0..hosts.len()).for_each(|host| ways.lay(host, &parts));
+    ways.found
+}
+
+/// How such sets are looked for.
+struct Ways<'h> {
+    hosts: &'h [BTreeSet<Nid>],
+    contiguous: bool,
+    /// The apinits of the parts so far, and their nodes.
+    used: Vec<usize>,
+    taken: Vec<Nid>,
+    found: Vec<BTreeSet<Nid>>,
+    looks: u32,
+}
+
+impl Ways<'_> {
+    /// Lays the first of these parts on this apinit, wherever that has room, and the others on others.
+    fn lay(&mut self, host: usize, parts: &[u32]) {
+        let (Some((nodes, rest)), Some(nids)) = (parts.split_first(), self.hosts.get(host)) else {
+            return;
+        };
+        let next = self.taken.last().map(|last| Nid(last.0.saturating_add(1)));
+        let firsts = match next {
+            Some(next) if self.contiguous => nids.range(next..=next),
+            Some(next) => nids.range(next..),
+            None => nids.range(..),
+        };
+        self.used.push(host);
+        for first in firsts.copied() {
+            let run = (0..*nodes).map_while(|n| first.0.checked_add(n)).map(Nid);
+            let before = self.taken.len();
+            self.taken.extend(run.take_while(|nid| nids.contains(nid)));
+            if self.taken.len() - before == *nodes as usize {
+                self.lay_rest(rest);
+            }
+            self.taken.truncate(before);
+        }
+        self.used.pop();
+    }
+
+    fn lay_rest(&mut self, rest: &[u32]) {
+        if rest.is_empty() {
+            self.found.push(self.taken.iter().copied().collect());
+            return;
+        }
+        let last = self.taken.last().map_or(0, |last| last.0);
+        let Some(next) = last.checked_add(1).map(Nid) else { return };
+        if self.contiguous {
+            // Of all windows that begin on one apinit only that which ends with it goes on on another.
+            let own = self.used.last().and_then(|host| self.hosts.get(*host));
+            if own.is_some_and(|own| own.contains(&next)) {
+                return;
+            }
+            let host = self.hosts.iter().position(|nids| nids.contains(&next));
+            if let Some(host) = host.filter(|host| !self.used.contains(host)) {
+                self.lay(host, rest);
+            }
+            return;
+        }
+        for host in 0..self.hosts.len() {
+            self.looks = self.looks.saturating_add(1);
+            if self.looks > LOOKS_MAX || self.found.len() >= WAYS_MAX {
+                return;
+            }
+            if !self.used.contains(&host) {
+                self.lay(host, rest);
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use super::shepherd::Shep;
 use super::wire::{Msg, Pid, Who};
 use super::world::{Ev, World};
 use super::{MS, US};
-use crate::agent::{Back, Happening};
+use crate::agent::{Back, DumpWord, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
@@ -202,7 +202,8 @@ impl World {
                 self.cpr.named.insert(number, key);
                 self.checks.may_end_by_dump(key.apid);
             }
-            self.apinit_happens(slot, Happening::DumpSaid { number, named });
+            let word = if named { DumpWord::Named } else { DumpWord::Gone };
+            self.apinit_happens(slot, Happening::DumpSaid { number, word });
         }
     }
 
@@ -337,7 +338,7 @@ impl World {
             self.checks.broken(text);
             return Err("it was placed in another shape than it had".to_owned());
         }
-        if place.restart.map(|restart| restart.from) != Some(from.shep.key) {
+        if place.restart.as_ref().map(|restart| restart.from) != Some(from.shep.key) {
             self.checks.broken(format!("{key} is given images of {}", from.shep.key));
         }
         self.freeze(slot, key);

@@ -12,7 +12,7 @@ use super::{MS, SECOND, US};
 use crate::agent::Happening as AtApinit;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
-use crate::checkpoint::{BackEnd, Kind, Made, Manifest, Recovery, restarting};
+use crate::checkpoint::{Kind, Made, Manifest, Recovery, restarting};
 use crate::front::course::Happening;
 use crate::scheduler::Origin;
 use fastrand::Rng;
@@ -134,9 +134,13 @@ impl World {
     /// psched says what it is, and its apinit is asked for images. Which checkpoint that will be.
     pub fn checkpoint(&mut self, key: Key, end: bool) -> Option<u64> {
         let team = self.psched.as_ref()?.scheduler.team(key.apid)?.clone();
-        let kind = Kind::of(&team, BackEnd::Criu { version: "4.2".into() }).ok()?;
+        let kind = Kind::of(&team).ok()?;
         let nid = team.places.nids().next()?;
         let slot = self.slots.iter().position(|slot| slot.nids.contains(&nid))?;
+        // (Parts of several apinits are tried on real ones.)
+        if !team.places.nids().all(|nid| self.slots[slot].nids.contains(&nid)) {
+            return None;
+        }
         let proc = self.slots[slot].proc.as_ref()?;
         if self.paused_until(Who::ApinitLink(slot)).is_some() {
             return None;

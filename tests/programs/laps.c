@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 #endif
     if (rank == 0)
         printf("ended %s, %ld words wrong\n", laps == lap * size ? "together" : "apart", wrong);
+    fflush(stdout);
 #ifndef PLAIN
     MPI_Finalize();
 #endif

@@ -1,8 +1,8 @@
 //! Checkpoints of what runs.
 
 use super::*;
-use crate::agent::NAME_WAIT;
 use crate::agent::switcher::{Event as Turn, News};
+use crate::agent::{DumpWord, NAME_WAIT, PARTS_WAIT};
 use crate::apteam::talk::node::MoveCommand;
 
 /// 12 runs on nodes 0 and 1.
@@ -76,14 +76,18 @@ fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
         (agent, key)
     };
     let (mut agent, key) = stands(1);
-    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, named: true });
+    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, word: DumpWord::Named });
     let cause = Cause::Checkpointed { uid: OWNER };
     let ended = ToShepherd::Terminate { cause, kill_after: Duration::ZERO };
     assert_eq!(actions, [Action::SendShepherd(key, ended), Action::DumpEnds(1)]);
     // Whoever asked is gone: it goes on.
     let (mut agent, _) = stands(2);
-    assert!(is_seated(&act(&mut agent, 7 * S, Happening::DumpSaid { number: 2, named: false })));
-    let late = act(&mut agent, 8 * S, Happening::DumpSaid { number: 2, named: true });
+    assert!(is_seated(&act(
+        &mut agent,
+        7 * S,
+        Happening::DumpSaid { number: 2, word: DumpWord::Gone }
+    )));
+    let late = act(&mut agent, 8 * S, Happening::DumpSaid { number: 2, word: DumpWord::Named });
     assert!(refusal(&late, 2).contains("was not ended"));
     // He says nothing.
     let (mut agent, _) = stands(3);
@@ -95,8 +99,61 @@ fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
     let (mut agent, key) = running();
     act(&mut agent, 5 * S, asked(4, OWNER, key, true));
     act(&mut agent, 5 * S, lifted(key, true));
-    assert_eq!(act(&mut agent, 5 * S, Happening::DumpSaid { number: 4, named: false }), []);
+    assert_eq!(act(&mut agent, 5 * S, Happening::DumpSaid { number: 4, word: DumpWord::Gone }), []);
     assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 4, true))));
+}
+
+/// A part of one stands until all parts are dumped, whoever has asked it alone.
+#[test]
+fn a_part_goes_on_when_all_are_dumped() {
+    let parted = |end| {
+        let mut agent = linked(&[2]);
+        let key = key(12, 1);
+        let heads = Conn(50);
+        let place = place(key, &[&[0, 1], &[2]]);
+        go_through(&mut agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+        go_through(&mut agent, 0, [opened(heads, 0), launch(heads, key)]);
+        go_through(&mut agent, S, [from_shepherd(key, FromShepherd::Ready)]);
+        go_through(&mut agent, S, [Happening::AttachMessage(heads, ToApinit::Go)]);
+        assert_eq!(agent.part(key), Some((1, 2)));
+        let asked = act(&mut agent, 5 * S, asked(1, OWNER, key, end));
+        assert_eq!(asked, [Action::Turns(Turn::Lift(key))]);
+        assert_eq!(act(&mut agent, 5 * S, lifted(key, true)), [Action::Dump { key, number: 1 }]);
+        (agent, key, heads)
+    };
+    let said = |word| Happening::DumpSaid { number: 1, word };
+    let (mut agent, key, _) = parted(false);
+    assert_eq!(act(&mut agent, 6 * S, dumped(key, 1, true)), []);
+    assert!(is_seated(&act(&mut agent, 7 * S, said(DumpWord::AllImaged))));
+    // The word came before its shepherd was heard again; and a part that could not be dumped.
+    let (mut agent, key, _) = parted(false);
+    assert_eq!(act(&mut agent, 6 * S, said(DumpWord::AllImaged)), []);
+    assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 1, true))));
+    let (mut agent, key, _) = parted(true);
+    assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 1, false))));
+    // One that is to end stands on, until there is a name: then the head hears of it too.
+    let (mut agent, key, heads) = parted(true);
+    assert_eq!(act(&mut agent, 6 * S, dumped(key, 1, true)), []);
+    assert_eq!(act(&mut agent, 6 * S, said(DumpWord::AllImaged)), []);
+    let cause = Cause::Checkpointed { uid: OWNER };
+    let decisive = Decisive { at_ns: 7 * S, cause: cause.clone() };
+    let terminate = ToShepherd::Terminate { cause, kill_after: Duration::ZERO };
+    assert_eq!(
+        act(&mut agent, 7 * S, said(DumpWord::Named)),
+        [
+            Action::SendFront(heads, FromApinit::Decisive(decisive)),
+            Action::SendShepherd(key, terminate),
+            Action::DumpEnds(1),
+        ]
+    );
+    // Whoever asked is gone, or says nothing for ever.
+    for gone in [true, false] {
+        let (mut agent, key, _) = parted(gone);
+        assert_eq!(act(&mut agent, 6 * S, dumped(key, 1, true)), []);
+        let wait = PARTS_WAIT.as_nanos() as u64;
+        let happening = if gone { said(DumpWord::Gone) } else { Happening::Tick };
+        assert!(is_seated(&act(&mut agent, 6 * S + wait, happening)));
+    }
 }
 
 #[test]

@@ -43,8 +43,8 @@ fn any_place() -> impl Strategy<Value = PlaceCommand> {
     (any_key(), hosts, more).prop_map(|(key, hosts, (limit, shares, restart))| {
         let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
         let run = Duration::from_secs(1);
-        // What is brought back is on one host.
-        let restart = (restart == 0 && hosts.len() == 1).then_some(Restart { from: key, run });
+        let parts = hosts.iter().map(|nids| nids.len() as u32).collect();
+        let restart = (restart == 0).then_some(Restart { from: key, run, parts });
         let time_limit = limit.map(Duration::from_secs);
         PlaceCommand { time_limit, shares, restart, ..place(key, &hosts) }
     })
@@ -84,6 +84,24 @@ fn any_restored() -> impl Strategy<Value = Happening> {
     });
     let result = prop_oneof![3 => back.prop_map(Ok), 1 => Just(Err("no".to_owned()))];
     (any_key(), result).prop_map(|(key, result)| Happening::Restored(key, result))
+}
+
+/// A checkpoint is asked for, made or not, and what becomes of it is said.
+fn any_dump() -> impl Strategy<Value = Happening> {
+    use crate::agent::DumpWord::{AllImaged, Gone, Named};
+    let word = prop_oneof![Just(AllImaged), Just(Named), Just(Gone)];
+    prop_oneof![
+        (any_key(), 0..3u64, any::<bool>())
+            .prop_map(|(key, number, end)| { Happening::DumpAsked { number, uid: 0, key, end } }),
+        (any_key(), any::<bool>())
+            .prop_map(|(key, stands)| Happening::Turns(News::Lifted(key, stands))),
+        (any_key(), 0..3u64, any::<bool>()).prop_map(|(key, number, made)| Happening::Dumped {
+            key,
+            number,
+            made
+        }),
+        (0..3u64, word).prop_map(|(number, word)| Happening::DumpSaid { number, word }),
+    ]
 }
 
 fn any_news() -> impl Strategy<Value = Happening> {
@@ -184,6 +202,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => Just(Happening::Tick),
         4 => any_news(),
         4 => any_restored(),
+        4 => any_dump(),
     ];
     prop_oneof![
         1 => (0..12 * S).prop_map(Step::After),
@@ -204,6 +223,8 @@ struct Seen {
     goes: u32,
     groups_empty: bool,
     acknowledged: bool,
+    /// It stands, or is to, until it is seated.
+    lifted: bool,
     /// Other hosts have a part in it. As long as they can't be reached its end is told again, until
     /// psched says that all of it has ended.
     spread: bool,
@@ -329,6 +350,14 @@ impl Onlooker {
                 let seen = self.seen.get_mut(key).expect("it is there");
                 assert!(std::mem::take(&mut seen.came), "{key} goes and has not come");
             }
+            Action::Turns(switcher::Event::Lift(key)) => {
+                let seen = self.seen.get_mut(key).expect("it is there");
+                assert!(!std::mem::replace(&mut seen.lifted, true), "{key} is lifted twice");
+            }
+            Action::Turns(switcher::Event::Seat(gang)) => {
+                self.seen.get_mut(&gang.key).expect("it is there").lifted = false;
+            }
+            Action::Dump { key, .. } => assert!(self.seen[key].lifted, "{key} does not stand"),
             Action::CloseFront(conn) => {
                 self.open.remove(conn);
             }
@@ -430,6 +459,13 @@ proptest! {
                 prop_assert!(app.stdin_limit - app.shift().stdin <= Bounds::default().stdin);
                 prop_assert!(app.arrivals.all().len() <= 2 && app.signals.kept().count() <= 128);
                 prop_assert!(app.held.len() <= 64);
+                // Nobody stands for ever, and who is dumped stands.
+                let lifted = onlooker.seen[&app.key()].lifted;
+                let over = app.doom.is_some() || !app.running();
+                prop_assert!(app.dumping.is_none() || lifted, "{} runs", app.key());
+                prop_assert!(!lifted || app.dumping.is_some() || over, "{} stands", app.key());
+                let holds = app.dumping.is_some_and(|dumping| dumping.holds());
+                prop_assert!(!holds || over || app.dump_until_ns().is_some(), "{} waits", app.key());
             }
         }
         // A timer that is due is used up by its tick: the shell can't spin.

@@ -14,7 +14,7 @@ fn from() -> Key {
 /// Of application 12.1, once 3.2, on node 1.
 fn restart() -> PlaceCommand {
     PlaceCommand {
-        restart: Some(Restart { from: from(), run: BEFORE }),
+        restart: Some(Restart { from: from(), run: BEFORE, parts: Vec::new() }),
         ..place(key(12, 1), &[&[1]])
     }
 }

@@ -197,12 +197,15 @@ pub struct PlaceCommand {
 }
 
 /// What an application is brought back from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restart {
     /// What it was when its checkpoint was made.
     pub from: Key,
     /// How long it had run by then: its time limit counts that too.
     pub run: Duration,
+    /// Where its images are of several apinits: how many of its nodes were on each, in the order of its places.
+    /// Each such part is brought back on one. Empty: all of it is.
+    pub parts: Vec<u32>,
 }
 
 /// What an apinit keeps of the moves of an application, with its placement, for its next life and for a
@@ -211,8 +214,8 @@ pub struct Restart {
 pub struct Moved {
     /// The number of the last [`MoveCommand`] that was carried out; 0: none was.
     pub number: u32,
-    /// The nodes on which it was launched, in the order of its places: its groups have their names for
-    /// good. Empty: those of its places.
+    /// The nodes on which it was launched, in the order of its places on this apinit: its groups have their
+    /// names for good. Empty: those of its places.
     pub born: Vec<Nid>,
     /// Its launch has named the processors of its PEs (`-cc` with a list): it stays where it is.
     pub fixed: bool,

@@ -21,15 +21,15 @@ const SEVERAL: &str = "; an apinit of an older release knows no several programs
 /// the apinit says, until the stream ends.
 ///
 /// What is to be said is not bounded by the queue but by the conversation: stdin by its credit,
-/// reports of output by the output. `several`: it begins with a launch of several programs. `door`: through
-/// which the images of a checkpoint went there; it stays open until what was restored runs.
+/// reports of output by the output. `several`: it begins with a launch of several programs. `doors`: through
+/// which the images of a checkpoint went to all that have it; they stay open until what was restored runs.
 pub async fn converse(
     link: u32,
     socket: PathBuf,
     several: bool,
     says: UnboundedReceiver<ToApinit>,
     notes: Sender<Note>,
-    mut door: Option<Door>,
+    mut doors: Vec<Door>,
 ) {
     let tell = async |happening| {
         let _ = notes.send(Note::Apinit { link, happening }).await;
@@ -68,7 +68,7 @@ pub async fn converse(
             Err(status) => return tell(ended(status)).await,
         };
         if happening == Happening::Apinit(FromApinit::Going) {
-            drop(door.take());
+            doors.clear();
         }
         tell(happening).await;
     }

@@ -81,7 +81,7 @@ pub struct Restart {
     pub name: Option<String>,
     /// Its folder, which nobody else may use until the application runs.
     pub held: Option<Arc<Dir>>,
-    /// There are images in it: its apinit is given the folder before the launch.
+    /// There are images in it: its apinits are given the folder before the launch.
     pub images: bool,
     /// stdin is at its end from the beginning.
     pub no_stdin: bool,
@@ -103,6 +103,8 @@ struct Shell {
     says: Option<mpsc::UnboundedSender<ToApinit>>,
     lanes: Lanes,
     stdin: Stdin,
+    /// The sockets of the apinits that have it, but the first.
+    others: Vec<PathBuf>,
     /// What has happened while something was done.
     pending: Vec<Happening>,
 }
@@ -140,6 +142,7 @@ pub async fn run(
         },
         notes,
         restart,
+        others: Vec::new(),
         program: setup.program(),
         pending: vec![Happening::Start],
     };
@@ -161,6 +164,9 @@ pub async fn run(
                 if let Some(nid) = front.nid().filter(|_| !told_nid) {
                     span.record("nid", nid.0);
                     told_nid = true;
+                }
+                if shell.restart.images {
+                    shell.others = front.other_sockets().map(PathBuf::from).collect();
                 }
                 for action in actions {
                     tracing::debug!(parent: &span, "{}", cut(&action));
@@ -304,21 +310,24 @@ impl Shell {
                 self.says = Some(says);
                 let (notes, socket) = (self.notes.clone(), PathBuf::from(socket));
                 let folder = self.restart.held.clone();
+                let others = self.others.clone();
                 let talk = async move {
-                    // Its apinit has the images before it has the launch.
-                    let door = match passed {
-                        Some((key, ticket)) => {
-                            match images::pass(&socket, key, ticket, folder).await {
-                                Ok(door) => Some(door),
+                    // Its apinits have the images before the first has the launch, which goes on to the others.
+                    let mut doors = Vec::new();
+                    if let Some((key, ticket)) = passed {
+                        for socket in std::iter::once(&socket).chain(&others) {
+                            match images::pass(socket, key, ticket, folder.clone()).await {
+                                Ok(door) => doors.push(door),
                                 Err(happening) => {
                                     let _ = notes.send(Note::Apinit { link, happening }).await;
                                     return;
                                 }
                             }
                         }
-                        None => None,
-                    };
-                    attach::converse(link, socket, several, hears, notes, door).await;
+                    }
+                    // Who holds it until the application runs is the one above.
+                    drop(folder);
+                    attach::converse(link, socket, several, hears, notes, doors).await;
                 };
                 self.apinit.task = Some(tokio::spawn(talk).abort_handle());
             }

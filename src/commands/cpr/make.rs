@@ -8,8 +8,8 @@
 //! A signal (^C) gives it up: the folder is removed once nobody writes into it any more, and the application
 //! is as it was.
 
-use super::problem;
 use super::saving::of_saving;
+use super::{parts, problem};
 use crate::apteam::{Apid, Key};
 use crate::checkpoint::Flaw;
 use crate::commands::question::{answer, asked, write_out};
@@ -88,18 +88,23 @@ async fn of_running(
     options: &Make,
 ) -> Result<String, String> {
     let of_dir = |flaw: Flaw| problem(&options.dir, &flaw);
-    let pb::RunningCheckpoint { key, socket, draft } = running;
+    let pb::RunningCheckpoint { key, socket, draft, more_sockets } = running;
     let key = key.and_then(|key| Key::try_from(key).ok());
     let key = key.ok_or("psched sent what cpr does not understand: no application")?;
     // From here on a signal leaves nothing behind.
     let mut ends = Ends::catch().map_err(|e| format!("signals can't be caught: {e}"))?;
-    let partial = Partial::create(spot).map_err(of_dir)?;
     let end = options.after == Some(After::End);
+    if !more_sockets.is_empty() {
+        let sockets: Vec<PathBuf> =
+            std::iter::once(socket).chain(more_sockets).map(PathBuf::from).collect();
+        return parts::checkpoint(spot, &sockets, key, &draft, options, &mut ends).await;
+    }
+    let partial = Partial::create(spot).map_err(of_dir)?;
     let ask = Ask::Dump { key, draft, end };
     let door = door::ask(Path::new(&socket), &ask, partial.as_fd());
     let door = door.map_err(|e| e.to_string())?;
     let (door, dumped) = until_dumped(door, &mut ends).await?;
-    let Answer::Dumped { bytes, frozen, total } = dumped else {
+    let Answer::Dumped { bytes, frozen, total, .. } = dumped else {
         return Err(match dumped {
             Answer::Refused(why) => why,
             _ => "apinit's answer is none to this question".to_owned(),
@@ -107,13 +112,7 @@ async fn of_running(
     };
     // On a failure the door closes, and one that was to end goes on.
     partial.publish(options.force).map_err(of_dir)?;
-    let made = format!(
-        "application {} is checkpointed in {}: {}, in {:.2} s",
-        options.apid,
-        options.dir.display(),
-        about(bytes),
-        total.as_secs_f64()
-    );
+    let made = made(options, bytes, total);
     if !end {
         return Ok(format!(
             "{made}, of which it stood for {:.3} s; it goes on",
@@ -125,6 +124,17 @@ async fn of_running(
         Ok(Err(why)) => Err(format!("{made}, and is not known to be ended: {why}")),
         Err(error) => Err(format!("{made}, and is not known to be ended: {error}")),
     }
+}
+
+/// What there is now.
+pub(super) fn made(options: &Make, bytes: u64, total: Duration) -> String {
+    format!(
+        "application {} is checkpointed in {}: {}, in {:.2} s",
+        options.apid,
+        options.dir.display(),
+        about(bytes),
+        total.as_secs_f64()
+    )
 }
 
 /// The signals that give it up.
@@ -143,8 +153,8 @@ impl Ends {
         })
     }
 
-    /// One has come: what that is for who hears of it.
-    pub async fn come(&mut self) -> &'static str {
+    /// One has come: in words.
+    pub async fn came(&mut self) -> &'static str {
         tokio::select! {
             _ = self.int.recv() => "interrupted",
             _ = self.term.recv() => "asked to end",
@@ -153,8 +163,13 @@ impl Ends {
     }
 }
 
+/// It was given up.
+pub(super) fn no_checkpoint(why: &str) -> String {
+    format!("{why}: no checkpoint was made, and the application goes on")
+}
+
 /// Has it ended.
-fn ended(mut door: Door) -> Result<(), String> {
+pub(super) fn ended(mut door: Door) -> Result<(), String> {
     let answer = door.say(&Ask::Published).and_then(|()| door.answer(END_BOUND));
     match answer.map_err(|e: CheckpointError| e.to_string())? {
         Answer::Ended => Ok(()),
@@ -175,12 +190,12 @@ async fn until_dumped(mut door: Door, ends: &mut Ends) -> Result<(Door, Answer),
             let (door, answer) = done.map_err(|e| e.to_string())?;
             return Ok((door, answer.map_err(|e| e.to_string())?));
         }
-        why = ends.come() => why,
+        given_up = ends.came() => given_up,
     };
     leaver.leave();
     // Until nobody writes into the folder any more.
     let _ = waits.await;
-    Err(format!("{given_up}: no checkpoint was made, and the application goes on"))
+    Err(no_checkpoint(given_up))
 }
 
 async fn of_waiting(

@@ -13,6 +13,7 @@
 
 mod info;
 mod make;
+mod parts;
 mod restart;
 mod saving;
 

@@ -126,7 +126,7 @@ async fn run(command: &str, manifest: &Manifest, ends: &mut Ends) -> Result<Exit
         .map_err(|e| e.to_string())?;
     tokio::select! {
         status = child.wait() => status.map_err(|e| e.to_string()),
-        why = ends.come() => Err(format!("{why}, and it is ended")),
+        why = ends.came() => Err(format!("{why}, and it is ended")),
         () = tokio::time::sleep(DUMP_BOUND) => {
             Err(format!("it has not ended within {} s, and is now", DUMP_BOUND.as_secs()))
         }
@@ -161,7 +161,7 @@ async fn until_ended(
             return Err(format!("it has not ended within {} s", DUMP_BOUND.as_secs()));
         }
         tokio::select! {
-            why = ends.come() => return Err(why.to_owned()),
+            why = ends.came() => return Err(why.to_owned()),
             () = tokio::time::sleep(pause) => {}
         }
         pause = longest.min(pause * 2);

@@ -320,6 +320,12 @@ impl Front {
         self.placement.as_ref()?.hosts.first()?.nids.first().copied()
     }
 
+    /// The sockets of the apinits that have it but the first, while it has a place.
+    pub fn other_sockets(&self) -> impl Iterator<Item = &str> {
+        let hosts = self.placement.iter().flat_map(|placement| placement.hosts.iter().skip(1));
+        hosts.map(|host| &host.socket[..])
+    }
+
     /// When [`Happening::Time`] is wanted next.
     pub fn deadline(&self) -> Option<u64> {
         if self.over {

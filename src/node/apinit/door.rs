@@ -44,6 +44,15 @@ impl Asker {
     pub fn say(&mut self, answer: Answer) {
         let _ = say(&mut self.stream, answer);
     }
+
+    /// Tells him what may have no room in the socket, on a thread that waits for him. Nothing else may be said
+    /// before he has heard it.
+    pub fn say_much(&self, answer: Answer) {
+        if let Ok(mut stream) = self.stream.try_clone() {
+            // An Err: he is gone, or does not read, and is hung up on when he says so.
+            tokio::task::spawn_blocking(move || say(&mut stream, answer));
+        }
+    }
 }
 
 impl Drop for Asker {

@@ -22,7 +22,7 @@ use crate::agent::Back;
 use crate::apteam::SealKey;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::talk::node::{PlaceCommand, Restart};
-use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, manifest_of};
+use crate::checkpoint::{BackEnd, Flaw, HostImages, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::node::checkpoint::{
@@ -56,15 +56,13 @@ pub(super) struct Restoring {
     pub sealing: SealKey,
     pub place: PlaceCommand,
     pub restart: Restart,
-    /// What it may have on each of its nodes, in the order of its places.
+    /// What it may have on each of its nodes here, in the order of its places.
     pub limits: Vec<(Nid, Limits)>,
     /// Its real processors, likewise.
     pub cpus: Vec<Vec<u32>>,
     pub directory: AppDirectory,
     pub groups: Groups,
     pub made: AppGroups,
-    /// The beginning of the store's id.
-    pub mark: String,
     pub apshepherd: PathBuf,
     pub lifeline: Option<Arc<OwnedFd>>,
     pub space: Option<Space>,
@@ -148,10 +146,11 @@ impl Restoring {
         let dir = Dir::new(folder).map_err(flawed)?;
         let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
         manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
-        let name = fits(&manifest, self.restart, &self.place.places)?;
+        let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
+        let name = fits(&manifest, &self.restart, &self.place.places, &nids)?.to_owned();
         let to = self.directory.make_images().map_err(|e| format!("{e:#}"))?;
-        dir.fetch(&manifest, to.as_fd()).map_err(flawed)?;
-        open_folder(to.as_fd(), name).map_err(|e| format!("its images can't be opened: {e}"))
+        dir.fetch(&manifest.only(&name), to.as_fd()).map_err(flawed)?;
+        open_folder(to.as_fd(), &name).map_err(|e| format!("its images can't be opened: {e}"))
     }
 
     /// Its groups by the names that its shepherd has of its nodes.
@@ -164,8 +163,8 @@ impl Restoring {
         let failed = |e: std::io::Error| format!("its groups can't be made: {e}");
         let limits = born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, *limits));
         let limits: BTreeMap<Nid, Limits> = limits.collect();
-        // (It is on one apinit.) What there is was made by its nodes of now, and has never been used.
-        let made = self.groups.make(&self.mark, self.place.key, &limits, true).map_err(failed)?;
+        // What there is was made by its nodes of now, and has never been used.
+        let made = self.groups.make_at(self.made.path().to_owned(), &limits).map_err(failed)?;
         let mut groups = AppGroups::found(made.path().to_owned(), born.to_vec())
             .ok_or_else(|| "its groups have gone".to_owned())?;
         groups.moved(now);
@@ -173,11 +172,13 @@ impl Restoring {
     }
 }
 
-/// Whether the checkpoint is of what was posted, and fits where that was placed: the folder of its images.
+/// Whether the checkpoint is of what was posted, and fits where that was placed: the folder of the images of
+/// what is on these nodes, in the order of the places.
 fn fits<'m>(
     manifest: &'m Manifest,
-    restart: Restart,
+    restart: &Restart,
     places: &PlacementList,
+    nids: &[Nid],
 ) -> Result<&'m str, Why> {
     let recovery = &manifest.recovery;
     let Restart { from, .. } = restart;
@@ -191,16 +192,21 @@ fn fits<'m>(
     else {
         return Err("its checkpoint has no images of processes, which are brought back here".into());
     };
-    let [host] = &hosts[..] else {
-        let hosts = hosts.len();
-        return Err(format!(
-            "its checkpoint is of {hosts} hosts, and only one of one is brought back"
-        ));
-    };
     let alike = |(a, b): (&Place, &Place)| a.pes == b.pes;
     if had.0.len() != places.0.len() || !had.0.iter().zip(places.0.iter()).all(alike) {
         return Err("it was placed in another shape than it had".into());
     }
+    // What sits on these nodes sat together on the nodes of one apinit.
+    let then = had.nids().zip(places.nids()).filter(|(_, now)| nids.contains(now));
+    let mut then: Vec<Nid> = then.map(|(then, _)| then).collect();
+    then.sort_unstable();
+    let same = |host: &&HostImages| {
+        let mut theirs = host.nids.clone();
+        theirs.sort_unstable();
+        theirs == then
+    };
+    let host = hosts.iter().find(same);
+    let host = host.ok_or("the nodes of one apinit have another part of it than they had")?;
     Ok(&host.folder)
 }
 
@@ -226,7 +232,7 @@ mod tests {
 
     fn restart(apid: u64) -> Restart {
         let from = Key { apid: Apid(apid), incarnation: Incarnation(1) };
-        Restart { from, run: Duration::ZERO }
+        Restart { from, run: Duration::ZERO, parts: Vec::new() }
     }
 
     fn places(pes: &[u32]) -> PlacementList {
@@ -240,15 +246,30 @@ mod tests {
 
     #[test]
     fn it_is_of_what_was_posted_and_of_its_shape() {
-        let manifest = example();
-        assert_eq!(fits(&manifest, restart(12), &places(&[1, 1])), Ok("host-0"));
-        let why = fits(&manifest, restart(13), &places(&[1, 1])).expect_err("another's");
+        let mut manifest = example();
+        let both = [Nid(8), Nid(9)];
+        let fits = |manifest: &Manifest, apid, places: &PlacementList| {
+            fits(manifest, &restart(apid), places, &both).map(str::to_owned)
+        };
+        assert_eq!(fits(&manifest, 12, &places(&[1, 1])), Ok("host-0".into()));
+        let why = fits(&manifest, 13, &places(&[1, 1])).expect_err("another's");
         assert!(why.contains("application 12") && why.contains("13"), "{why}");
         for other in [&[2][..], &[1], &[1, 2], &[1, 1, 1]] {
-            let why = fits(&manifest, restart(12), &places(other)).expect_err("another shape");
+            let why = fits(&manifest, 12, &places(other)).expect_err("another shape");
             assert!(why.contains("another shape"), "{why}");
         }
         let waiting = Manifest { kind: Kind::Waiting, ..example() };
-        assert!(fits(&waiting, restart(12), &places(&[1, 1])).is_err());
+        assert!(fits(&waiting, 12, &places(&[1, 1])).is_err());
+        // Of two apinits each brings back what was together.
+        let Kind::Running { hosts, .. } = &mut manifest.kind else { unreachable!() };
+        *hosts = vec![of_host(0, 3), of_host(1, 4)];
+        let why = fits(&manifest, 12, &places(&[1, 1])).expect_err("one has both");
+        assert!(why.contains("another part of it"), "{why}");
+        let part = |nid| super::fits(&manifest, &restart(12), &places(&[1, 1]), &[Nid(nid)]);
+        assert_eq!((part(8), part(9)), (Ok("host-0"), Ok("host-1")));
+    }
+
+    fn of_host(n: usize, nid: u32) -> HostImages {
+        HostImages { folder: Kind::folder(n), host_id: "n0".into(), nids: vec![Nid(nid)] }
     }
 }

@@ -18,14 +18,15 @@ use super::{Options, Paths, host};
 use crate::agent::switcher::News;
 use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::bounds::HostBounds;
+use crate::apteam::ending::Cause;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
 use crate::machine::Nid;
-use crate::node::checkpoint::Known;
 use crate::node::checkpoint::door::{Answer, Ask};
+use crate::node::checkpoint::{Known, break_off};
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
@@ -35,6 +36,7 @@ use crate::rpc::listen::{Bounds, Peer as Caller};
 use crate::rpc::pb;
 use anyhow::Context;
 use apps::App;
+use bytes::Bytes;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -106,10 +108,14 @@ pub(super) enum Event {
     },
     /// Under this number; none: he is gone.
     AskedMore(u64, Option<Ask>),
+    /// A part of an application stands still, for the question of this number.
+    Stands(u64),
     /// Images are made, or why not.
     Imaged(Key, u64, Result<checkpoints::Images, String>),
-    /// His folder is a checkpoint of so many bytes, or why not.
-    Sealed(u64, Result<u64, String>),
+    /// His folder is a checkpoint of so many bytes, or a part of one, which is said so; or why not.
+    Sealed(u64, Result<(u64, Bytes), String>),
+    /// The text of the manifest of all parts, or why there is none.
+    Joined(u64, Result<String, String>),
     /// A shepherd that was dumped, if it lives.
     HeardAgain {
         key: Key,
@@ -456,8 +462,10 @@ impl Shell {
             }
             Event::Asked { asker, ask, descriptor } => return self.asked(asker, ask, descriptor),
             Event::AskedMore(number, ask) => return self.asked_more(number, ask),
+            Event::Stands(number) => return self.stands(number),
             Event::Imaged(key, number, images) => return self.imaged(key, number, images),
             Event::Sealed(number, sealed) => return self.sealed(number, sealed),
+            Event::Joined(number, joined) => return self.joined(number, joined),
             Event::HeardAgain { key, number, made, found } => {
                 return self.heard_again(key, number, made, found);
             }
@@ -640,6 +648,12 @@ impl Shell {
         let Some(shepherd) = &app.shepherd else { return };
         if let ToShepherd::Launch(launch) = &mut message {
             launch.marker.clone_from(&app.marker);
+        }
+        if let (ToShepherd::Terminate { cause: Cause::Checkpointed { .. }, .. }, Some(groups)) =
+            (&message, &app.groups)
+        {
+            // It goes on where it is restored, and its connections with it.
+            break_off(groups);
         }
         if matches!(message, ToShepherd::Launch(_) | ToShepherd::Terminate { .. }) {
             app.span.in_scope(|| {

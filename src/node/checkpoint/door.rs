@@ -17,10 +17,26 @@
 //!   Published                      -->  (-k) ends the application
 //!                                  <--  Ended
 //! ```
+//!
+//! Of an application on nodes of several apinits each has a folder in that one, and a connection. No part is
+//! dumped before all stand, and none goes on before all are dumped:
+//!
+//! ```text
+//!   cpr -c                            apinit 0                 apinit 1
+//!   Dump, its draft, host-0        -->  lifts and freezes
+//!   Dump, its draft, host-1        ---------------------------->  lifts and freezes
+//!   AllStand                       <--  Stands            <----  Stands
+//!                                  -->  dumps             ---->  dumps
+//!   AllImaged                      <--  Imaged            <----  Imaged
+//!                                  -->  goes on (-g)      ---->  goes on (-g)
+//!                                  <--  Dumped, its part  <----  Dumped, its part
+//!   Join, all parts                -->  looks whether they are of one moment
+//!   writes it, renames the folder  <--  Joined, the manifest
+//! ```
 
 use super::CheckpointError;
 use crate::apteam::{Key, Ticket};
-use crate::rpc::pb;
+use crate::rpc::{REQUEST_MAX, pb};
 use bytes::Bytes;
 use prost::Message;
 use rustix::net::{
@@ -34,8 +50,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The largest frame, in bytes: a draft has neither environment nor files.
+/// The largest first frame, in bytes: a draft has neither environment nor files.
 pub const FRAME_MAX: usize = 1024 * 1024;
+/// The largest of those that follow: what is made of the parts of a checkpoint goes to psched in one request.
+pub const PARTS_MAX: usize = REQUEST_MAX;
 /// What an apinit's socket has behind its name, where its door is.
 const SUFFIX: &str = "door";
 /// How long a frame that has begun may take.
@@ -62,6 +80,15 @@ pub enum Ask {
     },
     /// The checkpoint has its name.
     Published,
+    /// All parts stand: dump this one.
+    AllStand,
+    /// All parts are dumped: this one goes on, unless it is to end.
+    AllImaged,
+    /// Make the manifest of these parts, as [`Answer::Dumped`] had them.
+    Join {
+        /// Of each host one.
+        parts: Vec<Bytes>,
+    },
 }
 
 /// What is answered.
@@ -79,7 +106,15 @@ pub enum Answer {
         frozen: Duration,
         /// From the question to the seal.
         total: Duration,
+        /// Of a part of one: what was written, sealed ([`crate::checkpoint::Part`]).
+        part: Bytes,
     },
+    /// The part here stands still.
+    Stands,
+    /// Its images are written.
+    Imaged,
+    /// The text of the manifest.
+    Joined(String),
     /// It is not done, and why.
     Refused(String),
     /// The application has been ended.
@@ -107,6 +142,9 @@ impl From<Ask> for pb::DoorAsk {
                 ticket: ticket.0.to_vec().into(),
             }),
             Ask::Published => Wire::Published(pb::DoorWord {}),
+            Ask::AllStand => Wire::AllStand(pb::DoorWord {}),
+            Ask::AllImaged => Wire::AllImaged(pb::DoorWord {}),
+            Ask::Join { parts } => Wire::Join(pb::Parts { parts }),
         };
         pb::DoorAsk { ask: Some(ask) }
     }
@@ -126,6 +164,9 @@ impl TryFrom<pb::DoorAsk> for Ask {
                 Ok(Ask::Restore { key: key(ask.key)?, ticket: Ticket(ticket) })
             }
             Wire::Published(_) => Ok(Ask::Published),
+            Wire::AllStand(_) => Ok(Ask::AllStand),
+            Wire::AllImaged(_) => Ok(Ask::AllImaged),
+            Wire::Join(pb::Parts { parts }) => Ok(Ask::Join { parts }),
         }
     }
 }
@@ -136,9 +177,13 @@ impl From<Answer> for pb::DoorAnswer {
         let answer = match answer {
             Answer::Taken => Wire::Taken(pb::DoorWord {}),
             Answer::NotYet => Wire::NotYet(pb::DoorWord {}),
-            Answer::Dumped { bytes, frozen, total } => {
-                Wire::Dumped(pb::Dumped { bytes, frozen_ns: nanos(frozen), total_ns: nanos(total) })
+            Answer::Dumped { bytes, frozen, total, part } => {
+                let (frozen_ns, total_ns) = (nanos(frozen), nanos(total));
+                Wire::Dumped(pb::Dumped { bytes, frozen_ns, total_ns, part })
             }
+            Answer::Stands => Wire::Stands(pb::DoorWord {}),
+            Answer::Imaged => Wire::Imaged(pb::DoorWord {}),
+            Answer::Joined(text) => Wire::Manifest(text),
             Answer::Refused(why) => Wire::Refused(why),
             Answer::Ended => Wire::Ended(pb::DoorWord {}),
         };
@@ -157,7 +202,11 @@ impl TryFrom<pb::DoorAnswer> for Answer {
                 bytes: dumped.bytes,
                 frozen: Duration::from_nanos(dumped.frozen_ns),
                 total: Duration::from_nanos(dumped.total_ns),
+                part: dumped.part,
             },
+            Wire::Stands(_) => Answer::Stands,
+            Wire::Imaged(_) => Answer::Imaged,
+            Wire::Manifest(text) => Answer::Joined(text),
             Wire::Refused(why) => Answer::Refused(why),
             Wire::Ended(_) => Answer::Ended,
         })
@@ -201,7 +250,7 @@ pub fn hear_first(stream: &mut UnixStream) -> io::Result<(Ask, OwnedFd)> {
         }
     }
     stream.read_exact(&mut first[count..])?;
-    let ask = Ask::try_from(rest::<pb::DoorAsk>(stream, first)?)?;
+    let ask = Ask::try_from(rest::<pb::DoorAsk>(stream, first, FRAME_MAX)?)?;
     let fd =
         given.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor"))?;
     Ok((ask, fd))
@@ -219,13 +268,17 @@ pub fn hear_next(stream: &mut UnixStream) -> io::Result<Option<Ask>> {
     }
     stream.set_read_timeout(Some(FRAME_WAIT))?;
     stream.read_exact(&mut first[1..])?;
-    Ask::try_from(rest::<pb::DoorAsk>(stream, first)?).map(Some)
+    Ask::try_from(rest::<pb::DoorAsk>(stream, first, PARTS_MAX)?).map(Some)
 }
 
-/// The frame that has this length.
-fn rest<M: Message + Default>(stream: &mut UnixStream, length: [u8; 4]) -> io::Result<M> {
+/// The frame that has this length, and at most so many bytes.
+fn rest<M: Message + Default>(
+    stream: &mut UnixStream,
+    length: [u8; 4],
+    most: usize,
+) -> io::Result<M> {
     let length = u32::from_le_bytes(length) as usize;
-    if length > FRAME_MAX {
+    if length > most {
         return Err(strange());
     }
     let mut bytes = vec![0; length];
@@ -314,7 +367,7 @@ impl Door {
             let mut length = [0; 4];
             stream.read_exact(&mut length)?;
             let mut own = self.stream.try_clone()?;
-            Answer::try_from(rest::<pb::DoorAnswer>(&mut own, length)?)
+            Answer::try_from(rest::<pb::DoorAnswer>(&mut own, length, PARTS_MAX)?)
         };
         read().map_err(failed)
     }
@@ -345,6 +398,7 @@ mod tests {
                 bytes: 5,
                 frozen: Duration::from_millis(3),
                 total: Duration::from_secs(2),
+                part: vec![7; 300_000].into(),
             },
             Answer::Refused("no".into()),
         ];

@@ -3,6 +3,7 @@
 use super::criu::{Criu, CriuError, DumpRequest, Version};
 use super::proc;
 use super::saved::{self, Role, Saved, SavedFile};
+use super::tcp::Link;
 use super::{CheckpointError, GHOST_LIMIT, beside, binding, memory, root_alone};
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Freezer};
@@ -69,6 +70,21 @@ pub fn dump_application(
     images: BorrowedFd<'_>,
     options: DumpOptions,
 ) -> Result<Dumped, CheckpointError> {
+    dump_part(criu, running, images, options, &mut || Ok(Vec::new()))
+}
+
+/// The same of what may be a part of one. `stands` is called when all of it stands still, and
+/// before anything of it is written; it gives the connections to other parts of the application, if it is one.
+///
+/// # Errors
+/// As of [`dump_application`]; or what `stands` has said.
+pub fn dump_part(
+    criu: &Criu,
+    running: &Running<'_>,
+    images: BorrowedFd<'_>,
+    options: DumpOptions,
+    stands: &mut dyn FnMut() -> Result<Vec<Link>, CheckpointError>,
+) -> Result<Dumped, CheckpointError> {
     let began = Instant::now();
     root_alone(images, true)?;
     let version = criu.version()?;
@@ -81,7 +97,9 @@ pub fn dump_application(
 
     let frozen_at = Instant::now();
     let frozen = Frozen::all_of(running)?;
+    let links = stands()?;
     let mut saved = Saved::new(version.to_string(), pid);
+    saved.links = links;
     saved.own_memory = own_space.is_some();
     saved.files = files(running, &groups)?;
     saved.files.push(listener(running)?);
@@ -139,6 +157,14 @@ pub fn dump_application(
     Ok(Dumped { frozen, total: began.elapsed(), bytes, version })
 }
 
+/// Whether an application has a /dev/shm and IPC of its own, by its shepherd.
+///
+/// # Errors
+/// It can't be found out.
+pub fn has_own_space(shepherd: i32) -> Result<bool, CheckpointError> {
+    proc::other_namespace(shepherd, "mnt").map(|space| space.is_some())
+}
+
 fn failed(what: &str, error: std::io::Error) -> CheckpointError {
     CheckpointError::new(format!("{what} can't be opened: {error}"))
 }
@@ -159,8 +185,33 @@ impl Frozen {
         let freezer = running.groups.freezer().map_err(cannot)?;
         freezer.freeze(true).map_err(cannot)?;
         let mut frozen = Frozen { whole: freezer, below: Vec::new() };
+        frozen.wait(running)?;
+        for below in running.groups.freezers().map_err(cannot)? {
+            if below.set() {
+                below.freeze(false).map_err(cannot)?;
+                frozen.below.push(below);
+            }
+        }
+        // One that has vforked waits for its child where no CRIU can stop it, and the child stands: so all of it
+        // runs for a moment, until none is found in that.
         let until = Instant::now() + FREEZE;
-        while !frozen.whole.frozen() {
+        let waits = || {
+            running.groups.left().iter().any(|(_, pid)| proc::waits_uninterrupted(*pid))
+                || proc::waits_uninterrupted(running.shepherd)
+        };
+        while waits() && Instant::now() < until {
+            frozen.whole.freeze(false).map_err(cannot)?;
+            std::thread::sleep(Duration::from_micros(500));
+            frozen.whole.freeze(true).map_err(cannot)?;
+            frozen.wait(running)?;
+        }
+        Ok(frozen)
+    }
+
+    /// Until it is frozen.
+    fn wait(&self, running: &Running<'_>) -> Result<(), CheckpointError> {
+        let until = Instant::now() + FREEZE;
+        while !self.whole.frozen() {
             if Instant::now() > until {
                 let stuck = running.groups.left().into_iter();
                 let stuck: Vec<String> =
@@ -171,13 +222,7 @@ impl Frozen {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        for below in running.groups.freezers().map_err(cannot)? {
-            if below.set() {
-                below.freeze(false).map_err(cannot)?;
-                frozen.below.push(below);
-            }
-        }
-        Ok(frozen)
+        Ok(())
     }
 }
 

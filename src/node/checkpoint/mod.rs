@@ -21,6 +21,7 @@
 //! | its IPC namespace | dumped by CRIU | made by CRIU |
 //! | its pids | are those of its PID namespace | the same, in a new PID namespace with a first process of ours ([`within`]) |
 //! | its clock | dumped by CRIU | CRIU makes a time namespace: CLOCK_MONOTONIC goes on where it was |
+//! | TCP connections to other parts of it, on other apinits of this host | each part when all stand, and nothing is on its way (`tcp`) | CRIU waits at the stage `post-restore` until the other ends are there |
 //! | the processors that threads are bound to | which, kept by us: CRIU leaves that out | bound to those of now, at the stage `pre-resume` (`binding`) |
 //! | its control groups | left out; who was where is kept by us | each process is moved at the stage `pre-resume`, before it runs: into a frozen group, if the gang has no turn yet |
 //!
@@ -62,9 +63,9 @@
 //!   processes have moved.
 //! - A CRIU that is killed in the midst of a dump may leave processes with its own code in them: they are
 //!   lost. So its bound must be far longer than the disk takes.
-//! - Unix sockets to others outside are refused by CRIU. Not tried: TCP between the PEs or out of the
-//!   application (it is dumped, and nobody is kept silent meanwhile), System V shared memory, POSIX message
-//!   queues. A private instance of an ordinary user has no checkpoints: all of this needs root.
+//! - Unix sockets to others outside are refused by CRIU. TCP out of the application is dumped, and nobody is kept
+//!   silent meanwhile: what was at the other end finds the connection broken. Not tried: System V shared memory,
+//!   POSIX message queues. A private instance of an ordinary user has no checkpoints: all of this needs root.
 //!
 //! What it costs beside CRIU alone is measured by `cargo bench --bench checkpoints`, whose words tell how to
 //! read it. An application stands from before its shepherd is hung up on: CRIU is started, and probes the kernel,
@@ -83,13 +84,15 @@ mod proc;
 mod restore;
 mod resume;
 mod saved;
+mod tcp;
 pub mod within;
 mod words;
 
-pub use dump::{DumpOptions, Dumped, Running, dump_application};
+pub use dump::{DumpOptions, Dumped, Running, dump_application, dump_part, has_own_space};
 pub use known::Known;
 pub use restore::{Given, Restored, born_of, clock_ahead_ns, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
+pub use tcp::{Link, break_off, quiet};
 
 use std::os::fd::BorrowedFd;
 
@@ -103,7 +106,7 @@ const GHOST_LIMIT: u32 = u32::MAX;
 pub struct CheckpointError(String);
 
 impl CheckpointError {
-    fn new(text: impl Into<String>) -> CheckpointError {
+    pub(in crate::node) fn new(text: impl Into<String>) -> CheckpointError {
         CheckpointError(text.into())
     }
 }

@@ -61,6 +61,17 @@ pub(super) fn inner_pid(pid: i32) -> Result<i32, CheckpointError> {
     last.ok_or_else(|| CheckpointError::new(format!("{path} has no NSpid")))
 }
 
+/// Whether a thread of it waits in the kernel so that nothing stops it (state D): not one that is frozen by its
+/// group. One that is not there any more does not wait.
+pub(super) fn waits_uninterrupted(pid: i32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| std::fs::read(task.path().join("stat")).ok()).any(|stat| {
+        // Behind its name, which may have anything in it.
+        let end = stat.iter().rposition(|b| *b == b')').unwrap_or(0);
+        stat.get(end + 2) == Some(&b'D')
+    })
+}
+
 /// The children of a process with one thread.
 pub(super) fn children(pid: i32) -> Result<Vec<i32>, CheckpointError> {
     let text = read(&format!("/proc/{pid}/task/{pid}/children"))?;

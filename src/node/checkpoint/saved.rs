@@ -2,6 +2,7 @@
 //! shepherd's files are to be given anew, and who was in which group. A file of JSON among the images.
 
 use super::binding::Bound;
+use super::tcp::Link;
 use super::{CheckpointError, beside};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -57,6 +58,9 @@ pub struct Saved {
     /// namespace, and to which: CRIU leaves that out.
     #[serde(default)]
     pub bound: Vec<(u32, Bound)>,
+    /// (Of a part of an application.) Its connections to other parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
     /// It had a /dev/shm of its own, whose files are among the images.
     pub own_memory: bool,
 }
@@ -64,8 +68,8 @@ pub struct Saved {
 impl Saved {
     /// In the form of this release.
     pub fn new(criu: String, shepherd: i32) -> Saved {
-        let (files, groups, bound) = (Vec::new(), Vec::new(), Vec::new());
-        Saved { form: FORM, criu, shepherd, files, groups, bound, own_memory: false }
+        let (files, groups, bound, links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Saved { form: FORM, criu, shepherd, files, groups, bound, links, own_memory: false }
     }
 
     /// Writes it into the directory of the images.
@@ -118,6 +122,10 @@ mod tests {
         saved.files.push(SavedFile { key: "file[1:2]".into(), role: Role::Group(3) });
         saved.groups.push((3, vec![201, 202]));
         saved.bound.push((3, vec![(201, vec![0, 1])]));
+        // As a release before reads it, and writes it.
+        assert!(!serde_json::to_string(&saved).expect("JSON").contains("links"));
+        let address = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        saved.links.push(Link { here: address(1), there: address(2) });
         let text = serde_json::to_string(&saved).expect("JSON");
         assert_eq!(Saved::parse(text.as_bytes()), Ok(saved));
         let newer = text.replace("\"form\":1", "\"form\":2");

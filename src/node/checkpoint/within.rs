@@ -11,7 +11,7 @@ use super::access::{self, Owner};
 use super::criu::{Criu, RestoreRequest};
 use super::restore::{MESSAGE_MAX, Order, Outcome};
 use super::saved::Saved;
-use super::{CheckpointError, beside, binding, memory};
+use super::{CheckpointError, beside, binding, memory, tcp};
 use crate::os::inherit;
 use nix::mount::{MsFlags, mount};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// What its command line begins with, where that of a shepherd has its application.
 pub const ARGUMENT: &str = "restore";
+/// The stage at which all sockets are there and none has said a word: CRIU obeys.
+const SILENT: &str = "post-restore";
 /// The stage at which everybody is there and nobody runs.
 const STAGE: &str = "pre-resume";
 /// Its status where the shepherd's can't be told.
@@ -101,6 +103,9 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
     let bound = Duration::from_millis(order.bound_ms);
     let mut stage = |name: &str| {
+        if name == SILENT {
+            return tcp::wait_for(&saved.links);
+        }
         if name != STAGE {
             return Ok(());
         }

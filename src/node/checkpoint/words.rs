@@ -21,7 +21,7 @@ const NO_REASON: [&str; 7] = [
 ];
 
 /// Words of CRIU's and what they mean for an application.
-const CURES: [(&str, &str); 9] = [
+const CURES: [(&str, &str); 10] = [
     (
         "Can't get rlimit",
         "root lacks the capability CAP_SYS_RESOURCE here, so that it can dump its own processes only",
@@ -38,6 +38,10 @@ const CURES: [(&str, &str); 9] = [
     (
         "Connected TCP socket",
         "a TCP connection leads out of the application: it must be closed first",
+    ),
+    (
+        "Address already in use",
+        "a port of it is in use: it runs still, or somebody else has it, or for a minute what has just ended",
     ),
     ("No space left on device", "the disk is full: free some of it, or choose another directory"),
     ("is not empty", "the directory holds other images"),

@@ -346,9 +346,9 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
         if !command.places.fits(&command.shape) {
             return of("places").wrong("they do not add up to the shape");
         }
-        if !matches!(command.moved.born.len(), 0)
-            && command.moved.born.len() != command.places.0.len()
-        {
+        let born = command.moved.born.len();
+        let of_host = |host: &crate::apteam::place::HostPart| host.nids.len() == born;
+        if born != 0 && born != command.places.0.len() && !command.hosts.iter().any(of_host) {
             return of("born_nids").wrong("they are not as many as its places");
         }
         if command.hosts.is_empty() {
@@ -361,7 +361,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
 impl From<Restart> for pb::Restart {
     fn from(restart: Restart) -> Self {
         let run_ns = u64::try_from(restart.run.as_nanos()).unwrap_or(u64::MAX);
-        Self { from: Some(restart.from.into()), run_ns }
+        Self { from: Some(restart.from.into()), run_ns, parts: restart.parts }
     }
 }
 
@@ -369,7 +369,8 @@ impl TryFrom<pb::Restart> for Restart {
     type Error = Malformed;
     fn try_from(restart: pb::Restart) -> Result<Self, Malformed> {
         let from = Field("Restart", "from").need(restart.from)?;
-        Ok(Restart { from, run: Duration::from_nanos(restart.run_ns) })
+        let pb::Restart { run_ns, parts, .. } = restart;
+        Ok(Restart { from, run: Duration::from_nanos(run_ns), parts })
     }
 }
 

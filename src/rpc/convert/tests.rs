@@ -479,8 +479,10 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
         shift.prop_map(node::Restoring::Done),
     ];
     let moved = (any::<u32>(), any::<bool>(), restoring);
-    let restart = (key(), any::<u64>())
-        .prop_map(|(from, ns)| node::Restart { from, run: Duration::from_nanos(ns) });
+    let restart = (key(), any::<u64>()).prop_map(|(from, ns)| {
+        let parts = vec![ns as u32; ns as usize % 3];
+        node::Restart { from, run: Duration::from_nanos(ns), parts }
+    });
     let seat = (any::<[bool; 2]>(), option::of(account()), yields, moved, option::of(restart));
     let rest = (most, isolation, posting, millis(), seat);
     (who, millis(), limit(), limit(), millis(), rest).prop_map(

@@ -298,7 +298,7 @@ impl Scheduler {
         let Candidate { place, phase, run, .. } = candidate;
         let apid = place.key.apid;
         // (Of one that was restored its nodes count what it had run before.)
-        let before = place.restart.map_or(Duration::ZERO, |restart| restart.run);
+        let before = place.restart.as_ref().map_or(Duration::ZERO, |restart| restart.run);
         let run_ns = u64::try_from(run.saturating_sub(before).as_nanos()).unwrap_or(u64::MAX);
         let began = now.wall_ns.saturating_sub(run_ns);
         let old = self.teams.remove(&apid);

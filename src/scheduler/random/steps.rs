@@ -14,9 +14,11 @@ pub(super) enum Step {
         flexible: bool,
     },
     /// One that is restored from a checkpoint, or waits again: under the number of one of the last that have
-    /// ended, where nobody has it. (Each node has an apinit, as a rule: a wider one would wait for ever.)
+    /// ended, where nobody has it. (Each node has an apinit, as a rule: a wider one would wait for ever.) Of several
+    /// parts each has one PE.
     Restart {
         width: u32,
+        parts: u32,
         again: Option<u64>,
     },
     FrontGone(usize),
@@ -70,8 +72,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..=NODES * PROCESSORS, proptest::bool::ANY)
             .prop_map(|(width, flexible)| Step::Post { width, flexible }),
-        1 => (1..=PROCESSORS, proptest::option::of(1..8u64))
-            .prop_map(|(width, again)| Step::Restart { width, again }),
+        1 => (1..=PROCESSORS, 0..=NODES, proptest::option::of(1..8u64))
+            .prop_map(|(width, parts, again)| Step::Restart { width, parts, again }),
         1 => any.clone().prop_map(Step::FrontGone),
         2 => any.clone().prop_map(Step::Look),
         2 => (any.clone(), prop_oneof![Just(0), Just(9), Just(10)]).prop_map(|(a, s)| Step::Kill(a, s)),

@@ -181,7 +181,9 @@ impl World {
                     self.event(event);
                 }
             }
-            Step::Restart { width, again } => self.restart(width, again.map(Apid)),
+            Step::Restart { width, parts, again } => {
+                self.restart(width, parts, again.map(Apid));
+            }
             Step::FrontGone(i) => self.event(Event::FrontGone { apid: self.pick(i) }),
             Step::Look(i) => self.event(Event::Looked { reply: ReplyId(0), apid: self.pick(i) }),
             Step::Kill(i, signal) => {
@@ -291,18 +293,27 @@ impl World {
     }
 
     /// `cpr -r`: of one that ran, or of one that waited.
-    fn restart(&mut self, width: u32, again: Option<Apid>) {
+    fn restart(&mut self, width: u32, parts: u32, again: Option<Apid>) {
         if self.postings >= 200 {
             return;
         }
         self.postings += 1;
-        let Event::Posted { reply, posting, owner, front, secret } = posted(self.postings, width)
-        else {
+        // Where an apinit has several nodes it would wait for ever.
+        let each = self.nodes.len() == NODES as usize;
+        let parts = if again.is_none() && parts > 1 && each { parts } else { 0 };
+        let event = posted(self.postings, if parts > 0 { parts } else { width });
+        let Event::Posted { reply, mut posting, owner, front, secret } = event else {
             unreachable!()
         };
         let from = Key { apid: Apid(900), incarnation: Incarnation(1) };
         let origin = match again {
-            None => Origin::Running(Restart { from, run: Duration::from_secs(5) }),
+            None => {
+                if parts > 0 {
+                    posting.shape.per_node = Some(1);
+                }
+                let parts = vec![1; parts as usize];
+                Origin::Running(Restart { from, run: Duration::from_secs(5), parts })
+            }
             Some(apid) => {
                 let known = self.kept.saved.get(&apid);
                 let its = known.filter(|t| t.state == State::Ended && t.running_at_ns == 0);
@@ -355,8 +366,12 @@ impl World {
             assert!(team.held.is_none(), "{} is held", team.apid);
             let neighbours = team.places.is_contiguous();
             assert!(neighbours || team.posting.flexible, "{} is in pieces", team.apid);
-            let one = team.restart.is_none() || team.hosts.len() == 1;
-            assert!(one, "{} is to be restored on several hosts", team.apid);
+            if let Some(Restart { parts, .. }) = &team.restart {
+                let own = team.hosts.iter().map(|host| host.nids.len() as u32);
+                let own: Vec<u32> = own.filter(|_| !parts.is_empty()).collect();
+                let whole = parts.is_empty() && team.hosts.len() == 1;
+                assert!(whole || own == *parts, "{} is to be restored on others", team.apid);
+            }
             let Orders { closed, flavors } = &self.kept.orders;
             let shut = |nid: Nid| {
                 let ap = flavors.get(&nid).is_none_or(|order| order.flavors.has(Flavor::Ap));

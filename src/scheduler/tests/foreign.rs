@@ -433,9 +433,9 @@ fn managing_is_for_administrators() {
 #[test]
 fn what_was_restored_is_adopted_as_that() {
     let mut s = Scheduler::new(machine(1, 2), alone());
-    let restart = Restart { from: key(7, 2), run: Duration::from_secs(900) };
+    let restart = Restart { from: key(7, 2), run: Duration::from_secs(900), parts: Vec::new() };
     let mut theirs = stranger(12, &[0], Phase::Running);
-    (theirs.place.restart, theirs.run) = (Some(restart), Duration::from_secs(902));
+    (theirs.place.restart, theirs.run) = (Some(restart.clone()), Duration::from_secs(902));
     call(&mut s, 1, &[0], vec![theirs]);
     order(&mut s, Manage::Adopt, &[0]);
     let team = s.team(Apid(12)).expect("on record");

@@ -7,7 +7,7 @@ use crate::apteam::talk::node::Restart;
 const RUN: Duration = Duration::from_secs(900);
 
 fn origin() -> Origin {
-    Origin::Running(Restart { from: key(7, 2), run: RUN })
+    Origin::Running(Restart { from: key(7, 2), run: RUN, parts: Vec::new() })
 }
 
 /// A posting of one that ran, or that waited.
@@ -63,10 +63,10 @@ fn each_step_is_recorded_and_in_the_log() {
         ]
     );
     let told = effects.iter().find_map(|effect| match effect {
-        Effect::Command { command: Command::Place(place), .. } => place.restart,
+        Effect::Command { command: Command::Place(place), .. } => place.restart.clone(),
         _ => None,
     });
-    assert_eq!(told, Some(Restart { from: key(7, 2), run: RUN }));
+    assert_eq!(told, Some(Restart { from: key(7, 2), run: RUN, parts: Vec::new() }));
     assert_eq!(
         report(&mut s, 1, Report::Launched(key(1, 1))),
         ["save 1.1 launching lazy", "log 1 recovering"]
@@ -131,6 +131,78 @@ fn what_it_waits_for_is_said_of_one_host() {
     let why = s.why(Apid(4)).expect("it waits").to_string();
     assert!(why.starts_with("on one host, as a checkpoint is restored, 2 PEs"), "{why}");
     assert!(why.contains("it fits on NIDs 3-4 when application 3 of"), "{why}");
+}
+
+/// One whose images are of several apinits, with so many nodes on each.
+fn in_parts(number: u8, parts: &[u32]) -> Event {
+    let parts: Vec<u32> = parts.to_vec();
+    let restart = Restart { from: key(7, 2), run: RUN, parts: parts.clone() };
+    let mut event = restarted(number, parts.iter().sum(), Origin::Running(restart));
+    let Event::Restarted { posting, .. } = &mut event else { unreachable!() };
+    posting.shape.per_node = Some(1);
+    event
+}
+
+/// Where it is, and how many apinits that are; why not.
+fn sits(s: &Scheduler, apid: u64) -> Result<(String, usize), String> {
+    let team = s.team(Apid(apid)).expect("posted");
+    match team.state {
+        State::Placed => Ok((format_nids(team.places.nids()), team.hosts.len())),
+        _ => Err(s.why(Apid(apid)).expect("it waits").to_string()),
+    }
+}
+
+#[test]
+fn each_part_is_placed_on_one_apinit() {
+    // Apinits of two, three and three nodes.
+    let three = || {
+        let mut s = Scheduler::new(machine(8, 1), alone());
+        link(&mut s, 1, &[0, 1], &[]);
+        link(&mut s, 2, &[2, 3, 4], &[]);
+        link(&mut s, 3, &[5, 6, 7], &[]);
+        s
+    };
+    let placed = |parts: &[u32], busy: u32| {
+        let mut s = three();
+        if busy > 0 {
+            s.apply(at(1), posted(1, busy));
+        }
+        s.apply(at(2), in_parts(2, parts));
+        sits(&s, if busy > 0 { 2 } else { 1 })
+    };
+    assert_eq!(placed(&[2, 2], 0), Ok(("0-3".into(), 2)));
+    assert_eq!(placed(&[1, 3], 0), Ok(("1-4".into(), 2)));
+    assert_eq!(placed(&[1, 3, 1], 0), Ok(("1-5".into(), 3)));
+    // With node 0 or 1 in use it is the next border.
+    assert_eq!(placed(&[2, 2], 1), Ok(("3-6".into(), 2)));
+    // No border has three nodes before it and then four, nor two and then one and then others.
+    let why = placed(&[3, 4], 0).expect_err("it waits");
+    assert_eq!(
+        why,
+        "its checkpoint is of 2 apinits, and no 2 of now have room for it so that each has the nodes of one of \
+         them; it is placed when enough has ended there, or as many apinits are up"
+    );
+    assert!(placed(&[2, 1, 1], 0).is_err());
+    assert!(placed(&[1, 1, 1, 1], 0).is_err());
+    // The part of one apinit is not split, nor are two put together, where there is but one.
+    let mut s = ready(4, 1);
+    s.apply(at(1), in_parts(1, &[2, 2]));
+    assert!(sits(&s, 1).is_err());
+    // One that needs no neighbours goes wherever two apinits have so many together.
+    let mut s = three();
+    let mut event = in_parts(1, &[2, 2]);
+    let Event::Restarted { posting, .. } = &mut event else { unreachable!() };
+    posting.flexible = true;
+    posting.choice = std::mem::take(&mut posting.choice).only("0-1,3-6").expect("a list");
+    s.apply(at(1), event);
+    assert_eq!(sits(&s, 1), Ok(("0-1,3-4".into(), 2)));
+    // Down the list part 0 is on the highest.
+    let mut s = three();
+    let mut event = in_parts(1, &[1, 3]);
+    let Event::Restarted { posting, .. } = &mut event else { unreachable!() };
+    posting.choice = std::mem::take(&mut posting.choice).only("7-0").expect("a list");
+    s.apply(at(1), event);
+    assert_eq!(sits(&s, 1), Ok(("2-5".into(), 2)));
 }
 
 #[test]

@@ -212,6 +212,8 @@ impl World {
         let can = |slot: &Slot| slot.roll_out == RollOut::Can;
         let count = self.slots.iter().filter(|slot| can(slot)).count();
         let homes = match count {
+            // (Nor of these.)
+            0 if s.nodes().any(|v| ["suspect", "down"].contains(&v.state)) => Homes::Some,
             0 => Homes::None,
             all if all == self.slots.len() => Homes::All,
             _ => Homes::Some,

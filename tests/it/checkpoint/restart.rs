@@ -112,7 +112,7 @@ impl Checkpointed {
         let place = self.instance.place("30.1", &[&[1]], 1);
         let seat = Place { nid: Nid(1), processors: vec![1], pes: 1 };
         PlaceCommand {
-            restart: Some(Restart { from: key("12.1"), run: BEFORE }),
+            restart: Some(Restart { from: key("12.1"), run: BEFORE, parts: Vec::new() }),
             places: PlacementList([seat].into()),
             ..place
         }
@@ -315,7 +315,7 @@ async fn what_stands_in_the_way_of_a_restart_is_its_end() {
 
     // Another application was posted.
     let place = at.restart();
-    let restart = Some(Restart { from: key("13.1"), run: BEFORE });
+    let restart = Some(Restart { from: key("13.1"), run: BEFORE, parts: Vec::new() });
     let place = PlaceCommand { key: key("31.1"), restart, ..place };
     let mut front = at.launch(&place).await;
     let why = at.failure(&place).await;

@@ -12,9 +12,11 @@ use std::time::Duration;
 const CONFIG: &str = "nodes:\n  - { nids: 0-3, processors: 1, flavors: [su, os, ap] }\n";
 
 /// Daemons of root's that know this CRIU, and a folder for checkpoints.
-struct Rig {
-    hand: Hand,
-    work: tempfile::TempDir,
+pub struct Rig {
+    pub hand: Hand,
+    pub work: tempfile::TempDir,
+    /// The nodes of each apinit.
+    apinits: Vec<String>,
 }
 
 impl Rig {
@@ -23,17 +25,27 @@ impl Rig {
     }
 
     fn with(criu: &Criu, config: &str) -> Rig {
-        let named = format!("PSCHED_CRIU={}", criu.program().display());
-        let prefix = ["env", &named, "PSCHED_LOG=info"].map(Into::into);
-        let hand = Hand::start_by(&prefix, config, &[("0-3", None)]);
-        Rig { hand, work: tempfile::tempdir().expect("a folder") }
+        Rig::of(criu, config, &["0-3"])
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// With an apinit for each of these lists.
+    pub fn of(criu: &Criu, config: &str, apinits: &[&str]) -> Rig {
+        let named = format!("PSCHED_CRIU={}", criu.program().display());
+        let prefix = ["env", &named, "PSCHED_LOG=info"].map(Into::into);
+        let started: Vec<_> = apinits.iter().map(|nids| (*nids, None)).collect();
+        Rig::by(Hand::start_by(&prefix, config, &started), apinits)
+    }
+
+    fn by(hand: Hand, apinits: &[&str]) -> Rig {
+        let apinits = apinits.iter().map(|nids| (*nids).to_owned()).collect();
+        Rig { hand, work: tempfile::tempdir().expect("a folder"), apinits }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
         self.work.path().join(name)
     }
 
-    fn command(&self, name: &str, line: &str) -> Command {
+    pub fn command(&self, name: &str, line: &str) -> Command {
         self.prepared(self.hand.command(name, words(line)))
     }
 
@@ -45,12 +57,12 @@ impl Rig {
     }
 
     #[track_caller]
-    fn cpr(&self, line: &str) -> Run {
+    pub fn cpr(&self, line: &str) -> Run {
         run(&mut self.command("cpr", line))
     }
 
     /// The same; what it writes goes to this file.
-    fn writes_to(&self, name: &str, line: &str, out: &str) -> Command {
+    pub fn writes_to(&self, name: &str, line: &str, out: &str) -> Command {
         let program = binaries().join(name);
         let script =
             format!("exec {} {line} \"$@\" > {}", program.display(), self.at(out).display());
@@ -67,28 +79,30 @@ impl Rig {
         Running::start(self.writes_to("aprun", "-q sh -c", out).arg(script))
     }
 
-    fn read(&self, name: &str) -> String {
+    pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.at(name)).unwrap_or_default()
     }
 
     /// Until it has counted further.
     #[track_caller]
-    fn goes_on(&self, name: &str) {
+    pub fn goes_on(&self, name: &str) {
         let before = self.read(name).len();
         eventually(BOUND, "it counts", || self.read(name).len() > before);
     }
 
     #[track_caller]
-    fn running(&self) -> u64 {
+    pub fn running(&self) -> u64 {
         self.hand.wait_for("running", 1)[0]
     }
 
     /// Everything of psched's ends, as when the machine is shut down, and is started again.
-    fn restart_all(&mut self) {
-        self.hand.stop_apinit("0-3");
+    pub fn restart_all(&mut self) {
+        for nids in &self.apinits {
+            self.hand.stop_apinit(nids);
+        }
         self.hand.stop_psched();
         self.hand.start_psched();
-        self.hand.start_apinit("0-3", None);
+        self.apinits.iter().for_each(|nids| self.hand.start_apinit(nids, None));
         self.hand.wait_until_up();
     }
 }
@@ -122,6 +136,24 @@ fn a_program_is_checkpointed_again_and_again_and_notices_nothing() {
     assert!(!rig.at("later").exists());
 }
 
+/// A process that has vforked can't be stopped by anybody before its child has become another program.
+#[test]
+fn one_that_forks_all_the_time_is_checkpointed() {
+    let test = "checkpoint::whole::one_that_forks_all_the_time_is_checkpointed";
+    let Some(criu) = criu(test) else { return };
+    let rig = Rig::new(&criu);
+    let script = "while ! [ -e stop ]; do /bin/true; echo x >> out; done; exit 3";
+    let line = words("-n2 -N1").chain(["sh", "-c", script]);
+    let aprun = Running::start(rig.hand.command("aprun", line).current_dir(rig.work.path()));
+    let apid = rig.running();
+    for _ in 0..6 {
+        rig.goes_on("out");
+        rig.cpr(&format!("-c often -f -p {apid}")).expect(0);
+    }
+    std::fs::write(rig.at("stop"), "").expect("written");
+    aprun.wait(BOUND).expect(3);
+}
+
 /// Whoever makes it is killed: the application goes on, also one that was to end.
 #[test]
 fn a_cpr_that_is_killed_leaves_the_application_as_it_was() {
@@ -142,6 +174,20 @@ fn a_cpr_that_is_killed_leaves_the_application_as_it_was() {
             aprun.wait(BOUND).expect(137);
             assert!(rig.at(&format!("x{n}")).join("manifest.json").is_file());
             return;
+        }
+        if rig.at(&format!("x{n}")).join("manifest.json").is_file() {
+            // It was killed so late that the checkpoint had its name: the application goes on, or has ended.
+            let before = rig.read("out").len();
+            let mut over = false;
+            eventually(BOUND, "it counts, or has ended", || {
+                over = rig.hand.apstat("")["applications"].as_array().is_some_and(Vec::is_empty);
+                over || rig.read("out").len() > before
+            });
+            if over {
+                aprun.wait(BOUND).expect(137);
+                return;
+            }
+            continue;
         }
         if signal != 9 {
             // (It may not even have asked.)
@@ -274,7 +320,7 @@ fn a_posting_that_waits_is_checkpointed_as_it_was_posted() {
     }
     let prefix = ["env", "PSCHED_LOG=info"].map(Into::into);
     let hand = Hand::start_by(&prefix, CONFIG, &[("0-3", None)]);
-    let rig = Rig { hand, work: tempfile::tempdir().expect("a folder") };
+    let rig = Rig::by(hand, &["0-3"]);
     let first = Running::start(&mut rig.command("aprun", "-q -F exclusive -n 4 sleep 1000.382"));
     rig.running();
     std::fs::create_dir(rig.at("below")).expect("made");

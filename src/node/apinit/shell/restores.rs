@@ -28,9 +28,10 @@ impl Shell {
 
     /// All that it needs.
     fn restoring(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) -> Result<Restoring, String> {
-        let Some(restart) = place.restart else { return Err("nothing is to be restored".into()) };
+        let Some(restart) = place.restart.clone() else {
+            return Err("nothing is to be restored".into());
+        };
         let nids = self.nids_here(&place);
-        let mark = self.agent.store_mark().to_owned();
         let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
         let folder = app.restore_from.take().ok_or(
             "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
@@ -53,7 +54,6 @@ impl Shell {
             directory: app.directory.clone(),
             groups,
             made,
-            mark,
             apshepherd: self.apshepherd.path().to_owned(),
             lifeline: self.lifeline.clone(),
             space: isolated(self.space.as_ref(), &place).cloned(),

@@ -52,7 +52,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long it may take until one who has held a checkpoint has let go of it.
-const LET_GO: Duration = Duration::from_secs(1);
+const LET_GO: Duration = Duration::from_millis(500);
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 18;
 

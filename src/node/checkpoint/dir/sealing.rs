@@ -41,18 +41,7 @@ impl Dir {
         key: &SealKey,
         user: Option<(u32, u32)>,
     ) -> Result<Manifest, Flaw> {
-        let mut names = self.names()?;
-        names.sort();
-        if let Some(name) = names.iter().find(|name| !name_fits(name)) {
-            return Err(Flaw::Unfit(format!("can't have a file named {name:?}")));
-        }
-        // Before the first is put on disk: whose they are goes there with it, all at once. In between, each
-        // would have the disk wait for itself. (Nobody else can enter the folder in which they are.)
-        for name in &names {
-            let file = self.plain(name)?;
-            give(file.as_fd(), FILE, user).map_err(|e| keeping(name, e))?;
-        }
-        let files = at_once(&names, |name| self.kept(name))?;
+        let files = self.images(user)?;
         let manifest = Manifest { files, ..manifest };
         let text = manifest.seal(key)?;
         let mut rest = vec![(MANIFEST, OwnedFd::from(self.put_manifest(&text)?), FILE)];
@@ -67,6 +56,49 @@ impl Dir {
             .and_then(|()| rustix::fs::fsync(self))
             .map_err(|e| system("keeping the folder", e))?;
         Ok(manifest)
+    }
+
+    /// The same of a part, which has the whole folder, and that is to be one of this name in the folder of the
+    /// checkpoint: its files by their names there. There is no manifest before that of all parts.
+    ///
+    /// # Errors
+    /// As of the whole.
+    pub fn seal_part(&self, folder: &str, user: Option<(u32, u32)>) -> Result<Vec<Image>, Flaw> {
+        let mut files = self.images(user)?;
+        give(self.as_fd(), Mode::RWXU, user)
+            .and_then(|()| rustix::fs::fsync(self))
+            .map_err(|e| keeping(folder, e))?;
+        for file in &mut files {
+            file.name = format!("{folder}/{}", file.name);
+        }
+        match files.iter().find(|file| !name_fits(&file.name)) {
+            Some(file) => Err(Flaw::Unfit(format!("can't have a file named {:?}", file.name))),
+            None => Ok(files),
+        }
+    }
+
+    /// All files in it, in order of their names, given to their user and on disk.
+    fn images(&self, user: Option<(u32, u32)>) -> Result<Vec<Image>, Flaw> {
+        let mut names = self.names()?;
+        names.sort();
+        if let Some(name) = names.iter().find(|name| !name_fits(name)) {
+            return Err(Flaw::Unfit(format!("can't have a file named {name:?}")));
+        }
+        // Before the first is put on disk: whose they are goes there with it, all at once. In between, each
+        // would have the disk wait for itself. (Nobody else can enter the folder in which they are.)
+        for name in &names {
+            let file = self.plain(name)?;
+            give(file.as_fd(), FILE, user).map_err(|e| keeping(name, e))?;
+        }
+        at_once(&names, |name| self.kept(name))
+    }
+
+    /// Puts the folder itself on disk, for who has written the manifest and not the rest.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn sync(&self) -> Result<(), Flaw> {
+        rustix::fs::fsync(self).map_err(|e| system("keeping the folder", e))
     }
 
     /// A file of it, for reading.

@@ -1,0 +1,241 @@
+//! TCP connections between the parts of an application.
+//!
+//! # Problem
+//! Where an application is on several apinits each of them has CRIU dump its part, and one end of a connection is
+//! in one dump, the other in another. An end is what has been sent and not acknowledged, and what has come and
+//! was not read; and the kernel goes on with it while the processes stand: what one end sends again after the
+//! other was dumped, and is acknowledged before it is dumped itself, would be in neither.
+//!
+//! When they are brought back, one end is there before the other. The kernel probes what is beyond it at once;
+//! where there is nobody it is told so, and the connection is gone.
+//!
+//! # Approach
+//! - Before a dump, when all parts stand, it is waited until nothing is on its way: no end of a connection has its
+//!   timer of retransmission set ([`quiet`]). Nobody sends any more then, and so it stays. (One that waits for
+//!   the other's window may probe that, which brings nothing new.)
+//! - The other ends that are in other parts are kept with the images ([`Link`]). CRIU makes all sockets, silent,
+//!   asks at the stage `post-restore` whether to go on, and only then lets them speak. There it is waited until
+//!   those other ends are there too ([`wait_for`]).
+//! - An end of a connection keeps its port for a minute after its process was killed, so that the connection could
+//!   not be made again at once. So those of an application that ends with its checkpoint are broken off
+//!   ([`break_off`]).
+
+use super::{CheckpointError, proc};
+use crate::node::groups::AppGroups;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// How long what is on its way may take. On a host that is its own peer it is an acknowledgement that is put off
+/// for 40 ms, or a retransmission of 200 ms.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long the other end of a connection may take to come back: as long as the images of its part.
+const OTHER_END: Duration = Duration::from_secs(600);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(2);
+/// The state of a connection that stands (`TCP_ESTABLISHED`), in the kernel's table.
+const ESTABLISHED: &str = "01";
+/// The timer of retransmission, there.
+const RETRANSMITS: &str = "01";
+
+/// A connection to a process of another part, as it is seen from this one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Link {
+    /// This end.
+    pub here: SocketAddr,
+    /// The other.
+    pub there: SocketAddr,
+}
+
+impl Link {
+    fn turned(&self) -> Link {
+        Link { here: self.there, there: self.here }
+    }
+}
+
+/// One end of a connection on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct End {
+    link: Link,
+    retransmits: bool,
+    uid: u32,
+    inode: u64,
+}
+
+/// `NUMBER: LOCAL REMOTE STATE QUEUES TIMER RETRANSMISSIONS UID TIMEOUT INODE ...`
+fn end_of(line: &str) -> Option<End> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (here, there) = (address(fields.next()?)?, address(fields.next()?)?);
+    if fields.next()? != ESTABLISHED {
+        return None;
+    }
+    let timer = fields.nth(1)?.split(':').next()?;
+    let uid = fields.nth(1)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    Some(End { link: Link { here, there }, retransmits: timer == RETRANSMITS, uid, inode })
+}
+
+/// `0100007F:B809`: words of four bytes in the order of this machine, and a number. What is IPv4 in IPv6 is IPv4.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::with_capacity(16);
+    for word in address.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    let address: IpAddr = match bytes.len() {
+        4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
+        16 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address.to_canonical(), port))
+}
+
+/// The ends of all connections of this host's.
+fn ends() -> Result<Vec<End>, CheckpointError> {
+    let mut all = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match std::fs::read_to_string(table) {
+            Ok(text) => all.extend(text.lines().filter_map(end_of)),
+            // A kernel without IPv6.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(CheckpointError::new(format!("{table}: {e}"))),
+        }
+    }
+    Ok(all)
+}
+
+/// The sockets of these processes.
+fn sockets(groups: &AppGroups) -> Result<BTreeSet<u64>, CheckpointError> {
+    let mut all = BTreeSet::new();
+    for (_, pid) in groups.left() {
+        let open = proc::open_files(pid)?.into_iter();
+        let number = |path: &str| -> Option<u64> {
+            path.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+        };
+        all.extend(open.filter_map(|file| number(&file.path)));
+    }
+    Ok(all)
+}
+
+/// Waits until nothing is on its way on the connections of an application all of which stands still, and gives
+/// those that lead to other parts of it: to a process of the same user's, on this host, that is not in here.
+///
+/// # Errors
+/// Its connections can't be looked at.
+pub fn quiet(groups: &AppGroups) -> Result<Vec<Link>, CheckpointError> {
+    let own = sockets(groups)?;
+    let until = Instant::now() + QUIET;
+    loop {
+        let all = ends()?;
+        let ours: Vec<&End> = all.iter().filter(|end| own.contains(&end.inode)).collect();
+        let others: BTreeSet<Link> = ours.iter().map(|end| end.link.turned()).collect();
+        let busy = |end: &&End| {
+            end.retransmits && (own.contains(&end.inode) || others.contains(&end.link))
+        };
+        match all.iter().find(busy) {
+            Some(_) if Instant::now() < until => std::thread::sleep(LOOK),
+            busy => {
+                if let Some(End { link: Link { here, there }, .. }) = busy {
+                    // Its peer takes nothing: as good as quiet, most likely.
+                    tracing::warn!("{here} still sends to {there} when it is dumped");
+                }
+                let outside = |end: &&End| !own.contains(&end.inode);
+                let uids: BTreeSet<u32> = ours.iter().map(|end| end.uid).collect();
+                let in_parts = all.iter().filter(outside).filter(|end| uids.contains(&end.uid));
+                let links = in_parts.filter(|end| others.contains(&end.link));
+                return Ok(links.map(|end| end.link.turned()).collect());
+            }
+        }
+    }
+}
+
+/// Lets the connections of an application that stands and is about to be killed end at once, with no farewell:
+/// whoever is at the other end finds them reset.
+pub fn break_off(groups: &AppGroups) {
+    let Ok(all) = ends() else { return };
+    let connected: BTreeSet<String> =
+        all.iter().map(|end| format!("socket:[{}]", end.inode)).collect();
+    for (_, pid) in groups.left() {
+        let found = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        // One that has ended meanwhile has none.
+        let (Some(Ok(process)), Ok(open)) = (found, proc::open_files(pid)) else { continue };
+        for file in open.iter().filter(|file| connected.contains(&file.path)) {
+            let own = pidfd_getfd(&process, file.number, PidfdGetfdFlags::empty());
+            let done = own.and_then(|own| set_socket_linger(own, Some(Duration::ZERO)));
+            if let Err(error) = done {
+                tracing::info!(%error, "a connection keeps its port for a while");
+            }
+        }
+    }
+}
+
+/// Waits until the other ends of these are there.
+///
+/// # Errors
+/// One has not come, and what would help.
+pub(super) fn wait_for(links: &[Link]) -> Result<(), String> {
+    let until = Instant::now() + OTHER_END;
+    loop {
+        let there: BTreeSet<Link> = match ends() {
+            _ if links.is_empty() => return Ok(()),
+            Ok(all) => all.into_iter().map(|end| end.link).collect(),
+            Err(error) => return Err(error.to_string()),
+        };
+        let missing = links.iter().find(|link| !there.contains(&link.turned()));
+        let Some(Link { there, .. }) = missing else { return Ok(()) };
+        if Instant::now() >= until {
+            return Err(format!(
+                "it was connected to {there}, and nobody has come back there within {} s: if that was no PE of \
+                 it, the connection must be closed before the checkpoint is made",
+                OTHER_END.as_secs()
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(here: &str, there: &str) -> Link {
+        Link { here: here.parse().expect("one"), there: there.parse().expect("one") }
+    }
+
+    #[test]
+    fn the_kernels_table_is_read() {
+        let line = "   2: 0100007F:B809 0100007F:DDA0 01 00000004:00000000 01:00000014 00000000  1000        0 \
+                    29812 3 000000001749b490 20 4 1 376 -1";
+        let end = end_of(line).expect("a connection");
+        assert_eq!(end.link, link("127.0.0.1:47113", "127.0.0.1:56736"));
+        assert_eq!((end.retransmits, end.uid, end.inode), (true, 1000, 29812));
+        assert!(!end_of(&line.replace(" 01:", " 04:")).expect("one").retransmits);
+        // One that listens, and the head of the table.
+        assert_eq!(end_of(&line.replace(" 01 0", " 0A 0")), None);
+        assert_eq!(
+            end_of("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when"),
+            None
+        );
+        let mapped = line.replace("0100007F", "0000000000000000FFFF00000100007F");
+        assert_eq!(end_of(&mapped), Some(end));
+        assert_eq!(address("00000000000000000000000001000000:0016"), "[::1]:22".parse().ok());
+    }
+
+    #[test]
+    fn it_is_waited_until_both_ends_are_there() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let there = listener.local_addr().expect("known");
+        let stream = std::net::TcpStream::connect(there).expect("connected");
+        let here = stream.local_addr().expect("known");
+        let link = Link { here, there };
+        assert!(ends().expect("readable").iter().any(|end| end.link == link));
+        // Both are: it does not take ten minutes.
+        assert_eq!(wait_for(&[link.clone(), link.turned()]), Ok(()));
+        assert_eq!(wait_for(&[]), Ok(()));
+    }
+}
