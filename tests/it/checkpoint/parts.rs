@@ -290,7 +290,7 @@ fn all_parts_come_back_or_none() {
     for who in ["cpr", "psched", "0-1", "2-3"] {
         for step in 0..4 {
             let out = format!("{who}{step}");
-            let mut cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", &out));
+            let cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", &out));
             std::thread::sleep(Duration::from_millis(80 * step));
             match who {
                 "cpr" => cpr.signal(9),
@@ -303,23 +303,9 @@ fn all_parts_come_back_or_none() {
                     rig.hand.start_apinit(nids, None);
                 }
             }
-            let before = rig.read(&out).len();
-            eventually(BOUND, "it goes on or has ended", || {
-                rig.read(&out).len() > before + 200 || !cpr.runs()
-            });
-            if cpr.runs() {
-                ran_on += 1;
-                cpr.signal(15);
-            }
-            let status = cpr.wait(BOUND).status;
-            assert!([125, 128 + 9, 128 + 15].contains(&status), "{who} {step}: {status}");
-            rig.hand.wait_until_up();
-            assert!(rig.hand.wait_for("running", 0).is_empty());
+            ran_on += usize::from(rig.runs_on(cpr, &out, 200, &format!("{who} {step}")));
         }
     }
     println!("{ran_on} of 16 ran on");
-    let rest = Running::start(&mut rig.writes_to("cpr", "-r tonight", "last"));
-    rig.goes_on("last");
-    rest.signal(15);
-    rest.wait(BOUND).expect(128 + 15);
+    rig.can_be_restarted("tonight");
 }

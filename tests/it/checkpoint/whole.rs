@@ -95,6 +95,34 @@ impl Rig {
         self.hand.wait_for("running", 1)[0]
     }
 
+    /// Of a restart that was disturbed: whether it counts on, for more bytes than were on their way; else it has
+    /// said why not. Then it is ended, and nothing of it is left.
+    #[track_caller]
+    pub fn runs_on(&self, mut cpr: Running, out: &str, more: usize, what: &str) -> bool {
+        let before = self.read(out).len();
+        eventually(BOUND, "it goes on or has ended", || {
+            self.read(out).len() > before + more || !cpr.runs()
+        });
+        let runs = cpr.runs();
+        if runs {
+            cpr.signal(15);
+        }
+        let status = cpr.wait(BOUND).status;
+        assert!([125, 128 + 9, 128 + 15].contains(&status), "{what}: {status}");
+        self.hand.wait_until_up();
+        assert!(self.hand.wait_for("running", 0).is_empty());
+        runs
+    }
+
+    /// The checkpoint can be restarted, once more.
+    #[track_caller]
+    pub fn can_be_restarted(&self, checkpoint: &str) {
+        let rest = Running::start(&mut self.writes_to("cpr", &format!("-r {checkpoint}"), "last"));
+        self.goes_on("last");
+        rest.signal(15);
+        rest.wait(BOUND).expect(128 + 15);
+    }
+
     /// Everything of psched's ends, as when the machine is shut down, and is started again.
     pub fn restart_all(&mut self) {
         for nids in &self.apinits {
@@ -469,7 +497,7 @@ fn whoever_is_killed_meanwhile_it_is_restarted_or_undone() {
     for who in ["cpr", "psched", "apinit", "apshepherd"] {
         for step in 0..5 {
             let out = format!("{who}{step}");
-            let mut cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", &out));
+            let cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", &out));
             std::thread::sleep(Duration::from_millis(40 * step));
             match who {
                 "cpr" => cpr.signal(9),
@@ -493,26 +521,11 @@ fn whoever_is_killed_meanwhile_it_is_restarted_or_undone() {
                     }
                 }
             }
-            // It counts on, for longer than what was on its way, or cpr has said why not.
-            let before = rig.read(&out).len();
-            eventually(BOUND, "it goes on or has ended", || {
-                rig.read(&out).len() > before + 50 || !cpr.runs()
-            });
-            if cpr.runs() {
-                ran_on += 1;
-                cpr.signal(15);
-            }
-            let status = cpr.wait(BOUND).status;
-            assert!([125, 128 + 9, 128 + 15].contains(&status), "{who} {step}: {status}");
-            rig.hand.wait_until_up();
-            assert!(rig.hand.wait_for("running", 0).is_empty());
+            ran_on += usize::from(rig.runs_on(cpr, &out, 50, &format!("{who} {step}")));
         }
     }
     println!("{ran_on} of 20 ran on");
-    let rest = Running::start(&mut rig.writes_to("cpr", "-r tonight", "last"));
-    rig.goes_on("last");
-    rest.signal(15);
-    rest.wait(BOUND).expect(128 + 15);
+    rig.can_be_restarted("tonight");
 }
 
 /// All files of a checkpoint.

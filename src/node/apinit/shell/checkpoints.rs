@@ -27,10 +27,10 @@ use super::{Event, Shell};
 use crate::agent::{DumpWord, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::shepherd::ToShepherd;
-use crate::checkpoint::{BackEnd, Checksum, HostImages, Kind, Made, Manifest, Part, SealKey, join};
+use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey, join};
 use crate::node::apinit::door::Asker;
 use crate::node::apinit::shepherds;
-use crate::node::checkpoint::criu::Criu;
+use crate::node::checkpoint::criu::CriuError;
 use crate::node::checkpoint::dir::Lent;
 use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::checkpoint::{
@@ -46,8 +46,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Images of a host are in this folder of a checkpoint.
-pub(super) const IMAGES: &str = "host-0";
 /// How old a draft may be: a later one has more time run on it.
 const DRAFT_AGE: Duration = Duration::from_secs(60);
 /// CRIU is killed after that, whatever becomes of what it dumps: far longer than any disk takes.
@@ -194,7 +192,7 @@ impl Dump {
         let lent = Lent::new(self.folder, self.user).map_err(|e| words(&e))?;
         // A part has the whole folder that is lent, which is one in another.
         let below = match self.standing {
-            None => Some(lent.dir().folder(IMAGES).map_err(|e| words(&e))?),
+            None => Some(lent.dir().folder(&Kind::folder(0)).map_err(|e| words(&e))?),
             Some(_) => None,
         };
         let images = below.as_ref().map_or(lent.dir().as_fd(), AsFd::as_fd);
@@ -246,8 +244,6 @@ impl Images {
             return Err("psched's draft is of no running application".into());
         };
         let back_end = BackEnd::Criu { version: self.dumped.version.to_string() };
-        let hosts =
-            hosts.into_iter().map(|host| HostImages { folder: IMAGES.into(), ..host }).collect();
         let made = Made { at_ns: wall_ns(), host: hostname(), boot: boot_id(), ..draft.made };
         let kind = Kind::Running { back_end, places, hosts };
         let manifest = Manifest { made, kind, ..draft };
@@ -262,10 +258,11 @@ impl Images {
 /// What can checkpoint applications here. One that is there and does not work is told among the notes.
 pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
     // Who is not root has no use for it, and where there is none nothing is wrong.
-    let there = nix::unistd::geteuid().is_root() && Criu::here().is_ok();
-    let checked = there.then(|| criu.good().and_then(|criu| criu.version()));
+    let root = nix::unistd::geteuid().is_root();
+    let checked = root.then(|| criu.good().and_then(|criu| criu.version()));
     let by_criu = checked.and_then(|checked| match checked {
         Ok(version) => Some(format!("criu {version}")),
+        Err(CriuError::Missing(_)) => None,
         Err(why) => {
             tracing::warn!("applications can't be checkpointed by criu: {why}");
             notes.push(format!("no checkpoints by criu: {why}"));
