@@ -12,6 +12,7 @@ use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::away::Away;
 use super::barriers::Arrivals;
 use super::dumps::Dumping;
 use super::moves::Moving;
@@ -163,6 +164,8 @@ pub(super) struct App {
     pub moving: Option<Moving>,
     /// It is being checkpointed.
     pub dumping: Option<Dumping>,
+    /// Its memory is in a checkpoint of this apinit's own, or on its way.
+    pub away: Option<Away>,
 }
 
 impl App {
@@ -211,6 +214,7 @@ impl App {
             discarded: false,
             moving: None,
             dumping: None,
+            away: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
+use super::away::Away;
 use super::switcher::Event;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
@@ -148,7 +149,9 @@ impl Agent {
 
     /// An application of a former life of this apinit.
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
-        let Found { place, going_ns, ran_ns, hello, silent, front, gone } = found;
+        let Found { place, going_ns, ran_ns, hello, silent, away, front, gone } = found;
+        // Its shepherd says nothing until it is back.
+        let silent = silent || away.is_some();
         let key = place.key;
         if self.apps.contains_key(&key) {
             return;
@@ -192,6 +195,7 @@ impl Agent {
             if silent && going_ns.is_some() {
                 app.shepherd = Shepherd::Silent;
                 app.ready = true;
+                app.away = away.map(Away::Gone);
             }
         }
         if gone {

@@ -95,6 +95,10 @@ impl Agent {
     pub(super) fn lifted_for_dump(&mut self, key: Key, stands: bool, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(number) = app.dumping.map(|dumping| dumping.number) else { return };
+        if stands && app.is_away() {
+            // It is dumped when it is back.
+            return self.comes_in(key, out);
+        }
         if stands {
             return out.push(Action::Dump { key, number });
         }
@@ -167,7 +171,7 @@ impl Agent {
 
 impl App {
     /// Why no checkpoint of it can be made now.
-    fn undumpable(&self) -> Option<&'static str> {
+    pub(super) fn undumpable(&self) -> Option<&'static str> {
         if self.going_ns.is_none() {
             Some("does not run yet: ask again when it does")
         } else if !self.running() || self.doom.is_some() {
@@ -176,7 +180,9 @@ impl App {
             Some("is being checkpointed by somebody else: ask again when that has ended")
         } else if self.moving.is_some() {
             Some("is being moved: ask again in a second")
-        } else if self.shepherd != super::application::Shepherd::Up {
+        } else if self.on_its_way() {
+            Some("is being rolled out or in: ask again in a second")
+        } else if self.shepherd != super::application::Shepherd::Up && !self.is_away() {
             Some("has an apshepherd that can't be heard (apstat -n)")
         } else {
             None

@@ -32,6 +32,7 @@
 //! ```
 
 mod application;
+mod away;
 mod barriers;
 mod bounds;
 mod commands;
@@ -63,6 +64,7 @@ use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
+pub use away::CameBack;
 pub use dumps::{DumpWord, NAME_WAIT, PARTS_WAIT};
 use fronts::Attached;
 pub use moves::Rebind;
@@ -232,6 +234,12 @@ pub enum Happening {
         /// What.
         word: DumpWord,
     },
+    /// Answer to [`Action::TakeOut`]: no process of it is left, and its images have so many bytes; or it is there
+    /// as before, and why.
+    TakenOut(Key, Result<u64, String>),
+    /// Answer to [`Action::BringBack`]: it is back and frozen, and its shepherd hears; or nothing of it is left,
+    /// and why.
+    CameBack(Key, Result<Box<CameBack>, String>),
     /// The time of [`Action::SetTimer`] has come.
     Tick,
 }
@@ -251,6 +259,8 @@ pub struct Found {
     /// (Without `hello`.) It lives, and has said nothing yet: it is stopped, or its host is busy. Its
     /// hello comes when it does.
     pub silent: bool,
+    /// (Without `hello`.) Its memory is in a checkpoint of so many bytes, and no process of it is left.
+    pub away: Option<u64>,
     /// The process of its front end, watched under this number; `None`: it had none.
     pub front: Option<Conn>,
     /// As [`Action::KeepGone`].
@@ -312,6 +322,17 @@ pub enum Action {
         key: Key,
         /// Of the question.
         number: u64,
+    },
+    /// It stands. Hang up its shepherd's connection, dump it and end its processes; what is to be said to its
+    /// shepherd waits. Answered by [`Happening::TakenOut`].
+    TakeOut(Key),
+    /// Bring it back, into the groups that it had, which are frozen; and say then what has waited for its shepherd.
+    /// Answered by [`Happening::CameBack`].
+    BringBack {
+        /// Its placement.
+        place: Box<PlaceCommand>,
+        /// The real processors of each of its places.
+        cpus: Vec<Vec<u32>>,
     },
     /// Say to whoever asked why there is no checkpoint, or why its application was not ended.
     RefuseDump(u64, String),
@@ -511,6 +532,8 @@ impl Agent {
             }
             Happening::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
             Happening::DumpSaid { number, word } => self.dump_said(now_ns, number, word, o),
+            Happening::TakenOut(key, result) => self.taken_out(now_ns, key, result, o),
+            Happening::CameBack(key, result) => self.came_back(now_ns, key, result, o),
             Happening::Tick => self.tick(now_ns, o),
         }
         self.finish_purge(now_ns, o);

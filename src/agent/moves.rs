@@ -28,6 +28,7 @@
 //! [`Moved::born`]: crate::apteam::talk::node::Moved::born
 
 use super::application::App;
+use super::away::Away;
 use super::switcher::{Event, Gang};
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
@@ -77,7 +78,9 @@ impl Agent {
         }
         let another = || under_way.map(|_| "another move of it is under way".to_owned());
         let dumped = || app.dumping.map(|_| "it is being checkpointed".to_owned());
-        let hindrance = app.wall().or_else(another).or_else(dumped);
+        let under_way =
+            || app.on_its_way().then(|| "its memory is being taken out or brought in".to_owned());
+        let hindrance = app.wall().or_else(another).or_else(dumped).or_else(under_way);
         let hindrance = hindrance.or_else(|| app.unfit(&order.places.0, nids));
         if let Some(why) = hindrance {
             return self.report(Report::MoveFailed { key, number, why }, out);
@@ -93,6 +96,7 @@ impl Agent {
         let Some(moving) = app.moving.as_mut() else {
             return match app.dumping {
                 Some(_) => self.lifted_for_dump(key, stands, out),
+                None if app.away == Some(Away::Leaves) => self.lifted_to_go_out(key, stands, out),
                 // Nothing is wanted of it any more.
                 None => self.seat(key, out),
             };

@@ -38,7 +38,6 @@ use super::application::{App, End, Shepherd};
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
-use crate::apteam::place::Place;
 use crate::apteam::talk::attach::{OutputTaken, StdinCredit, ToApinit};
 use crate::apteam::talk::node::{Restoring, Shift};
 use crate::apteam::talk::shepherd::{Hello, ToShepherd};
@@ -129,13 +128,7 @@ impl Agent {
     /// Its launch has come, and its processors are free.
     pub(super) fn restore(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        let real = |place: &Place| -> Vec<u32> {
-            let node = self.node(place.nid);
-            let cpus = place.processors.iter();
-            cpus.filter_map(|p| node?.cpu(*p, &self.me.cpus)).collect()
-        };
-        let own = app.place.places.0.iter().filter(|place| app.nids.contains(&place.nid));
-        let cpus = own.map(real).collect();
+        let cpus = self.cpus_of(app);
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.sent = true;
         app.shepherd = Shepherd::Restoring;

@@ -116,6 +116,8 @@ impl Agent {
         if !app.running() {
             return;
         }
+        // What it had written before it was taken out has come, and it has run nothing since.
+        let whole = app.is_away() && app.doom.is_some();
         let cause = Cause::ShepherdLost { nid: app.nid(), text };
         let lost = Decisive { at_ns: now, cause: cause.clone() };
         // It may have been killed because it did not end what was to end.
@@ -128,7 +130,7 @@ impl Agent {
             first: app.first.clone(),
             run: Duration::from_nanos(app.run_ns(now)),
             // Something else may have come first and decide the status; this must be said too.
-            lost: app.nids.clone(),
+            lost: if whole { Vec::new() } else { app.nids.clone() },
             ..HostEnd::default()
         });
         app.launch = None;
@@ -163,6 +165,8 @@ impl Agent {
         } else if app.shepherd == Shepherd::Restoring {
             // Nobody is there who could hear. What is there of it goes, and the restore fails by that.
             out.push(Action::KillGroups { key, shepherd: true });
+        } else if app.is_away() && kill_after.is_zero() {
+            self.end_away(key, out);
         } else {
             out.push(Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after }));
         }

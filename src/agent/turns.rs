@@ -140,6 +140,8 @@ impl Agent {
             News::MayGo(key) => self.may_go(now, key, out),
             News::HasTurn(key) => self.has_turn(now, key, out),
             News::Lifted(key, stands) => self.lifted(now, key, stands, out),
+            News::GoesOut(key) => self.goes_out(key, out),
+            News::ComesIn(key) => self.comes_in(key, out),
             News::RolledOut(key, bytes, why) => {
                 self.report(Report::RolledOut { key, bytes, why }, out);
             }

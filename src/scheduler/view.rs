@@ -108,8 +108,9 @@ impl Scheduler {
                 let so_far = bytes.map_or_else(String::new, |b| format!(" ({} so far)", about(b)));
                 Explanation {
                     obstacle: format!(
-                        "it stands on NIDs {}, and its memory goes to swap{so_far}",
-                        nids()
+                        "it stands on NIDs {}, and its memory goes {}{so_far}",
+                        nids(),
+                        self.way_out(team)
                     ),
                     cure: "it comes in before its next turn".into(),
                     ..Explanation::default()

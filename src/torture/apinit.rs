@@ -1,6 +1,7 @@
 //! apinit around its agent: the link, front ends, other hosts, shepherds, and the runtime directory
 //! from which it takes up after its death. As `node::apinit::shell` does it.
 
+use super::away::{Mark, Returning};
 use super::host::ProcId;
 use super::images::{Checkpoint, Coming as ComingBack};
 use super::memory::Coming;
@@ -48,6 +49,8 @@ pub struct Directory {
     going: Option<u64>,
     /// What it has run, and when that was so.
     pub ran: Option<(u64, u64)>,
+    /// Its memory is out, and no process of it counts.
+    pub away: Mark,
     /// A move that was begun: its placement then, and where each process is bound then.
     journal: Option<Journal>,
 }
@@ -69,6 +72,8 @@ pub struct App {
     pub restore_from: Option<Arc<Checkpoint>>,
     /// It is being brought back.
     pub coming: Option<Box<ComingBack>>,
+    /// The same of one whose memory was out.
+    pub returning: Option<Returning>,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,9 @@ pub struct Apinit {
     pub peaks: BTreeMap<(Key, Nid), u64>,
     /// Whose memory comes.
     pub coming: BTreeMap<Key, Coming>,
+    /// Who has no process, for its memory is out; and of those who is to run as soon as it has.
+    pub away: BTreeSet<Key>,
+    pub returns: BTreeSet<Key>,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
 }
@@ -161,6 +169,8 @@ impl World {
             switches: Switches::default(),
             peaks: BTreeMap::new(),
             coming: BTreeMap::new(),
+            away: BTreeSet::new(),
+            returns: BTreeSet::new(),
             dies_after: None,
         }));
         let plans = at.plans.clone();
@@ -168,6 +178,8 @@ impl World {
         for plan in plans {
             self.tell_switcher(slot, TurnEvent::Plan(plan));
         }
+        let by_checkpoint = self.slots[slot].roll_out == RollOut::ByCheckpoint;
+        self.tell_switcher(slot, TurnEvent::ByCheckpoint(by_checkpoint));
         self.checks.apinit_away(&self.slots[slot].nids, self.now);
         let left: Vec<(Key, Directory)> =
             self.slots[slot].apps.iter().map(|(k, d)| (*k, d.clone())).collect();
@@ -207,7 +219,13 @@ impl World {
     fn take_up(&mut self, slot: usize, key: Key, directory: &Directory, place: PlaceCommand) {
         // What has only begun to be brought back is not gone on with.
         let whole = place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
-        let known = directory.shepherd.filter(|_| whole);
+        let away = directory.away.is_some();
+        if away {
+            // What is there of it is no more than its images are.
+            self.vanish(slot, key);
+            self.freeze(slot, key);
+        }
+        let known = directory.shepherd.filter(|_| whole && !away);
         let found = known.and_then(|pid| self.find_shepherd(slot, key, pid));
         let (shepherd, hello) = found.unzip();
         if hello.is_none()
@@ -230,10 +248,23 @@ impl World {
         if let Some((conn, process)) = front {
             proc.fronts.insert(conn, Front { wire: None, process: Some(process) });
         }
-        proc.apps.insert(key, App { shepherd, ..App::default() });
+        let hung_up = away.then(Vec::new);
+        proc.apps.insert(key, App { shepherd, hung_up, ..App::default() });
+        if away {
+            proc.away.insert(key);
+        }
         let front = front.map(|(conn, _)| conn);
         let gone = directory.gone;
-        let found = Found { place, going_ns, ran_ns, hello, silent: false, front, gone };
+        let found = Found {
+            place,
+            going_ns,
+            ran_ns,
+            hello,
+            silent: false,
+            away: away.then_some(7),
+            front,
+            gone,
+        };
         proc.own.push_front(Happening::Found(Box::new(found)));
     }
 
@@ -390,6 +421,8 @@ impl World {
                 self.checkpoint_soon(key);
             }
             Action::Dump { key, number } => self.dump(slot, key, number),
+            Action::TakeOut(key) => self.take_out(slot, key),
+            Action::BringBack { place, cpus } => self.bring_back(slot, place, cpus),
             Action::RefuseDump(number, _) => self.dump_refused(number),
             Action::DumpEnds(number) => self.ends_by_dump(number),
             Action::KeepPlace(place) => self.keep_place(slot, place),
@@ -435,7 +468,10 @@ impl World {
             Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
             Action::SetGroupsOwner { .. } | Action::Yield { .. } => {}
             Action::KillGroups { key, shepherd } => {
-                let known = proc.apps.get(&key).and_then(|a| a.shepherd).map(|s| s.0);
+                if self.killed_away(slot, key) {
+                    return true;
+                }
+                let known = self.shepherd_of(slot, key).map(|s| s.0);
                 self.kill_group(slot, key);
                 if shepherd {
                     let of = |(pid, s): (&Pid, &super::shepherd::Shep)| {

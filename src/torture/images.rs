@@ -48,6 +48,18 @@ struct Saved {
     left: Option<u64>,
 }
 
+/// All that an application is on an apinit's nodes, at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    shep: Shep,
+    procs: Vec<Saved>,
+    /// The nodes by which its shepherd knows its PEs, and their real processors.
+    born: Vec<Nid>,
+    cpus: Vec<Vec<u32>>,
+    /// What its shepherd's clock said.
+    clock: u64,
+}
+
 /// A checkpoint that has its name.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -58,15 +70,22 @@ pub struct Checkpoint {
     pub plan: Plan,
     /// What the checkers knew of it.
     pub past: Past,
-    shep: Shep,
-    procs: Vec<Saved>,
-    /// The nodes by which its shepherd knows its PEs, and their real processors.
-    born: Vec<Nid>,
-    cpus: Vec<Vec<u32>>,
+    at: Snapshot,
     /// Output up to here had left the shepherd.
     output: u64,
-    /// What its shepherd's clock said.
-    clock: u64,
+}
+
+/// How far a shepherd is that is hung up on.
+#[derive(Clone, Copy, Debug)]
+pub enum HangUp {
+    /// Nobody asks any more.
+    Gone,
+    /// It is stopped until then.
+    Wait(u64),
+    /// There is none.
+    NoShepherd,
+    /// It has said all, and heard all.
+    Done(Pid),
 }
 
 /// A checkpoint that somebody has asked for.
@@ -107,20 +126,38 @@ impl World {
         if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
             return self.at(pause, Ev::Dump { slot, life, key, number });
         }
+        let pid = match self.says_all(slot, life, key) {
+            HangUp::Gone => return,
+            HangUp::Wait(until) => return self.at(until, Ev::Dump { slot, life, key, number }),
+            HangUp::NoShepherd => return self.dump_over(slot, key, number, false),
+            HangUp::Done(pid) => pid,
+        };
+        let images = match self.cpr.fails(4) {
+            true => None,
+            false => self.images(slot, key, pid, number),
+        };
+        let made = images.is_some();
+        if let Some(draft) = self.cpr.drafts.get_mut(&number) {
+            draft.made = images;
+        }
+        self.is_heard_again(slot, key, pid);
+        self.dump_over(slot, key, number, made);
+    }
+
+    /// What is on its way between a shepherd and its apinit comes, and then nothing more.
+    pub fn says_all(&mut self, slot: usize, life: u64, key: Key) -> HangUp {
         let known = |world: &World| {
             let proc = world.slots[slot].proc.as_ref().filter(|_| world.slots[slot].life == life);
             proc.is_some_and(|proc| proc.apps.contains_key(&key))
         };
         if !known(self) {
-            return;
+            return HangUp::Gone;
         }
-        let Some((pid, wire)) = self.shepherd_of(slot, key) else {
-            return self.dump_over(slot, key, number, false);
-        };
+        let Some((pid, wire)) = self.shepherd_of(slot, key) else { return HangUp::NoShepherd };
         if let Some(until) = self.sheps.get(&pid).map(|shep| shep.stopped_until)
             && until > self.now
         {
-            return self.at(until + US, Ev::Dump { slot, life, key, number });
+            return HangUp::Wait(until + US);
         }
         for _ in 0..SAID_MAX {
             let Some(on_it) = self.wires.get_mut(&wire) else { break };
@@ -132,34 +169,30 @@ impl World {
                 break;
             }
             if !known(self) {
-                return;
+                return HangUp::Gone;
             }
         }
-        let images = match self.cpr.fails(4) {
-            true => None,
-            false => self.images(slot, key, pid, number),
-        };
-        let made = images.is_some();
-        if let Some(draft) = self.cpr.drafts.get_mut(&number) {
-            draft.made = images;
-        }
-        if self.sheps.contains_key(&pid) {
-            let found = self.find_shepherd(slot, key, pid).map(|(shepherd, _)| shepherd);
-            let Some(proc) = &mut self.slots[slot].proc else { return };
-            if found.is_none() {
-                let text = "it did not outlive its checkpoint".to_owned();
-                proc.own.push_back(Happening::ShepherdLost { key, text });
-            }
-            if let Some(app) = proc.apps.get_mut(&key) {
-                app.shepherd = found;
-            }
-        }
-        self.dump_over(slot, key, number, made);
+        HangUp::Done(pid)
     }
 
-    /// What waited for its shepherd is said, and the agent hears how it went.
-    fn dump_over(&mut self, slot: usize, key: Key, number: u64, made: bool) {
-        let life = self.slots[slot].life;
+    /// Its shepherd is connected to again.
+    pub fn is_heard_again(&mut self, slot: usize, key: Key, pid: Pid) {
+        if !self.sheps.contains_key(&pid) {
+            return;
+        }
+        let found = self.find_shepherd(slot, key, pid).map(|(shepherd, _)| shepherd);
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        if found.is_none() {
+            let text = "it did not outlive its checkpoint".to_owned();
+            proc.own.push_back(Happening::ShepherdLost { key, text });
+        }
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.shepherd = found;
+        }
+    }
+
+    /// What waited for its shepherd is said.
+    pub fn say_what_waited(&mut self, slot: usize, key: Key) {
         let Some(proc) = &mut self.slots[slot].proc else { return };
         let Some(app) = proc.apps.get_mut(&key) else { return };
         let waiting = app.hung_up.take().unwrap_or_default();
@@ -168,6 +201,16 @@ impl World {
                 self.send(wire, 0, Msg::ToShepherd(message));
             }
         }
+    }
+
+    /// What waited for its shepherd is said, and the agent hears how it went.
+    fn dump_over(&mut self, slot: usize, key: Key, number: u64, made: bool) {
+        let life = self.slots[slot].life;
+        let has = |proc: &super::apinit::Apinit| proc.apps.contains_key(&key);
+        if !self.slots[slot].proc.as_deref().is_some_and(has) {
+            return;
+        }
+        self.say_what_waited(slot, key);
         let draft = self.cpr.drafts.get(&number);
         let end = draft.is_some_and(|draft| draft.end);
         if made {
@@ -207,8 +250,17 @@ impl World {
         }
     }
 
-    /// A copy of all that it is.
+    /// A checkpoint of it.
     fn images(&mut self, slot: usize, key: Key, pid: Pid, number: u64) -> Option<Box<Checkpoint>> {
+        let at = self.snapshot(slot, key, pid)?;
+        let (output, _) = self.slots[slot].proc.as_ref()?.agent.resume_point(key);
+        let (past, plan) = self.checks.past(key, output)?;
+        let manifest = self.cpr.drafts.get(&number)?.manifest.clone();
+        Some(Box::new(Checkpoint { number, manifest, plan, past, at, output }))
+    }
+
+    /// A copy of all that it is.
+    pub fn snapshot(&self, slot: usize, key: Key, pid: Pid) -> Option<Snapshot> {
         let shep = self.sheps.get(&pid)?;
         let members = self.groups.get(&(slot, key)).cloned().unwrap_or_default();
         let dies = |id: &ProcId| self.procs.get(id).is_none_or(|proc| proc.dying || !proc.runs);
@@ -232,23 +284,8 @@ impl World {
             let node = &self.machine.nodes[&part.nid];
             part.processors.iter().map(|p| node.cpus[*p as usize]).collect()
         });
-        let cpus = cpus.collect();
-        let (output, _) = self.slots[slot].proc.as_ref()?.agent.resume_point(key);
         let clock = self.shepherds_clock(pid)?;
-        let (past, plan) = self.checks.past(key, output)?;
-        let draft = self.cpr.drafts.get(&number)?;
-        Some(Box::new(Checkpoint {
-            number,
-            manifest: draft.manifest.clone(),
-            plan,
-            past,
-            shep: shep.clone(),
-            procs,
-            born,
-            cpus,
-            output,
-            clock,
-        }))
+        Some(Snapshot { shep: shep.clone(), procs, born, cpus: cpus.collect(), clock })
     }
 
     // ---- brought back ----
@@ -338,10 +375,30 @@ impl World {
             self.checks.broken(text);
             return Err("it was placed in another shape than it had".to_owned());
         }
-        if place.restart.as_ref().map(|restart| restart.from) != Some(from.shep.key) {
-            self.checks.broken(format!("{key} is given images of {}", from.shep.key));
+        let was = from.at.shep.key;
+        if place.restart.as_ref().map(|restart| restart.from) != Some(was) {
+            self.checks.broken(format!("{key} is given images of {was}"));
         }
         self.freeze(slot, key);
+        let pid = self.comes_out(slot, &place, &cpus, &from.at, true);
+        let Some(proc) = &mut self.slots[slot].proc else { return Ok(()) };
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: Some(pid) }));
+        }
+        Ok(())
+    }
+
+    /// What was copied is there, in frozen groups; `stands`: it has not run as this application before. Its
+    /// shepherd.
+    pub fn comes_out(
+        &mut self,
+        slot: usize,
+        place: &PlaceCommand,
+        cpus: &[Vec<u32>],
+        from: &Snapshot,
+        stands: bool,
+    ) -> Pid {
+        let key = place.key;
         let pid = self.new_pid();
         let now_on: BTreeMap<Nid, usize> = from.born.iter().copied().zip(0..).collect();
         let mut numbers = BTreeMap::new();
@@ -357,7 +414,7 @@ impl World {
                 nid: place.places.0[at].nid,
                 shepherd: pid,
                 cpus: saved.proc.cpus.iter().filter_map(moved).collect(),
-                stands: true,
+                stands,
                 ..saved.proc.clone()
             });
             numbers.insert(saved.id, id);
@@ -372,11 +429,7 @@ impl World {
         if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
             directory.shepherd = Some(pid);
         }
-        let Some(proc) = &mut self.slots[slot].proc else { return Ok(()) };
-        if let Some(app) = proc.apps.get_mut(&key) {
-            app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: Some(pid) }));
-        }
-        Ok(())
+        pid
     }
 
     /// Its shepherd goes on as this application.
@@ -395,9 +448,9 @@ impl World {
         let wire = self.plug(Who::ApinitShepherd(slot, key), Who::Shepherd(pid), host);
         self.shepherd_connected(pid, wire);
         let said = self.hello_on(wire).ok_or_else(gone)?;
-        if said.key != from.shep.key {
-            self.checks
-                .broken(format!("the shepherd of {} says it is {}'s", from.shep.key, said.key));
+        let was = from.at.shep.key;
+        if said.key != was {
+            self.checks.broken(format!("the shepherd of {was} says it is {}'s", said.key));
         }
         self.shepherd_hears(wire, pid, Msg::ToShepherd(ToShepherd::Rekey(key)));
         let hello = self.hello_on(wire).filter(|hello| hello.key == key).ok_or_else(gone)?;
@@ -407,11 +460,11 @@ impl World {
         if let Some(app) = proc.apps.get_mut(&key) {
             app.shepherd = Some((pid, wire));
         }
-        Ok(Back { born: from.born.clone(), hello, output: from.output, clock_ns })
+        Ok(Back { born: from.at.born.clone(), hello, output: from.output, clock_ns })
     }
 
     /// The hello that a shepherd has just said.
-    fn hello_on(&mut self, wire: super::wire::WireId) -> Option<Hello> {
+    pub fn hello_on(&mut self, wire: super::wire::WireId) -> Option<Hello> {
         match self.wires.get_mut(&wire)?.to[0].pop_front()? {
             Msg::FromShepherd(said) => match *said {
                 FromShepherd::Hello(hello) => Some(hello),

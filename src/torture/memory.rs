@@ -53,6 +53,21 @@ impl Memory {
         Memory { chance, measured: false, out: 0, rolls_out: false, gone }
     }
 
+    /// It takes so long.
+    pub fn late(&mut self, most: u64) -> u64 {
+        self.chance.u64(100 * super::US..most)
+    }
+
+    /// Now and then the disk is full.
+    pub fn fails(&mut self) -> bool {
+        self.chance.u32(0..10) == 0
+    }
+
+    /// So many it has on disk.
+    pub fn bytes(&mut self) -> u64 {
+        self.chance.u64(1..HAS_MAX)
+    }
+
     /// The share of a slice that bringing it in may take, in thousandths.
     pub fn switch_share(&mut self) -> u64 {
         [50, 300, 1_000][self.chance.usize(0..3)]
@@ -142,12 +157,12 @@ impl World {
 
     /// The memory of one that stands is to go to swap: so much of it does, and why no more.
     pub fn memory_goes(&mut self, slot: usize, key: Key) -> (u64, Option<String>) {
-        if self.memory.chance.u32(0..10) == 0 {
+        if self.memory.fails() {
             return (0, Some("swap is full".to_owned()));
         }
         self.memory.gone.insert((slot, key));
         self.counts.rolled_out += 1;
-        (self.memory.chance.u64(1..HAS_MAX), None)
+        (self.memory.bytes(), None)
     }
 
     /// It has come.
@@ -177,8 +192,12 @@ impl World {
 
     /// What becomes of a stop.
     pub fn stops(&mut self, slot: usize, key: Key) -> (Key, Outcome) {
-        let coming = self.slots[slot].proc.as_mut().and_then(|proc| proc.coming.remove(&key));
+        let proc = self.slots[slot].proc.as_mut();
+        let (coming, returns) = proc
+            .map_or((None, false), |proc| (proc.coming.remove(&key), proc.returns.remove(&key)));
         let outcome = match coming {
+            // Nor is it there.
+            None if returns => Outcome::NotIn(0),
             // It stands already.
             Some(coming) => Outcome::NotIn(coming.bytes / 2),
             None => Outcome::Stopped,

@@ -44,6 +44,7 @@
 //! ```
 
 mod apinit;
+mod away;
 pub mod checks;
 pub mod faults;
 mod front;
@@ -139,6 +140,9 @@ pub struct Counts {
     pub moved: u64,
     /// Of a gang that stood the memory went to swap.
     pub rolled_out: u64,
+    /// The same by a checkpoint, and how often one was brought back from that.
+    pub taken_out: u64,
+    pub returned: u64,
     /// Applications that were checkpointed.
     pub dumped: u64,
     /// Of them, those that were ended for it.
@@ -189,6 +193,8 @@ impl Counts {
         self.let_run_in_time += other.let_run_in_time;
         self.moved += other.moved;
         self.rolled_out += other.rolled_out;
+        self.taken_out += other.taken_out;
+        self.returned += other.returned;
         self.dumped += other.dumped;
         self.kept_off += other.kept_off;
         self.restarts_posted += other.restarts_posted;

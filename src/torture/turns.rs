@@ -105,6 +105,11 @@ impl World {
         }
         if let (Event::Goes(key), Some(proc)) = (&event, &mut self.slots[slot].proc) {
             proc.coming.remove(key);
+            proc.away.remove(key);
+            proc.returns.remove(key);
+        }
+        if !self.returned(slot, &event) {
+            return;
         }
         self.switcher_hears(slot, event);
     }
@@ -129,7 +134,9 @@ impl World {
                         if !keys.is_empty() {
                             self.counts.let_run += 1;
                         }
-                        let start = |key| match self.memory_comes(slot, key) {
+                        let start = |key| match self.returns_first(slot, key)
+                            || self.memory_comes(slot, key)
+                        {
                             true => (key, Start::MemoryComes),
                             false => {
                                 self.thaw(slot, key);
@@ -143,6 +150,7 @@ impl World {
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
                     Action::Lifted(key, stands) => self.turns_news(slot, News::Lifted(key, stands)),
+                    Action::TakeOut(key) => self.turns_news(slot, News::GoesOut(key)),
                     Action::RollOut(key) => {
                         let (bytes, why) = self.memory_goes(slot, key);
                         self.turns_news(slot, News::RolledOut(key, bytes, why));

@@ -65,6 +65,16 @@ pub enum Ev {
     },
     /// Somebody wants a checkpoint, of this one or of any; a step of one, and whether it gets its name.
     Checkpoint(Option<Key>),
+    TakeOut {
+        slot: usize,
+        life: u64,
+        key: Key,
+    },
+    BringBack {
+        slot: usize,
+        life: u64,
+        key: Key,
+    },
     Dump {
         slot: usize,
         life: u64,
@@ -168,16 +178,21 @@ fn small_levels(turns: &mut Turns, rng: &mut Rng) {
 /// The only region, where there is one.
 pub const REGION: &str = "all";
 
-/// In most seeds all apinits bring memory to swap, in some all but one, in some none. Whether any does.
+/// In most seeds all apinits bring memory out, in some all but one, in some none. Whether any does.
 fn some_roll_out(slots: &mut [Slot], rng: &mut Rng) -> bool {
     let kind = rng.u32(0..4);
     if kind == 0 {
         return false;
     }
     let cant = (kind == 1).then(|| rng.usize(0..slots.len()));
+    // The others to swap, or by a checkpoint, or each in its own way.
+    let by_checkpoint = rng.u32(0..3);
     for (at, slot) in slots.iter_mut().enumerate() {
         slot.roll_out = match cant == Some(at) {
             true => RollOut::Cant("no swap".to_owned()),
+            false if by_checkpoint == 0 || by_checkpoint == 1 && at % 2 == 0 => {
+                RollOut::ByCheckpoint
+            }
             false => RollOut::Can,
         };
     }
@@ -436,6 +451,8 @@ impl World {
             Ev::Memory(slot, life) => self.look_at_memory(slot, life),
             Ev::Brought { slot, life, key, number } => self.memory_came(slot, life, key, number),
             Ev::Checkpoint(of) => self.somebody_checkpoints(of),
+            Ev::TakeOut { slot, life, key } => self.take_out_carried_out(slot, life, key),
+            Ev::BringBack { slot, life, key } => self.brought_back(slot, life, key),
             Ev::Dump { slot, life, key, number } => {
                 self.dump_carried_out(slot, life, key, number);
             }

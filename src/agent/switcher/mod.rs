@@ -40,7 +40,7 @@
 //! If its turn is over before, it does not wait in the next one, so that it gets somewhere even where
 //! nobody makes its slices longer.
 //!
-//! Of one that stands and has no turn for long psched may have the memory brought to swap ([`out`]).
+//! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]).
 //!
 //! Nothing here stops anybody or knows the time. The driver (a thread of apinit, or the simulated
 //! cluster) does what the actions say and tells how it went.
@@ -147,8 +147,10 @@ pub enum Event {
     Lift(Key),
     /// It sits on these processors from now on, and may run again. No effect on one that is not here.
     Seat(Gang),
-    /// Its memory is to go to swap once it stands: [`Action::RollOut`] or [`Action::NotOut`].
+    /// Its memory is to go out once it stands: [`Action::RollOut`], [`Action::TakeOut`] or [`Action::NotOut`].
     RollOut(Key),
+    /// Whether memory goes out by a checkpoint from now on, and not to swap.
+    ByCheckpoint(bool),
     /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
     Brought(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
@@ -182,6 +184,10 @@ pub enum News {
     Lifted(Key, bool),
     /// So many bytes of it are in swap; or why no more of it went.
     RolledOut(Key, u64, Option<String>),
+    /// It is to be taken out by a checkpoint: it stands, has no turn soon, and there is no swap.
+    GoesOut(Key),
+    /// One that was is to run: [`Event::Brought`] is waited for.
+    ComesIn(Key),
     /// Changes by this host's clock, and peaks of memory; at most each second.
     Switches(Box<Switches>),
 }
@@ -204,6 +210,9 @@ pub enum Action {
     /// Its memory may go: it stands, and has no turn soon. Whoever brings it away ends with that when it is
     /// to start.
     RollOut(Key),
+    /// The same where memory goes out by a checkpoint: nobody else runs on its processors until it is seated, or
+    /// [`out::LEAVES`] is over.
+    TakeOut(Key),
     /// Its memory does not go, and why.
     NotOut(Key, &'static str),
     /// It has been let run, or stopped.
@@ -281,6 +290,8 @@ struct Seat {
     missed: bool,
     /// Its memory is to go if it stands before then.
     out_by_ns: Option<u64>,
+    /// It is being taken out, and its processors wait for that until then.
+    leaves_by_ns: Option<u64>,
     ran: Ran,
 }
 
@@ -322,6 +333,8 @@ pub struct Switcher {
     plans: Plans,
     /// The number of each processor in the sets of bits.
     bits: BTreeMap<(Nid, u32), usize>,
+    /// Memory goes out by a checkpoint.
+    by_checkpoint: bool,
     change: Option<Change>,
     next_ns: Option<u64>,
 }
@@ -373,7 +386,7 @@ impl Switcher {
             Event::Seat(gang) => {
                 let on = self.bits_of(&gang.processors);
                 if let Some(seat) = self.seats.get_mut(&gang.key) {
-                    (seat.on, seat.lift) = (on, Lift::No);
+                    (seat.on, seat.lift, seat.leaves_by_ns) = (on, Lift::No, None);
                 }
             }
             Event::Stopped(outcomes) => {
@@ -389,11 +402,14 @@ impl Switcher {
                     change.starts = change.starts.saturating_sub(1);
                 }
             }
+            Event::ByCheckpoint(by) => self.by_checkpoint = by,
             Event::RollOut(key) => self.want_out(now, key, &mut out),
             Event::Brought(key, bytes) => self.brought(now, key, bytes, &mut out),
             Event::Tick => planned = true,
         }
         if self.begun {
+            // (Whoever goes has gone before anybody else runs there.)
+            self.roll_out(now, &mut out);
             self.decide(now, planned, &mut out);
             self.roll_out(now, &mut out);
         }
@@ -404,7 +420,8 @@ impl Switcher {
                 out.push(Action::HasTurn(*key));
             }
         }
-        let again = self.seats.values().flat_map(|seat| [seat.again_ns, seat.out_by_ns]);
+        let times = |seat: &Seat| [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns];
+        let again = self.seats.values().flat_map(times);
         let again = again.flatten().min();
         let change = self.plans.next_change(self.seats.keys().copied(), now);
         self.next_ns = again.into_iter().chain(change).min();
@@ -436,8 +453,19 @@ impl Switcher {
         let ran = Ran { ns: ran_ns, since_ns };
         out.push(Action::Ran(gang.key, ran));
         let (watched, again_ns, comes_in, missed) = (false, None, None, false);
-        let (lift, out_by_ns) = (Lift::No, None);
-        let seat = Seat { on, state, watched, lift, again_ns, comes_in, missed, out_by_ns, ran };
+        let (lift, out_by_ns, leaves_by_ns) = (Lift::No, None, None);
+        let seat = Seat {
+            on,
+            state,
+            watched,
+            lift,
+            again_ns,
+            comes_in,
+            missed,
+            out_by_ns,
+            leaves_by_ns,
+            ran,
+        };
         self.seats.insert(gang.key, seat);
     }
 
@@ -549,7 +577,8 @@ impl Switcher {
             }
         }
         let mut busy = FixedBitSet::with_capacity(self.bits.len());
-        for seat in self.seats.values().filter(|seat| seat.occupies()) {
+        let holds = |seat: &&Seat| seat.occupies() || seat.leaves_by_ns.is_some();
+        for seat in self.seats.values().filter(holds) {
             busy.union_with(&seat.on);
         }
         let (mut thaw, mut go) = (Vec::new(), Vec::new());

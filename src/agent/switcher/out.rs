@@ -1,4 +1,4 @@
-//! Whose memory may go to swap, and when.
+//! Whose memory may go out, and when.
 //!
 //! psched says of whom it plans no turn for long. The plan by which that one stops may not have begun yet
 //! when the order comes, and psched may have changed its mind when it has. So the order waits until the gang
@@ -10,6 +10,10 @@
 //!                        |                            |
 //!                        +-- WAITS is over            +-- its turn is near   ---> NotOut, and why
 //! ```
+//!
+//! To swap it goes beside everything else, and the kernel makes room for who runs meanwhile. Where it is taken out
+//! by a checkpoint nothing makes room until that is done: so who is to run on its processors waits, no longer than
+//! [`LEAVES`].
 
 use super::{Action, State, Switcher};
 use crate::apteam::Key;
@@ -19,6 +23,8 @@ use std::time::Duration;
 pub const WAITS: Duration = Duration::from_secs(10);
 /// A turn so near is not worth it.
 pub const NEAR: Duration = Duration::from_secs(2);
+/// How long those who are to run on its processors wait for one that is taken out by a checkpoint.
+pub const LEAVES: Duration = Duration::from_secs(120);
 
 impl Switcher {
     /// Its memory is to go once it stands.
@@ -32,6 +38,7 @@ impl Switcher {
     /// Lets those go that stand, and refuses what has waited for too long.
     pub(super) fn roll_out(&mut self, now: u64, out: &mut Vec<Action>) {
         for (key, seat) in &mut self.seats {
+            seat.leaves_by_ns.take_if(|by| *by <= now);
             let Some(by_ns) = seat.out_by_ns else { continue };
             if by_ns <= now {
                 seat.out_by_ns = None;
@@ -41,6 +48,10 @@ impl Switcher {
                 let near = now.saturating_add(super::super::ns(NEAR));
                 out.push(match self.plans.next_turn(*key, now) {
                     Some(at) if at < near => Action::NotOut(*key, "its turn is near"),
+                    _ if self.by_checkpoint => {
+                        seat.leaves_by_ns = Some(now.saturating_add(super::super::ns(LEAVES)));
+                        Action::TakeOut(*key)
+                    }
                     _ => Action::RollOut(*key),
                 });
             }

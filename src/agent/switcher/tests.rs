@@ -304,6 +304,31 @@ fn memory_goes_once_its_gang_stands_and_has_no_turn_soon() {
     assert_eq!(strange, [Action::NotOut(key(9), "it is not here any more")]);
 }
 
+/// Nothing makes room while it is dumped.
+#[test]
+fn nobody_runs_where_one_is_taken_out_until_it_has_gone() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::ByCheckpoint(true));
+    let mut ahead = plan(1, 100, &[(600_000, &[2])]);
+    ahead.members.push(key(1));
+    done(&mut switcher, 0, Event::Plan(ahead));
+    done(&mut switcher, MS, Event::RollOut(key(1)));
+    assert_eq!(running(&switcher), [1]);
+    let actions = done(&mut switcher, 100 * MS, Event::Tick);
+    assert!(actions.contains(&Action::TakeOut(key(1))), "{actions:?}");
+    assert_eq!(running(&switcher), [] as [u64; 0]);
+    let lifted = done(&mut switcher, 110 * MS, Event::Lift(key(1)));
+    assert!(lifted.contains(&Action::Lifted(key(1), true)), "{lifted:?}");
+    // It has gone, or stays.
+    let mut other = switcher.clone();
+    done(&mut switcher, 900 * MS, Event::Seat(gang(1, &[0])));
+    assert_eq!(running(&switcher), [2]);
+    // It is not waited for for ever.
+    assert_eq!(other.next_ns(), Some(100 * MS + ns_of(out::LEAVES)));
+    done(&mut other, 100 * MS + ns_of(out::LEAVES), Event::Tick);
+    assert_eq!(running(&other), [2]);
+}
+
 #[test]
 fn one_that_is_lifted_stands_until_it_is_seated() {
     let mut switcher = two();

@@ -278,6 +278,7 @@ impl World {
             going_ns,
             hello: Some(hello),
             silent: false,
+            away: None,
             front,
             gone: false,
         };

@@ -365,6 +365,7 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
         ran_ns: None,
         hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
         silent: false,
+        away: None,
         front: None,
         gone: true,
     };
@@ -406,6 +407,7 @@ fn a_former_life_is_taken_up() {
         ran_ns: None,
         hello: Some(hello),
         silent: false,
+        away: None,
         front: Some(Conn(77)),
         gone: false,
     };
@@ -468,6 +470,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
             going_ns,
             hello: None,
             silent: true,
+            away: None,
             front,
             gone: false,
         }))
@@ -513,6 +516,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
             ran_ns: None,
             hello,
             silent: false,
+            away: None,
             front,
             gone: false,
         }))

@@ -1,6 +1,7 @@
 //! The agent by examples, with the exact actions of each step; and thrown at with random
 //! happenings in [`random`].
 
+mod away;
 mod binding;
 mod bounds;
 mod deaths;
@@ -37,6 +38,15 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Another than the default, lest nobody look at it.
 const FRONT_GRACE: Duration = Duration::from_secs(3);
 const FRONT: Conn = Conn(1);
+
+/// How it ended.
+fn end_of(actions: &[Action]) -> &HostEnd {
+    let told = actions.iter().find_map(|action| match action {
+        Action::Report(Report::Ended(end)) => Some(&**end),
+        _ => None,
+    });
+    told.expect("its end is told")
+}
 
 fn key(apid: u64, incarnation: u32) -> Key {
     Key { apid: Apid(apid), incarnation: Incarnation(incarnation) }

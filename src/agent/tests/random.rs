@@ -86,6 +86,21 @@ fn any_restored() -> impl Strategy<Value = Happening> {
     (any_key(), result).prop_map(|(key, result)| Happening::Restored(key, result))
 }
 
+/// Memory goes out by a checkpoint, or not, and comes in again, or not.
+fn any_away() -> impl Strategy<Value = Happening> {
+    let hello = Hello { launched: true, going: true, ..Hello::default() };
+    let back = CameBack { hello, bytes: 7, clock_ns: 1 };
+    let no = || Err("no".to_owned());
+    prop_oneof![
+        2 => any_key().prop_map(|key| Happening::Turns(News::GoesOut(key))),
+        2 => any_key().prop_map(|key| Happening::Turns(News::ComesIn(key))),
+        2 => any_key().prop_map(|key| Happening::TakenOut(key, Ok(7))),
+        1 => any_key().prop_map(move |key| Happening::TakenOut(key, no())),
+        2 => any_key().prop_map(move |key| Happening::CameBack(key, Ok(Box::new(back.clone())))),
+        1 => any_key().prop_map(|key| Happening::CameBack(key, Err("no".to_owned()))),
+    ]
+}
+
 /// A checkpoint is asked for, made or not, and what becomes of it is said.
 fn any_dump() -> impl Strategy<Value = Happening> {
     use crate::agent::DumpWord::{AllImaged, Gone, Named};
@@ -196,13 +211,14 @@ fn any_step() -> impl Strategy<Value = Step> {
             let place = PlaceCommand { restart: None, ..place };
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
             Happening::Found(Box::new(Found {
-                place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, front: None, gone: false
+                place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, away: None, front: None, gone: false
             }))
         }),
         4 => Just(Happening::Tick),
         4 => any_news(),
         4 => any_restored(),
         4 => any_dump(),
+        4 => any_away(),
     ];
     prop_oneof![
         1 => (0..12 * S).prop_map(Step::After),

@@ -233,15 +233,6 @@ fn what_it_had_run_counts_against_its_limit() {
     assert!(over(&agent.apply(7 * S, Happening::Tick)));
 }
 
-/// How it ended.
-fn end_of(actions: &[Action]) -> &HostEnd {
-    let told = actions.iter().find_map(|action| match action {
-        Action::Report(Report::Ended(end)) => Some(&**end),
-        _ => None,
-    });
-    told.expect("its end is told")
-}
-
 fn cause(text: &str) -> Cause {
     Cause::LaunchFailed { rank: 0, nid: Nid(1), errno: NOT_THE_PROGRAM, text: text.into() }
 }
@@ -300,6 +291,7 @@ fn found(restoring: Restoring, born: &[u32], hello: Option<Hello>) -> Happening 
         ran_ns: None,
         hello,
         silent: false,
+        away: None,
         front: None,
         gone: false,
     }))

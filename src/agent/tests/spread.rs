@@ -487,6 +487,7 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
         ran_ns: None,
         hello: None,
         silent: false,
+        away: None,
         front: Some(Conn(77)),
         gone: false,
     };

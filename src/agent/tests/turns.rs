@@ -98,6 +98,7 @@ fn one_that_is_found_again_is_known_with_what_it_has_run() {
         ran_ns: Some(2 * S),
         hello: Some(hello),
         silent: false,
+        away: None,
         front: None,
         gone: false,
     };

@@ -32,6 +32,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
             ran_ns: None,
             hello: Some(hello),
             silent: false,
+            away: None,
             front,
             gone: false,
         }))

@@ -50,24 +50,42 @@ pub struct Hello {
     pub roll_out: RollOut,
 }
 
-/// Whether an apinit can bring the memory of a gang that stands to swap.
+/// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum RollOut {
     /// It is of a release before, which can't and does not tell.
     #[default]
     Untold,
-    /// It can.
+    /// To swap.
     Can,
+    /// Into a checkpoint of its own, where the application lets itself be checkpointed.
+    ByCheckpoint,
     /// It can't: what stands in the way, as what follows "NID 0 has" (`no swap`).
     Cant(String),
 }
 
 impl RollOut {
+    /// Where memory is that has gone, as what follows "612M".
+    pub fn place(&self) -> &'static str {
+        match self {
+            RollOut::ByCheckpoint => "in a checkpoint",
+            _ => "in swap",
+        }
+    }
+
+    /// Where memory goes, as what follows "goes".
+    pub fn way(&self) -> &'static str {
+        match self {
+            RollOut::ByCheckpoint => "into a checkpoint",
+            _ => "to swap",
+        }
+    }
+
     /// What stands in the way, as what follows "NID 0 has".
     pub fn obstacle(&self) -> Option<&str> {
         match self {
             RollOut::Untold => Some("an apinit of an older release"),
-            RollOut::Can => None,
+            RollOut::Can | RollOut::ByCheckpoint => None,
             RollOut::Cant(why) => Some(why),
         }
     }

@@ -36,6 +36,7 @@
 //! By these an apinit that is started again takes up what the one before has left running.
 
 mod attach;
+mod away;
 mod door;
 mod halves;
 mod host;
@@ -84,8 +85,11 @@ pub struct Options {
     /// Make applications' control groups below this one, not below its own
     #[arg(long, value_name = "GROUP")]
     pub groups: Option<PathBuf>,
+    /// Where there is no swap: take memory of gangs whose next turn is far out by a checkpoint, made in this folder
+    #[arg(long, value_name = "FOLDER", env = "PSCHED_ROLL_OUT")]
+    pub roll_out: Option<PathBuf>,
     /// Only hold the control group in which it is started, for another's --groups
-    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
+    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "roll_out", "lifeline"])]
     pub hold_groups: bool,
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
     #[arg(long, value_name = "FD")]

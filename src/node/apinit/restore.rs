@@ -32,9 +32,7 @@ use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
 use crate::os::space::Space;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,11 +109,7 @@ impl Restoring {
         let groups = self.groups_of(&born)?;
         let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
         frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
-        let socket = self.directory.socket();
-        // One of a former life, on which nobody listens.
-        let _ = std::fs::remove_file(&socket);
-        let listener = shepherds::listener(&socket).map_err(|e| format!("{e:#}"))?;
-        let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;
+        let (listener, log) = shepherds::given_anew(&self.directory)?;
         let criu = self.criu.good().map_err(|e| e.to_string())?;
         let given = Given {
             apshepherd: &self.apshepherd,
@@ -131,7 +125,8 @@ impl Restoring {
         // An apinit that is started again kills it by this.
         let shepherd = Process::now(shepherd);
         self.directory.keep_shepherd(shepherd).map_err(|e| format!("{e:#}"))?;
-        let (connection, hello) = shepherds::rekey(&socket, self.restart.from, self.place.key)?;
+        let (connection, hello) =
+            shepherds::rekey(&self.directory.socket(), self.restart.from, self.place.key)?;
         let clock_ns = clock_ahead_ns(shepherd.pid).map_err(|e| e.to_string())?;
         let resume = read_resume(images.as_fd());
         let output = resume.map_or(hello.output_taken, |resume| resume.output_received);
@@ -213,15 +208,6 @@ fn fits<'m>(
 fn open_folder(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())
-}
-
-/// Where apinit's own diagnostics go, unless that is a connection: one could not be dumped again.
-fn log() -> std::io::Result<File> {
-    let own = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
-    if own.metadata()?.file_type().is_socket() {
-        return File::options().append(true).open("/dev/null");
-    }
-    Ok(own)
 }
 
 #[cfg(test)]

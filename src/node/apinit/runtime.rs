@@ -326,6 +326,27 @@ impl AppDirectory {
         let _ = fs::remove_dir_all(self.path.join("images"));
     }
 
+    /// Its memory is in this folder of images, and no process of it counts any more.
+    ///
+    /// # Errors
+    /// There is no room, say.
+    pub fn keep_away(&self, images: &Path) -> anyhow::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = self.path.join("away");
+        write_whole(&path, images.as_os_str().as_bytes())
+            .with_context(|| format!("can't write {}", path.display()))
+    }
+
+    /// Its processes count again.
+    pub fn drop_away(&self) {
+        let _ = fs::remove_file(self.path.join("away"));
+    }
+
+    /// The folder of its images, if these count.
+    pub fn away(&self) -> Option<PathBuf> {
+        self.kept("away").map(PathBuf::from)
+    }
+
     /// Its front end was given up.
     pub fn gone(&self) -> bool {
         self.path.join("gone").exists()
@@ -337,6 +358,9 @@ impl AppDirectory {
     }
 
     pub fn remove(&self) {
+        if let Some(images) = self.away() {
+            let _ = fs::remove_dir_all(images);
+        }
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -366,6 +390,11 @@ mod tests {
         assert_eq!(app.marker().as_deref(), Some("01234567.12.1"));
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
         assert_eq!(app.process("front"), Some(own));
+        assert_eq!(app.away(), None);
+        let images = directory.path().join("images of it");
+        fs::create_dir(&images).expect("made");
+        app.keep_away(&images).expect("kept");
+        assert_eq!(app.away().as_ref(), Some(&images));
         assert!(!app.gone());
         app.keep_gone();
         assert!(app.gone());
@@ -383,6 +412,7 @@ mod tests {
         assert_eq!(runtime.applications().len(), 1);
         app.remove();
         assert_eq!(runtime.applications().len(), 0);
+        assert!(!images.exists(), "with it");
         let error = app.keep_marker("gone").expect_err("there is no such folder");
         assert!(error.to_string().ends_with("12.1/marker"), "{error}");
     }

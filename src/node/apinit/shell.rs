@@ -1,11 +1,13 @@
 //! The one task: events in, the agent, actions out.
 
 mod apps;
+mod away;
 mod checkpoints;
 mod restores;
 mod turns;
 
 use super::attach::{Front, FrontSender};
+use super::away::{Returned as OfAway, Shelf};
 use super::door::Asker;
 use super::link::{self, Link};
 use super::peers::Peer;
@@ -116,13 +118,16 @@ pub(super) enum Event {
     Sealed(u64, Result<(u64, Bytes), String>),
     /// The text of the manifest of all parts, or why there is none.
     Joined(u64, Result<String, String>),
-    /// A shepherd that was dumped, if it lives.
+    /// A shepherd that was dumped, if it lives; and what is to happen once it is talked with again.
     HeardAgain {
         key: Key,
-        number: u64,
-        made: bool,
         found: Option<Shepherd>,
+        then: Box<Happening>,
     },
+    /// An application's memory is out, in so many bytes of images, or why not.
+    TookOut(Key, Result<u64, String>),
+    /// It is back, or why not.
+    CameBack(Key, Result<Box<OfAway>, String>),
 }
 
 /// Why the loop ended.
@@ -173,6 +178,8 @@ pub(super) struct Shell {
     sealing: Option<SealKey>,
     /// What makes their images.
     criu: Arc<Known>,
+    /// Where memory goes that no swap takes.
+    shelf: Option<Shelf>,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
@@ -233,6 +240,9 @@ impl Shell {
         };
         let criu = Arc::<Known>::default();
         let back_ends = checkpoints::back_ends(&criu, &mut notes);
+        let lowest = me.nids.first().copied().unwrap_or_default();
+        let shelf =
+            options.roll_out.as_ref().map(|below| Shelf::open(below, lowest)).transpose()?;
         let numa = me.numa.clone();
         let agent = Agent::new(me.clone(), runtime.remembered());
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
@@ -252,7 +262,8 @@ impl Shell {
             stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
             arch: host::arch(),
             back_ends,
-            roll_out: roll_out(groups.as_ref()),
+            // Told by the shell that is there then.
+            roll_out: RollOut::Untold,
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
@@ -283,9 +294,11 @@ impl Shell {
             wanted: BTreeMap::new(),
             sealing: None,
             criu,
+            shelf,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
+        shell.tell_roll_out();
         Ok((shell, events))
     }
 
@@ -466,9 +479,9 @@ impl Shell {
             Event::Imaged(key, number, images) => return self.imaged(key, number, images),
             Event::Sealed(number, sealed) => return self.sealed(number, sealed),
             Event::Joined(number, joined) => return self.joined(number, joined),
-            Event::HeardAgain { key, number, made, found } => {
-                return self.heard_again(key, number, made, found);
-            }
+            Event::HeardAgain { key, found, then } => return self.heard_again(key, found, *then),
+            Event::TookOut(key, result) => return self.took_out(key, result),
+            Event::CameBack(key, result) => return self.came_back(key, result),
         };
         self.own.push_back(happening);
     }
@@ -563,6 +576,8 @@ impl Shell {
             Action::Rebind { key, parts, place } => self.rebind(key, parts, *place),
             Action::Restore { place, cpus } => self.restore(*place, cpus),
             Action::Dump { key, number } => self.dump(key, number),
+            Action::TakeOut(key) => self.take_out(key),
+            Action::BringBack { place, cpus } => self.bring_back(*place, cpus),
             Action::RefuseDump(number, why) => self.answer_dump(number, Answer::Refused(why)),
             Action::DumpEnds(number) => self.answer_dump(number, Answer::Ended),
             Action::KeepGoing(key, at_ns) => {
@@ -665,11 +680,6 @@ impl Shell {
             self.own.push_back(Happening::ShepherdLost { key, text });
         }
     }
-}
-
-/// Whether memory can be brought to swap here.
-fn roll_out(groups: Option<&Groups>) -> RollOut {
-    groups.map_or_else(|| RollOut::Cant("no cgroups".to_owned()), Groups::roll_out)
 }
 
 /// How many connections there may be.

@@ -23,6 +23,7 @@ use nix::sys::socket::{
 };
 use prost::Message;
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -310,6 +311,46 @@ impl Connection {
     }
 }
 
+/// A socket on which a shepherd that is brought back listens, and where its diagnostics go.
+///
+/// # Errors
+/// They can't be made.
+pub(super) fn given_anew(directory: &AppDirectory) -> Result<(OwnedFd, File), String> {
+    let socket = directory.socket();
+    // One of a former life, on which nobody listens.
+    let _ = std::fs::remove_file(&socket);
+    let listener = listener(&socket).map_err(|e| format!("{e:#}"))?;
+    let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;
+    Ok((listener, log))
+}
+
+/// Where apinit's own diagnostics go, unless that is a connection: one could not be dumped again.
+fn log() -> io::Result<File> {
+    use std::os::unix::fs::FileTypeExt;
+    let own = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
+    if own.metadata()?.file_type().is_socket() {
+        return File::options().append(true).open("/dev/null");
+    }
+    Ok(own)
+}
+
+/// Connects to a shepherd that was brought back. To be called where it may be waited.
+///
+/// # Errors
+/// Why it can't be heard, or that it is another's.
+pub(super) fn meet(socket: &Path, key: Key) -> Result<(Connection, Hello), String> {
+    let failed = |why: String| format!("its apshepherd can't be heard: {why}");
+    let connection = dial(socket).map(Connection).map_err(|e| failed(e.to_string()))?;
+    let hello = connection.hear().map_err(failed)?;
+    if let Some(why) = misfit(hello.protocol) {
+        return Err(failed(why));
+    }
+    if hello.key != key {
+        return Err(failed(format!("it is that of {}", hello.key)));
+    }
+    Ok((connection, hello))
+}
+
 /// Connects to a shepherd that was brought back, and tells it as which application it goes on. To be called
 /// where it may be waited.
 ///
@@ -317,14 +358,7 @@ impl Connection {
 /// Why it does not.
 pub(super) fn rekey(socket: &Path, from: Key, key: Key) -> Result<(Connection, Hello), String> {
     let failed = |why: String| format!("its apshepherd can't go on as application {key}: {why}");
-    let connection = dial(socket).map(Connection).map_err(|e| failed(e.to_string()))?;
-    let hello = connection.hear().map_err(failed)?;
-    if let Some(why) = misfit(hello.protocol) {
-        return Err(failed(why));
-    }
-    if hello.key != from {
-        return Err(failed(format!("it is that of {}", hello.key)));
-    }
+    let (connection, _) = meet(socket, from)?;
     connection.say(ToShepherd::Rekey(key)).map_err(failed)?;
     match connection.hear() {
         Ok(hello) if hello.key == key => Ok((connection, hello)),

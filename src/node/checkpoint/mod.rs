@@ -92,7 +92,7 @@ pub use dump::{DumpOptions, Dumped, Running, dump_application, dump_part, has_ow
 pub use known::Known;
 pub use restore::{Given, Restored, born_of, clock_ahead_ns, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
-pub use tcp::{Link, break_off, quiet};
+pub use tcp::{Link, break_off, leads_out, quiet};
 
 use std::os::fd::BorrowedFd;
 

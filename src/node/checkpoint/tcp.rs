@@ -154,6 +154,18 @@ pub fn quiet(groups: &AppGroups) -> Result<Vec<Link>, CheckpointError> {
     }
 }
 
+/// Where one of the connections of an application leads that has its other end outside; none: all are within.
+///
+/// # Errors
+/// Its connections can't be looked at.
+pub fn leads_out(groups: &AppGroups) -> Result<Option<SocketAddr>, CheckpointError> {
+    let own = sockets(groups)?;
+    let all = ends()?;
+    let ours = || all.iter().filter(|end| own.contains(&end.inode)).map(|end| &end.link);
+    let within: BTreeSet<Link> = ours().map(Link::turned).collect();
+    Ok(ours().find(|link| !within.contains(link)).map(|link| link.there))
+}
+
 /// Lets the connections of an application that stands and is about to be killed end at once, with no farewell:
 /// whoever is at the other end finds them reset.
 pub fn break_off(groups: &AppGroups) {

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The groups of one application on this host.
 #[derive(Clone, Debug)]
@@ -28,10 +28,13 @@ pub struct Limits {
     pub pids: Option<u64>,
 }
 
-/// Makes a directory that may be there already.
+/// How often it is looked whether what was killed has gone.
+const KILL_LOOK: Duration = Duration::from_millis(1);
+
 /// How often groups are made while the one above them is being removed.
 const MAKE_TRIES: u32 = 100;
 
+/// Makes a directory that may be there already.
 fn make_dir(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
@@ -238,6 +241,31 @@ impl AppGroups {
         };
         if let Err(error) = killed {
             tracing::warn!(group = %self.path.display(), %error, "can't kill");
+        }
+    }
+
+    /// Kills each process of it, the shepherd too, and waits until they have gone; false: some have not by then.
+    /// It may be used again, unlike one that is killed as a whole. Nobody in there may make processes meanwhile.
+    pub fn kill_each(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        loop {
+            let left = processes_in(&self.path);
+            if left.is_empty() {
+                return true;
+            }
+            for pid in left.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                let flags = rustix::process::PidfdFlags::empty();
+                let Ok(process) = rustix::process::pidfd_open(pid, flags) else { continue };
+                // Whoever has been given the number of one that has ended meanwhile is in no group of it.
+                if processes_in(&self.path).contains(&pid.as_raw_nonzero().get()) {
+                    let kill = rustix::process::Signal::KILL;
+                    let _ = rustix::process::pidfd_send_signal(process, kill);
+                }
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(KILL_LOOK);
         }
     }
 

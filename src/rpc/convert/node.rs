@@ -43,8 +43,11 @@ impl From<RollOut> for Option<pb::RollOut> {
     fn from(roll_out: RollOut) -> Self {
         match roll_out {
             RollOut::Untold => None,
-            RollOut::Can => Some(pb::RollOut { can: true, why_not: String::new() }),
-            RollOut::Cant(why_not) => Some(pb::RollOut { can: false, why_not }),
+            RollOut::Can => Some(pb::RollOut { can: true, ..pb::RollOut::default() }),
+            RollOut::ByCheckpoint => {
+                Some(pb::RollOut { can: true, by_checkpoint: true, ..pb::RollOut::default() })
+            }
+            RollOut::Cant(why_not) => Some(pb::RollOut { why_not, ..pb::RollOut::default() }),
         }
     }
 }
@@ -54,6 +57,7 @@ impl TryFrom<Option<pb::RollOut>> for RollOut {
     fn try_from(told: Option<pb::RollOut>) -> Result<Self, Malformed> {
         Ok(match told {
             None => RollOut::Untold,
+            Some(told) if told.can && told.by_checkpoint => RollOut::ByCheckpoint,
             Some(told) if told.can => RollOut::Can,
             Some(told) => RollOut::Cant(Field("RollOut", "why_not").text(told.why_not)?),
         })

@@ -423,6 +423,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 stops,
                 roll_out: match &*texts.4 {
                     "" => node::RollOut::Untold,
+                    arch if arch.len() % 3 == 0 => node::RollOut::ByCheckpoint,
                     arch if arch.len() % 2 == 0 => node::RollOut::Can,
                     arch => node::RollOut::Cant(arch.to_owned()),
                 },

@@ -1,11 +1,11 @@
-//! Memory that goes to swap while its gang keeps its place: what nodes can do.
+//! Memory that goes out, to swap or into a checkpoint, while its gang keeps its place: what nodes can do.
 //!
 //! # Problem
 //! `max_resident` bounds the gangs whose memory a node has to hold. One that stands for hours and whose
-//! memory is in swap needs none of it, and yet nobody new was placed where as many sat as might be resident.
+//! memory is out needs none of it, and yet nobody new was placed where as many sat as might be resident.
 //!
 //! # Approach
-//! Where all nodes of a domain can bring memory to swap ([`Hello::roll_out`]), a newcomer is placed wherever a
+//! Where all nodes of a domain can bring memory out ([`Hello::roll_out`]), a newcomer is placed wherever a
 //! decision finds it a place, up to [`SITS_MAX`] on a processor; and of those who stand there the one of the
 //! highest level goes out, as long as more are resident than may be, or as those who are have more memory than
 //! the node has. It keeps its place:
@@ -21,6 +21,10 @@
 //! and never a wrong turn. Nothing of it is on record. A psched that has been started again takes all for
 //! resident and says it again; after a break of the link it is said again.
 //!
+//! By a checkpoint nobody's goes who is on several apinits: that is known beforehand. And on a node that takes
+//! memory out so, nobody else runs on the processors of one that goes until it has gone: there is no kernel that
+//! would make room meanwhile.
+//!
 //! Where somebody's memory does not go (it is locked, or swap is full) nobody is placed beyond `max_resident`
 //! while that one stands, and `apstat --why` says so ([`Scheduler::no_roll_out`]). The same where a node can't,
 //! with the reason.
@@ -29,7 +33,7 @@
 //! [`SITS_MAX`]: crate::placement::packing::SITS_MAX
 
 use crate::apteam::Apid;
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, RollOut};
 use crate::machine::{Nid, nids_text};
 use crate::scheduler::domains::DomainId;
@@ -68,7 +72,7 @@ impl Scheduler {
 
     /// Notes whether an apinit can bring memory to swap, which may have changed.
     pub(in crate::scheduler) fn note_roll_out(&mut self, link: LinkId) {
-        let can = self.links.get(&link).is_none_or(|link| link.hello.roll_out == RollOut::Can);
+        let can = self.links.get(&link).is_none_or(|link| link.hello.roll_out.obstacle().is_none());
         let changed = match can {
             true => self.unable.remove(&link),
             false => self.unable.insert(link),
@@ -142,6 +146,7 @@ impl Scheduler {
         let link = self.offered.get(&nid).and_then(|link| self.links.get(link));
         link.map_or_else(String::new, |link| match link.hello.roll_out.obstacle() {
             Some(why) => why.to_owned(),
+            None if link.hello.roll_out == RollOut::ByCheckpoint => "by checkpoint".to_owned(),
             None => "yes".to_owned(),
         })
     }
@@ -159,6 +164,13 @@ impl Scheduler {
         }
     }
 
+    /// Where the memory of one goes, as what follows "goes".
+    pub(in crate::scheduler) fn way_out(&self, team: &Apteam) -> &'static str {
+        let first = self.links_of(team).into_iter().next();
+        let link = first.and_then(|link| self.links.get(&link));
+        link.map_or("to swap", |link| link.hello.roll_out.way())
+    }
+
     /// Whether it runs by the last decision.
     #[cfg(test)]
     pub(in crate::scheduler) fn runs_by_decision(&self, apid: Apid) -> bool {
@@ -167,12 +179,28 @@ impl Scheduler {
 
     /// These start: what of them is out comes in, and who stayed may go another time.
     pub(super) fn come_home(&mut self, started: &[Apid]) {
-        let rolled = &mut self.schedule.decision.rolled;
         for apid in started {
+            let rolled = &mut self.schedule.decision.rolled;
             match rolled.remove(apid) {
                 Some(Rolled::Out(_)) => drop(rolled.insert(*apid, Rolled::In)),
-                Some(Rolled::In | Rolled::Stays(_)) | None => {}
+                // There is room for more again.
+                Some(Rolled::Stays(_)) => self.want_decision_for(*apid),
+                Some(Rolled::In) | None => {}
             }
+            self.note_if_it_stays(*apid);
+        }
+    }
+
+    /// One whose memory would go out by a checkpoint, and that can't be checkpointed by its apinits alone, stays.
+    fn note_if_it_stays(&mut self, apid: Apid) {
+        let Some(team) = self.teams.get(&apid).filter(|team| team.hosts.len() > 1) else { return };
+        let by_checkpoint = |link: LinkId| {
+            let link = self.links.get(&link);
+            link.is_some_and(|link| link.hello.roll_out == RollOut::ByCheckpoint)
+        };
+        if self.links_of(team).into_iter().any(by_checkpoint) {
+            let why = "it is on several apinits, and there is no swap".to_owned();
+            self.schedule.decision.rolled.insert(apid, Rolled::Stays(why));
         }
     }
 
@@ -180,6 +208,7 @@ impl Scheduler {
     /// stands there goes out, of the highest level first.
     pub(super) fn roll_out_at_home(&mut self, now: Now, new: &[Apid], out: &mut Vec<Effect>) {
         let Some(first) = new.first() else { return };
+        new.iter().for_each(|apid| self.note_if_it_stays(*apid));
         // (They are of one domain.)
         let most = self.domain(self.domain_of(*first)).turns.max_resident;
         let nodes: BTreeSet<usize> = {
@@ -267,7 +296,9 @@ impl Scheduler {
         why: Option<String>,
         out: &mut Vec<Effect>,
     ) {
-        let lowest = self.links.get(&link).and_then(|link| link.hello.nids.iter().min().copied());
+        let hello = self.links.get(&link).map(|link| &link.hello);
+        let lowest = hello.and_then(|hello| hello.nids.iter().min().copied());
+        let place = hello.map_or("in swap", |hello| hello.roll_out.place());
         let rolled = self.schedule.decision.rolled.get_mut(&apid);
         let (Some(lowest), Some(Rolled::Out(told))) = (lowest, rolled) else { return };
         told.insert(lowest, bytes);
@@ -275,12 +306,12 @@ impl Scheduler {
         if let Some(why) = why {
             let detail = match all {
                 0 => why.clone(),
-                some => format!("{why}; {} of it is in swap", about(some)),
+                some => format!("{why}; {} of it is {place}", about(some)),
             };
             out.push(Effect::Log { apid, name: "not-rolled-out", detail });
             self.schedule.decision.rolled.insert(apid, Rolled::Stays(why));
         } else if self.teams.get(&apid).is_some_and(|team| parts >= team.hosts.len()) {
-            let detail = format!("{} in swap", about(all));
+            let detail = format!("{} {place}", about(all));
             out.push(Effect::Log { apid, name: "rolled-out", detail });
         }
     }

@@ -8,7 +8,6 @@
 use crate::apteam::Apid;
 use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::Apteam;
-use crate::apteam::talk::node::RollOut;
 use crate::machine::{Nid, parse_nids};
 use crate::scheduler::{Effect, Looked, NodeView, Refusal, Scheduler};
 use crate::torture::apinit::Slot;
@@ -209,7 +208,7 @@ impl World {
         let s = &psched.scheduler;
         let hosts: Vec<BTreeSet<Nid>> = self.slots.iter().map(|at| at.nids.clone()).collect();
         let by_time = s.settings().turns.order == Order::LeastAttainedService;
-        let can = |slot: &Slot| slot.roll_out == RollOut::Can;
+        let can = |slot: &Slot| slot.roll_out.obstacle().is_none();
         let count = self.slots.iter().filter(|slot| can(slot)).count();
         let homes = match count {
             // (Nor of these.)

@@ -9,7 +9,8 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use prost::Message;
-use psched::agent::{Action, Agent, Conn, Found, Happening, Me};
+use psched::agent::switcher::News;
+use psched::agent::{Action, Agent, CameBack, Conn, Found, Happening, Me};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
 use psched::apteam::launch::{Launch, Part};
 use psched::apteam::place::{HostPart, Place, PlacementList};
@@ -212,7 +213,19 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             let index = u.int_in_range(0..=2)?;
             Happening::PeerLost { key, index, text: String::new() }
         }
-        27 | 28 => Happening::GroupsEmpty(key),
+        27 => Happening::GroupsEmpty(key),
+        28 => match u.int_in_range(0..=5)? {
+            0 => Happening::Turns(News::GoesOut(key)),
+            1 => Happening::Turns(News::Lifted(key, u.arbitrary()?)),
+            2 => Happening::TakenOut(key, if u.arbitrary()? { Ok(7) } else { Err(String::new()) }),
+            3 => Happening::Turns(News::ComesIn(key)),
+            4 => {
+                let hello = Hello { key, launched: true, going: true, ..Hello::default() };
+                let back = CameBack { hello, bytes: 7, clock_ns: u.arbitrary()? };
+                Happening::CameBack(key, Ok(Box::new(back)))
+            }
+            _ => Happening::CameBack(key, Err(String::new())),
+        },
         29 => {
             let place = place(u)?;
             let hello =
@@ -223,6 +236,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 ran_ns: None,
                 hello: Some(hello),
                 silent: false,
+                away: None,
                 front: None,
                 gone: u.arbitrary()?,
             }))

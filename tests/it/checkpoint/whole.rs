@@ -36,6 +36,14 @@ impl Rig {
         Rig::by(Hand::start_by(&prefix, config, &started), apinits)
     }
 
+    /// With an apinit for NID 0 that takes memory out by checkpoints, in this folder.
+    pub fn that_rolls_out(criu: &Criu, config: &str, folder: &Path) -> Rig {
+        let named = format!("PSCHED_CRIU={}", criu.program().display());
+        let folder = format!("PSCHED_ROLL_OUT={}", folder.display());
+        let prefix = ["env", &named, &folder, "PSCHED_LOG=info"].map(Into::into);
+        Rig::by(Hand::start_by(&prefix, config, &[("0", None)]), &["0"])
+    }
+
     fn by(hand: Hand, apinits: &[&str]) -> Rig {
         let apinits = apinits.iter().map(|nids| (*nids).to_owned()).collect();
         Rig { hand, work: tempfile::tempdir().expect("a folder"), apinits }
@@ -72,7 +80,7 @@ impl Rig {
     }
 
     /// A program that counts up to a number, and what it has written ends up in this file.
-    fn counts(&self, to: u32, out: &str) -> Running {
+    pub fn counts(&self, to: u32, out: &str) -> Running {
         let script = format!(
             "i=0; while [ $i -lt {to} ]; do i=$((i+1)); echo $i; sleep 0.0172; done; exit 3"
         );
@@ -136,7 +144,7 @@ impl Rig {
 }
 
 /// The numbers up to this one, a line each.
-fn numbers(to: u32) -> String {
+pub fn numbers(to: u32) -> String {
     (1..=to).map(|n| format!("{n}\n")).collect()
 }
 

@@ -545,7 +545,7 @@ impl Instance {
     }
 }
 
-fn listing(directory: &Path) -> Vec<OsString> {
+pub fn listing(directory: &Path) -> Vec<OsString> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.file_name()).collect()
 }
 

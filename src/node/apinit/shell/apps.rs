@@ -8,6 +8,7 @@ use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{ToShepherd, misfit};
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
+use crate::node::apinit::away::bytes_in;
 use crate::node::apinit::rebind;
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
@@ -59,6 +60,8 @@ pub(super) struct App {
     pub(super) meter: Option<Arc<Meter>>,
     /// Of its memory, as it was told last.
     pub(super) peaks: BTreeMap<Nid, u64>,
+    /// Its memory is in a checkpoint of ours, and no process of it is there.
+    pub(super) away: bool,
     /// Nobody talks with its shepherd, because it is being dumped.
     pub(super) hung_up: Option<HungUp>,
     /// The folder of the checkpoint that it is restored from, until it is.
@@ -137,15 +140,16 @@ impl Shell {
             };
             // All at once: each has to wake up, and one that is stopped holds up no other.
             let (of, events) = (directory.clone(), self.events.clone());
+            let away = directory.away().is_some();
             // What has only begun to be brought back is not gone on with.
             let whole =
                 place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
             let hello = tokio::spawn(async move {
-                if whole { shepherds::find(key, &of, &events).await } else { None }
+                if whole && !away { shepherds::find(key, &of, &events).await } else { None }
             });
-            asked.push((key, directory, place, hello));
+            asked.push((key, directory, place, hello, away));
         }
-        for (key, directory, place, hello) in asked {
+        for (key, directory, place, hello, away) in asked {
             let nids = self.nids_here(&place);
             // An Err: it has panicked, which is as good as no answer.
             let found = hello.await.ok().flatten();
@@ -165,6 +169,15 @@ impl Shell {
             let mut groups = groups.and_then(|path| AppGroups::found(path, born));
             if let Some(groups) = groups.as_mut().filter(|_| !place.moved.born.is_empty()) {
                 groups.moved(nids.clone());
+            }
+            if let Some(groups) = groups.as_ref().filter(|_| away) {
+                // What is there of it is no more than its images are: it has run nothing since.
+                directory.drop_dumped();
+                let frozen = groups.freezers();
+                let frozen = frozen.and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
+                if let Err(error) = frozen {
+                    tracing::warn!(%key, %error, "its groups can't be frozen");
+                }
             }
             let front = directory.process("front").map(|process| {
                 let conn = next_conn();
@@ -200,16 +213,22 @@ impl Shell {
                 waits: BTreeMap::new(),
                 meter: None,
                 peaks: BTreeMap::new(),
-                hung_up: None,
+                away,
+                hung_up: away.then(HungUp::to_go_out),
                 restore_from: None,
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
             self.thaw_dumped(key);
             let going_ns = directory.going();
+            let bytes = directory.away().map(|images| bytes_in(&images));
             let (ran_ns, gone) = (self.found_ran(key), directory.gone());
-            let found = Found { place, going_ns, ran_ns, hello, silent, front, gone };
+            let found = Found { place, going_ns, ran_ns, hello, silent, away: bytes, front, gone };
             self.own.push_front(Happening::Found(Box::new(found)));
+        }
+        if let Some(shelf) = &self.shelf {
+            let away = self.apps.iter().filter(|(_, app)| app.away);
+            shelf.keep_only(&away.map(|(key, _)| *key).collect());
         }
         self.apply_own();
         self.begin_turns();
@@ -264,6 +283,7 @@ impl Shell {
             waits: BTreeMap::new(),
             meter: None,
             peaks: BTreeMap::new(),
+            away: false,
             hung_up: None,
             restore_from: None,
             span,
@@ -340,6 +360,9 @@ impl Shell {
     }
 
     pub(super) fn kill_groups(&mut self, key: Key, shepherd: bool) {
+        if self.apps.get(&key).is_some_and(|app| app.away) {
+            return self.killed_away(key);
+        }
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.killed = true;
         if let Some(groups) = &app.groups {

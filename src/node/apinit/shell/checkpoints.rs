@@ -108,13 +108,24 @@ impl Wanted {
 /// What waits for a shepherd with whom nobody talks, because it is being dumped.
 #[derive(Debug)]
 pub(super) struct HungUp {
-    number: u64,
+    /// For this question of somebody's at the door; none: its memory goes out.
+    number: Option<u64>,
     /// The application has stood since then.
     since: Instant,
     waiting: Vec<ToShepherd>,
 }
 
 impl HungUp {
+    /// Of one whose memory goes out.
+    pub fn to_go_out() -> HungUp {
+        HungUp { number: None, since: Instant::now(), waiting: Vec::new() }
+    }
+
+    /// What has waited, in order.
+    pub fn waited(self) -> Vec<ToShepherd> {
+        self.waiting
+    }
+
     /// Keeps it; false: too much waits.
     pub fn keep(&mut self, message: ToShepherd) -> bool {
         self.waiting.push(message);
@@ -424,7 +435,8 @@ impl Shell {
     /// It stands: nothing more is said to its shepherd for now.
     pub(super) fn dump(&mut self, key: Key, number: u64) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        app.hung_up = Some(HungUp { number, since: Instant::now(), waiting: Vec::new() });
+        app.hung_up =
+            Some(HungUp { number: Some(number), since: Instant::now(), waiting: Vec::new() });
         match &mut app.shepherd {
             // The rest follows when it has heard all and closed.
             Some(shepherd) => shepherd.hang_up(),
@@ -435,7 +447,11 @@ impl Shell {
     /// Its shepherd has closed: nobody talks with it. False: it was not to.
     pub(super) fn dump_hung_up(&mut self, key: Key) -> bool {
         let hung_up = self.apps.get(&key).and_then(|app| app.hung_up.as_ref());
-        let Some(number) = hung_up.map(|hung_up| hung_up.number) else { return false };
+        let Some(hung_up) = hung_up else { return false };
+        let Some(number) = hung_up.number else {
+            self.take_out_hung_up(key);
+            return true;
+        };
         let standing = self.standing(key, number);
         let Some(app) = self.apps.get(&key) else { return false };
         let folder = self.wanted.get_mut(&number).and_then(Wanted::written);
@@ -509,7 +525,8 @@ impl Shell {
         let (of, events) = (app.directory.clone(), self.events.clone());
         self.leaving.spawn(async move {
             let found = shepherds::find(key, &of, &events).await.map(|(shepherd, _)| shepherd);
-            let _ = events.send(Event::HeardAgain { key, number, made, found }).await;
+            let then = Happening::Dumped { key, number, made };
+            let _ = events.send(Event::HeardAgain { key, found, then: Box::new(then) }).await;
         });
     }
 
@@ -571,20 +588,21 @@ impl Shell {
         }
     }
 
-    /// Its shepherd is there again; what waited for it is said.
+    /// Its shepherd is there again; what waited for it is said, and then that happens.
     pub(super) fn heard_again(
         &mut self,
         key: Key,
-        number: u64,
-        made: bool,
         found: Option<shepherds::Shepherd>,
+        then: Happening,
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let hung_up = app.hung_up.take();
-        if let Some(wanted) = self.wanted.get_mut(&number) {
+        if let Happening::Dumped { number, .. } = &then
+            && let Some(wanted) = self.wanted.get_mut(number)
+        {
             wanted.stood = hung_up.as_ref().map(|hung_up| hung_up.since.elapsed());
         }
-        let waiting = hung_up.map(|hung_up| hung_up.waiting).unwrap_or_default();
+        let waiting = hung_up.map(HungUp::waited).unwrap_or_default();
         match found {
             Some(shepherd) => {
                 app.shepherd = Some(shepherd);
@@ -598,7 +616,7 @@ impl Shell {
                 self.own.push_back(Happening::ShepherdLost { key, text });
             }
         }
-        self.own.push_back(Happening::Dumped { key, number, made });
+        self.own.push_back(then);
     }
 
     /// A former life of this apinit has ended while it was dumped: it is let go on once nobody dumps it any

@@ -4,7 +4,7 @@ use super::{Event as Told, Shell};
 use crate::agent::switcher::{Event, News};
 use crate::agent::{Happening, Rebind};
 use crate::apteam::Key;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::node::{PlaceCommand, RollOut};
 use crate::apteam::talk::turns::Switches;
 use crate::machine::Nid;
 use crate::node::apinit::rebind::Rebinding;
@@ -45,7 +45,11 @@ impl Shell {
             }
             None => None,
         };
+        let key = gang.key;
         app.meter = Some(self.switching.comes(event, means, memory));
+        if app.away {
+            self.switching.away(key);
+        }
     }
 
     /// Binds its threads elsewhere, beside the one task: there may be thousands.
@@ -75,9 +79,10 @@ impl Shell {
         });
     }
 
-    /// Says whether memory can be brought to swap, where that has changed: swap comes and goes, and fills.
+    /// Says whether memory can be brought out, where that has changed: swap and disks come and go, and fill.
     pub(super) fn tell_roll_out(&self) {
-        let now = super::roll_out(self.groups.as_ref());
+        let now = self.roll_out();
+        self.switching.tell(Event::ByCheckpoint(now == RollOut::ByCheckpoint));
         self.hello.send_if_modified(|hello| {
             let changed = hello.roll_out != now;
             hello.roll_out = now;

@@ -23,7 +23,8 @@
 //! is read without any lock.
 //!
 //! Memory that has gone to swap is brought in by another, ordinary thread ([`bring`]): that may take
-//! seconds, or for ever. So does bringing it there, of gangs that have no turn for long ([`roll`]).
+//! seconds, or for ever. So does bringing it there, of gangs that have no turn for long ([`roll`]). Where it goes
+//! out by a checkpoint, and comes in from there, the one task sees to it ([`crate::agent`], `away`).
 //!
 //! How the thread is placed is said in psched's notes of this node where it is not the best.
 
@@ -68,6 +69,10 @@ struct Gang {
     coming: Option<Coming>,
     /// Its memory goes to swap.
     going: Option<Going>,
+    /// Its memory is in a checkpoint: there is nothing that could run.
+    away: bool,
+    /// It is brought back from there, and then it runs.
+    returns: bool,
 }
 
 /// What the thread is told.
@@ -79,6 +84,8 @@ enum Order {
     Brought(Key, Arc<Progress>),
     /// Its memory is on its way out no more.
     WentOut(Key, Out),
+    /// Its memory is in a checkpoint, and no process of it is left.
+    Away(Key),
     /// How long a frozen gang is waited for.
     FreezeWait(Duration),
     /// It is over.
@@ -244,9 +251,23 @@ impl Switching {
     /// it runs from now on is told by the meter.
     pub fn comes(&self, event: Event, means: Means, memory: Option<Memory>) -> Arc<Meter> {
         let meter = Arc::new(Meter::default());
-        let gang = Gang { means, memory, meter: Arc::clone(&meter), coming: None, going: None };
+        let gang = Gang {
+            means,
+            memory,
+            meter: Arc::clone(&meter),
+            coming: None,
+            going: None,
+            away: false,
+            returns: false,
+        };
         self.order(Order::Tell(event, Some(Box::new(gang))));
         meter
+    }
+
+    /// No process of it is left: before it runs it is to be brought back ([`News::ComesIn`]), which is told by
+    /// [`Event::Brought`].
+    pub fn away(&self, key: Key) {
+        self.order(Order::Away(key));
     }
 
     pub fn freeze_wait(&self, wait: Duration) {

@@ -107,8 +107,12 @@ impl Gang {
     /// Its means say so: what became of the stop.
     fn stopped(&mut self, outcome: Outcome) -> Outcome {
         let coming = self.coming.take();
+        let returns = std::mem::take(&mut self.returns);
         if outcome == Outcome::Failed {
             return outcome;
+        }
+        if self.away {
+            return if returns { Outcome::NotIn(0) } else { outcome };
         }
         if let Some(memory) = &mut self.memory {
             memory.release();
@@ -139,6 +143,11 @@ impl Thread {
                 Order::WentOut(key, out) => {
                     self.news.push(News::RolledOut(key, out.bytes, out.why));
                 }
+                Order::Away(key) => {
+                    if let Some(gang) = self.gangs.get_mut(&key) {
+                        gang.away = true;
+                    }
+                }
                 Order::FreezeWait(wait) => self.freeze_wait = wait,
                 Order::End => return None,
             }
@@ -153,10 +162,26 @@ impl Thread {
             *frozen = of.means.stopped();
             self.gangs.insert(gang.key, *of);
         }
-        if let Event::Goes(key) = &event {
-            self.gangs.remove(key);
+        match &event {
+            Event::Goes(key) => drop(self.gangs.remove(key)),
+            Event::Brought(key, _) if !self.returned(*key) => return,
+            _ => {}
         }
         self.apply(event);
+    }
+
+    /// It was away, and is there again. Whether it runs: its turn has come, and is not over yet.
+    fn returned(&mut self, key: Key) -> bool {
+        let Some(gang) = self.gangs.get_mut(&key) else { return false };
+        gang.away = false;
+        let runs = std::mem::take(&mut gang.returns);
+        match &mut gang.memory {
+            _ if runs => gang.runs(),
+            // All of it is in.
+            Some(memory) => memory.release(),
+            None => {}
+        }
+        runs
     }
 
     /// Applies it, and does what comes of it.
@@ -172,6 +197,10 @@ impl Thread {
                 }
                 Action::RollOut(key) => {
                     self.roll_out(key);
+                    continue;
+                }
+                Action::TakeOut(key) => {
+                    self.news.push(News::GoesOut(key));
                     continue;
                 }
                 Action::NotOut(key, why) => {
@@ -210,7 +239,11 @@ impl Thread {
         let mut outcomes = Vec::with_capacity(keys.len());
         for key in keys {
             let mut outcome = Start::Runs;
-            if let Some(gang) = self.gangs.get_mut(&key) {
+            if let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.away) {
+                gang.returns = true;
+                outcome = Start::MemoryComes;
+                self.news.push(News::ComesIn(key));
+            } else if let Some(gang) = self.gangs.get_mut(&key) {
                 gang.going = None;
                 let memory = gang.memory.as_ref().filter(|memory| memory.out() > 0);
                 gang.coming = memory.and_then(|memory| self.bringer.bring(key, memory));

@@ -1,0 +1,207 @@
+//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `node::apinit` does it
+//! (`away`, `shell::away`).
+//!
+//! ```text
+//!   TakeOut     hung up --> all is said --> copied --> the mark --> no process is left --> TakenOut
+//!   BringBack   processes, frozen --> its shepherd is heard --> placement, no mark --> CameBack
+//!                  the apinit may be killed before each, and the first step fail
+//! ```
+
+use super::MS;
+use super::images::{HangUp, Snapshot};
+use super::wire::{Pid, Who};
+use super::world::{Ev, World};
+use crate::agent::switcher::{Event, News};
+use crate::agent::{CameBack, Happening};
+use crate::apteam::Key;
+use crate::apteam::talk::node::{PlaceCommand, Restoring, Shift};
+use std::sync::Arc;
+
+/// It takes so long at most, either way.
+const TAKES_MAX: u64 = 30 * MS;
+
+/// One that is being brought back.
+#[derive(Debug)]
+pub struct Returning {
+    place: Box<PlaceCommand>,
+    cpus: Vec<Vec<u32>>,
+}
+
+impl World {
+    /// It stands: nothing more is said to its shepherd.
+    pub fn take_out(&mut self, slot: usize, key: Key) {
+        let late = self.memory.late(TAKES_MAX);
+        let life = self.slots[slot].life;
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.hung_up = Some(Vec::new());
+        }
+        self.after(late, Ev::TakeOut { slot, life, key });
+    }
+
+    /// It is copied, and its processes are ended; or it stays as it is.
+    pub fn take_out_carried_out(&mut self, slot: usize, life: u64, key: Key) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::TakeOut { slot, life, key });
+        }
+        let pid = match self.says_all(slot, life, key) {
+            HangUp::Gone => return,
+            HangUp::Wait(until) => return self.at(until, Ev::TakeOut { slot, life, key }),
+            HangUp::NoShepherd => return self.stays(slot, key, None),
+            HangUp::Done(pid) => pid,
+        };
+        let snapshot = match self.memory.fails() {
+            true => None,
+            false => self.snapshot(slot, key, pid),
+        };
+        let Some(snapshot) = snapshot else { return self.stays(slot, key, Some(pid)) };
+        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
+            directory.away = Some(Arc::new(snapshot));
+        }
+        if !self.survives(slot) {
+            return;
+        }
+        self.vanish(slot, key);
+        self.counts.taken_out += 1;
+        let bytes = self.memory.bytes();
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        proc.away.insert(key);
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.shepherd = None;
+        }
+        self.apinit_happens(slot, Happening::TakenOut(key, Ok(bytes)));
+    }
+
+    /// It is talked with again, and why is said.
+    fn stays(&mut self, slot: usize, key: Key, shepherd: Option<Pid>) {
+        if let Some(pid) = shepherd {
+            self.is_heard_again(slot, key, pid);
+        }
+        self.say_what_waited(slot, key);
+        self.apinit_happens(slot, Happening::TakenOut(key, Err("the disk is full".to_owned())));
+    }
+
+    /// No process of it is left, and nobody sees them end: they go on elsewhere.
+    pub fn vanish(&mut self, slot: usize, key: Key) {
+        let members = self.groups.get_mut(&(slot, key)).map(std::mem::take).unwrap_or_default();
+        for id in members {
+            self.procs.remove(&id);
+            self.checks.process_ended(id);
+        }
+        let own = |(pid, s): (&Pid, &super::shepherd::Shep)| {
+            (s.slot == slot && s.key == key).then_some(*pid)
+        };
+        let pids: Vec<Pid> = self.sheps.iter().filter_map(own).collect();
+        for pid in pids {
+            self.sheps.remove(&pid);
+            self.close_ends(|who| who == Who::Shepherd(pid));
+        }
+    }
+
+    /// It is to be there again.
+    pub fn bring_back(&mut self, slot: usize, place: Box<PlaceCommand>, cpus: Vec<Vec<u32>>) {
+        let late = self.memory.late(TAKES_MAX);
+        let (key, life) = (place.key, self.slots[slot].life);
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.returning = Some(Returning { place, cpus });
+        }
+        self.after(late, Ev::BringBack { slot, life, key });
+    }
+
+    /// It is.
+    pub fn brought_back(&mut self, slot: usize, life: u64, key: Key) {
+        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
+            return self.at(pause, Ev::BringBack { slot, life, key });
+        }
+        if self.slots[slot].life != life {
+            return;
+        }
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        let returning = proc.apps.get_mut(&key).and_then(|app| app.returning.take());
+        let Some(Returning { mut place, cpus }) = returning else { return };
+        let away = self.slots[slot].apps.get(&key).and_then(|directory| directory.away.clone());
+        let Some(from) = away else {
+            let why = "its images have gone".to_owned();
+            return self.apinit_happens(slot, Happening::CameBack(key, Err(why)));
+        };
+        // What another life of this apinit has begun to bring back has run nothing.
+        self.vanish(slot, key);
+        self.freeze(slot, key);
+        let pid = self.comes_out(slot, &place, &cpus, &from, false);
+        if !self.survives(slot) {
+            return;
+        }
+        let host = self.slots[slot].host;
+        let wire = self.plug(Who::ApinitShepherd(slot, key), Who::Shepherd(pid), host);
+        self.shepherd_connected(pid, wire);
+        let hello = self.hello_on(wire);
+        self.greet(wire, key);
+        let Some(hello) = hello else {
+            let why = "its apshepherd can't be heard".to_owned();
+            return self.apinit_happens(slot, Happening::CameBack(key, Err(why)));
+        };
+        let clock_ns = self.sheps.get(&pid).map_or(0, |shep| shep.ahead);
+        let shift = match place.moved.restoring {
+            Restoring::Done(shift) => shift,
+            Restoring::No | Restoring::Begun => Shift::default(),
+        };
+        place.moved.restoring = Restoring::Done(Shift { clock_ns, ..shift });
+        self.keep_place(slot, place);
+        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
+            directory.away = None;
+        }
+        if !self.survives(slot) {
+            return;
+        }
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        if let Some(app) = proc.apps.get_mut(&key) {
+            app.shepherd = Some((pid, wire));
+        }
+        self.say_what_waited(slot, key);
+        self.counts.returned += 1;
+        let back = CameBack { hello, bytes: self.memory.bytes(), clock_ns };
+        self.apinit_happens(slot, Happening::CameBack(key, Ok(Box::new(back))));
+    }
+
+    /// Whether it has no process, and is to be brought back before it runs.
+    pub fn returns_first(&mut self, slot: usize, key: Key) -> bool {
+        let Some(proc) = &mut self.slots[slot].proc else { return false };
+        if !proc.away.contains(&key) {
+            return false;
+        }
+        proc.returns.insert(key);
+        proc.own.push_back(Happening::Turns(News::ComesIn(key)));
+        true
+    }
+
+    /// It is there again: whether it runs.
+    pub fn returned(&mut self, slot: usize, event: &Event) -> bool {
+        let Event::Brought(key, _) = event else { return true };
+        let Some(proc) = &mut self.slots[slot].proc else { return false };
+        proc.away.remove(key);
+        let runs = proc.returns.remove(key);
+        if runs {
+            self.thaw(slot, *key);
+        }
+        runs
+    }
+
+    /// It is killed, and had no process. Whether that was so.
+    pub fn killed_away(&mut self, slot: usize, key: Key) -> bool {
+        let away = |directory: &mut super::apinit::Directory| directory.away.take();
+        let none = self.slots[slot].apps.get_mut(&key).and_then(away).is_none();
+        let Some(proc) = &mut self.slots[slot].proc else { return false };
+        let Some(app) = proc.apps.get_mut(&key).filter(|app| !none && app.returning.is_none())
+        else {
+            return false;
+        };
+        app.hung_up = None;
+        let text = "it was ended while its memory was in a checkpoint".to_owned();
+        proc.own.push_back(Happening::ShepherdLost { key, text });
+        true
+    }
+}
+
+/// What is copied of it, in the runtime directory.
+pub type Mark = Option<Arc<Snapshot>>;
