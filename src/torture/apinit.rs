@@ -221,6 +221,7 @@ impl World {
         let whole = place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
         let away = directory.away.is_some();
         if away {
+            self.counts.found_away += 1;
             // What is there of it is no more than its images are.
             self.vanish(slot, key);
             self.freeze(slot, key);

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// It takes so long at most, either way.
 const TAKES_MAX: u64 = 30 * MS;
+/// It stays out for about so long.
+const OUT_FOR: u64 = super::SECOND;
 
 /// One that is being brought back.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ impl World {
             app.hung_up = Some(Vec::new());
         }
         self.after(late, Ev::TakeOut { slot, life, key });
+        self.harm_a_restore(slot, key, late);
     }
 
     /// It is copied, and its processes are ended; or it stays as it is.
@@ -69,6 +72,7 @@ impl World {
         if let Some(app) = proc.apps.get_mut(&key) {
             app.shepherd = None;
         }
+        self.harm_a_restore(slot, key, OUT_FOR);
         self.apinit_happens(slot, Happening::TakenOut(key, Ok(bytes)));
     }
 
@@ -107,6 +111,7 @@ impl World {
             app.returning = Some(Returning { place, cpus });
         }
         self.after(late, Ev::BringBack { slot, life, key });
+        self.harm_a_restore(slot, key, late);
     }
 
     /// It is.

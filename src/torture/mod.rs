@@ -143,6 +143,8 @@ pub struct Counts {
     /// The same by a checkpoint, and how often one was brought back from that.
     pub taken_out: u64,
     pub returned: u64,
+    /// Lives of apinits that began while one was out.
+    pub found_away: u64,
     /// Applications that were checkpointed.
     pub dumped: u64,
     /// Of them, those that were ended for it.
@@ -195,6 +197,7 @@ impl Counts {
         self.rolled_out += other.rolled_out;
         self.taken_out += other.taken_out;
         self.returned += other.returned;
+        self.found_away += other.found_away;
         self.dumped += other.dumped;
         self.kept_off += other.kept_off;
         self.restarts_posted += other.restarts_posted;

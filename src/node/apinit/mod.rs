@@ -89,7 +89,7 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER", env = "PSCHED_ROLL_OUT")]
     pub roll_out: Option<PathBuf>,
     /// Only hold the control group in which it is started, for another's --groups
-    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "roll_out", "lifeline"])]
+    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
     pub hold_groups: bool,
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
     #[arg(long, value_name = "FD")]

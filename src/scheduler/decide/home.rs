@@ -171,6 +171,11 @@ impl Scheduler {
         link.map_or("to swap", |link| link.hello.roll_out.way())
     }
 
+    /// Whether it shares its processors with nobody, until it ends.
+    pub fn sits_alone(&self, apid: Apid) -> bool {
+        self.occupancy.sits_alone(apid)
+    }
+
     /// Whether it runs by the last decision.
     #[cfg(test)]
     pub(in crate::scheduler) fn runs_by_decision(&self, apid: Apid) -> bool {

@@ -214,7 +214,10 @@ impl World {
             // (Nor of these.)
             0 if s.nodes().any(|v| ["suspect", "down"].contains(&v.state)) => Homes::Some,
             0 => Homes::None,
-            all if all == self.slots.len() => Homes::All,
+            // (Who was placed while nobody's memory went out, one resident on a processor, shares with nobody.)
+            all if all == self.slots.len() && !s.teams().any(|t| s.sits_alone(t.apid)) => {
+                Homes::All
+            }
             _ => Homes::Some,
         };
         let mut found = None;
