@@ -321,7 +321,8 @@ fn nobody_runs_where_one_is_taken_out_until_it_has_gone() {
     assert!(lifted.contains(&Action::Lifted(key(1), true)), "{lifted:?}");
     // It has gone, or stays.
     let mut other = switcher.clone();
-    done(&mut switcher, 900 * MS, Event::Seat(gang(1, &[0])));
+    let Event::Comes { gang, .. } = comes(1, &[0, 1]) else { unreachable!() };
+    done(&mut switcher, 900 * MS, Event::Seat(gang));
     assert_eq!(running(&switcher), [2]);
     // It is not waited for for ever.
     assert_eq!(other.next_ns(), Some(100 * MS + ns_of(out::LEAVES)));
@@ -442,6 +443,9 @@ struct World {
     lifted: BTreeMap<u64, bool>,
     /// Whose memory is to go out, and until when.
     wanted_out: BTreeMap<u64, u64>,
+    /// Memory goes out by a checkpoint; and whose does.
+    by_checkpoint: bool,
+    leaves: BTreeSet<u64>,
 }
 
 impl World {
@@ -472,6 +476,9 @@ impl World {
                     for key in keys {
                         let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
                         assert!(real.frozen, "{key} runs already");
+                        let on = real.processors.clone();
+                        assert!(!self.is_left(&on), "{key} runs where one is being taken out");
+                        let real = self.gangs.get_mut(&key.apid.0).expect("it is here");
                         assert!(!self.lifted.contains_key(&key.apid.0), "{key} is lifted");
                         if takes > 0 {
                             self.brings.push((self.now + takes * MS, key.apid.0));
@@ -494,7 +501,10 @@ impl World {
                     all.find(|(_, of)| *of == key.apid.0).expect("its memory comes").0 = 0;
                     self.brings_over();
                 }
-                Action::RollOut(key) => {
+                Action::RollOut(key) | Action::TakeOut(key) => {
+                    if self.by_checkpoint {
+                        self.leaves.insert(key.apid.0);
+                    }
                     let by = self.wanted_out.remove(&key.apid.0).expect("it was to go out");
                     assert!(self.gangs[&key.apid.0].frozen, "{key} runs, and goes out");
                     assert!(self.now < by, "{key} goes out too late");
@@ -540,6 +550,12 @@ impl World {
             self.exclusive();
             self.tell(Event::Brought(key(apid), 1));
         }
+    }
+
+    /// One that is being taken out has some of these.
+    fn is_left(&self, processors: &BTreeSet<u32>) -> bool {
+        let has = |apid: &u64| !self.gangs[apid].processors.is_disjoint(processors);
+        self.leaves.iter().any(has)
     }
 
     fn runs(&self, apid: u64) -> bool {
@@ -591,7 +607,8 @@ impl World {
                 other != apid && !self.gangs[other].processors.is_disjoint(&real.processors)
             };
             let held =
-                self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || changing(*o));
+                self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || changing(*o))
+                    || self.is_left(&real.processors);
             let told = self.told(*apid);
             if self.runs(*apid) && told.is_some_and(|(_, its)| !its) {
                 assert!(changing(*apid) || failed(*apid), "{apid} runs in another's turn");
@@ -648,6 +665,7 @@ impl World {
                 self.failed.remove(&apid);
                 self.lifted.remove(&apid);
                 self.wanted_out.remove(&apid);
+                self.leaves.remove(&apid);
                 self.stops.retain(|stop| stop.1 != apid);
                 self.brings.retain(|bring| bring.1 != apid);
                 self.tell(Event::Goes(key(apid)));
@@ -696,10 +714,12 @@ impl World {
                 }
             }
             Step::Seat(apid, processors) => {
-                let stands = self.lifted.get(&apid) == Some(&true);
+                let stands = self.lifted.get(&apid) == Some(&true)
+                    || self.leaves.contains(&apid) && !self.lifted.contains_key(&apid);
                 if let Some(real) = self.gangs.get_mut(&apid).filter(|_| stands) {
                     real.processors = processors.clone();
                     self.lifted.remove(&apid);
+                    self.leaves.remove(&apid);
                     let processors = processors.into_iter().map(|p| (Nid(0), p)).collect();
                     self.tell(Event::Seat(Gang { key: key(apid), processors, spread: false }));
                 }
@@ -715,10 +735,12 @@ impl World {
                 self.failed.clear();
                 self.lifted.clear();
                 self.wanted_out.clear();
+                self.leaves.clear();
                 self.switcher = Switcher::default();
                 if !remembers {
                     self.plans.clear();
                 }
+                self.tell(Event::ByCheckpoint(self.by_checkpoint));
                 for plan in self.plans.clone().into_values() {
                     self.tell(Event::Plan(plan));
                 }
@@ -747,8 +769,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn promises_hold(steps in vec(step(), 1..60)) {
-        let mut world = World { now: 1_000 * MS, ..World::default() };
+    fn promises_hold(by_checkpoint in any::<bool>(), steps in vec(step(), 1..60)) {
+        let mut world = World { now: 1_000 * MS, by_checkpoint, ..World::default() };
+        world.tell(Event::ByCheckpoint(by_checkpoint));
         world.tell(Event::Begin);
         for step in steps {
             world.step(step);
