@@ -552,7 +552,7 @@ impl World {
         }
         let Some(step) = proc.program.steps.front().cloned() else { return };
         let (pid, rank, key) = (proc.shepherd, proc.rank.unwrap_or(0), proc.key);
-        let (slot, nid, cpus) = (proc.slot, proc.nid, proc.cpus.clone());
+        let (slot, nid, born, cpus) = (proc.slot, proc.nid, proc.born, proc.cpus.clone());
         let born_as = proc.program.born_as;
         let kvs = format!("psched_{}_{}", born_as.apid, born_as.incarnation.0);
         let round = proc.program.round / 2;
@@ -619,7 +619,8 @@ impl World {
                     slot,
                     key,
                     nid,
-                    born: nid,
+                    // In the group of whoever has made it.
+                    born,
                     shepherd: pid,
                     rank: None,
                     runs: true,

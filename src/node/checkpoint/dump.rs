@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const HANG_UP: Duration = Duration::from_secs(5);
 /// How often CRIU is asked, where what hinders it may pass.
 const DUMP_TRIES: u32 = 3;
+/// How long all of it is let run, so that one that can't be stopped where it waits comes on.
+const MOMENT_MAX: Duration = Duration::from_millis(20);
 /// How long it may take until everything stands still.
 const FREEZE: Duration = Duration::from_secs(5);
 
@@ -195,13 +197,16 @@ impl Frozen {
         // One that has vforked waits for its child where no CRIU can stop it, and the child stands: so all of it
         // runs for a moment, until none is found in that.
         let until = Instant::now() + FREEZE;
+        let mut moment = Duration::from_micros(500);
         let waits = || {
             running.groups.left().iter().any(|(_, pid)| proc::waits_uninterrupted(*pid))
                 || proc::waits_uninterrupted(running.shepherd)
         };
         while waits() && Instant::now() < until {
             frozen.whole.freeze(false).map_err(cannot)?;
-            std::thread::sleep(Duration::from_micros(500));
+            std::thread::sleep(moment);
+            // On a busy host nobody of it may have had a processor meanwhile.
+            moment = (moment * 2).min(MOMENT_MAX);
             frozen.whole.freeze(true).map_err(cannot)?;
             frozen.wait(running)?;
         }
