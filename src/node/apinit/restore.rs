@@ -14,7 +14,8 @@
 //!   rekey        the shepherd is told as which application it goes on
 //! ```
 //!
-//! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over.
+//! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over: once
+//! psched has been told, for that may take as long as the copy has taken.
 
 use super::runtime::{AppDirectory, Process};
 use super::shepherds::{self, Connection};
@@ -84,14 +85,15 @@ pub(super) struct Returned {
 type Why = String;
 
 impl Restoring {
-    /// Does it.
+    /// Does it. The copy of the images is there until it is dropped ([`AppDirectory::drop_images`]): whoever
+    /// waits for the application need not wait for the disk once more.
     ///
     /// # Errors
     /// What stood in the way. Nothing of it is left then but its groups.
     pub fn carry_out(self) -> Result<Returned, Why> {
         let result = self.restore();
-        self.directory.drop_images();
         if result.is_err() {
+            self.directory.drop_images();
             // Whatever is there of it has run nothing, and is not to.
             self.made.kill(true);
             // (Its groups have names of which nobody else knows.)

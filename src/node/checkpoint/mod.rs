@@ -58,6 +58,8 @@
 //!   everybody with it, where something is wrong then.
 //! - A program, library or mapped file whose size has changed is refused: after an upgrade of apshepherd
 //!   or the C library, checkpoints of before can't be restored.
+//! - CRIU keeps what it has found out of the kernel in /run/criu.kdat, if /run is a tmpfs. Where it is none, each
+//!   CRIU that is asked to dump or to restore probes anew.
 //! - CRIU needs root and, for processes of others, CAP_SYS_RESOURCE. It checks its own needs, not this one.
 //! - Memory that is restored is charged to the shepherd's group, in which CRIU runs, and stays so when its
 //!   processes have moved.

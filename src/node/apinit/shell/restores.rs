@@ -19,10 +19,13 @@ impl Shell {
         };
         let Some(app) = self.apps.get(&key) else { return };
         let (span, events) = (app.span.clone(), self.events.clone());
+        let directory = restoring.directory.clone();
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
             let _ = events.send(Event::Restored(key, result.map(Box::new))).await;
+            // The copy of its images goes beside its start, which would wait for that else.
+            let _ = tokio::task::spawn_blocking(move || directory.drop_images()).await;
         });
     }
 
