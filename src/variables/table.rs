@@ -270,8 +270,8 @@ variables! {
         "gangs that may sit on a processor, taking turns",
         "With 1 nobody shares a processor, and whoever finds none free waits. An application \
          that was placed while it was 1 shares with nobody until it ends. By least attained \
-         service more may sit there, where nodes bring the memory of those who stand out \
-         (apinit(8), psched-policy(7)).";
+         service more may sit there, where nodes bring the memory of those who stand to \
+         swap, or out by a checkpoint.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
         "A lower value takes nothing away from what is there.";
