@@ -124,6 +124,8 @@ pub(super) enum Event {
         found: Option<Shepherd>,
         then: Box<Happening>,
     },
+    /// A dump that a former life had begun of one is over.
+    Thawed(Key),
     /// An application's memory is out, in so many bytes of images, or why not.
     TookOut(Key, Result<u64, String>),
     /// It is back, or why not.
@@ -480,6 +482,7 @@ impl Shell {
             Event::Sealed(number, sealed) => return self.sealed(number, sealed),
             Event::Joined(number, joined) => return self.joined(number, joined),
             Event::HeardAgain { key, found, then } => return self.heard_again(key, found, *then),
+            Event::Thawed(key) => return self.thawed(key),
             Event::TookOut(key, result) => return self.took_out(key, result),
             Event::CameBack(key, result) => return self.came_back(key, result),
         };
@@ -575,6 +578,8 @@ impl Shell {
             }
             Action::Rebind { key, parts, place } => self.rebind(key, parts, *place),
             Action::Restore { place, cpus } => self.restore(*place, cpus),
+            Action::Dump { key, .. } | Action::TakeOut(key)
+                if self.waits_for_thaw(key, &action) => {}
             Action::Dump { key, number } => self.dump(key, number),
             Action::TakeOut(key) => self.take_out(key),
             Action::BringBack { place, cpus } => self.bring_back(*place, cpus),

@@ -2,7 +2,7 @@
 
 use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
-use crate::agent::{Found, GroupsOwner, Happening};
+use crate::agent::{Action, Found, GroupsOwner, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{ToShepherd, misfit};
@@ -64,6 +64,8 @@ pub(super) struct App {
     pub(super) away: bool,
     /// Nobody talks with its shepherd, because it is being dumped.
     pub(super) hung_up: Option<HungUp>,
+    /// A dump that a former life of this apinit has begun is being ended, and what is to be done after that.
+    pub(super) thawing: Option<Vec<Action>>,
     /// The folder of the checkpoint that it is restored from, until it is.
     pub(super) restore_from: Option<OwnedFd>,
     pub(super) span: tracing::Span,
@@ -215,6 +217,7 @@ impl Shell {
                 peaks: BTreeMap::new(),
                 away,
                 hung_up: away.then(HungUp::to_go_out),
+                thawing: None,
                 restore_from: None,
                 directory: directory.clone(),
             };
@@ -285,6 +288,7 @@ impl Shell {
             peaks: BTreeMap::new(),
             away: false,
             hung_up: None,
+            thawing: None,
             restore_from: None,
             span,
         };

@@ -23,8 +23,9 @@
 //! that is killed meanwhile leaves a frozen application: the next life of it lets that run when nobody dumps
 //! it any more ([`Shell::thaw_dumped`]).
 
+use super::apps::App;
 use super::{Event, Shell};
-use crate::agent::{DumpWord, Happening};
+use crate::agent::{Action, DumpWord, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey, join};
@@ -622,9 +623,12 @@ impl Shell {
     /// A former life of this apinit has ended while it was dumped: it is let go on once nobody dumps it any
     /// more. (CRIU goes on without its apinit, and lets go of every process in the end.)
     pub(super) fn thaw_dumped(&mut self, key: Key) {
-        let Some(app) = self.apps.get(&key).filter(|app| app.directory.dumped()) else { return };
+        let dumped = |app: &&mut App| app.directory.dumped();
+        let Some(app) = self.apps.get_mut(&key).filter(dumped) else { return };
         let Some(groups) = app.groups.clone() else { return };
+        app.thawing = Some(Vec::new());
         let (directory, span) = (app.directory.clone(), app.span.clone());
+        let events = self.events.clone();
         self.leaving.spawn(async move {
             let until = Instant::now() + DUMP_BOUND;
             let traced = || groups.left().iter().any(|(_, pid)| traced(*pid));
@@ -640,7 +644,23 @@ impl Shell {
                 Err(error) => tracing::warn!(%error, "it stays frozen after a dump"),
             });
             directory.drop_dumped();
+            let _ = events.send(Event::Thawed(key)).await;
         });
+    }
+
+    /// Whether something is to be done with it only when a dump of a former life is over, which would let it run in
+    /// the midst of another; kept until then.
+    pub(super) fn waits_for_thaw(&mut self, key: Key, action: &Action) -> bool {
+        let waiting = self.apps.get_mut(&key).and_then(|app| app.thawing.as_mut());
+        waiting.map(|waiting| waiting.push(action.clone())).is_some()
+    }
+
+    /// It is over.
+    pub(super) fn thawed(&mut self, key: Key) {
+        let waiting = self.apps.get_mut(&key).and_then(|app| app.thawing.take());
+        for action in waiting.unwrap_or_default() {
+            self.act(action);
+        }
     }
 }
 
