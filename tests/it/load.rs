@@ -97,6 +97,11 @@ fn user(
             o if o.starts_with("-n 2") => 2,
             _ => 1,
         };
+        if run.stderr.contains("no psched answers on") && run.status == 125 {
+            // It had been started when psched was killed, and had not asked for anything.
+            counts.posted.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
         let said = apid_in(&run.stderr);
         // One that is killed at its last word has its own status, not its application's.
         let own = killed && run.status == 137;
