@@ -187,11 +187,15 @@ mod tests {
     }
 
     fn sleeper(stdin: fs::File) -> Sleeper {
-        let mut command = Command::new("/bin/sleep");
-        command.arg("1000").current_dir("/").stdin(stdin);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        // It returns when sleep has been executed.
-        Sleeper(command.spawn().expect("sleep starts"))
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo; kill -STOP $$"]).current_dir("/").stdin(stdin);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut sleeper = Sleeper(command.spawn().expect("a shell starts"));
+        // Until it has mapped all that it maps.
+        let mut said = [0];
+        let out = sleeper.0.stdout.as_mut().expect("a pipe");
+        std::io::Read::read_exact(out, &mut said).expect("it says so");
+        sleeper
     }
 
     #[test]
