@@ -166,6 +166,12 @@ impl Scheduler {
         self.teams.get(&apid).map_or(DomainId(0), |team| self.domain_named(&team.domain))
     }
 
+    /// Whether the domain of an application is not there any more. It goes by the rules of the first then, and
+    /// stays where it is: among those of another it would be a stranger as soon as its own is there again.
+    pub(super) fn domain_has_gone(&self, team: &Apteam) -> bool {
+        !team.domain.is_empty() && self.domains.iter().all(|domain| *domain.name != *team.domain)
+    }
+
     /// Whether an application is of this domain.
     pub(super) fn is_of(&self, apid: Apid, domain: DomainId) -> bool {
         self.domains.len() == 1 || self.domain_of(apid) == domain

@@ -93,6 +93,9 @@ impl Scheduler {
             State::Running if team.stays_put() => {
                 "it sits in pieces (--flexible), or its parts differ in -d"
             }
+            State::Running if self.domain_has_gone(team) => {
+                "its domain is not in psched.yaml any more"
+            }
             State::Running => return self.wall_said(apid),
         };
         Some(why.to_owned())
@@ -100,7 +103,8 @@ impl Scheduler {
 
     /// The same for those who look at a running one: not what will be over in a moment.
     pub fn why_it_stays(&self, team: &Apteam) -> Option<String> {
-        let known = team.stays_put() || self.walls.contains_key(&team.apid);
+        let known =
+            team.stays_put() || self.domain_has_gone(team) || self.walls.contains_key(&team.apid);
         let runs = team.state == State::Running && team.moves.to.is_none();
         if runs && known { self.wall_of(team) } else { None }
     }
@@ -127,6 +131,7 @@ impl Scheduler {
             _ => false,
         };
         team.stays_put()
+            || self.domain_has_gone(team)
             || team.state == State::Running
                 && self.settings.abilities.says
                 && (self.walls.get(&team.apid) != Some(&None) || !all_in_one())
