@@ -71,17 +71,21 @@ impl Dumping {
 }
 
 impl Agent {
-    /// Somebody wants a checkpoint of it.
-    pub(super) fn dump_asked(&mut self, number: u64, uid: u32, key: Key, end: bool, out: &mut Out) {
-        let hindrance = match self.apps.get(&key) {
+    /// Why this user can have no checkpoint of it now, in words; none: he can.
+    pub fn hinders_dump(&self, uid: u32, key: Key) -> Option<String> {
+        match self.apps.get(&key) {
             None => Some(format!("application {key} is not here any more")),
             Some(app) if uid != 0 && uid != app.place.owner.uid => {
                 Some(format!("application {} is not user {uid}'s", key.apid))
             }
             Some(_) if self.stranger.is_some() => Some("its psched is not obeyed".to_owned()),
             Some(app) => app.undumpable().map(|why| format!("application {} {why}", key.apid)),
-        };
-        if let Some(why) = hindrance {
+        }
+    }
+
+    /// Somebody wants a checkpoint of it.
+    pub(super) fn dump_asked(&mut self, number: u64, uid: u32, key: Key, end: bool, out: &mut Out) {
+        if let Some(why) = self.hinders_dump(uid, key) {
             return out.push(Action::RefuseDump(number, why));
         }
         if let Some(app) = self.apps.get_mut(&key) {

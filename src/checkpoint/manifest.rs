@@ -216,6 +216,15 @@ pub fn name_fits(name: &str) -> bool {
     parts <= 2 && name.split('/').all(good) && name.split('/').next() != Some(MANIFEST)
 }
 
+/// The folders that these files are in, in order. (Files are in the order of their names.)
+pub fn folders(files: &[Image]) -> Vec<&str> {
+    let folder = |file: &'_ Image| file.name.split_once('/').map(|(folder, _)| folder.len());
+    let mut all: Vec<&str> =
+        files.iter().filter_map(|file| Some(&file.name[..folder(file)?])).collect();
+    all.dedup();
+    all
+}
+
 impl Manifest {
     /// Bytes of all its files but the manifest.
     pub fn bytes(&self) -> u64 {
@@ -239,11 +248,7 @@ impl Manifest {
 
     /// The folders below its own that it has files in, in order.
     pub fn folders(&self) -> Vec<&str> {
-        let folder = |file: &'_ Image| file.name.split_once('/').map(|(folder, _)| folder.len());
-        let mut all: Vec<&str> =
-            self.files.iter().filter_map(|file| Some(&file.name[..folder(file)?])).collect();
-        all.dedup();
-        all
+        folders(&self.files)
     }
 
     /// Whether this caller, as the kernel says who it is, may restart it: its owner, with every group that

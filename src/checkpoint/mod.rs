@@ -52,7 +52,7 @@ mod tests;
 pub use flaw::Flaw;
 pub use join::{Part, example_parts, join};
 pub use manifest::{
-    BackEnd, HostImages, Image, Kind, Made, Manifest, Recovery, example, name_fits,
+    BackEnd, HostImages, Image, Kind, Made, Manifest, Recovery, example, folders, name_fits,
 };
 pub use restart::{Restarting, restarting};
 pub use seal::{Checksum, SealKey, Summing};

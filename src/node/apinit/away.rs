@@ -22,7 +22,8 @@
 //! is born into one that ever was.)
 //!
 //! The images are in a folder below the one that `--roll-out` names, which is root's: `apinit-NID/APID.INCARNATION`.
-//! What a killed apinit leaves there of an application that has no mark is removed by its next life.
+//! What a killed apinit leaves there of an application that has no mark is removed by its next life. Images that cpr
+//! has passed for a restart are copied there too.
 
 use super::runtime::{AppDirectory, Process};
 use super::shepherds::{self, Connection};
@@ -94,6 +95,12 @@ impl Shelf {
     /// The folder of one application.
     pub fn folder(&self, key: Key) -> PathBuf {
         self.path.join(key.to_string())
+    }
+
+    /// The folder in which the images of a restart are copied. (What a killed apinit leaves there is no key, and
+    /// goes: whoever it was to be is ended then.)
+    pub fn copy(&self, key: Key) -> PathBuf {
+        self.path.join(format!("{key}.copy"))
     }
 
     /// Removes what is of none of these.
@@ -270,7 +277,7 @@ impl BringBack {
             cpus: &self.cpus,
         };
         let held = HeldSocket::new(&self.directory)?;
-        let restored = restore_application(&criu, images.as_fd(), &given, BOUND);
+        let restored = restore_application(&criu, images.as_fd(), &given, BOUND, &mut || Ok(()));
         held.give_back();
         let Restored { first, shepherd, total } = restored.map_err(|e| words(&e))?;
         let shepherd = Process::now(shepherd);
@@ -336,7 +343,7 @@ mod tests {
         }
         let shelf = made.expect("it is made");
         let key = |text: &str| Key::parse(text).expect("a key");
-        for name in ["7.1", "8.1", "nonsense"] {
+        for name in ["7.1", "8.1", "7.1.copy"] {
             fs::create_dir(shelf.path.join(name)).expect("made");
         }
         shelf.keep_only(&[key("7.1")].into());

@@ -38,6 +38,7 @@
 mod attach;
 mod away;
 mod door;
+mod dump;
 mod halves;
 mod host;
 mod link;

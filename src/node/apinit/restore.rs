@@ -8,7 +8,8 @@
 //! # Approach
 //! ```text
 //!   manifest     sealed by psched's key, its owner's, of the application that was posted, of this shape
-//!   fetch        every file is copied into a folder of root's, and compared on the way
+//!   fetch        every file is copied into a folder of root's, and compared on the way; pages of memory, the most
+//!                of it, while CRIU is started, which waits for them
 //!   groups       are made anew by the names of the nodes that its shepherd knows, and frozen
 //!   restore      CRIU; each thread is bound to its processors of now
 //!   rekey        the shepherd is told as which application it goes on
@@ -23,17 +24,21 @@ use crate::agent::Back;
 use crate::apteam::SealKey;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::talk::node::{PlaceCommand, Restart};
-use crate::checkpoint::{BackEnd, Flaw, HostImages, Kind, Manifest, manifest_of};
+use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::node::checkpoint::{
-    Given, Known, Restored, born_of, clock_ahead_ns, read_resume, restore_application,
+    CheckpointError, Given, Known, Restored, born_of, clock_ahead_ns, read_late, read_resume,
+    restore_application,
 };
 use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
 use crate::os::space::Space;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +56,8 @@ pub(super) struct Restoring {
     pub criu: Arc<Known>,
     /// What cpr has passed.
     pub folder: OwnedFd,
+    /// Where that is copied to: nothing else is there.
+    pub copy: PathBuf,
     /// What its manifest is to be sealed by.
     pub sealing: SealKey,
     pub place: PlaceCommand,
@@ -81,19 +88,34 @@ pub(super) struct Returned {
     pub total: Duration,
 }
 
+/// A copy that is being made.
+struct Fetched {
+    /// Where from, and where to.
+    dir: Dir,
+    to: OwnedFd,
+    /// Its folder of images.
+    images: OwnedFd,
+    /// What is still to be copied.
+    rest: Vec<Image>,
+}
+
+fn flawed(flaw: Flaw) -> Why {
+    format!("its checkpoint can't be used: {flaw}")
+}
+
 /// What stood in the way, in words.
 type Why = String;
 
 impl Restoring {
-    /// Does it. The copy of the images is there until it is dropped ([`AppDirectory::drop_images`]): whoever
-    /// waits for the application need not wait for the disk once more.
+    /// Does it. The copy of the images stays, and is to be removed: whoever waits for the application need not wait
+    /// for the disk once more.
     ///
     /// # Errors
     /// What stood in the way. Nothing of it is left then but its groups.
     pub fn carry_out(self) -> Result<Returned, Why> {
         let result = self.restore();
         if result.is_err() {
-            self.directory.drop_images();
+            let _ = fs::remove_dir_all(&self.copy);
             // Whatever is there of it has run nothing, and is not to.
             self.made.kill(true);
             // (Its groups have names of which nobody else knows.)
@@ -106,7 +128,7 @@ impl Restoring {
     }
 
     fn restore(&self) -> Result<Returned, Why> {
-        let images = self.fetch()?;
+        let Fetched { dir, to, images, rest } = self.fetch()?;
         let born = born_of(images.as_fd()).map_err(|e| e.to_string())?;
         let groups = self.groups_of(&born)?;
         let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
@@ -122,7 +144,10 @@ impl Restoring {
             space: self.space.as_ref(),
             cpus: &self.cpus,
         };
-        let restored = restore_application(&criu, images.as_fd(), &given, RESTORE_BOUND);
+        let mut fetch_rest =
+            || dir.fetch(&rest, to.as_fd()).map_err(|flaw| CheckpointError::new(flawed(flaw)));
+        let restored =
+            restore_application(&criu, images.as_fd(), &given, RESTORE_BOUND, &mut fetch_rest);
         let Restored { first, shepherd, total } = restored.map_err(|e| e.to_string())?;
         // An apinit that is started again kills it by this.
         let shepherd = Process::now(shepherd);
@@ -136,18 +161,29 @@ impl Restoring {
         Ok(Returned { back, shepherd, first: first.pid, groups, connection, total })
     }
 
-    /// A copy of its images, which nobody else can change.
-    fn fetch(&self) -> Result<OwnedFd, Why> {
-        let flawed = |flaw: Flaw| format!("its checkpoint can't be used: {flaw}");
+    /// A copy of its images, which nobody else can change, but for what CRIU needs later.
+    fn fetch(&self) -> Result<Fetched, Why> {
         let folder = self.folder.try_clone().map_err(|e| format!("its folder: {e}"))?;
         let dir = Dir::new(folder).map_err(flawed)?;
         let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
         manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
         let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
         let name = fits(&manifest, &self.restart, &self.place.places, &nids)?.to_owned();
-        let to = self.directory.make_images().map_err(|e| format!("{e:#}"))?;
-        dir.fetch(&manifest.only(&name), to.as_fd()).map_err(flawed)?;
-        open_folder(to.as_fd(), &name).map_err(|e| format!("its images can't be opened: {e}"))
+        let to = self.make_copy();
+        let to = to.map_err(|e| format!("can't make the folder {}: {e}", self.copy.display()))?;
+        let all = manifest.only(&name).files.into_iter();
+        let (rest, first): (Vec<Image>, Vec<Image>) = all.partition(|file| read_late(&file.name));
+        dir.fetch(&first, to.as_fd()).map_err(flawed)?;
+        let images = open_folder(to.as_fd(), &name);
+        let images = images.map_err(|e| format!("its images can't be opened: {e}"))?;
+        Ok(Fetched { dir, to, images, rest })
+    }
+
+    /// An empty folder for it, which is root's alone.
+    fn make_copy(&self) -> io::Result<OwnedFd> {
+        let _ = fs::remove_dir_all(&self.copy);
+        DirBuilder::new().mode(0o700).create(&self.copy)?;
+        File::open(&self.copy).map(OwnedFd::from)
     }
 
     /// Its groups by the names that its shepherd has of its nodes.

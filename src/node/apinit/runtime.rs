@@ -310,20 +310,9 @@ impl AppDirectory {
         self.path.join("dumped").exists()
     }
 
-    /// A folder, new, for a copy of the images that it is brought back from.
-    ///
-    /// # Errors
-    /// There is no room, say.
-    pub fn make_images(&self) -> anyhow::Result<OwnedFd> {
-        let path = self.path.join("images");
-        let failed = || format!("can't make the folder {}", path.display());
-        self.drop_images();
-        DirBuilder::new().mode(0o700).create(&path).with_context(failed)?;
-        fs::File::open(&path).map(OwnedFd::from).with_context(failed)
-    }
-
-    pub fn drop_images(&self) {
-        let _ = fs::remove_dir_all(self.path.join("images"));
+    /// Where a copy of the images may be that it is brought back from.
+    pub fn images(&self) -> PathBuf {
+        self.path.join("images")
     }
 
     /// Its memory is in this folder of images, and no process of it counts any more.

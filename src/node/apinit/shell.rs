@@ -9,6 +9,7 @@ mod turns;
 use super::attach::{Front, FrontSender};
 use super::away::{Returned as OfAway, Shelf};
 use super::door::Asker;
+use super::dump::{Images, Prepared};
 use super::link::{self, Link};
 use super::peers::Peer;
 use super::restore::Returned;
@@ -110,10 +111,12 @@ pub(super) enum Event {
     },
     /// Under this number; none: he is gone.
     AskedMore(u64, Option<Ask>),
+    /// The folder that came with the question of this number is borrowed, and a dump is begun; or why not.
+    Prepared(u64, Result<Box<Prepared>, String>),
     /// A part of an application stands still, for the question of this number.
     Stands(u64),
     /// Images are made, or why not.
-    Imaged(Key, u64, Result<checkpoints::Images, String>),
+    Imaged(Key, u64, Result<Images, String>),
     /// His folder is a checkpoint of so many bytes, or a part of one, which is said so; or why not.
     Sealed(u64, Result<(u64, Bytes), String>),
     /// The text of the manifest of all parts, or why there is none.
@@ -477,6 +480,7 @@ impl Shell {
             }
             Event::Asked { asker, ask, descriptor } => return self.asked(asker, ask, descriptor),
             Event::AskedMore(number, ask) => return self.asked_more(number, ask),
+            Event::Prepared(number, prepared) => return self.prepared(number, prepared),
             Event::Stands(number) => return self.stands(number),
             Event::Imaged(key, number, images) => return self.imaged(key, number, images),
             Event::Sealed(number, sealed) => return self.sealed(number, sealed),

@@ -12,7 +12,9 @@
 use super::words;
 use crate::os::spawn::{Failure, Namespaces, Spawn, Spawned, spawn};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, socketpair,
+};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use prost::Message;
@@ -215,11 +217,11 @@ impl Criu {
             return Ok(known);
         }
         let what = "told its version";
-        let answer = self.ask(
-            &proto::Request { r#type: proto::RequestType::Version.into(), ..Default::default() },
-            Asking { what, within: Namespaces::default(), keep: &[], log: None, bound: self.quick },
-            &mut |_| Ok(()),
-        )?;
+        let request =
+            proto::Request { r#type: proto::RequestType::Version.into(), ..Default::default() };
+        let within = Namespaces::default();
+        let asking = Asking { what, within, keep: &[], log: None, bound: self.quick };
+        let answer = self.start(request, asking)?.answer(&mut |_| Ok(()))?;
         let found = answer.version.ok_or_else(|| broken(what, "has not said it"))?;
         Ok(Version {
             major: found.major_number,
@@ -258,19 +260,19 @@ impl Criu {
                     log,
                     bound: self.quick,
                 };
-                self.ask(&request, asking, &mut |_| Ok(()))
+                self.start(request, asking)?.answer(&mut |_| Ok(()))
             });
         // Its own, and not needed whatever has come of it.
         let _ = std::fs::remove_dir_all(&folder);
         checked.map(|_| version)
     }
 
-    /// Dumps a tree of processes.
+    /// Starts it to dump a tree of processes. It has looked at the kernel then, and waits before it looks at a
+    /// process: the tree may run on until [`Waiting::dump`].
     ///
     /// # Errors
-    /// Why not. Where CRIU was killed in the midst of it ([`CriuError::Late`]), the processes may have
-    /// been left in any state; otherwise they are as they were.
-    pub fn dump(&self, request: &DumpRequest<'_>) -> Result<(), CriuError> {
+    /// It can't be started.
+    pub fn begin_dump(&self, request: &DumpRequest<'_>) -> Result<Waiting, CriuError> {
         let opts = proto::Options {
             pid: Some(request.pid),
             leave_running: Some(request.leave_running),
@@ -278,6 +280,8 @@ impl Criu {
             ghost_limit: Some(request.ghost_limit),
             external: request.external.clone(),
             freeze_cgroup: request.group.to_str().map(str::to_owned),
+            // Its first stage is the last thing that it does before it looks at a process.
+            notify_scripts: Some(true),
             ..options(request.images, DUMP_LOG)
         };
         let ask = proto::Request {
@@ -292,7 +296,10 @@ impl Criu {
             log: Some((request.images, DUMP_LOG)),
             bound: request.bound,
         };
-        self.ask(&ask, asking, &mut |_| Ok(())).map(|_| ())
+        let waiting = self.start(ask, asking)?;
+        // Whatever it says, it is heard later: that it waits, or what it lacks.
+        readable(waiting.socket.as_fd(), Instant::now() + self.quick);
+        Ok(waiting)
     }
 
     /// Restores a tree of processes: the pid of its root, as the caller sees it. It is a descendant of
@@ -334,17 +341,12 @@ impl Criu {
             log: Some((request.images, RESTORE_LOG)),
             bound: request.bound,
         };
-        let answer = self.ask(&ask, asking, stage)?;
+        let answer = self.start(ask, asking)?.answer(stage)?;
         answer.restore.map(|r| r.pid).ok_or_else(|| broken(what, "names no process"))
     }
 
-    /// Starts it, asks, and waits for its answer and its end.
-    fn ask(
-        &self,
-        request: &proto::Request,
-        asking: Asking<'_>,
-        stage: &mut dyn FnMut(&str) -> Result<(), String>,
-    ) -> Result<proto::Response, CriuError> {
+    /// Starts it, and asks.
+    fn start(&self, request: proto::Request, asking: Asking<'_>) -> Result<Waiting, CriuError> {
         let failed = |e: std::io::Error| CriuError::Start(self.program.display().to_string(), e);
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
@@ -366,20 +368,145 @@ impl Criu {
         })
         .map_err(failed)?;
         drop(theirs);
-        let mut child = Child { spawned, ended: false };
-        let until = Instant::now() + asking.bound;
-        let answer = converse(&ours, request, asking, until, stage);
-        drop(ours);
+        let child = Child { spawned, ended: false };
+        let Asking { what, bound, .. } = asking;
+        let asked = send(ours.as_raw_fd(), &request.encode_to_vec(), MsgFlags::MSG_NOSIGNAL);
+        let mut waiting = Waiting {
+            program: self.program.clone(),
+            what,
+            kind: request.r#type,
+            bound,
+            log: None,
+            child,
+            socket: ours,
+            asked: asked.map(drop),
+        };
+        if let Some((folder, name)) = asking.log {
+            waiting.log = Some((folder.try_clone_to_owned().map_err(failed)?, name));
+        }
+        Ok(waiting)
+    }
+}
+
+/// A CRIU that has been asked, and to whom nobody has listened yet. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Waiting {
+    program: PathBuf,
+    what: &'static str,
+    kind: i32,
+    bound: Duration,
+    log: Option<(OwnedFd, &'static str)>,
+    child: Child,
+    socket: OwnedFd,
+    /// Whether it could be asked.
+    asked: nix::Result<()>,
+}
+
+impl Waiting {
+    /// Dumps what it was started for. What all processes are told by it, and what they are in, must be as it was
+    /// then.
+    ///
+    /// # Errors
+    /// Why not. Where CRIU was killed in the midst of it ([`CriuError::Late`]), the processes may have
+    /// been left in any state; otherwise they are as they were.
+    pub fn dump(self) -> Result<(), CriuError> {
+        self.answer(&mut |_| Ok(())).map(|_| ())
+    }
+
+    /// Waits for its answer and its end, and answers what it asks in between.
+    fn answer(
+        mut self,
+        stage: &mut dyn FnMut(&str) -> Result<(), String>,
+    ) -> Result<proto::Response, CriuError> {
+        let answer = self.converse(stage);
+        // It waits for nobody any more.
+        let _ = nix::sys::socket::shutdown(self.socket.as_raw_fd(), Shutdown::Both);
         if answer.is_err() {
-            child.kill();
+            self.child.kill();
         }
-        if !child.wait(END) {
-            child.kill();
-            child.wait(END);
-        }
-        match (answer, child.failure()) {
-            (Err(_), Some(why)) => Err(failed(why)),
+        self.child.wait(END);
+        match (answer, self.child.failure()) {
+            (Err(_), Some(why)) => Err(CriuError::Start(self.program.display().to_string(), why)),
             (answer, _) => answer,
+        }
+    }
+
+    /// Answers what it asks in between, and takes its answer.
+    fn converse(
+        &self,
+        stage: &mut dyn FnMut(&str) -> Result<(), String>,
+    ) -> Result<proto::Response, CriuError> {
+        let (what, socket, bound) = (self.what, &self.socket, self.bound);
+        let until = Instant::now() + bound;
+        let reason = || {
+            let log = self.log.as_ref();
+            log.map(|(folder, name)| words::reasons(folder.as_fd(), name)).unwrap_or_default()
+        };
+        let broken = |how: String| CriuError::Broken { what, how, reason: reason() };
+        let heard = |said: nix::Result<()>| {
+            said.map_err(|e| {
+                broken(match e {
+                    nix::errno::Errno::EPIPE => ENDED.into(),
+                    e => format!("does not listen ({e})"),
+                })
+            })
+        };
+        heard(self.asked)?;
+        let mut buffer = vec![0; ANSWER_MAX];
+        for _ in 0..STAGES_MAX {
+            if !readable(socket.as_fd(), until) {
+                return Err(CriuError::Late { what, bound });
+            }
+            let count = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+                Ok(0) => return Err(broken(ENDED.into())),
+                Ok(count) => count,
+                // ECONNRESET: it has ended with something unread; what it said comes after that.
+                Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNRESET) => continue,
+                Err(e) => return Err(broken(format!("can't be heard ({e})"))),
+            };
+            let answer = proto::Response::decode(&buffer[..count])
+                .map_err(|e| broken(format!("said what is not understood ({e})")))?;
+            if answer.r#type() == proto::RequestType::Notify && answer.success {
+                let name = answer.notify.and_then(|n| n.script).unwrap_or_default();
+                let outcome = stage(&name);
+                let word = proto::Request {
+                    r#type: proto::RequestType::Notify.into(),
+                    notify_success: Some(outcome.is_ok()),
+                    ..Default::default()
+                };
+                let word = word.encode_to_vec();
+                heard(send(socket.as_raw_fd(), &word, MsgFlags::MSG_NOSIGNAL).map(drop))?;
+                // It undoes what it has done, and ends.
+                if let Err(why) = outcome {
+                    while readable(socket.as_fd(), until.min(Instant::now() + END))
+                        && recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())
+                            .is_ok_and(|n| n > 0)
+                    {}
+                    return Err(CriuError::Stage(why));
+                }
+                continue;
+            }
+            if !answer.success {
+                let mut reason = reason();
+                if reason.is_empty() {
+                    reason = words::told(answer.cr_errmsg.as_deref(), answer.cr_errno);
+                }
+                return Err(CriuError::Refused { what, reason });
+            }
+            if answer.r#type != self.kind {
+                return Err(broken("answered something else".into()));
+            }
+            return Ok(answer);
+        }
+        Err(broken("went through too many stages".into()))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.child.wait(Duration::ZERO) {
+            self.child.kill();
+            self.child.wait(END);
         }
     }
 }
@@ -421,73 +548,6 @@ fn options(images: BorrowedFd<'_>, log: &str) -> proto::Options {
     }
 }
 
-/// Asks, answers what it asks in between, and takes its answer.
-fn converse(
-    socket: &OwnedFd,
-    request: &proto::Request,
-    asking: Asking<'_>,
-    until: Instant,
-    stage: &mut dyn FnMut(&str) -> Result<(), String>,
-) -> Result<proto::Response, CriuError> {
-    let what = asking.what;
-    let reason = || asking.log.map(|(dir, name)| words::reasons(dir, name)).unwrap_or_default();
-    let broken = |how: String| CriuError::Broken { what, how, reason: reason() };
-    let say = |message: &proto::Request| {
-        send(socket.as_raw_fd(), &message.encode_to_vec(), MsgFlags::MSG_NOSIGNAL).map_err(|e| {
-            broken(match e {
-                nix::errno::Errno::EPIPE => ENDED.into(),
-                e => format!("does not listen ({e})"),
-            })
-        })
-    };
-    say(request)?;
-    let mut buffer = vec![0; ANSWER_MAX];
-    for _ in 0..STAGES_MAX {
-        if !readable(socket.as_fd(), until) {
-            return Err(CriuError::Late { what, bound: asking.bound });
-        }
-        let count = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-            Ok(0) => return Err(broken(ENDED.into())),
-            Ok(count) => count,
-            // ECONNRESET: it has ended with something unread; what it said comes after that.
-            Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNRESET) => continue,
-            Err(e) => return Err(broken(format!("can't be heard ({e})"))),
-        };
-        let answer = proto::Response::decode(&buffer[..count])
-            .map_err(|e| broken(format!("said what is not understood ({e})")))?;
-        if answer.r#type() == proto::RequestType::Notify && answer.success {
-            let name = answer.notify.and_then(|n| n.script).unwrap_or_default();
-            let outcome = stage(&name);
-            say(&proto::Request {
-                r#type: proto::RequestType::Notify.into(),
-                notify_success: Some(outcome.is_ok()),
-                ..Default::default()
-            })?;
-            // It undoes what it has done, and ends.
-            if let Err(why) = outcome {
-                while readable(socket.as_fd(), until.min(Instant::now() + END))
-                    && recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).is_ok_and(|n| n > 0)
-                {
-                }
-                return Err(CriuError::Stage(why));
-            }
-            continue;
-        }
-        if !answer.success {
-            let mut reason = reason();
-            if reason.is_empty() {
-                reason = words::told(answer.cr_errmsg.as_deref(), answer.cr_errno);
-            }
-            return Err(CriuError::Refused { what, reason });
-        }
-        if answer.r#type != request.r#type {
-            return Err(broken("answered something else".into()));
-        }
-        return Ok(answer);
-    }
-    Err(broken("went through too many stages".into()))
-}
-
 /// Waits until there is something to read; false: the time is over.
 pub(super) fn readable(fd: BorrowedFd<'_>, until: Instant) -> bool {
     loop {
@@ -504,6 +564,7 @@ pub(super) fn readable(fd: BorrowedFd<'_>, until: Instant) -> bool {
 }
 
 /// A started process that is not left behind.
+#[derive(Debug)]
 pub(super) struct Child {
     pub spawned: Spawned,
     pub ended: bool,

@@ -1,6 +1,16 @@
 //! Dumping an application of this host: its shepherd, its PEs and all that they have made.
+//!
+//! An application stands while it is dumped, and what can be done before that is: CRIU is started and looks at the
+//! kernel while everything runs, and waits then ([`Begun`]).
+//!
+//! ```text
+//!   begun      CRIU is there, and has been told whom to dump, by what we know of its shepherd
+//!   frozen     all stands; what we keep ourselves is written
+//!   dumped     CRIU goes on, if what it was told is so still; else another is started
+//!   thawed
+//! ```
 
-use super::criu::{Criu, CriuError, DumpRequest, Version};
+use super::criu::{Criu, CriuError, DumpRequest, Version, Waiting};
 use super::proc;
 use super::saved::{self, Role, Saved, SavedFile};
 use super::tcp::Link;
@@ -12,7 +22,7 @@ use crate::os::spawn::Namespaces;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -72,91 +82,177 @@ pub fn dump_application(
     images: BorrowedFd<'_>,
     options: DumpOptions,
 ) -> Result<Dumped, CheckpointError> {
-    dump_part(criu, running, images, options, &mut || Ok(Vec::new()))
+    Begun::new(criu, running, images, options)?.carry_on(running, &mut || Ok(Vec::new()))
 }
 
-/// The same of what may be a part of one. `stands` is called when all of it stands still, and
-/// before anything of it is written; it gives the connections to other parts of the application, if it is one.
-///
-/// # Errors
-/// As of [`dump_application`]; or what `stands` has said.
-pub fn dump_part(
-    criu: &Criu,
-    running: &Running<'_>,
-    images: BorrowedFd<'_>,
+/// A dump that has been begun: CRIU is there, and waits before it looks at a process. The application runs, and
+/// may be talked with.
+#[derive(Debug)]
+pub struct Begun {
+    criu: Criu,
+    images: OwnedFd,
     options: DumpOptions,
-    stands: &mut dyn FnMut() -> Result<Vec<Link>, CheckpointError>,
-) -> Result<Dumped, CheckpointError> {
-    let began = Instant::now();
-    root_alone(images, true)?;
-    let version = criu.version()?;
-    let (_, groups) = running.groups.open().map_err(|e| failed("its groups", e))?;
-    wait_until_alone(running.socket)?;
+    /// What CRIU was told of it.
+    asked: Asked,
+    waiting: Waiting,
+    began: Instant,
+}
 
-    let own_space = proc::other_namespace(running.shepherd, "mnt")?;
-    let other_pids = proc::other_namespace(running.shepherd, "pid")?;
-    let pid = proc::inner_pid(running.shepherd)?;
+impl Begun {
+    /// Begins one, into an empty directory that is root's alone.
+    ///
+    /// # Errors
+    /// What stood in the way.
+    pub fn new(
+        criu: &Criu,
+        running: &Running<'_>,
+        images: BorrowedFd<'_>,
+        options: DumpOptions,
+    ) -> Result<Begun, CheckpointError> {
+        let began = Instant::now();
+        root_alone(images, true)?;
+        let images = images.try_clone_to_owned().map_err(|e| failed("the images", e))?;
+        let tree = Tree::of(running)?;
+        let waiting = criu.begin_dump(&tree.request(running, images.as_fd(), options))?;
+        let asked = tree.asked();
+        Ok(Begun { criu: criu.clone(), images, options, asked, waiting, began })
+    }
 
-    let frozen_at = Instant::now();
-    let frozen = Frozen::all_of(running)?;
-    let links = stands()?;
-    let mut saved = Saved::new(version.to_string(), pid);
-    saved.links = links;
-    saved.own_memory = own_space.is_some();
-    saved.files = files(running, &groups)?;
-    saved.files.push(listener(running)?);
-    let left = running.groups.left_by_birth();
-    for (nid, _) in &groups {
-        let there = left.iter().filter(|(of, _)| of == nid).map(|(_, pid)| *pid);
-        let pids: Result<Vec<i32>, _> = there.clone().map(proc::inner_pid).collect();
-        saved.groups.push((nid.0, pids?));
-        saved.bound.push((nid.0, binding::of(there)?));
-    }
-    if own_space.is_some() {
-        let memory = File::open(format!("/proc/{}/root/dev/shm", running.shepherd))
-            .map_err(|e| failed("its /dev/shm", e))?;
-        let image = beside::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
-        let mut image = BufWriter::new(image);
-        memory::pack(memory.as_fd(), &mut image)?;
-        image.flush().map_err(|e| failed("the images", e))?;
-    }
-    saved.write(images)?;
-    let request = DumpRequest {
-        pid: if other_pids.is_some() { pid } else { running.shepherd },
-        images,
-        within: Namespaces {
-            mounts: own_space.as_ref().map(AsFd::as_fd),
-            pids: other_pids.as_ref().map(AsFd::as_fd),
-            first: false,
-        },
-        leave_running: options.go_on,
-        group: running.groups.path(),
-        external: saved
-            .files
-            .iter()
-            .map(|f| f.key.clone())
-            .filter(|k| k.starts_with("file["))
-            .collect(),
-        ghost_limit: GHOST_LIMIT,
-        bound: options.bound,
-    };
-    let mut tries = DUMP_TRIES;
-    while let Err(error) = criu.dump(&request) {
-        tries -= 1;
-        if tries == 0 || !may_pass(&error) {
-            return Err(error.into());
+    /// Dumps it, or a part of one. Nobody may be connected to its shepherd. `stands` is called when all of it stands
+    /// still, and before anything of it is written; it gives the connections to other parts of the application, if
+    /// it is one.
+    ///
+    /// # Errors
+    /// As of [`dump_application`]; or what `stands` has said.
+    pub fn carry_on(
+        self,
+        running: &Running<'_>,
+        stands: &mut dyn FnMut() -> Result<Vec<Link>, CheckpointError>,
+    ) -> Result<Dumped, CheckpointError> {
+        let Begun { criu, images, options, asked, waiting, began } = self;
+        let images = images.as_fd();
+        let version = criu.version()?;
+        wait_until_alone(running.socket)?;
+
+        let frozen_at = Instant::now();
+        let frozen = Frozen::all_of(running)?;
+        let links = stands()?;
+        let tree = Tree::of(running)?;
+        tree.save(running, version, links, images)?;
+        // (It is another one where its shepherd has opened something since.)
+        let mut begun = Some(waiting).filter(|_| tree.asked() == asked);
+        let mut tries = DUMP_TRIES;
+        loop {
+            let waiting = match begun.take() {
+                Some(waiting) => waiting,
+                None => {
+                    clear(images)?;
+                    criu.begin_dump(&tree.request(running, images, options))?
+                }
+            };
+            let Err(error) = waiting.dump() else { break };
+            tries -= 1;
+            if tries == 0 || !may_pass(&error) {
+                return Err(error.into());
+            }
+            tracing::info!(%error, "dumped once more");
         }
-        tracing::info!(%error, "dumped once more");
-        clear(images)?;
+        if !options.go_on {
+            // Frozen and stopped: it has run no instruction since.
+            running.groups.kill(true);
+        }
+        drop(frozen);
+        let frozen = frozen_at.elapsed();
+        let bytes = bytes_in(images)?;
+        Ok(Dumped { frozen, total: began.elapsed(), bytes, version })
     }
-    if !options.go_on {
-        // Frozen and stopped: it has run no instruction since.
-        running.groups.kill(true);
+}
+
+/// What CRIU is told of an application at once: its root, and what a restore will be given.
+type Asked = (i32, Vec<String>);
+
+/// What there is to be known of an application before it is dumped.
+struct Tree {
+    /// Its shepherd, as that sees itself.
+    pid: i32,
+    /// Its shepherd, as CRIU sees it.
+    root: i32,
+    mounts: Option<OwnedFd>,
+    pids: Option<OwnedFd>,
+    groups: Vec<(Nid, OwnedFd)>,
+    files: Vec<SavedFile>,
+}
+
+impl Tree {
+    fn of(running: &Running<'_>) -> Result<Tree, CheckpointError> {
+        let (_, groups) = running.groups.open().map_err(|e| failed("its groups", e))?;
+        let mounts = proc::other_namespace(running.shepherd, "mnt")?;
+        let pids = proc::other_namespace(running.shepherd, "pid")?;
+        let pid = proc::inner_pid(running.shepherd)?;
+        let root = if pids.is_some() { pid } else { running.shepherd };
+        let files = files(running, &groups)?;
+        Ok(Tree { pid, root, mounts, pids, groups, files })
     }
-    drop(frozen);
-    let frozen = frozen_at.elapsed();
-    let bytes = bytes_in(images)?;
-    Ok(Dumped { frozen, total: began.elapsed(), bytes, version })
+
+    fn asked(&self) -> Asked {
+        let keys = self.files.iter().map(|file| &file.key);
+        (self.root, keys.filter(|key| key.starts_with("file[")).cloned().collect())
+    }
+
+    fn request<'a>(
+        &'a self,
+        running: &Running<'a>,
+        images: BorrowedFd<'a>,
+        options: DumpOptions,
+    ) -> DumpRequest<'a> {
+        let (pid, external) = self.asked();
+        DumpRequest {
+            pid,
+            images,
+            within: Namespaces {
+                mounts: self.mounts.as_ref().map(AsFd::as_fd),
+                pids: self.pids.as_ref().map(AsFd::as_fd),
+                first: false,
+            },
+            leave_running: options.go_on,
+            group: running.groups.path(),
+            external,
+            ghost_limit: GHOST_LIMIT,
+            bound: options.bound,
+        }
+    }
+
+    /// Writes what a restore needs beside the images. It stands still.
+    fn save(
+        &self,
+        running: &Running<'_>,
+        version: Version,
+        links: Vec<Link>,
+        images: BorrowedFd<'_>,
+    ) -> Result<(), CheckpointError> {
+        let mut saved = Saved::new(version.to_string(), self.pid);
+        saved.links = links;
+        saved.own_memory = self.mounts.is_some();
+        saved.files = self.files.clone();
+        saved.files.push(listener(running)?);
+        let left = running.groups.left_by_birth();
+        for (nid, _) in &self.groups {
+            let there = left.iter().filter(|(of, _)| of == nid).map(|(_, pid)| *pid);
+            let pids: Result<Vec<i32>, _> = there.clone().map(proc::inner_pid).collect();
+            saved.groups.push((nid.0, pids?));
+            saved.bound.push((nid.0, binding::of(there)?));
+        }
+        if self.mounts.is_some() {
+            let memory = File::open(format!("/proc/{}/root/dev/shm", running.shepherd))
+                .map_err(|e| failed("its /dev/shm", e))?;
+            let image =
+                beside::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
+            let mut image = BufWriter::new(image);
+            memory::pack(memory.as_fd(), &mut image)?;
+            image.flush().map_err(|e| failed("the images", e))?;
+        }
+        saved.write(images)
+    }
 }
 
 /// Whether an application has a /dev/shm and IPC of its own, by its shepherd.
@@ -288,7 +384,7 @@ fn listener(running: &Running<'_>) -> Result<SavedFile, CheckpointError> {
 /// The files of the shepherd's that came from outside.
 fn files(
     running: &Running<'_>,
-    groups: &[(Nid, std::os::fd::OwnedFd)],
+    groups: &[(Nid, OwnedFd)],
 ) -> Result<Vec<SavedFile>, CheckpointError> {
     let lifeline = running.lifeline.map(rustix::fs::fstat).transpose();
     let lifeline = lifeline.map_err(|e| failed("its lifeline", e.into()))?;

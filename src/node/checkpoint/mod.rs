@@ -39,7 +39,7 @@
 //! // apinit hangs up its connection to the shepherd
 //! dump_application(&criu, &running, images, DumpOptions { go_on: false, bound })?;
 //! // later, elsewhere: groups are made and frozen, a socket listens
-//! let restored = restore_application(&criu, images, &given, bound)?;
+//! let restored = restore_application(&criu, images, &given, bound, &mut || Ok(()))?;
 //! // apinit connects to the socket; the switcher thaws the groups when it is their turn
 //! ```
 //!
@@ -60,6 +60,8 @@
 //!   or the C library, checkpoints of before can't be restored.
 //! - CRIU keeps what it has found out of the kernel in /run/criu.kdat, if /run is a tmpfs. Where it is none, each
 //!   CRIU that is asked to dump or to restore probes anew.
+//! - CRIU opens no image of pages before its stage `pre-restore`, and it obeys there: what remains to be copied is
+//!   copied while it starts and looks at the kernel ([`read_late`]).
 //! - CRIU needs root and, for processes of others, CAP_SYS_RESOURCE. It checks its own needs, not this one.
 //! - Memory that is restored is charged to the shepherd's group, in which CRIU runs, and stays so when its
 //!   processes have moved.
@@ -70,8 +72,8 @@
 //!   POSIX message queues. A private instance of an ordinary user has no checkpoints: all of this needs root.
 //!
 //! What it costs beside CRIU alone is measured by `cargo bench --bench checkpoints`, whose words tell how to
-//! read it. An application stands from before its shepherd is hung up on: CRIU is started, and probes the kernel,
-//! within that time, which its own count leaves out.
+//! read it. An application stands from before its shepherd is hung up on; CRIU is started, and probes the kernel,
+//! before that ([`Begun`]).
 
 mod access;
 mod beside;
@@ -90,9 +92,9 @@ mod tcp;
 pub mod within;
 mod words;
 
-pub use dump::{DumpOptions, Dumped, Running, dump_application, dump_part, has_own_space};
+pub use dump::{Begun, DumpOptions, Dumped, Running, dump_application, has_own_space};
 pub use known::Known;
-pub use restore::{Given, Restored, born_of, clock_ahead_ns, restore_application};
+pub use restore::{Given, Restored, born_of, clock_ahead_ns, read_late, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
 pub use tcp::{Link, break_off, leads_out, quiet};
 

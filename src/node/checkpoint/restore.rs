@@ -3,7 +3,8 @@
 //! The pids that its processes had may be anybody's now, so they come back in a PID namespace of their own,
 //! whose first process is an apshepherd with another task ([`super::within`]): it mounts /proc, lays out
 //! /dev/shm, runs CRIU, puts everybody into his group, and waits until the restored shepherd has ended.
-//! This room starts it, tells it what to do in one message, and hears in another what has come of it.
+//! This room starts it, tells it what to do in one line, lets it go on beyond CRIU's start by a word ([`GO`]) when
+//! all images are there, and hears in one message what has come of it.
 
 use super::criu::{Child, Criu, readable};
 use super::saved::{Role, Saved};
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The largest message.
 pub(super) const MESSAGE_MAX: u64 = 1024 * 1024;
+/// What the first process is told when all images are there.
+pub(super) const GO: u8 = b'g';
 /// What the first process of the namespace may take beyond CRIU's own bound.
 const BEYOND: Duration = Duration::from_secs(20);
 
@@ -112,15 +115,24 @@ pub fn clock_ahead_ns(pid: i32) -> Result<i64, CheckpointError> {
     }
 }
 
-/// Restores it from the images that [`super::dump_application`] has made.
+/// Whether this file of a folder of images is opened by CRIU only beyond its start: those with pages of memory.
+/// (Its processes open them.)
+pub fn read_late(name: &str) -> bool {
+    let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
+    name.starts_with("pages-") && name.ends_with(".img")
+}
+
+/// Restores it from the images that [`super::dump_application`] has made. Those that CRIU needs at its start are
+/// there; `rest` is called while it starts, and puts the others there ([`read_late`]).
 ///
 /// # Errors
-/// What stood in the way. Nothing of it runs then.
+/// What stood in the way, or what `rest` has said. Nothing of it runs then.
 pub fn restore_application(
     criu: &Criu,
     images: BorrowedFd<'_>,
     given: &Given<'_>,
     bound: Duration,
+    rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
 ) -> Result<Restored, CheckpointError> {
     let began = Instant::now();
     root_alone(images, false)?;
@@ -182,7 +194,7 @@ pub fn restore_application(
     .map_err(failed)?;
     drop(theirs);
     let mut first = Child { spawned, ended: false };
-    let outcome = told(ours, &order, Instant::now() + bound + BEYOND);
+    let outcome = told(ours, &order, rest, Instant::now() + bound + BEYOND);
     let shepherd = match outcome {
         Ok(Outcome::Restored(pid)) => outer_pid(first.spawned.pid, pid),
         Ok(Outcome::Failed(why)) => Err(CheckpointError::new(why)),
@@ -206,13 +218,20 @@ pub fn restore_application(
 }
 
 /// Tells the first process what to do, and hears what has come of it.
-fn told(mut ours: UnixStream, order: &Order, until: Instant) -> Result<Outcome, CheckpointError> {
+fn told(
+    mut ours: UnixStream,
+    order: &Order,
+    rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
+    until: Instant,
+) -> Result<Outcome, CheckpointError> {
     let lost =
         || CheckpointError::new("it can't be restored: what restores it has ended, see its log");
-    let text = serde_json::to_vec(order).map_err(|_| lost())?;
-    ours.write_all(&text)
-        .and_then(|()| ours.shutdown(std::net::Shutdown::Write))
-        .map_err(|_| lost())?;
+    let mut text = serde_json::to_vec(order).map_err(|_| lost())?;
+    text.push(b'\n');
+    ours.write_all(&text).map_err(|_| lost())?;
+    rest()?;
+    // An Err: it has ended by now, and may have said why.
+    let _ = ours.write_all(&[GO]).and_then(|()| ours.shutdown(std::net::Shutdown::Write));
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {

@@ -1,7 +1,8 @@
 //! The first process of a restored application's PID namespace.
 //!
 //! It is root's, in the shepherd's group, and does one thing after the other: it mounts a /proc that shows
-//! this namespace, lays out the files of /dev/shm, runs CRIU, and at the stage at which everybody is there
+//! this namespace, lays out the files of /dev/shm, runs CRIU, which waits before it makes a process until all images
+//! are there, and at the stage at which everybody is there
 //! and nobody has run an instruction looks at their files ([`access`]) and puts each process into the group
 //! that it was in. From then on it waits
 //! for children, as the first process has to, until the shepherd has ended; its end is the end of whoever
@@ -9,7 +10,7 @@
 
 use super::access::{self, Owner};
 use super::criu::{Criu, RestoreRequest};
-use super::restore::{MESSAGE_MAX, Order, Outcome};
+use super::restore::{GO, MESSAGE_MAX, Order, Outcome};
 use super::saved::Saved;
 use super::{CheckpointError, beside, binding, memory, tcp};
 use crate::os::inherit;
@@ -19,7 +20,7 @@ use nix::unistd::Pid;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 /// What its command line begins with, where that of a shepherd has its application.
 pub const ARGUMENT: &str = "restore";
+/// The stage at which nothing of it is there and no image of pages has been opened: CRIU obeys.
+const EMPTY: &str = "pre-restore";
 /// The stage at which all sockets are there and none has said a word: CRIU obeys.
 const SILENT: &str = "post-restore";
 /// The stage at which everybody is there and nobody runs.
@@ -66,8 +69,10 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let failed = |what: &str, e: &dyn std::fmt::Display| {
         CheckpointError::new(format!("it can't be restored: {what}: {e}"))
     };
+    let heard = talk.try_clone().map_err(|e| failed("its order", &e))?;
+    let mut heard = BufReader::new(heard.take(MESSAGE_MAX));
     let mut text = Vec::new();
-    talk.take(MESSAGE_MAX).read_to_end(&mut text).map_err(|e| failed("its order", &e))?;
+    heard.read_until(b'\n', &mut text).map_err(|e| failed("its order", &e))?;
     let order: Order = serde_json::from_slice(&text).map_err(|e| failed("its order", &e))?;
     // Each number once, however often it is named.
     let mut taken: BTreeMap<RawFd, OwnedFd> = BTreeMap::new();
@@ -103,6 +108,13 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
     let bound = Duration::from_millis(order.bound_ms);
     let mut stage = |name: &str| {
+        if name == EMPTY {
+            let mut word = [0];
+            return match heard.read_exact(&mut word) {
+                Ok(()) if word == [GO] => Ok(()),
+                _ => Err("it can't be restored: its images have not come".to_owned()),
+            };
+        }
         if name == SILENT {
             return tcp::wait_for(&saved.links);
         }

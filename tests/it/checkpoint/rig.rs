@@ -12,7 +12,7 @@ use psched::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
 use psched::node::checkpoint::criu::Criu;
 use psched::node::checkpoint::{
-    CheckpointError, Given, Restored, Running as Application, restore_application,
+    CheckpointError, Given, Restored, Running as Application, read_late, restore_application,
 };
 use psched::node::frames::{Joiner, PACKET_MAX, split};
 use psched::node::groups::AppGroups;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// An empty directory that is root's alone, which goes at the end.
 pub struct Images {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     opened: File,
 }
 
@@ -33,7 +33,40 @@ pub fn images() -> Images {
     let mut folder = tempfile::Builder::new();
     let folder = folder.prefix("images").permissions(mode).tempdir_in("/tmp").expect("made");
     let opened = File::open(folder.path()).expect("opened");
-    Images { _folder: folder, opened }
+    Images { folder, opened }
+}
+
+impl Images {
+    /// Takes away what CRIU needs only when it has been started: where it is, by the paths where it was.
+    fn take_late(&self, to: &Path) -> Vec<(PathBuf, PathBuf)> {
+        let late = listing(self.folder.path()).into_iter();
+        let late = late.filter(|name| read_late(name.to_str().expect("text")));
+        let late: Vec<_> =
+            late.map(|name| (to.join(&name), self.folder.path().join(name))).collect();
+        late.iter().for_each(|(there, here)| std::fs::rename(here, there).expect("moved"));
+        assert!(!late.is_empty(), "there are no pages");
+        late
+    }
+
+    /// Whether a CRIU that has these open waits for a word.
+    fn waited_for(&self) -> bool {
+        let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
+        all_pids().into_iter().any(|pid| {
+            let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+            let title = std::fs::read_to_string(proc("cmdline")).unwrap_or_default();
+            let mut open = std::fs::read_dir(proc("fd")).into_iter().flatten().flatten();
+            let call = std::fs::read_to_string(proc("syscall")).unwrap_or_default();
+            let call = call.split(' ').next().and_then(|number| number.parse().ok());
+            title.contains("criu: restore")
+                && call == Some(nix::libc::SYS_recvfrom)
+                && open.any(|entry| link(entry).as_deref() == Some(self.folder.path()))
+        })
+    }
+}
+
+fn all_pids() -> Vec<i32> {
+    let names = listing(Path::new("/proc")).into_iter();
+    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
 impl AsFd for Images {
@@ -149,10 +182,17 @@ pub struct Back {
 }
 
 impl Back {
-    /// Restores what was taken.
+    /// Restores what was taken. Pages come when CRIU waits for them.
     #[track_caller]
     pub fn restore(criu: &Criu, images: &Images, taken: &Taken) -> Back {
-        Back::try_restore(criu, images, taken).expect("restored")
+        let aside = tempfile::tempdir_in("/tmp").expect("a folder");
+        let late = images.take_late(aside.path());
+        let mut rest = || {
+            eventually(BOUND, "CRIU waits", || images.waited_for());
+            late.iter().for_each(|(there, here)| std::fs::rename(there, here).expect("moved back"));
+            Ok(())
+        };
+        Back::restore_with(criu, images, taken, &mut rest).expect("restored")
     }
 
     /// The same, or why not; then nothing is left of it.
@@ -161,6 +201,15 @@ impl Back {
         criu: &Criu,
         images: &Images,
         taken: &Taken,
+    ) -> Result<Back, CheckpointError> {
+        Back::restore_with(criu, images, taken, &mut || Ok(()))
+    }
+
+    fn restore_with(
+        criu: &Criu,
+        images: &Images,
+        taken: &Taken,
+        rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
     ) -> Result<Back, CheckpointError> {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("shepherd.sock");
@@ -187,7 +236,7 @@ impl Back {
         };
         // Nothing runs before it is let.
         std::fs::write(groups.join("0/cgroup.freeze"), "1").expect("frozen");
-        let restored = restore_application(criu, images.as_fd(), &given, BOUND);
+        let restored = restore_application(criu, images.as_fd(), &given, BOUND, rest);
         let restored = restored.inspect_err(|_| {
             assert!(made.empty() && made.shepherds().is_empty(), "something is left");
             assert!(made.remove(), "its groups are left");

@@ -1,7 +1,8 @@
 //! Making checkpoints: what is asked at the door, the dump beside the one task, the seal.
 //!
 //! ```text
-//!   Asked        the draft is psched's and of now; the agent lifts the gang
+//!   Asked        the draft is psched's and of now: a thread borrows the folder, and starts CRIU
+//!   Prepared     the agent lifts the gang
 //!   Dump         what waits for its shepherd is sent, and then nothing more
 //!   silent       the shepherd has heard all, said all, and closed: a thread dumps
 //!   Imaged       the shepherd is talked with again; the agent lets the gang go on, unless it is to end
@@ -28,31 +29,24 @@ use super::{Event, Shell};
 use crate::agent::{Action, DumpWord, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::shepherd::ToShepherd;
-use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey, join};
+use crate::checkpoint::{BackEnd, Kind, Manifest, join};
 use crate::node::apinit::door::Asker;
+use crate::node::apinit::dump::{Dump, Images, Prepared, Standing, Target};
 use crate::node::apinit::shepherds;
 use crate::node::checkpoint::criu::CriuError;
-use crate::node::checkpoint::dir::Lent;
 use crate::node::checkpoint::door::{Answer, Ask};
-use crate::node::checkpoint::{
-    CheckpointError, DumpOptions, Dumped, Known, Resume, Running, dump_part, has_own_space,
-    keep_resume, quiet,
-};
-use crate::node::groups::AppGroups;
-use crate::os::host::{boot_id, hostname, monotonic_ns, wall_ns};
+use crate::node::checkpoint::{Known, Resume, has_own_space};
+use crate::os::host::wall_ns;
 use bytes::Bytes;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How old a draft may be: a later one has more time run on it.
 const DRAFT_AGE: Duration = Duration::from_secs(60);
-/// CRIU is killed after that, whatever becomes of what it dumps: far longer than any disk takes.
-const DUMP_BOUND: Duration = Duration::from_secs(3600);
-/// How long a part that stands waits until all do: each is frozen within seconds, or can't be.
-const STAND_WAIT: Duration = Duration::from_secs(60);
+/// How long a CRIU of a former life is waited for.
+const THAW_BOUND: Duration = Duration::from_secs(3600);
 /// How often it is looked whether CRIU has let go.
 const THAW_LOOK: Duration = Duration::from_millis(100);
 /// Messages that wait for a shepherd while nobody talks with it.
@@ -72,6 +66,8 @@ pub(in crate::node::apinit) struct Wanted {
     all_stand: Option<mpsc::SyncSender<()>>,
     stage: Stage,
     since: Instant,
+    /// The application is to be ended.
+    end: bool,
     /// How long the application stood, once it may go on.
     stood: Option<Duration>,
 }
@@ -79,8 +75,10 @@ pub(in crate::node::apinit) struct Wanted {
 /// How far it has come.
 #[derive(Debug)]
 enum Stage {
-    /// The application is brought to a stand; nobody has touched the folder.
-    Asked(OwnedFd),
+    /// The folder is being borrowed; the application runs.
+    Prepares,
+    /// The application is brought to a stand.
+    Asked(Box<Prepared>),
     /// The folder is written into.
     Written,
     /// So it is, and whoever wanted it has given it up: he waits until nobody writes there any more.
@@ -91,9 +89,9 @@ enum Stage {
 
 impl Wanted {
     /// The folder, to write into it; none: somebody does, or has done so.
-    fn written(&mut self) -> Option<OwnedFd> {
+    fn written(&mut self) -> Option<Box<Prepared>> {
         match std::mem::replace(&mut self.stage, Stage::Written) {
-            Stage::Asked(folder) => Some(folder),
+            Stage::Asked(prepared) => Some(prepared),
             other => {
                 self.stage = other;
                 None
@@ -134,139 +132,6 @@ impl HungUp {
     }
 }
 
-/// All that a dump needs, on a thread of its own.
-struct Dump {
-    criu: Arc<Known>,
-    folder: OwnedFd,
-    /// Of a part: to stand until all do.
-    standing: Option<Standing>,
-    user: (u32, u32),
-    shepherd: i32,
-    socket: PathBuf,
-    lifeline: Option<Arc<OwnedFd>>,
-    groups: AppGroups,
-    resume: Resume,
-}
-
-/// What a part needs to wait for the others.
-struct Standing {
-    key: Key,
-    number: u64,
-    events: super::Events,
-    all_stand: mpsc::Receiver<()>,
-}
-
-impl Standing {
-    /// Everything of it stands still. Says so, waits until all parts do, and gives from when to when this one
-    /// has stood for certain.
-    fn wait(&self) -> Result<(u64, u64), CheckpointError> {
-        let from = monotonic_ns();
-        let failed = |why: &str| Err(CheckpointError::new(why.to_owned()));
-        if self.events.blocking_send(Event::Stands(self.number)).is_err() {
-            return failed("apinit ends");
-        }
-        match self.all_stand.recv_timeout(STAND_WAIT) {
-            Ok(()) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return failed("whoever asked for it is gone");
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let bound = STAND_WAIT.as_secs();
-                return Err(CheckpointError::new(format!(
-                    "another part of application {} did not stand still within {bound} s",
-                    self.key.apid
-                )));
-            }
-        }
-        Ok((from, monotonic_ns()))
-    }
-}
-
-/// A folder with images, that is to be sealed.
-pub(in crate::node::apinit) struct Images {
-    lent: Lent,
-    user: (u32, u32),
-    dumped: Dumped,
-    /// Of a part: from when to when it stood.
-    stood_ns: Option<(u64, u64)>,
-}
-
-impl std::fmt::Debug for Images {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Images").field(&self.dumped).finish()
-    }
-}
-
-impl Dump {
-    fn carry_out(self) -> Result<Images, String> {
-        let words = |error: &dyn std::fmt::Display| error.to_string();
-        let criu = self.criu.good().map_err(|e| words(&e))?;
-        let lent = Lent::new(self.folder, self.user).map_err(|e| words(&e))?;
-        // A part has the whole folder that is lent, which is one in another.
-        let below = match self.standing {
-            None => Some(lent.dir().folder(&Kind::folder(0)).map_err(|e| words(&e))?),
-            Some(_) => None,
-        };
-        let images = below.as_ref().map_or(lent.dir().as_fd(), AsFd::as_fd);
-        let running = Running {
-            shepherd: self.shepherd,
-            socket: &self.socket,
-            lifeline: self.lifeline.as_deref().map(AsFd::as_fd),
-            groups: &self.groups,
-        };
-        // It stays frozen by its nodes' groups, and is ended by the agent if it is to end.
-        let options = DumpOptions { go_on: true, bound: DUMP_BOUND };
-        let mut stood_ns = None;
-        let mut stands = || {
-            let Some(standing) = &self.standing else { return Ok(Vec::new()) };
-            stood_ns = Some(standing.wait()?);
-            quiet(&self.groups)
-        };
-        let dumped = dump_part(&criu, &running, images, options, &mut stands);
-        let dumped = dumped.map_err(|e| words(&e))?;
-        keep_resume(images, self.resume).map_err(|e| words(&e))?;
-        drop(below);
-        Ok(Images { lent, user: self.user, dumped, stood_ns })
-    }
-}
-
-impl Images {
-    /// What has been written of a part, in this folder of the checkpoint: bytes of its files, and its text.
-    fn seal_part(self, folder: &str, said: &[u8], key: &SealKey) -> Result<(u64, Bytes), String> {
-        let own = nix::unistd::geteuid().as_raw();
-        let user = (self.user.0 != own).then_some(self.user);
-        let stood_ns = self.stood_ns.ok_or("it did not wait for the other parts")?;
-        let files = self.lent.dir().seal_part(folder, user).map_err(|e| e.to_string())?;
-        let part = Part {
-            draft: Checksum::of(said),
-            folder: folder.to_owned(),
-            version: self.dumped.version.to_string(),
-            boot: boot_id(),
-            stood_ns,
-            files,
-        };
-        let bytes = part.files.iter().map(|file| file.size).sum();
-        self.lent.keep();
-        Ok((bytes, part.seal(key).into()))
-    }
-
-    /// Makes a checkpoint of them: bytes of its files.
-    fn seal(self, draft: Manifest, key: &SealKey) -> Result<u64, String> {
-        let Kind::Running { places, hosts, .. } = draft.kind else {
-            return Err("psched's draft is of no running application".into());
-        };
-        let back_end = BackEnd::Criu { version: self.dumped.version.to_string() };
-        let made = Made { at_ns: wall_ns(), host: hostname(), boot: boot_id(), ..draft.made };
-        let kind = Kind::Running { back_end, places, hosts };
-        let manifest = Manifest { made, kind, ..draft };
-        let own = nix::unistd::geteuid().as_raw();
-        let user = (self.user.0 != own).then_some(self.user);
-        let sealed = self.lent.dir().seal(manifest, key, user).map_err(|e| e.to_string())?;
-        self.lent.keep();
-        Ok(sealed.bytes())
-    }
-}
-
 /// What can checkpoint applications here. One that is there and does not work is told among the notes.
 pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
     // Who is not root has no use for it, and where there is none nothing is wrong.
@@ -292,7 +157,7 @@ impl Shell {
             Ask::Dump { key, draft, end } => match self.want(&asker, key, &draft) {
                 Err(why) => asker.say(Answer::Refused(why)),
                 Ok((said, part)) => {
-                    let (number, uid) = (asker.number, asker.uid);
+                    let number = asker.number;
                     let wanted = Wanted {
                         asker,
                         key,
@@ -300,12 +165,13 @@ impl Shell {
                         said: draft,
                         part,
                         all_stand: None,
-                        stage: Stage::Asked(descriptor),
+                        stage: Stage::Prepares,
                         since: Instant::now(),
+                        end,
                         stood: None,
                     };
                     self.wanted.insert(number, wanted);
-                    self.own.push_back(Happening::DumpAsked { number, uid, key, end });
+                    self.prepare(number, descriptor);
                 }
             },
             Ask::Restore { key, ticket } => {
@@ -351,6 +217,9 @@ impl Shell {
         if of != key || age > DRAFT_AGE {
             return Err("what psched has said of it is of another application, or too old".into());
         }
+        if let Some(why) = self.agent.hinders_dump(asker.uid, key) {
+            return Err(why);
+        }
         let hosts = match &draft.kind {
             Kind::Running { hosts, .. } => &hosts[..],
             Kind::Waiting => &[],
@@ -373,6 +242,65 @@ impl Shell {
         Ok((draft, part))
     }
 
+    /// What there is to be dumped of an application, if it is there just now.
+    fn target(&self, key: Key) -> Option<Target> {
+        let app = self.apps.get(&key)?;
+        Some(Target {
+            shepherd: app.shepherd.as_ref()?.process.pid,
+            socket: app.directory.socket(),
+            lifeline: self.lifeline.clone(),
+            groups: app.groups.clone()?,
+        })
+    }
+
+    /// Borrows the folder, and begins a dump, beside the one task.
+    fn prepare(&mut self, number: u64, folder: OwnedFd) {
+        let Some(wanted) = self.wanted.get(&number) else { return };
+        let user = (wanted.asker.uid, wanted.asker.gid);
+        let (part, target) = (wanted.part.is_some(), self.target(wanted.key));
+        let (criu, events) = (Arc::clone(&self.criu), self.events.clone());
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || {
+                Prepared::new(&criu, folder, user, part, target.as_ref()).map(Box::new)
+            });
+            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let _ = events.send(Event::Prepared(number, result)).await;
+        });
+    }
+
+    /// It is begun, or why not: the application is brought to a stand.
+    pub(super) fn prepared(&mut self, number: u64, prepared: Result<Box<Prepared>, String>) {
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(why) => return self.answer_dump(number, Answer::Refused(why)),
+        };
+        let Some(wanted) = self.wanted.get_mut(&number) else { return };
+        let gone = wanted.given_up();
+        wanted.stage = Stage::Asked(prepared);
+        if gone {
+            return self.give_up(number, None);
+        }
+        let (uid, key, end) = (wanted.asker.uid, wanted.key, wanted.end);
+        self.own.push_back(Happening::DumpAsked { number, uid, key, end });
+    }
+
+    /// Gives back what was lent, and then tells whoever asked, if there is something to tell, for the last time.
+    fn give_up(&mut self, number: u64, answer: Option<Answer>) {
+        let Some(mut wanted) = self.wanted.remove(&number) else { return };
+        let prepared = wanted.written();
+        if prepared.is_none() {
+            return answer.into_iter().for_each(|answer| wanted.asker.say(answer));
+        }
+        // CRIU ends before its folder is given back, which is waited for.
+        self.leaving.spawn(async move {
+            let given_back = tokio::task::spawn_blocking(move || {
+                drop(prepared);
+                answer.into_iter().for_each(|answer| wanted.asker.say(answer));
+            });
+            let _ = given_back.await;
+        });
+    }
+
     /// Whoever asked says more, or is gone.
     pub(super) fn asked_more(&mut self, number: u64, ask: Option<Ask>) {
         let word = match ask {
@@ -392,8 +320,8 @@ impl Shell {
             wanted.all_stand = None;
             match wanted.stage {
                 // Whoever has lent the folder waits until nobody writes into it any more.
-                Stage::Written | Stage::GivenUp => wanted.stage = Stage::GivenUp,
-                Stage::Asked(_) | Stage::Sealed => drop(self.wanted.remove(&number)),
+                Stage::Prepares | Stage::Written | Stage::GivenUp => wanted.stage = Stage::GivenUp,
+                Stage::Asked(_) | Stage::Sealed => self.give_up(number, None),
             }
         }
         self.own.push_back(Happening::DumpSaid { number, word });
@@ -425,12 +353,11 @@ impl Shell {
 
     /// Tells whoever asked, for the last time.
     pub(super) fn answer_dump(&mut self, number: u64, answer: Answer) {
-        if let Some(mut wanted) = self.wanted.remove(&number) {
-            if let (Answer::Refused(why), Some(app)) = (&answer, self.apps.get(&wanted.key)) {
-                app.span.in_scope(|| tracing::warn!("no checkpoint: {why}"));
-            }
-            wanted.asker.say(answer);
+        let Some(wanted) = self.wanted.get(&number) else { return };
+        if let (Answer::Refused(why), Some(app)) = (&answer, self.apps.get(&wanted.key)) {
+            app.span.in_scope(|| tracing::warn!("no checkpoint: {why}"));
         }
+        self.give_up(number, Some(answer));
     }
 
     /// It stands: nothing more is said to its shepherd for now.
@@ -454,35 +381,29 @@ impl Shell {
             return true;
         };
         let standing = self.standing(key, number);
+        let prepared = self.wanted.get_mut(&number).and_then(Wanted::written);
+        let target = self.target(key);
         let Some(app) = self.apps.get(&key) else { return false };
-        let folder = self.wanted.get_mut(&number).and_then(Wanted::written);
-        let asker = self.wanted.get(&number).map(|wanted| (wanted.asker.uid, wanted.asker.gid));
         let (output_received, stdin_taken) = self.agent.resume_point(key);
         let resume = Resume { output_received, stdin_taken };
-        let ready = folder.zip(asker).zip(app.shepherd.as_ref()).zip(app.groups.clone());
         let events = self.events.clone();
-        let Some((((folder, user), shepherd), groups)) = ready else {
-            let why = match app.groups {
-                Some(_) => "whoever asked for it is gone",
-                None => "without cgroups it can't be frozen as a whole",
-            };
-            let why = why.to_owned();
-            self.leaving.spawn(async move {
-                let _ = events.send(Event::Imaged(key, number, Err(why))).await;
-            });
-            return true;
+        let (prepared, target) = match (prepared, target) {
+            (Some(prepared), Some(target)) => (*prepared, target),
+            (prepared, _) => {
+                let why = match app.groups {
+                    Some(_) => "whoever asked for it is gone",
+                    None => "without cgroups it can't be frozen as a whole",
+                };
+                let why = why.to_owned();
+                self.leaving.spawn(async move {
+                    let _ = tokio::task::spawn_blocking(move || drop(prepared)).await;
+                    let _ = events.send(Event::Imaged(key, number, Err(why))).await;
+                });
+                return true;
+            }
         };
-        let dump = Dump {
-            criu: Arc::clone(&self.criu),
-            folder,
-            standing,
-            user,
-            shepherd: shepherd.process.pid,
-            socket: app.directory.socket(),
-            lifeline: self.lifeline.clone(),
-            groups,
-            resume,
-        };
+        let criu = Arc::clone(&self.criu);
+        let dump = Dump { criu, prepared, standing, target, resume };
         let (span, directory) = (app.span.clone(), app.directory.clone());
         self.leaving.spawn(async move {
             directory.keep_dumped();
@@ -630,7 +551,7 @@ impl Shell {
         let (directory, span) = (app.directory.clone(), app.span.clone());
         let events = self.events.clone();
         self.leaving.spawn(async move {
-            let until = Instant::now() + DUMP_BOUND;
+            let until = Instant::now() + THAW_BOUND;
             let traced = || groups.left().iter().any(|(_, pid)| traced(*pid));
             // Looked at twice: CRIU takes one after the other.
             let mut free = 0;

@@ -7,6 +7,7 @@ use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::node::apinit::restore::{Restoring, Returned};
 use crate::node::apinit::shepherds::Shepherd;
+use std::fs;
 use std::sync::Arc;
 
 impl Shell {
@@ -19,13 +20,13 @@ impl Shell {
         };
         let Some(app) = self.apps.get(&key) else { return };
         let (span, events) = (app.span.clone(), self.events.clone());
-        let directory = restoring.directory.clone();
+        let copy = restoring.copy.clone();
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
             let _ = events.send(Event::Restored(key, result.map(Box::new))).await;
             // The copy of its images goes beside its start, which would wait for that else.
-            let _ = tokio::task::spawn_blocking(move || directory.drop_images()).await;
+            let _ = tokio::task::spawn_blocking(move || drop(fs::remove_dir_all(copy))).await;
         });
     }
 
@@ -47,7 +48,10 @@ impl Shell {
             groups.ok_or("without cgroups it can't be kept from running before its turn")?;
         // Known before anything is there: whoever comes after us is to end it.
         app.directory.keep_place_anew(place.clone()).map_err(|e| format!("{e:#}"))?;
+        let shelf = self.shelf.as_ref();
+        let copy = shelf.map_or_else(|| app.directory.images(), |shelf| shelf.copy(place.key));
         Ok(Restoring {
+            copy,
             criu: Arc::clone(&self.criu),
             folder,
             sealing,

@@ -38,7 +38,7 @@ pub use lent::Lent;
 pub use partial::{Partial, publish};
 pub use remove::{Leftover, leftovers, remove, remove_leftover};
 
-use crate::checkpoint::{FILES_MAX, Files, Flaw, Image, Manifest, Summing};
+use crate::checkpoint::{FILES_MAX, Files, Flaw, Image, Summing, folders};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat,
 };
@@ -215,15 +215,17 @@ impl Dir {
         }
     }
 
-    /// Copies the files of its manifest into an empty folder which nobody else may enter, and compares
-    /// them on the way: what is there then is what was sealed, whatever becomes of this folder.
+    /// Copies these files of its manifest into a folder which nobody else may enter, in which they are not yet,
+    /// and compares them on the way: what is there then is what was sealed, whatever becomes of this folder.
     ///
     /// # Errors
     /// A file is not as it was, or the system refuses; what has been copied is still there.
-    pub fn fetch(&self, manifest: &Manifest, into: BorrowedFd<'_>) -> Result<(), Flaw> {
-        for folder in manifest.folders() {
-            rustix::fs::mkdirat(into, folder, Mode::RWXU)
-                .map_err(|e| system(format!("making a folder {folder}"), e))?;
+    pub fn fetch(&self, files: &[Image], into: BorrowedFd<'_>) -> Result<(), Flaw> {
+        for folder in folders(files) {
+            match rustix::fs::mkdirat(into, folder, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(system(format!("making a folder {folder}"), e)),
+            }
         }
         let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let copied = |image: &Image| {
@@ -241,7 +243,7 @@ impl Dir {
             written.map_err(|e| system(doing(), e))?;
             image.compare(read, sum)
         };
-        each::at_once(&manifest.files, copied).map(drop)
+        each::at_once(files, copied).map(drop)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Folders of checkpoints, on a real file system.
 
 use super::*;
-use crate::checkpoint::{Checksum, Image, MANIFEST, SealKey, example, manifest_of, whole};
+use crate::checkpoint::{
+    Checksum, Image, MANIFEST, Manifest, SealKey, example, manifest_of, whole,
+};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -224,7 +226,7 @@ fn links_and_the_like_are_refused() {
 
 fn fetched(dir: &Dir) -> Result<(), Flaw> {
     let into = tempfile::tempdir().expect("made");
-    dir.fetch(&example(), File::open(into.path()).expect("a folder").as_fd())
+    dir.fetch(&example().files, File::open(into.path()).expect("a folder").as_fd())
 }
 
 #[test]
@@ -232,7 +234,12 @@ fn what_is_fetched_is_what_was_sealed() {
     let place = Place::new();
     let dir = place.made("c");
     let into = tempfile::tempdir().expect("made");
-    dir.fetch(&example(), File::open(into.path()).expect("a folder").as_fd()).expect("as it was");
+    // Some first, and the others later.
+    let opened = File::open(into.path()).expect("a folder");
+    for file in &example().files {
+        let one = std::slice::from_ref(file);
+        dir.fetch(one, opened.as_fd()).expect("as it was");
+    }
     let read = |name: &str| fs::read_to_string(into.path().join(name)).expect("copied");
     assert_eq!((read("core-1.img"), read("host-0/pages-1.img")), ("core".into(), "pages".into()));
     fs::write(place.at("c/host-0/pages-1.img"), "Pages").expect("written");

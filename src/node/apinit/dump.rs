@@ -1,0 +1,230 @@
+//! Writing a checkpoint of a running application into the folder that cpr has passed: what is done beside the one
+//! task.
+//!
+//! # Problem
+//! The application stands while its images are written, and every moment of that is felt. The folder is its user's,
+//! who may look into it and change it, and is to have it back, empty, whatever goes wrong.
+//!
+//! # Approach
+//! ```text
+//!   prepare      the folder is borrowed, CRIU is started, and waits: the application runs
+//!   carry out    everything stands; a part waits here until all parts do; CRIU dumps
+//!   seal         each file is summed up and put on disk: the application runs again
+//! ```
+
+use super::shell::{Event, Events};
+use crate::apteam::Key;
+use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey};
+use crate::node::checkpoint::dir::Lent;
+use crate::node::checkpoint::{
+    Begun, CheckpointError, DumpOptions, Dumped, Known, Resume, Running, keep_resume, quiet,
+};
+use crate::node::groups::AppGroups;
+use crate::os::host::{boot_id, hostname, monotonic_ns, wall_ns};
+use bytes::Bytes;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// It stays frozen by its nodes' groups, and is ended by the agent if it is to end. CRIU is killed after the bound,
+/// whatever becomes of what it dumps: far longer than any disk takes.
+const OPTIONS: DumpOptions = DumpOptions { go_on: true, bound: Duration::from_secs(3600) };
+/// How long a part that stands waits until all do: each is frozen within seconds, or can't be.
+const STAND_WAIT: Duration = Duration::from_secs(60);
+
+/// What is to be dumped.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub shepherd: i32,
+    pub socket: PathBuf,
+    pub lifeline: Option<Arc<OwnedFd>>,
+    pub groups: AppGroups,
+}
+
+impl Target {
+    fn running(&self) -> Running<'_> {
+        Running {
+            shepherd: self.shepherd,
+            socket: &self.socket,
+            lifeline: self.lifeline.as_deref().map(AsFd::as_fd),
+            groups: &self.groups,
+        }
+    }
+}
+
+/// A folder that is borrowed, and a dump that is begun. Dropped, the folder is its user's again, and nothing has
+/// been.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// (It ends before the folder is given back.)
+    begun: Option<Begun>,
+    /// Of one that is no part: the folder of its images in the one that is lent.
+    below: Option<OwnedFd>,
+    lent: Lent,
+    user: (u32, u32),
+}
+
+impl Prepared {
+    /// Borrows the folder from this user, for a `part` or a whole. Without a target, which is not there just now,
+    /// nothing is begun.
+    ///
+    /// # Errors
+    /// What stood in the way, in words.
+    pub fn new(
+        criu: &Known,
+        folder: OwnedFd,
+        user: (u32, u32),
+        part: bool,
+        target: Option<&Target>,
+    ) -> Result<Prepared, String> {
+        let lent = Lent::new(folder, user).map_err(|e| e.to_string())?;
+        // A part has the whole folder that is lent, which is one in another.
+        let below = match part {
+            false => Some(lent.dir().folder(&Kind::folder(0)).map_err(|e| e.to_string())?),
+            true => None,
+        };
+        let mut prepared = Prepared { begun: None, below, lent, user };
+        if let Some(target) = target {
+            prepared.begun = Some(prepared.begin(criu, target)?);
+        }
+        Ok(prepared)
+    }
+
+    fn begin(&self, criu: &Known, target: &Target) -> Result<Begun, String> {
+        let criu = criu.good().map_err(|e| e.to_string())?;
+        let begun = Begun::new(&criu, &target.running(), self.images(), OPTIONS);
+        begun.map_err(|e| e.to_string())
+    }
+
+    fn images(&self) -> BorrowedFd<'_> {
+        self.below.as_ref().map_or(self.lent.dir().as_fd(), AsFd::as_fd)
+    }
+}
+
+/// All that a dump needs, on a thread of its own.
+pub(super) struct Dump {
+    pub criu: Arc<Known>,
+    pub prepared: Prepared,
+    /// Of a part: to stand until all do.
+    pub standing: Option<Standing>,
+    pub target: Target,
+    pub resume: Resume,
+}
+
+impl Dump {
+    /// Does it. Nobody may be connected to its shepherd.
+    ///
+    /// # Errors
+    /// What stood in the way, in words. It is there as before, and the folder is its user's.
+    pub fn carry_out(self) -> Result<Images, String> {
+        let Dump { criu, mut prepared, standing, target, resume } = self;
+        let begun = match prepared.begun.take() {
+            Some(begun) => begun,
+            None => prepared.begin(&criu, &target)?,
+        };
+        let mut stood_ns = None;
+        let mut stands = || {
+            let Some(standing) = &standing else { return Ok(Vec::new()) };
+            stood_ns = Some(standing.wait()?);
+            quiet(&target.groups)
+        };
+        let dumped = begun.carry_on(&target.running(), &mut stands);
+        let dumped = dumped.map_err(|e| e.to_string())?;
+        keep_resume(prepared.images(), resume).map_err(|e| e.to_string())?;
+        let Prepared { lent, user, .. } = prepared;
+        Ok(Images { lent, user, dumped, stood_ns })
+    }
+}
+
+/// What a part needs to wait for the others.
+pub(super) struct Standing {
+    pub key: Key,
+    pub number: u64,
+    pub events: Events,
+    pub all_stand: mpsc::Receiver<()>,
+}
+
+impl Standing {
+    /// Everything of it stands still. Says so, waits until all parts do, and gives from when to when this one
+    /// has stood for certain.
+    fn wait(&self) -> Result<(u64, u64), CheckpointError> {
+        let from = monotonic_ns();
+        let failed = |why: &str| Err(CheckpointError::new(why.to_owned()));
+        if self.events.blocking_send(Event::Stands(self.number)).is_err() {
+            return failed("apinit ends");
+        }
+        match self.all_stand.recv_timeout(STAND_WAIT) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return failed("whoever asked for it is gone");
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let bound = STAND_WAIT.as_secs();
+                return Err(CheckpointError::new(format!(
+                    "another part of application {} did not stand still within {bound} s",
+                    self.key.apid
+                )));
+            }
+        }
+        Ok((from, monotonic_ns()))
+    }
+}
+
+/// A folder with images, that is to be sealed.
+pub(super) struct Images {
+    lent: Lent,
+    user: (u32, u32),
+    dumped: Dumped,
+    /// Of a part: from when to when it stood.
+    stood_ns: Option<(u64, u64)>,
+}
+
+impl std::fmt::Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Images").field(&self.dumped).finish()
+    }
+}
+
+impl Images {
+    /// What has been written of a part, in this folder of the checkpoint: bytes of its files, and its text.
+    pub fn seal_part(
+        self,
+        folder: &str,
+        said: &[u8],
+        key: &SealKey,
+    ) -> Result<(u64, Bytes), String> {
+        let own = nix::unistd::geteuid().as_raw();
+        let user = (self.user.0 != own).then_some(self.user);
+        let stood_ns = self.stood_ns.ok_or("it did not wait for the other parts")?;
+        let files = self.lent.dir().seal_part(folder, user).map_err(|e| e.to_string())?;
+        let part = Part {
+            draft: Checksum::of(said),
+            folder: folder.to_owned(),
+            version: self.dumped.version.to_string(),
+            boot: boot_id(),
+            stood_ns,
+            files,
+        };
+        let bytes = part.files.iter().map(|file| file.size).sum();
+        self.lent.keep();
+        Ok((bytes, part.seal(key).into()))
+    }
+
+    /// Makes a checkpoint of them: bytes of its files.
+    pub fn seal(self, draft: Manifest, key: &SealKey) -> Result<u64, String> {
+        let Kind::Running { places, hosts, .. } = draft.kind else {
+            return Err("psched's draft is of no running application".into());
+        };
+        let back_end = BackEnd::Criu { version: self.dumped.version.to_string() };
+        let made = Made { at_ns: wall_ns(), host: hostname(), boot: boot_id(), ..draft.made };
+        let kind = Kind::Running { back_end, places, hosts };
+        let manifest = Manifest { made, kind, ..draft };
+        let own = nix::unistd::geteuid().as_raw();
+        let user = (self.user.0 != own).then_some(self.user);
+        let sealed = self.lent.dir().seal(manifest, key, user).map_err(|e| e.to_string())?;
+        self.lent.keep();
+        Ok(sealed.bytes())
+    }
+}
