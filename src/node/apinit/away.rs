@@ -45,6 +45,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// CRIU is killed after that, whatever becomes of what it works at: far longer than any disk takes.
@@ -206,6 +207,8 @@ fn end(groups: &AppGroups) {
 /// All that is needed to bring one back.
 #[derive(Debug)]
 pub(super) struct BringBack {
+    /// False: it is killed meanwhile. Its groups kill what is born in them then, and it need not be tried again.
+    pub wanted: Arc<AtomicBool>,
     pub criu: Arc<Known>,
     pub place: PlaceCommand,
     /// Its real processors on each of its nodes.
@@ -233,7 +236,7 @@ impl BringBack {
     /// Does it.
     ///
     /// # Errors
-    /// What stood in the way. Nothing of it is left then.
+    /// What stood in the way. Nothing of it is left then, nor of its images.
     pub fn carry_out(self) -> Result<Returned, Why> {
         let path = self.directory.away().ok_or("its images have gone")?;
         let mut tries = TRIES;
@@ -247,12 +250,14 @@ impl BringBack {
                     let _ = fs::remove_dir_all(&path);
                     return Ok(returned);
                 }
-                Err(why) if tries > 0 => {
+                Err(why) if tries > 0 && self.wanted.load(Ordering::Relaxed) => {
                     tracing::warn!("not brought back, tried again: {why}");
                     std::thread::sleep(AGAIN);
                 }
                 Err(why) => {
                     end(&self.groups);
+                    let _ = fs::remove_dir_all(&path);
+                    self.directory.drop_away();
                     return Err(why);
                 }
             }

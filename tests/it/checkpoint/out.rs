@@ -3,6 +3,7 @@
 use super::whole::{Rig, numbers};
 use crate::support::criu::criu;
 use crate::support::*;
+use psched::node::checkpoint::criu::Criu;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,40 @@ fn one_that_is_out_can_be_ended() {
         second.signal(15);
         second.wait(BOUND).expect(128 + 15);
     }
+}
+
+/// In the midst of that, too: nobody tries to bring back what is not wanted, and nothing of it stays.
+#[test]
+fn one_that_comes_in_can_be_ended() {
+    let test = "checkpoint::out::one_that_comes_in_can_be_ended";
+    let (shelf, folder) = (shelf(), shelf());
+    let Some(real) = criu(test) else { return };
+    // One that takes its time, once it is asked to; and says when it has begun. It is written by another process, so
+    // that no fork of this one holds it open.
+    let (slow, at) = (folder.path().join("slow"), folder.path().join("criu"));
+    let [shown, real] = [&slow, real.program()].map(|path| path.display().to_string());
+    let text = format!(
+        "#!/bin/sh\n[ -e {shown} ] && echo >>{shown}.begun && sleep 2\nexec {real} \"$@\"\n"
+    );
+    let mut put = std::process::Command::new("sh");
+    put.args(["-c", "printf %s \"$1\" >$0 && chmod 755 $0"]).arg(&at).arg(&text);
+    assert!(put.status().expect("sh").success());
+    let slow_one = Criu::find(Some(&at)).expect("it is there");
+    let rig = Rig::that_rolls_out(&slow_one, &config(1), shelf.path());
+    if !said(&rig, "-n -v").contains("by checkpoint") {
+        return skip(test, "there is swap here: memory goes there");
+    }
+    let (first, apid, second) = with_one_out(&rig, shelf.path(), 100_000);
+    std::fs::write(&slow, "").expect("written");
+    second.signal(15);
+    second.wait(BOUND).expect(128 + 15);
+    let begun = folder.path().join("slow.begun");
+    eventually(BOUND, "it comes in", || begun.exists());
+    run(&mut rig.command("apkill", &format!("-s 9 {apid}"))).expect(0);
+    first.wait(BOUND).expect(128 + 9);
+    assert_eq!(on_shelf(shelf.path()), [] as [String; 0]);
+    let times = std::fs::read_to_string(&begun).expect("there").lines().count();
+    assert_eq!(times, 1, "it was tried again");
 }
 
 #[test]

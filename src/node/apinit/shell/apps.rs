@@ -24,6 +24,7 @@ use anyhow::Context;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a group may take to be removed before what is in it is killed.
@@ -62,6 +63,8 @@ pub(super) struct App {
     pub(super) peaks: BTreeMap<Nid, u64>,
     /// Its memory is in a checkpoint of ours, and no process of it is there.
     pub(super) away: bool,
+    /// It is being brought back from there: whether that is still wanted.
+    pub(super) comes: Option<Arc<AtomicBool>>,
     /// Nobody talks with its shepherd, because it is being dumped.
     pub(super) hung_up: Option<HungUp>,
     /// A dump that a former life of this apinit has begun is being ended, and what is to be done after that.
@@ -216,6 +219,7 @@ impl Shell {
                 meter: None,
                 peaks: BTreeMap::new(),
                 away,
+                comes: None,
                 hung_up: away.then(HungUp::to_go_out),
                 thawing: None,
                 restore_from: None,
@@ -287,6 +291,7 @@ impl Shell {
             meter: None,
             peaks: BTreeMap::new(),
             away: false,
+            comes: None,
             hung_up: None,
             thawing: None,
             restore_from: None,
@@ -369,6 +374,9 @@ impl Shell {
         }
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.killed = true;
+        if let Some(wanted) = &app.comes {
+            wanted.store(false, Ordering::Relaxed);
+        }
         if let Some(groups) = &app.groups {
             groups.kill(shepherd);
         }

@@ -20,6 +20,7 @@ use crate::node::apinit::away::{BringBack, Returned, TakeOut};
 use crate::node::apinit::shepherds::{self, Shepherd};
 use crate::node::groups::Groups;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 impl Shell {
     /// Whether memory can be brought out here, to swap or else by a checkpoint.
@@ -92,7 +93,10 @@ impl Shell {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(groups) = app.groups.clone() else { return };
         app.away = false;
+        let wanted = Arc::new(AtomicBool::new(true));
+        app.comes = Some(Arc::clone(&wanted));
         let bring_back = BringBack {
+            wanted,
             criu: Arc::clone(&self.criu),
             cpus,
             directory: app.directory.clone(),
@@ -115,6 +119,7 @@ impl Shell {
     pub(super) fn came_back(&mut self, key: Key, result: Result<Box<Returned>, String>) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let _in = app.span.clone().entered();
+        app.comes = None;
         let mut waiting = Vec::new();
         let back = result.and_then(|returned| {
             let Returned { back, shepherd, first, connection } = *returned;
