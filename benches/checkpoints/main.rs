@@ -29,7 +29,8 @@
 //! - *size*: what the images take on disk.
 //!
 //! Where /run is no tmpfs, as in some containers and virtual machines, each CRIU probes the kernel anew, ours and
-//! the one alone: to look for /run/criu.kdat after a round tells. For us that is while the gang stands.
+//! the one alone: to look for /run/criu.kdat after a round tells. For us that is before the gang stands, and while
+//! pages are copied.
 //!
 //! With more PEs than processors the PEs, which never sleep, compete with whatever runs beside them, CRIU and
 //! checksums too: then figures of `-g` say as much of the kernel's scheduler as of anybody here.

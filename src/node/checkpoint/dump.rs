@@ -168,11 +168,22 @@ impl Begun {
     }
 }
 
-/// What CRIU is told of an application at once: its root, and what a restore will be given.
-type Asked = (i32, Vec<String>);
+/// What CRIU is told of an application at once, and of which: one whose memory was out meanwhile has another shepherd,
+/// with the same number in another PID namespace.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    /// Its shepherd as this host sees it, and the number of its PID namespace, if it has one of its own.
+    shepherd: (i32, Option<u64>),
+    /// Its shepherd as CRIU sees it.
+    root: i32,
+    /// What a restore will be given.
+    external: Vec<String>,
+}
 
 /// What there is to be known of an application before it is dumped.
 struct Tree {
+    /// Its shepherd, and its PID namespace.
+    shepherd: (i32, Option<u64>),
     /// Its shepherd, as that sees itself.
     pid: i32,
     /// Its shepherd, as CRIU sees it.
@@ -191,12 +202,16 @@ impl Tree {
         let pid = proc::inner_pid(running.shepherd)?;
         let root = if pids.is_some() { pid } else { running.shepherd };
         let files = files(running, &groups)?;
-        Ok(Tree { pid, root, mounts, pids, groups, files })
+        let number = pids.as_ref().map(rustix::fs::fstat).transpose();
+        let number = number.map_err(|e| failed("its PID namespace", e.into()))?;
+        let shepherd = (running.shepherd, number.map(|stat| stat.st_ino));
+        Ok(Tree { shepherd, pid, root, mounts, pids, groups, files })
     }
 
     fn asked(&self) -> Asked {
         let keys = self.files.iter().map(|file| &file.key);
-        (self.root, keys.filter(|key| key.starts_with("file[")).cloned().collect())
+        let external = keys.filter(|key| key.starts_with("file[")).cloned().collect();
+        Asked { shepherd: self.shepherd, root: self.root, external }
     }
 
     fn request<'a>(
@@ -205,7 +220,7 @@ impl Tree {
         images: BorrowedFd<'a>,
         options: DumpOptions,
     ) -> DumpRequest<'a> {
-        let (pid, external) = self.asked();
+        let Asked { root: pid, external, .. } = self.asked();
         DumpRequest {
             pid,
             images,
