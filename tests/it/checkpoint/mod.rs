@@ -1,6 +1,7 @@
 //! Running applications are dumped by a real CRIU, and restored.
 
 mod client;
+mod otherwise;
 mod out;
 mod parts;
 mod restart;

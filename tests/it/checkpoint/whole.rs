@@ -24,7 +24,7 @@ impl Rig {
         Rig::with(criu, CONFIG)
     }
 
-    fn with(criu: &Criu, config: &str) -> Rig {
+    pub fn with(criu: &Criu, config: &str) -> Rig {
         Rig::of(criu, config, &["0-3"])
     }
 
