@@ -224,7 +224,15 @@ fn others_go_aside_for_a_wide_one() {
 
 #[test]
 fn what_is_free_comes_together() {
-    let hand = start();
+    // A machine without regions is one.
+    let without = CONFIG.replace("regions:\n  - { name: all, nids: '0-3' }\n", "");
+    assert!(!without.contains("regions"));
+    for config in [CONFIG, &without] {
+        comes_together(Hand::start(config, &[("0-3", None)]));
+    }
+}
+
+fn comes_together(hand: Hand) {
     let mut all = Vec::new();
     for number in 0..4 {
         let (out, script) = program(&hand, &format!("narrow{number}"));

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Moves of one order: as many as are put in order at once.
 const MOVES_MAX: usize = 256;
+/// What is compacted where psched.yaml has no regions: all nodes.
+const ALL: &str = "all";
 
 impl Scheduler {
     /// psmgr migrate.
@@ -155,15 +157,7 @@ impl Scheduler {
     /// # Errors
     /// Why not, and what would cure it.
     fn compaction_of(&self, now: Now, region: &str) -> Result<Vec<Step>, String> {
-        let Some(at) = self.machine.regions.iter().position(|one| one.name == region) else {
-            let names: Vec<&str> =
-                self.machine.regions.iter().map(|one| one.name.as_str()).collect();
-            return Err(match names.is_empty() {
-                true => format!("there is no region {region}: psched.yaml has none"),
-                false => format!("there is no region {region}: there are {}", names.join(", ")),
-            });
-        };
-        let nodes: BTreeSet<Nid> = self.nodes_of_region(at);
+        let nodes = self.nodes_of_region(region)?;
         let movers = self.movers(now);
         let kept = BTreeSet::new();
         let Some(team) = self.teams.values().find(|team| movers.contains_key(&team.apid)) else {
@@ -189,9 +183,22 @@ impl Scheduler {
             .map_err(|refusal| refusal.explain(|apid| self.name_of(apid)).to_string())
     }
 
-    fn nodes_of_region(&self, at: usize) -> BTreeSet<Nid> {
-        let members = &self.machine.regions[at].members;
-        self.machine.nodes.values().filter(|node| members.has(node)).map(|node| node.nid).collect()
+    /// # Errors
+    /// There is no such region.
+    fn nodes_of_region(&self, name: &str) -> Result<BTreeSet<Nid>, String> {
+        let (regions, nodes) = (&self.machine.regions, &self.machine.nodes);
+        if regions.is_empty() && name == ALL {
+            return Ok(nodes.keys().copied().collect());
+        }
+        if let Some(region) = regions.iter().find(|region| region.name == name) {
+            let members = nodes.values().filter(|node| region.members.has(node));
+            return Ok(members.map(|node| node.nid).collect());
+        }
+        let names: Vec<&str> = regions.iter().map(|one| one.name.as_str()).collect();
+        Err(match names.is_empty() {
+            true => format!("there is no region {name}: psched.yaml has none; {ALL} is all nodes"),
+            false => format!("there is no region {name}: there are {}", names.join(", ")),
+        })
     }
 
     fn situation<'a>(
