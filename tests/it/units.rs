@@ -50,8 +50,11 @@ fn a_restarted_daemon_finds_its_applications() {
     let manager = Manager::new();
     let mut hand = Hand::start_by(&manager.prefix(Some(&unit.0)), CONFIG, &[("0-1", None)]);
     let mut aprun = hand.command("aprun", ["-n", "2", "-N", "1", "sh", "-c"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = folder.path().join("read");
     aprun
-        .arg("[ $PMI_RANK = 1 ] || read line; echo got $line; exec sleep 1000")
+        .arg("[ $PMI_RANK = 1 ] || read line; echo got $line; [ $PMI_RANK = 1 ] || : > $0; exec sleep 1000")
+        .arg(&read)
         .stdin(Stdio::piped());
     let mut aprun = Running::start(&mut aprun);
     let apid = hand.wait_for("running", 1)[0];
@@ -80,7 +83,7 @@ fn a_restarted_daemon_finds_its_applications() {
     let mut stdin = aprun.child.stdin.take().expect("piped");
     stdin.write_all(b"word\n").expect("taken");
     drop(stdin);
-    hand.wait_for("running", 1);
+    eventually(BOUND, "the word has been read", || read.exists());
     run(&mut hand.command("apkill", [apid.to_string()])).expect(0);
     let ended = aprun.wait(BOUND).expect(143);
     assert_eq!(ended.sorted(), ["got", "got word"]);
