@@ -128,6 +128,8 @@ pub(super) struct App {
     pub going_ns: Option<u64>,
     /// (Of one that shares its processors.) How long its PEs had run at a time, both in nanoseconds.
     pub ran: Option<(u64, u64)>,
+    /// When that was last asked because of its time limit, until it is answered.
+    pub ran_asked_ns: Option<u64>,
     pub front: Front,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,
@@ -162,6 +164,8 @@ pub(super) struct App {
     pub discarded: bool,
     /// It is being moved.
     pub moving: Option<Moving>,
+    /// The last move that failed, and why.
+    pub not_moved: Option<(u32, String)>,
     /// It is being checkpointed.
     pub dumping: Option<Dumping>,
     /// Its memory is in a checkpoint of this apinit's own, or on its way.
@@ -194,6 +198,7 @@ impl App {
             entered: false,
             going_ns: None,
             ran: None,
+            ran_asked_ns: None,
             front: Front::None,
             peers,
             arrivals: Arrivals::default(),
@@ -213,6 +218,7 @@ impl App {
             done_said: false,
             discarded: false,
             moving: None,
+            not_moved: None,
             dumping: None,
             away: None,
         }

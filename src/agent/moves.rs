@@ -17,6 +17,9 @@
 //!             or what failed       ->  Seat, MoveFailed  where it was
 //! ```
 //!
+//! A move that has failed is not begun again when it is said again, which psched does where the link has broken
+//! before the answer: it may have heard meanwhile, and takes the other place for free.
+//!
 //! While it is on its way both its places are its own: nobody is launched there beside it who does not share.
 //! Its placement is kept with the number of the move, so that the next life of this apinit knows where it
 //! sits and psched, which says a move again until it is answered, is answered again. Its control groups keep
@@ -72,6 +75,11 @@ impl Agent {
             let frozen = Duration::ZERO;
             return self.report(Report::Moved { key, number, frozen }, out);
         }
+        if let Some((_, why)) = app.not_moved.as_ref().filter(|(failed, _)| *failed == number) {
+            // psched may have heard by now that it sits where it sat.
+            let why = why.clone();
+            return self.report(Report::MoveFailed { key, number, why }, out);
+        }
         let under_way = app.moving.as_ref().map(|moving| moving.order.number);
         if under_way == Some(number) {
             return;
@@ -83,6 +91,7 @@ impl Agent {
         let hindrance = app.wall().or_else(another).or_else(dumped).or_else(under_way);
         let hindrance = hindrance.or_else(|| app.unfit(&order.places.0, nids));
         if let Some(why) = hindrance {
+            app.not_moved = Some((number, why.clone()));
             return self.report(Report::MoveFailed { key, number, why }, out);
         }
         app.processors.extend(processors(&order.places.0));
@@ -163,6 +172,7 @@ impl Agent {
         app.processors =
             processors(&app.place.places.0).filter(|(n, _)| app.nids.contains(n)).collect();
         let number = order.number;
+        app.not_moved = Some((number, why.clone()));
         out.push(Action::Warn(key, format!("it was not moved: {why}")));
         self.seat(key, out);
         self.report(Report::MoveFailed { key, number, why }, out);

@@ -71,7 +71,7 @@ fn it_is_lifted_bound_anew_and_seated() {
     let again = Report::Moved { key, number: 1, frozen: Duration::ZERO };
     assert_eq!(act(&mut agent, 6 * S, order(key, 1, [1, 2])), [Action::Report(again.clone())]);
     // Its groups keep their names when it goes on; a psched that comes hears where it is.
-    act(&mut agent, 7 * S, order(key, 2, [2, 3]));
+    act(&mut agent, 7 * S, order(key, 3, [2, 3]));
     let actions = act(&mut agent, 7 * S, lifted(key, true));
     let [Action::Rebind { parts, .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(parts.iter().map(|part| part.born).collect::<Vec<_>>(), [Nid(0), Nid(1)]);
@@ -107,6 +107,12 @@ fn what_fails_leaves_it_where_it_was() {
         assert!(actions.contains(&seated), "{actions:?}");
         let failed = |a: &Action| matches!(a, Action::Report(Report::MoveFailed { number: 1, .. }));
         assert!(actions.iter().any(failed), "{actions:?}");
+        // Said again it has failed still: psched may take the other place for free by now.
+        let again = act(&mut agent, 6 * S, order(key, 1, [2, 3]));
+        assert!(
+            matches!(again[..], [Action::Report(Report::MoveFailed { number: 1, .. })]),
+            "{again:?}"
+        );
         // The next one is another.
         let again = act(&mut agent, 6 * S, order(key, 2, [2, 3]));
         assert_eq!(again, [Action::Turns(Turn::Lift(key))]);

@@ -59,6 +59,8 @@ pub(super) struct Node {
     pub held: BTreeMap<Key, Held>,
     /// Moves that it has begun: both places are the application's until it is there.
     pub moving: BTreeMap<Key, MoveCommand>,
+    /// The last that failed of each: it is not begun again.
+    pub not_moved: BTreeMap<Key, u32>,
     /// Memory does not go to swap when it is told to.
     pub fails_to_roll_out: bool,
     /// Nor does it say that it can.
@@ -100,6 +102,7 @@ impl Node {
             Some(held) if held.place().moved.number >= number => {
                 Report::Moved { key, number, frozen: Duration::ZERO }
             }
+            Some(_) if self.not_moved.get(&key) == Some(&number) => failed("it has failed before"),
             Some(Held::Running(place)) => {
                 let mut all = place.places.nids().chain(order.places.nids());
                 let here = all.all(|nid| self.offers(nid));
@@ -115,6 +118,9 @@ impl Node {
             }
             Some(_) => failed("it does not run"),
         };
+        if matches!(answer, Report::MoveFailed { .. }) {
+            self.not_moved.insert(key, number);
+        }
         self.say(answer);
     }
 
@@ -134,7 +140,10 @@ impl Node {
         for (key, MoveCommand { number, places, .. }) in std::mem::take(&mut self.moving) {
             let Some(Held::Running(place)) = self.held.get_mut(&key) else { continue };
             let report = match fails {
-                true => Report::MoveFailed { key, number, why: "the kernel says no".to_owned() },
+                true => {
+                    self.not_moved.insert(key, number);
+                    Report::MoveFailed { key, number, why: "the kernel says no".to_owned() }
+                }
                 false => {
                     (place.places, place.moved.number) = (places, number);
                     Report::Moved { key, number, frozen: Duration::ZERO }
@@ -204,10 +213,11 @@ impl World {
         }
         let node = &mut self.nodes[number];
         let Some(link) = node.link else { return };
-        (node.foreign, node.purging) = (false, false);
-        if node.obeys.is_none_or(|(id, _)| id != self.kept.id) {
+        if node.foreign || node.obeys.is_none() {
+            // (Nothing that was said to another psched comes again: this one may use its numbers anew.)
             node.heard.clear();
         }
+        (node.foreign, node.purging) = (false, false);
         node.obeys = Some((self.kept.id, self.starts));
         let items = node.held.iter().map(|(key, held)| (*key, held.phase())).collect();
         let mut said = Vec::new();
