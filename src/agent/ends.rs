@@ -72,13 +72,14 @@ impl Agent {
     }
 
     pub(super) fn time_limit_tick(&mut self, now: u64, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
         let due = app.time_limit_ns().filter(|at| *at <= now);
         let Some(limit) = app.place.time_limit.filter(|_| due.is_some()) else { return };
         if app.time_is_over(now) {
             let grace = app.place.kill_grace;
             self.end_all(now, key, Cause::TimeLimit { limit }, grace, None, out);
         } else {
+            app.ran_asked_ns = Some(now);
             out.push(Action::TellRan(key));
         }
     }

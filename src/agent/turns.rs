@@ -166,7 +166,7 @@ impl Agent {
     /// It has run so long by now.
     pub(super) fn ran(&mut self, now: u64, key: Key, ran: Ran, out: &mut Out) {
         if let Some(app) = self.apps.get_mut(&key) {
-            app.ran = Some((ran.by(now), now));
+            (app.ran, app.ran_asked_ns) = (Some((ran.by(now), now)), None);
             self.time_limit_tick(now, key, out);
         }
     }
@@ -253,11 +253,14 @@ impl App {
     pub fn time_limit_ns(&self) -> Option<u64> {
         let limit = self.place.time_limit.filter(|_| self.head() && self.doom.is_none())?;
         let going = self.going_ns?;
-        Some(match self.ran {
+        let due = match self.ran {
             None => going.saturating_add(ns(limit).saturating_sub(self.ran_before())),
             Some((ran, at)) if ran >= ns(limit) => at,
             Some((ran, at)) => at.saturating_add((ns(limit) - ran).max(ns(LIMIT_STEP))),
-        })
+        };
+        // (One that has been asked is not asked again at once: the switcher may be busy.)
+        let again = self.ran_asked_ns.map(|asked| asked.saturating_add(ns(LIMIT_STEP)));
+        Some(again.map_or(due, |again| due.max(again)))
     }
 
     /// Its time is over.

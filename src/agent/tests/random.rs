@@ -1,6 +1,7 @@
 //! Anything may happen in any order: what must hold whatever comes.
 
 use super::*;
+use crate::agent::away::Away;
 use crate::apteam::talk::attach::{BarrierIn, BarrierOut};
 use crate::apteam::talk::node::Restart;
 use proptest::prelude::*;
@@ -479,7 +480,9 @@ proptest! {
                 let lifted = onlooker.seen[&app.key()].lifted;
                 let over = app.doom.is_some() || !app.running();
                 prop_assert!(app.dumping.is_none() || lifted, "{} runs", app.key());
-                prop_assert!(!lifted || app.dumping.is_some() || over, "{} stands", app.key());
+                let leaves = app.away == Some(Away::Leaves);
+                let why = app.dumping.is_some() || leaves;
+                prop_assert!(!lifted || why || over, "{} stands", app.key());
                 let holds = app.dumping.is_some_and(|dumping| dumping.holds());
                 prop_assert!(!holds || over || app.dump_until_ns().is_some(), "{} waits", app.key());
             }

@@ -188,6 +188,9 @@ fn a_time_limit_counts_time_run() {
     let asks = |actions: &[Action]| actions.contains(&Action::TellRan(key));
     assert!(!asks(&agent.apply(10 * S, Happening::Tick)));
     assert!(asks(&agent.apply(11 * S, Happening::Tick)));
+    // (Who is busy is not asked all the time.)
+    assert_eq!(agent.apply(11 * S, Happening::Tick), []);
+    assert!(asks(&agent.apply(11 * S + 10_000_000, Happening::Tick)));
     let ran = |ns| Happening::Ran(key, Ran { ns, since_ns: None });
     assert_eq!(agent.apply(11 * S, ran(4 * S)), [Action::SetTimer(Some(17 * S))]);
     assert!(asks(&agent.apply(17 * S, Happening::Tick)));
