@@ -187,6 +187,16 @@ impl Levels {
         self.had.clear();
     }
 
+    /// Each gang, with what it has had, goes to the one of `parts` at the place that `of` says; to none where
+    /// there is no such place.
+    pub fn deal(self, of: impl Fn(Apid) -> usize, parts: &mut [Levels]) {
+        for (apid, had) in self.had {
+            if let Some(part) = parts.get_mut(of(apid)) {
+                part.had.insert(apid, had);
+            }
+        }
+    }
+
     /// Whether it is there.
     pub fn contains(&self, apid: Apid) -> bool {
         self.had.contains_key(&apid)

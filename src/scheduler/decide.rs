@@ -95,6 +95,12 @@ impl Decision {
         self.out.contains(&apid)
     }
 
+    /// It does not take its turns by decisions any more, and is resident where it sits.
+    fn leave_order(&mut self, apid: Apid) {
+        self.party.remove(&apid);
+        self.rolled.remove(&apid);
+    }
+
     pub(super) fn forget(&mut self, apid: Apid) {
         self.party.remove(&apid);
         self.away.remove(&apid);
@@ -316,34 +322,32 @@ impl Scheduler {
         self.schedule.levels.of_mut(of).moved(apid, cost, now.mono_ns);
     }
 
-    /// Turns are taken by another order from now on, in a domain.
-    pub(super) fn order_changed(&mut self, now: Now, domain: DomainId) {
+    /// The domains, or their variables, are others: whoever runs takes his turns by the order of his domain, which
+    /// may be another than before. Returned: those for whom it is.
+    pub(super) fn orders_anew(&mut self, now: Now) -> Vec<Apid> {
         let running = self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid);
-        let running: Vec<Apid> = running.filter(|apid| self.is_of(*apid, domain)).collect();
-        if self.domain(domain).decides() {
-            for apid in &running {
-                let had = self.schedule.attained(*apid, now.mono_ns);
-                let weight = self.schedule.weight(*apid);
+        let decides = |apid| self.domain(self.domain_of(apid)).decides();
+        let other = |apid: &Apid| self.schedule.levels.with(*apid).is_some() != decides(*apid);
+        let changed: Vec<Apid> = running.filter(other).collect();
+        for apid in changed.iter().copied() {
+            let domain = self.domain_of(apid);
+            if self.domain(domain).decides() {
+                let had = self.schedule.attained(apid, now.mono_ns);
+                let weight = self.schedule.weight(apid);
                 let levels = self.schedule.levels.of_mut(domain);
-                levels.add(*apid, weight, had, Duration::ZERO, now.mono_ns);
+                levels.add(apid, weight, had, Duration::ZERO, now.mono_ns);
+            } else if let Some(levels) = self.schedule.levels.with_mut(apid) {
+                let had = levels.attained(apid, now.mono_ns);
+                levels.remove(apid);
+                self.schedule.resume(apid, had, now.mono_ns);
+                // (One whose memory is out is brought in: `bring_in`.)
+                self.schedule.decision.leave_order(apid);
             }
-        } else {
-            for apid in &running {
-                let had = self.schedule.levels.of(domain).attained(*apid, now.mono_ns);
-                self.schedule.resume(*apid, had, now.mono_ns);
-            }
-            self.schedule.levels.of_mut(domain).clear();
-            // (Those whose memory is out are brought in: `bring_in`.)
-            self.all_resident(domain);
-            let mut party = std::mem::take(&mut self.schedule.decision.party);
-            party.retain(|apid| !self.is_of(*apid, domain));
-            self.schedule.decision.party = party;
-            let of = self.domain_mut(domain);
-            (of.due_ns, of.wanted) = (None, false);
         }
-        for apid in running {
-            self.turns_changed(now, apid);
+        for domain in self.domains.iter_mut().filter(|domain| !domain.decides()) {
+            (domain.due_ns, domain.wanted) = (None, false);
         }
+        changed
     }
 }
 

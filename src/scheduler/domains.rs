@@ -31,6 +31,7 @@ use crate::gang::levels::Levels;
 use crate::machine::{Machine, RegionSet};
 use crate::occupancy::RuleBook;
 use crate::variables::Order;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A domain, by its place among those of the machine.
@@ -115,11 +116,12 @@ impl LevelsOf {
         self.0.iter_mut().find(|levels| levels.contains(apid))
     }
 
-    /// For other domains: each of these has what the one at that place had; without one nothing yet.
-    fn rearranged(&mut self, from: &[Option<usize>]) {
-        let mut before = std::mem::take(&mut self.0);
-        let mut take = |at: &Option<usize>| Some(std::mem::take(before.get_mut((*at)?)?));
-        self.0 = from.iter().map(|at| take(at).unwrap_or_default()).collect();
+    /// For so many other domains: each gang's goes to the one that it is of now.
+    fn dealt(&mut self, domains: usize, of: impl Fn(Apid) -> DomainId) {
+        let before = std::mem::replace(self, LevelsOf::new(domains));
+        for levels in before.0 {
+            levels.deal(|apid| of(apid).0, &mut self.0);
+        }
     }
 }
 
@@ -233,25 +235,32 @@ impl Scheduler {
         }
     }
 
-    /// The variables or the machine are others: the domains are made anew of them. Returned: the domains that
-    /// go by another order than before.
-    pub(super) fn domains_anew(&mut self) -> Vec<DomainId> {
+    /// The variables or the machine are others: the domains are made anew of them. Whoever was of one that has
+    /// gone takes what he has had with him to the one that he goes by now, and back.
+    pub(super) fn domains_anew(&mut self) {
         let new = of(&self.machine, &self.settings);
         let old = std::mem::replace(&mut self.domains, new);
-        let was = |domain: &Domain| old.iter().position(|old| old.name == domain.name);
-        let from: Vec<Option<usize>> = self.domains.iter().map(was).collect();
-        if from.len() != old.len() || !from.iter().copied().eq((0..old.len()).map(Some)) {
-            self.schedule.levels.rearranged(&from);
+        if !old.iter().map(|old| &old.name).eq(self.domains.iter().map(|new| &new.name)) {
+            let teams = self.teams.values();
+            let of: BTreeMap<Apid, DomainId> =
+                teams.map(|team| (team.apid, self.domain_named(&team.domain))).collect();
+            let count = self.domains.len();
+            self.schedule.levels.dealt(count, |apid| of.get(&apid).copied().unwrap_or(DomainId(0)));
         }
-        for (domain, from) in self.domains.iter_mut().zip(&from) {
-            if let Some(old) = from.and_then(|at| old.get(at)) {
+        for domain in &mut self.domains {
+            if let Some(old) = old.iter().find(|old| old.name == domain.name) {
                 (domain.wanted, domain.due_ns) = (old.wanted, old.due_ns);
             }
         }
-        let changed = |(id, from): &(DomainId, Option<usize>)| {
-            let before = from.and_then(|at| old.get(at));
-            before.is_some_and(|before| before.turns.order != self.domain(*id).turns.order)
-        };
-        self.domain_ids().zip(from).filter(changed).map(|(id, _)| id).collect()
+    }
+
+    /// Whether what each application has had is known to its own domain, where that goes by it, and to no other.
+    #[cfg(test)]
+    pub(super) fn levels_are_of_their_domains(&self) -> bool {
+        self.teams.keys().all(|apid| {
+            let own = self.domain_of(*apid);
+            let known = |id: &DomainId| self.schedule.levels.of(*id).contains(*apid);
+            self.domain_ids().filter(known).all(|id| id == own && self.domain(id).decides())
+        })
     }
 }

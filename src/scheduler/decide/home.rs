@@ -341,11 +341,4 @@ impl Scheduler {
             }
         }
     }
-
-    /// Turns go by another order in a domain: whoever sits there is resident.
-    pub(super) fn all_resident(&mut self, domain: DomainId) {
-        let mut rolled = std::mem::take(&mut self.schedule.decision.rolled);
-        rolled.retain(|apid, _| !self.is_of(*apid, domain));
-        self.schedule.decision.rolled = rolled;
-    }
 }

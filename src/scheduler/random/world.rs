@@ -437,6 +437,7 @@ impl World {
             }
         }
         self.check_swap();
+        assert!(self.scheduler.levels_are_of_their_domains(), "somebody is of two domains");
         assert!(self.kept.ended.values().all(|n| *n == 1), "ended twice: {:?}", self.kept.ended);
     }
 

@@ -147,6 +147,40 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
     assert_eq!(play.nids(9), "0-3");
 }
 
+/// It was known to two domains, once its own was there again, and each let it run and stand by itself; and what it
+/// had had was forgotten.
+#[test]
+fn who_outlives_its_domain_takes_along_what_it_has_had_and_back() {
+    for order in [Order::LeastAttainedService, Order::RoundRobin] {
+        let mut play = play(TWO);
+        play.set(|settings| settings.domains.get_mut("quick").expect("it").order = order);
+        (1..=2).for_each(|number| play.post(number, 8));
+        play.pass(70);
+        let had = |play: &Play, seconds: u64| {
+            [1, 2].map(|apid| {
+                let had = play.s.attained(Apid(apid), (70 + seconds) * SECOND);
+                (had.as_millis() + 500) / 1_000
+            })
+        };
+        assert_eq!((had(&play, 0), play.party()), ([60, 10], vec![2]));
+        // There is one domain, whose name is none of theirs.
+        let one = TWO.replace("name: long, nids: 0-3", "name: long, nids: 0-3, domain: quick");
+        let of = |text: &str| config::read(text).expect("a good file").machine;
+        play.take(Event::Machine(Box::new(of(&one))));
+        assert!(play.s.levels_are_of_their_domains());
+        assert_eq!(had(&play, 0), [60, 10]);
+        let decides = order == Order::LeastAttainedService;
+        assert_eq!(play.party(), if decides { vec![2] } else { vec![] });
+        play.pass(10);
+        // (By turns both have half of it.)
+        let then = if decides { [60, 20] } else { [65, 15] };
+        assert_eq!(had(&play, 10), then);
+        play.take(Event::Machine(Box::new(of(TWO))));
+        assert!(play.s.levels_are_of_their_domains());
+        assert_eq!((had(&play, 10), play.party()), (then, vec![2]));
+    }
+}
+
 #[test]
 fn the_domain_is_on_record() {
     let mut play = play(TWO);

@@ -144,7 +144,7 @@ impl Scheduler {
 
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now) {
-        let reordered = self.domains_anew();
+        self.domains_anew();
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
             let of = domains::at(&self.domains, id);
@@ -153,8 +153,8 @@ impl Scheduler {
             self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
             self.schedule.set_width(team, of.processors, &of.turns.levels);
         }
-        for domain in reordered {
-            self.order_changed(now, domain);
+        for apid in self.orders_anew(now) {
+            self.turns_changed(now, apid);
         }
         self.domain_ids().for_each(|domain| self.want_decision(domain));
         self.schedule.changed.extend(self.schedule.plan_of.keys());
