@@ -292,8 +292,13 @@ impl Scheduler {
             .map(|f| f.foreign.applications.as_slice())
             .unwrap_or_default();
         let Some(found) = applications.iter().find(|a| a.place.key == key) else { return };
-        let same =
-            self.current(key) && self.teams[&key.apid].posting.request_id == found.place.request_id;
+        let nids = self.links.get(&link).map_or(&[][..], |link| &link.hello.nids);
+        // (Unless it has been placed anew meanwhile, elsewhere.)
+        let same = self.teams.get(&key.apid).is_some_and(|team| {
+            team.key() == key
+                && team.posting.request_id == found.place.request_id
+                && team.places.nids().any(|nid| nids.contains(&nid))
+        });
         let first = end.first.as_ref().map_or_else(|| "by itself".into(), |d| d.cause.to_string());
         out.push(Effect::Warn(format!(
             "foreign application {} has ended on {}: {first}",

@@ -6,7 +6,8 @@
 //!
 //! One that is on our records already may sit elsewhere by now: they are an old copy, and it has been moved
 //! since. Then the record follows its node, which knows where it is and how often it was moved; what the
-//! record gave it is free for others of the same adoption.
+//! record gave it is free for others of the same adoption. (Where this psched has placed it anew meanwhile, on
+//! nodes of another apinit, there are two of it by one number: that is refused.)
 
 use super::{Order, name, name_list, nids_text};
 use crate::apteam::Apid;
@@ -83,11 +84,17 @@ impl Scheduler {
             candidates.into_values().partition(|candidate| self.is_recorded(candidate));
         let (mut new, mut elsewhere) = (Vec::new(), Vec::new());
         let moved = recorded.into_iter().filter(|candidate| self.has_moved(candidate));
-        let moved: Vec<Candidate> = moved.collect();
+        // (Nobody is moved from one apinit to another: who has a place there was given it anew.)
+        let adopts = |candidate: &Candidate| {
+            let team = self.teams.get(&candidate.place.key.apid);
+            team.is_some_and(|team| team.places.nids().all(|nid| adopted.contains(&nid)))
+        };
+        let (moved, anew): (Vec<Candidate>, Vec<Candidate>) = moved.partition(adopts);
         moved.iter().for_each(|candidate| occupancy.release(candidate.place.key.apid));
-        for (candidates, fit) in [(moved, &mut elsewhere), (others, &mut new)] {
+        let others = anew.into_iter().chain(others).collect();
+        for (candidates, fit, known) in [(moved, &mut elsewhere, true), (others, &mut new, false)] {
             for candidate in candidates {
-                let found = match self.is_recorded(&candidate) {
+                let found = match known {
                     true => self.has_room(order, &candidate, &mut occupancy),
                     false => self.admissible(order, &candidate, &mut occupancy),
                 };

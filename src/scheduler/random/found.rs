@@ -3,6 +3,7 @@
 use super::steps::Step;
 use super::{history, moves, post};
 use crate::apteam::change::Closed;
+use crate::machine::Flavor;
 use crate::scheduler::NodesTo;
 
 #[test]
@@ -91,5 +92,18 @@ fn a_part_placed_anew_after_all_have_run_is_lost() {
             Hear(first),
             Deliver(first),
         ]);
+    }
+}
+
+/// One that an old copy had placed anew by the same number was taken for one that had moved, and its new place was
+/// kept for nobody, for ever.
+#[test]
+fn an_old_copy_that_has_placed_one_anew_does_not_adopt_the_former() {
+    use Step::*;
+    let system = [Flavor::Su, Flavor::Os].into_iter().collect();
+    let place = [post(1), post(1), Flavors(0, Some(system)), post(1), post(1), Copy];
+    let anew = [Connect(1), Deliver(1), OldCopy(true)];
+    for end in [vec![Adopt(None)], vec![Purge(Some(1)), Deliver(1), Hear(1), Hear(1)]] {
+        history([Crash].into_iter().chain(place.clone()).chain(anew.clone()).chain(end).collect());
     }
 }
