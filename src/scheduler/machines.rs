@@ -31,7 +31,7 @@ pub(super) fn with_retired<'a>(
 ) -> (Machine, BTreeSet<Nid>) {
     let mut retired = BTreeSet::new();
     for team in teams.filter(|t| t.state.holds_processors()) {
-        for place in team.places.0.iter() {
+        for place in team.holds().0.iter() {
             let needed = place.processors.iter().max().map_or(0, |p| p.saturating_add(1));
             if machine.nodes.get(&place.nid).is_some_and(|n| n.processors >= needed) {
                 continue;
@@ -57,7 +57,9 @@ pub(super) fn leaving<'a>(
         |node: &Node, name: &str| machine.domain_of(node).is_none_or(|domain| domain == name);
     let mut leaving = BTreeSet::new();
     for team in teams.filter(|t| t.state.holds_processors() && !t.domain.is_empty()) {
-        let nodes = team.places.nids().filter_map(|nid| machine.nodes.get(&nid));
+        // (Nor does one get to another domain to which somebody is on his way.)
+        let holds = team.holds();
+        let nodes = holds.nids().filter_map(|nid| machine.nodes.get(&nid));
         leaving.extend(nodes.filter(|node| !is_of(node, &team.domain)).map(|node| node.nid));
     }
     leaving
@@ -131,6 +133,7 @@ impl Scheduler {
         self.learn_anew(now);
         self.waiting_to_domains();
         self.leaving = leaving(&self.machine, self.teams.values());
+        self.orders_anew(now);
         self.turns_anew(now);
         let measured: Vec<Apid> = self.teams.keys().copied().collect();
         for apid in measured {
