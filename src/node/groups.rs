@@ -25,11 +25,13 @@
 
 mod application;
 mod controllers;
+mod eager;
 mod freezer;
 mod memory;
 mod reclaim;
 
 pub use application::{AppGroups, Limits, processes_in};
+pub use eager::Eager;
 pub use freezer::Freezer;
 pub use memory::Memory;
 pub use reclaim::{Out, bring_out};

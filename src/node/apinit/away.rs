@@ -25,7 +25,7 @@
 //! What a killed apinit leaves there of an application that has no mark is removed by its next life. Images that cpr
 //! has passed for a restart are copied there too.
 
-use super::runtime::{AppDirectory, Process};
+use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherds::{self, Connection};
 use crate::agent::CameBack;
 use crate::apteam::Key;
@@ -162,9 +162,8 @@ impl TakeOut {
             return Err(format!("it is connected to {there}, which would not outlast it"));
         }
         let path = self.shelf.folder(self.key);
-        let _ = fs::remove_dir_all(&path);
-        let made = DirBuilder::new().mode(0o700).create(&path).and_then(|()| File::open(&path));
-        let images = made.map_err(|e| format!("{}: {e}", path.display()))?;
+        let images = fresh_folder(&path);
+        let images = images.map_err(|e| format!("{}: {e}", path.display()))?;
         let running = Running {
             shepherd: self.shepherd.pid,
             socket: &self.directory.socket(),

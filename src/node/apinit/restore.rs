@@ -18,7 +18,7 @@
 //! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over: once
 //! psched has been told, for that may take as long as the copy has taken.
 
-use super::runtime::{AppDirectory, Process};
+use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherds::{self, Connection};
 use crate::agent::Back;
 use crate::apteam::SealKey;
@@ -35,10 +35,8 @@ use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
 use crate::os::space::Space;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -169,7 +167,7 @@ impl Restoring {
         manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
         let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
         let name = fits(&manifest, &self.restart, &self.place.places, &nids)?.to_owned();
-        let to = self.make_copy();
+        let to = fresh_folder(&self.copy);
         let to = to.map_err(|e| format!("can't make the folder {}: {e}", self.copy.display()))?;
         let all = manifest.only(&name).files.into_iter();
         let (rest, first): (Vec<Image>, Vec<Image>) = all.partition(|file| read_late(&file.name));
@@ -177,13 +175,6 @@ impl Restoring {
         let images = open_folder(to.as_fd(), &name);
         let images = images.map_err(|e| format!("its images can't be opened: {e}"))?;
         Ok(Fetched { dir, to, images, rest })
-    }
-
-    /// An empty folder for it, which is root's alone.
-    fn make_copy(&self) -> io::Result<OwnedFd> {
-        let _ = fs::remove_dir_all(&self.copy);
-        DirBuilder::new().mode(0o700).create(&self.copy)?;
-        File::open(&self.copy).map(OwnedFd::from)
     }
 
     /// Its groups by the names that its shepherd has of its nodes.

@@ -63,6 +63,13 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
+/// An empty folder, opened, which is apinit's alone. What was there is removed.
+pub(super) fn fresh_folder(path: &Path) -> io::Result<OwnedFd> {
+    let _ = fs::remove_dir_all(path);
+    DirBuilder::new().mode(0o700).create(path)?;
+    fs::File::open(path).map(OwnedFd::from)
+}
+
 impl Runtime {
     /// Opens it, or makes it.
     pub fn open(path: PathBuf) -> anyhow::Result<Runtime> {

@@ -349,6 +349,8 @@ impl Criu {
     fn start(&self, request: proto::Request, asking: Asking<'_>) -> Result<Waiting, CriuError> {
         let failed = |e: std::io::Error| CriuError::Start(self.program.display().to_string(), e);
         let flags = SockFlag::SOCK_CLOEXEC;
+        let log = asking.log.map(|(folder, name)| Ok((folder.try_clone_to_owned()?, name)));
+        let log = log.transpose().map_err(failed)?;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
             .map_err(|e| failed(e.into()))?;
         let text = |t: &str| CString::new(t).unwrap_or_default();
@@ -371,20 +373,16 @@ impl Criu {
         let child = Child { spawned, ended: false };
         let Asking { what, bound, .. } = asking;
         let asked = send(ours.as_raw_fd(), &request.encode_to_vec(), MsgFlags::MSG_NOSIGNAL);
-        let mut waiting = Waiting {
+        Ok(Waiting {
             program: self.program.clone(),
             what,
             kind: request.r#type,
             bound,
-            log: None,
+            log,
             child,
             socket: ours,
             asked: asked.map(drop),
-        };
-        if let Some((folder, name)) = asking.log {
-            waiting.log = Some((folder.try_clone_to_owned().map_err(failed)?, name));
-        }
-        Ok(waiting)
+        })
     }
 }
 

@@ -114,8 +114,7 @@ impl Begun {
         let images = images.try_clone_to_owned().map_err(|e| failed("the images", e))?;
         let tree = Tree::of(running)?;
         let waiting = criu.begin_dump(&tree.request(running, images.as_fd(), options))?;
-        let asked = tree.asked();
-        Ok(Begun { criu: criu.clone(), images, options, asked, waiting, began })
+        Ok(Begun { criu: criu.clone(), images, options, asked: tree.asked, waiting, began })
     }
 
     /// Dumps it, or a part of one. Nobody may be connected to its shepherd. `stands` is called when all of it stands
@@ -140,7 +139,7 @@ impl Begun {
         let tree = Tree::of(running)?;
         tree.save(running, version, links, images)?;
         // (It is another one where its shepherd has opened something since.)
-        let mut begun = Some(waiting).filter(|_| tree.asked() == asked);
+        let mut begun = Some(waiting).filter(|_| tree.asked == asked);
         let mut tries = DUMP_TRIES;
         loop {
             let waiting = match begun.take() {
@@ -182,12 +181,9 @@ struct Asked {
 
 /// What there is to be known of an application before it is dumped.
 struct Tree {
-    /// Its shepherd, and its PID namespace.
-    shepherd: (i32, Option<u64>),
+    asked: Asked,
     /// Its shepherd, as that sees itself.
     pid: i32,
-    /// Its shepherd, as CRIU sees it.
-    root: i32,
     mounts: Option<OwnedFd>,
     pids: Option<OwnedFd>,
     groups: Vec<(Nid, OwnedFd)>,
@@ -205,13 +201,10 @@ impl Tree {
         let number = pids.as_ref().map(rustix::fs::fstat).transpose();
         let number = number.map_err(|e| failed("its PID namespace", e.into()))?;
         let shepherd = (running.shepherd, number.map(|stat| stat.st_ino));
-        Ok(Tree { shepherd, pid, root, mounts, pids, groups, files })
-    }
-
-    fn asked(&self) -> Asked {
-        let keys = self.files.iter().map(|file| &file.key);
+        let keys = files.iter().map(|file| &file.key);
         let external = keys.filter(|key| key.starts_with("file[")).cloned().collect();
-        Asked { shepherd: self.shepherd, root: self.root, external }
+        let asked = Asked { shepherd, root, external };
+        Ok(Tree { asked, pid, mounts, pids, groups, files })
     }
 
     fn request<'a>(
@@ -220,9 +213,8 @@ impl Tree {
         images: BorrowedFd<'a>,
         options: DumpOptions,
     ) -> DumpRequest<'a> {
-        let Asked { root: pid, external, .. } = self.asked();
         DumpRequest {
-            pid,
+            pid: self.asked.root,
             images,
             within: Namespaces {
                 mounts: self.mounts.as_ref().map(AsFd::as_fd),
@@ -231,7 +223,7 @@ impl Tree {
             },
             leave_running: options.go_on,
             group: running.groups.path(),
-            external,
+            external: self.asked.external.clone(),
             ghost_limit: GHOST_LIMIT,
             bound: options.bound,
         }

@@ -62,6 +62,8 @@
 //!   CRIU that is asked to dump or to restore probes anew.
 //! - CRIU opens no image of pages before its stage `pre-restore`, and it obeys there: what remains to be copied is
 //!   copied while it starts and looks at the kernel ([`read_late`]).
+//! - The first process that is put into another group waits for a grace period of the kernel (12 ms here), those
+//!   after it do not: somebody else waits for it while CRIU makes processes ([`Eager`]).
 //! - CRIU needs root and, for processes of others, CAP_SYS_RESOURCE. It checks its own needs, not this one.
 //! - Memory that is restored is charged to the shepherd's group, in which CRIU runs, and stays so when its
 //!   processes have moved.
@@ -74,6 +76,8 @@
 //! What it costs beside CRIU alone is measured by `cargo bench --bench checkpoints`, whose words tell how to
 //! read it. An application stands from before its shepherd is hung up on; CRIU is started, and probes the kernel,
 //! before that ([`Begun`]).
+//!
+//! [`Eager`]: crate::node::groups::Eager
 
 mod access;
 mod beside;

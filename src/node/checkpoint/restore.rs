@@ -70,6 +70,8 @@ pub(super) struct Order {
     pub images: RawFd,
     pub files: Vec<(Role, RawFd)>,
     pub groups: Vec<(u32, RawFd)>,
+    /// The group in which the first process is itself.
+    pub own_group: RawFd,
     pub own_memory: bool,
     /// The processors of each node's part.
     pub cpus: Vec<(u32, Vec<u32>)>,
@@ -168,11 +170,12 @@ pub fn restore_application(
         images: images.as_raw_fd(),
         files: files.iter().map(|(role, fd)| (*role, fd.as_raw_fd())).collect(),
         groups: groups.iter().map(|(nid, fd)| (nid.0, fd.as_raw_fd())).collect(),
+        own_group: group.as_raw_fd(),
         own_memory: space.is_some(),
         cpus: groups.iter().zip(given.cpus).map(|((nid, _), cpus)| (nid.0, cpus.clone())).collect(),
         bound_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX),
     };
-    let mut keep = vec![theirs.as_fd(), images];
+    let mut keep = vec![theirs.as_fd(), images, group.as_fd()];
     keep.extend(files.iter().map(|(_, fd)| *fd));
     if given.lifeline.is_none() {
         keep.push(_end.as_fd());

@@ -13,6 +13,7 @@ use super::criu::{Criu, RestoreRequest};
 use super::restore::{GO, MESSAGE_MAX, Order, Outcome};
 use super::saved::Saved;
 use super::{CheckpointError, beside, binding, memory, tcp};
+use crate::node::groups::Eager;
 use crate::os::inherit;
 use nix::mount::{MsFlags, mount};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -78,7 +79,7 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let mut taken: BTreeMap<RawFd, OwnedFd> = BTreeMap::new();
     let numbers =
         order.files.iter().map(|(_, fd)| *fd).chain(order.groups.iter().map(|(_, fd)| *fd));
-    for number in numbers.chain([order.images]) {
+    for number in numbers.chain([order.images, order.own_group]) {
         if let std::collections::btree_map::Entry::Vacant(entry) = taken.entry(number) {
             entry.insert(inherit::take(number).map_err(|e| failed("what it was given", &e))?);
         }
@@ -107,11 +108,17 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     }
     let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
     let bound = Duration::from_millis(order.bound_ms);
+    let own_group = file(&order.own_group).ok_or_else(|| failed("its group", &"not given"))?;
+    let mut eager = None;
     let mut stage = |name: &str| {
         if name == EMPTY {
             let mut word = [0];
             return match heard.read_exact(&mut word) {
-                Ok(()) if word == [GO] => Ok(()),
+                Ok(()) if word == [GO] => {
+                    // Everybody is put into his group at the last stage, and stands until he is.
+                    eager = Some(Eager::of(own_group));
+                    Ok(())
+                }
                 _ => Err("it can't be restored: its images have not come".to_owned()),
             };
         }
@@ -128,6 +135,7 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
             .and_then(|owner| access::check(&owner, &pids))
             .and_then(|()| into_groups(&saved, group))
             .and_then(|()| binding::again(&saved.bound, &order.cpus));
+        drop(eager.take());
         if let Err(why) = ready {
             // CRIU would let them run all the same: a no is not heard at this stage. The end of this
             // process is theirs, before they have run anything.

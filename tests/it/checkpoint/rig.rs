@@ -51,7 +51,7 @@ impl Images {
     /// Whether a CRIU that has these open waits for a word.
     fn waited_for(&self) -> bool {
         let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
-        all_pids().into_iter().any(|pid| {
+        pids().any(|pid| {
             let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
             let title = std::fs::read_to_string(proc("cmdline")).unwrap_or_default();
             let mut open = std::fs::read_dir(proc("fd")).into_iter().flatten().flatten();
@@ -62,11 +62,6 @@ impl Images {
                 && open.any(|entry| link(entry).as_deref() == Some(self.folder.path()))
         })
     }
-}
-
-fn all_pids() -> Vec<i32> {
-    let names = listing(Path::new("/proc")).into_iter();
-    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
 impl AsFd for Images {

@@ -195,12 +195,17 @@ pub fn binaries() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_psched")).parent().expect("it is in a folder")
 }
 
+/// All processes.
+pub fn pids() -> impl Iterator<Item = i32> {
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Processes, not zombies, whose command line or environment has this text.
 pub fn processes_with(text: &str) -> Vec<(i32, String)> {
     let has = |bytes: &[u8]| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     let own = std::process::id() as i32;
-    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
-    pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
+    pids()
         .filter(|pid| *pid != own)
         .filter_map(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -213,8 +218,7 @@ pub fn processes_with(text: &str) -> Vec<(i32, String)> {
 
 /// Children of a process: pid and name.
 pub fn children(pid: i32) -> Vec<(i32, String)> {
-    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
-    pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
+    pids()
         .filter_map(|child| {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
             let (before, after) = stat.rsplit_once(')')?;
