@@ -49,7 +49,8 @@ is "limits outlive apinit" "$?" 137
 has "and are told" /tmp/err "NID 0 went over 80M (2 PEs x 40M); largest: PE 1, "
 eventually 30 "nodes are free" sh -c 'apstat -n | grep -q "0 x86_64 free"'
 
-forks='i=0; while [ $i -lt 60 ]; do sleep 1 & i=$((i + 1)); done; wait'
+# (They are to be there all at once, however long each takes to be made.)
+forks='i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); done; wait'
 aprun -n 1 sh -c "$forks" >/tmp/out 2>/tmp/err
 
 has "a fork too many is told" /tmp/err "NID 0 has as many processes and threads as the application may have there (40, variable pids_max)"
