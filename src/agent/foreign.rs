@@ -17,6 +17,7 @@
 //! Neither adoption nor purge is remembered before it is done: when psched, apinit or the link between them dies in
 //! the middle, the node is foreign still, and the same command goes on from there.
 
+use super::application::App;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
@@ -33,6 +34,9 @@ pub(super) struct Stranger {
     welcome: Welcome,
     /// An administrator has had the node purged.
     purging: bool,
+    /// Why it is not obeyed, until it has been told that and what is here: not before it is known where those sit
+    /// who are just being bound anew.
+    untold: Option<String>,
 }
 
 impl Agent {
@@ -89,8 +93,19 @@ impl Agent {
         ))
     }
 
-    pub(super) fn meet_stranger(&mut self, now: u64, welcome: Welcome, why: String, out: &mut Out) {
+    pub(super) fn meet_stranger(&mut self, welcome: Welcome, why: String) {
         self.linked = false;
+        self.stranger = Some(Stranger { welcome, purging: false, untold: Some(why) });
+    }
+
+    /// Tells one that has yet to be told what is here, as soon as that is known.
+    pub(super) fn tell_stranger(&mut self, now: u64, out: &mut Out) {
+        let untold = self.stranger.as_mut().map(|stranger| &mut stranger.untold);
+        let Some(untold) = untold.filter(|untold| untold.is_some()) else { return };
+        if self.apps.values().any(App::is_being_bound) {
+            return;
+        }
+        let Some(why) = untold.take() else { return };
         let (store_id, epoch) = self.store();
         let (store_id, epoch) = (store_id.to_owned(), epoch);
         let applications = self
@@ -104,7 +119,6 @@ impl Agent {
                 ForeignApplication { place, phase: app.phase(), run }
             })
             .collect();
-        self.stranger = Some(Stranger { welcome, purging: false });
         out.push(Action::Foreign(Box::new(Foreign { store_id, epoch, why, applications })));
     }
 
@@ -120,6 +134,13 @@ impl Agent {
     pub(super) fn stranger_says(&mut self, now: u64, command: Command, out: &mut Out) {
         match command {
             Command::Adopt if !self.is_purged() => {
+                // Its numbers of moves are its own.
+                let keys: Vec<Key> = self.apps.keys().copied().collect();
+                for key in keys {
+                    if let Some(app) = self.apps.get_mut(&key) {
+                        app.not_moved = None;
+                    }
+                }
                 if let Some(stranger) = self.stranger.take() {
                     self.obey(now, stranger.welcome, out);
                 }

@@ -536,6 +536,7 @@ impl Agent {
             Happening::CameBack(key, result) => self.came_back(now_ns, key, result, o),
             Happening::Tick => self.tick(now_ns, o),
         }
+        self.tell_stranger(now_ns, o);
         self.finish_purge(now_ns, o);
         let next = match self.next_timer() {
             // What is due and was not to be done just now must not hold up everything else for ever.
@@ -551,7 +552,7 @@ impl Agent {
 
     fn linked(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
         match self.why_not(&welcome, out) {
-            Some(why) => self.meet_stranger(now, welcome, why, out),
+            Some(why) => self.meet_stranger(welcome, why),
             None => self.obey(now, welcome, out),
         }
     }

@@ -255,6 +255,11 @@ impl App {
         Decisive { at_ns, cause: decisive.cause.moved(|nid| self.now_on(nid)) }
     }
 
+    /// Its threads are being bound to other processors: it is not known yet where it will sit.
+    pub(super) fn is_being_bound(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| moving.lifted_ns.is_some())
+    }
+
     /// Why it can't be moved at all, nor its processors be changed.
     fn wall(&self) -> Option<String> {
         let why = if self.place.hosts.len() > 1 {

@@ -133,6 +133,36 @@ fn nobody_is_moved_any_more_once_a_stranger_has_been_told_where_he_sits() {
     assert!(!actions.iter().any(|a| matches!(a, Action::Rebind { .. })), "{actions:?}");
 }
 
+/// What was told of one that was just being bound anew was its former place, for good.
+#[test]
+fn a_stranger_is_told_where_everybody_sits_once_that_is_known() {
+    for bound in [Ok(()), Err("EINVAL".to_owned())] {
+        let (mut agent, key) = with_room();
+        act(&mut agent, 5 * S, order(key, 1, [2, 3]));
+        act(&mut agent, 5 * S, lifted(key, true));
+        agent.apply(5 * S, Happening::Unlinked);
+        let stranger = Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() };
+        assert_eq!(act(&mut agent, 6 * S, Happening::Linked(stranger)), []);
+        let place = if bound.is_ok() { on([2, 3]) } else { on([0, 1]) };
+        let actions = act(&mut agent, 7 * S, Happening::Rebound(key, bound));
+        let Some(Action::Foreign(foreign)) = actions.last() else { panic!("{actions:?}") };
+        assert_eq!(foreign.applications[0].place.places, place);
+    }
+}
+
+/// The numbers of another psched's moves are its own.
+#[test]
+fn who_is_adopted_may_be_moved_by_any_number() {
+    let (mut agent, key) = with_room();
+    act(&mut agent, 5 * S, order(key, 1, [2, 3]));
+    act(&mut agent, 5 * S, lifted(key, false));
+    agent.apply(5 * S, Happening::Unlinked);
+    let stranger = Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() };
+    agent.apply(6 * S, Happening::Linked(stranger));
+    agent.apply(6 * S, Happening::Command(1, Command::Adopt));
+    assert_eq!(act(&mut agent, 7 * S, order(key, 1, [2, 3])), [Action::Turns(Turn::Lift(key))]);
+}
+
 #[track_caller]
 fn refused(agent: &mut Agent, happening: Happening, why: &str) {
     let actions = act(agent, 5 * S, happening);
