@@ -153,6 +153,11 @@ impl Rotation {
         }
     }
 
+    /// Whether a gang has a place.
+    pub fn contains(&self, apid: Apid) -> bool {
+        self.had.contains_key(&apid)
+    }
+
     /// The weight of a gang; 1 where it has no place.
     pub fn weight(&self, apid: Apid) -> u32 {
         self.had.get(&apid).map_or(1, |had| had.weight)

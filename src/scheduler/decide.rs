@@ -327,7 +327,12 @@ impl Scheduler {
     pub(super) fn orders_anew(&mut self, now: Now) -> Vec<Apid> {
         let running = self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid);
         let decides = |apid| self.domain(self.domain_of(apid)).decides();
-        let other = |apid: &Apid| self.schedule.levels.with(*apid).is_some() != decides(*apid);
+        // (What one has had that has been held, or on its way, since psched was started, is not known before it
+        // takes turns.)
+        let other = |apid: &Apid| match self.schedule.levels.with(*apid) {
+            Some(_) => !decides(*apid),
+            None => decides(*apid) && self.schedule.knows(*apid),
+        };
         let changed: Vec<Apid> = running.filter(other).collect();
         for apid in changed.iter().copied() {
             let domain = self.domain_of(apid);

@@ -209,6 +209,11 @@ impl Schedule {
         self.early.iter().copied().collect()
     }
 
+    /// Whether it is known what a gang has had.
+    pub(super) fn knows(&self, apid: Apid) -> bool {
+        self.rotation.contains(apid)
+    }
+
     /// The weight of a gang.
     pub(super) fn weight(&self, apid: Apid) -> u32 {
         self.rotation.weight(apid)

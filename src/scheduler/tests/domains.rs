@@ -181,6 +181,24 @@ fn who_outlives_its_domain_takes_along_what_it_has_had_and_back() {
     }
 }
 
+/// Any reload took one that had been held since psched was started for one that had had nothing, and let it run
+/// before everybody.
+#[test]
+fn one_that_is_held_since_a_start_is_no_newcomer_after_a_reload() {
+    let mut play = play(TWO);
+    play.post(1, 8);
+    play.pass(100);
+    play.hold(1, true);
+    let records: Vec<Apteam> = play.s.teams().cloned().collect();
+    let (machine, settings) = (play.s.machine().clone(), play.s.settings().clone());
+    let (boots, orders) = (BTreeMap::new(), Default::default());
+    (play.s, _) = Scheduler::restore(machine, settings, records, boots, orders, 3, at(100));
+    play.set(|settings| settings.turns.time_slice = Duration::from_secs(7));
+    play.hold(1, false);
+    let had = play.s.attained(Apid(1), 100 * SECOND);
+    assert!(had >= Duration::from_secs(90), "{had:?}");
+}
+
 #[test]
 fn the_domain_is_on_record() {
     let mut play = play(TWO);
