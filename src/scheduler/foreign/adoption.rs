@@ -153,6 +153,14 @@ impl Scheduler {
                     }
                     Some(known) if known.place.key < place.key => *known = found,
                     Some(known) if known.place.key > place.key => {}
+                    Some(known) if known.place.places != place.places => {
+                        problems.push(format!(
+                            "there are two of application {}, on {} and on {}: purge the nodes of one of them",
+                            name(place),
+                            nids_text(known.on.iter().copied()),
+                            nids_text(found.on)
+                        ));
+                    }
                     Some(known) => {
                         known.phase = known.phase.max(found.phase);
                         known.run = known.run.max(found.run);
@@ -188,14 +196,14 @@ impl Scheduler {
         if let Some(team) = self.teams.get(&apid) {
             if team.posting.request_id != place.request_id {
                 return Err(format!(
-                    "this psched has another application {apid}, of {}: apkill that one first, or \
-                     psmgr purge {nids}",
+                    "this psched has another application {apid}, of {}: psmgr purge {nids} ends the one \
+                     that is there",
                     team.owner.name
                 ));
             }
             if team.incarnation > place.key.incarnation || team.state.holds_processors() {
                 return Err(format!(
-                    "this psched has placed it anew, on {}: apkill it first, or psmgr purge {nids}",
+                    "this psched has placed it anew, on {}: psmgr purge {nids} ends the former",
                     nids_text(team.places.nids())
                 ));
             }

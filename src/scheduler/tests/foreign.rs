@@ -256,7 +256,9 @@ fn numbers_that_collide() {
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
     refused(
         &order(&mut s, Manage::Adopt, &[0]),
-        &["application 1 of bob on NID 0: this psched has another application 1, of alice: apkill"],
+        &[
+            "application 1 of bob on NID 0: this psched has another application 1, of alice: psmgr purge",
+        ],
     );
     let mut other = stranger(7, &[1], Phase::Running);
     other.place.request_id = [1; 16];
