@@ -89,6 +89,19 @@ impl Image {
     /// # Errors
     /// It is not.
     pub fn compare(&self, read: Option<u64>, sum: Summing) -> Result<(), Flaw> {
+        self.has_size(read)?;
+        if sum.done() != self.sum {
+            let how = "its checksum is not that of the manifest".into();
+            return Err(Flaw::Damaged { file: self.name.clone(), how });
+        }
+        Ok(())
+    }
+
+    /// The same of the bytes alone.
+    ///
+    /// # Errors
+    /// It is shorter, longer or not there.
+    pub fn has_size(&self, read: Option<u64>) -> Result<(), Flaw> {
         let Image { name, size, .. } = self;
         let file = name.clone();
         match read {
@@ -96,10 +109,6 @@ impl Image {
             Some(found) if found < *size => Err(Flaw::Short { file, size: *size, found }),
             Some(found) if found > *size => {
                 Err(Flaw::Damaged { file, how: format!("it has more than its {size} bytes") })
-            }
-            Some(_) if sum.done() != self.sum => {
-                let how = "its checksum is not that of the manifest".into();
-                Err(Flaw::Damaged { file, how })
             }
             Some(_) => Ok(()),
         }

@@ -281,7 +281,7 @@ impl BringBack {
             cpus: &self.cpus,
         };
         let held = HeldSocket::new(&self.directory)?;
-        let restored = restore_application(&criu, images.as_fd(), &given, BOUND, &mut || Ok(()));
+        let restored = restore_application(&criu, images.as_fd(), &given, BOUND, &mut |_| Ok(()));
         held.give_back();
         let Restored { first, shepherd, total } = restored.map_err(|e| words(&e))?;
         let shepherd = Process::now(shepherd);

@@ -9,7 +9,8 @@
 //! ```text
 //!   manifest     sealed by psched's key, its owner's, of the application that was posted, of this shape
 //!   fetch        every file is copied into a folder of root's, and compared on the way; pages of memory, the most
-//!                of it, while CRIU is started, which waits for them
+//!                of it, while CRIU is started, which waits for them, and compared while it makes processes of them,
+//!                none of which runs before that
 //!   groups       are made anew by the names of the nodes that its shepherd knows, and frozen
 //!   restore      CRIU; each thread is bound to its processors of now
 //!   rekey        the shepherd is told as which application it goes on
@@ -26,9 +27,9 @@ use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::talk::node::{PlaceCommand, Restart};
 use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
-use crate::node::checkpoint::dir::Dir;
+use crate::node::checkpoint::dir::{Dir, compare_copies};
 use crate::node::checkpoint::{
-    CheckpointError, Given, Known, Restored, born_of, clock_ahead_ns, read_late, read_resume,
+    CheckpointError, Given, Known, Late, Restored, born_of, clock_ahead_ns, read_late, read_resume,
     restore_application,
 };
 use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
@@ -142,10 +143,14 @@ impl Restoring {
             space: self.space.as_ref(),
             cpus: &self.cpus,
         };
-        let mut fetch_rest =
-            || dir.fetch(&rest, to.as_fd()).map_err(|flaw| CheckpointError::new(flawed(flaw)));
-        let restored =
-            restore_application(&criu, images.as_fd(), &given, RESTORE_BOUND, &mut fetch_rest);
+        let mut late = |what| {
+            let done = match what {
+                Late::Bring => dir.fetch_unseen(&rest, to.as_fd()),
+                Late::Compare => compare_copies(&rest, to.as_fd()),
+            };
+            done.map_err(|flaw| CheckpointError::new(flawed(flaw)))
+        };
+        let restored = restore_application(&criu, images.as_fd(), &given, RESTORE_BOUND, &mut late);
         let Restored { first, shepherd, total } = restored.map_err(|e| e.to_string())?;
         // An apinit that is started again kills it by this.
         let shepherd = Process::now(shepherd);

@@ -39,7 +39,7 @@
 //! // apinit hangs up its connection to the shepherd
 //! dump_application(&criu, &running, images, DumpOptions { go_on: false, bound })?;
 //! // later, elsewhere: groups are made and frozen, a socket listens
-//! let restored = restore_application(&criu, images, &given, bound, &mut || Ok(()))?;
+//! let restored = restore_application(&criu, images, &given, bound, &mut |_| Ok(()))?;
 //! // apinit connects to the socket; the switcher thaws the groups when it is their turn
 //! ```
 //!
@@ -98,7 +98,7 @@ mod words;
 
 pub use dump::{Begun, DumpOptions, Dumped, Running, dump_application, has_own_space};
 pub use known::Known;
-pub use restore::{Given, Restored, born_of, clock_ahead_ns, read_late, restore_application};
+pub use restore::{Given, Late, Restored, born_of, clock_ahead_ns, read_late, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
 pub use tcp::{Link, break_off, leads_out, quiet};
 

@@ -3,8 +3,9 @@
 //! The pids that its processes had may be anybody's now, so they come back in a PID namespace of their own,
 //! whose first process is an apshepherd with another task ([`super::within`]): it mounts /proc, lays out
 //! /dev/shm, runs CRIU, puts everybody into his group, and waits until the restored shepherd has ended.
-//! This room starts it, tells it what to do in one line, lets it go on beyond CRIU's start by a word ([`GO`]) when
-//! all images are there, and hears in one message what has come of it.
+//! This room starts it, tells it what to do in one line, and then two words: when all images are there ([`GO`]),
+//! without which CRIU makes no process, and when they are known to be what they were ([`SURE`]), without which nothing
+//! runs. It hears in one message what has come of it.
 
 use super::criu::{Child, Criu, readable};
 use super::saved::{Role, Saved};
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 pub(super) const MESSAGE_MAX: u64 = 1024 * 1024;
 /// What the first process is told when all images are there.
 pub(super) const GO: u8 = b'g';
+/// What it is told when they are what they were.
+pub(super) const SURE: u8 = b's';
 /// What the first process of the namespace may take beyond CRIU's own bound.
 const BEYOND: Duration = Duration::from_secs(20);
 
@@ -117,6 +120,16 @@ pub fn clock_ahead_ns(pid: i32) -> Result<i64, CheckpointError> {
     }
 }
 
+/// What is to become of the files that CRIU reads late ([`read_late`]), while it does something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// They are to be there. CRIU starts meanwhile.
+    Bring,
+    /// They are to be known for what they were. CRIU makes processes of them meanwhile, none of which has run an
+    /// instruction before this has been done.
+    Compare,
+}
+
 /// Whether this file of a folder of images is opened by CRIU only beyond its start: those with pages of memory.
 /// (Its processes open them.)
 pub fn read_late(name: &str) -> bool {
@@ -125,16 +138,16 @@ pub fn read_late(name: &str) -> bool {
 }
 
 /// Restores it from the images that [`super::dump_application`] has made. Those that CRIU needs at its start are
-/// there; `rest` is called while it starts, and puts the others there ([`read_late`]).
+/// there; `late` is called for each that there is to be done with the others, in order.
 ///
 /// # Errors
-/// What stood in the way, or what `rest` has said. Nothing of it runs then.
+/// What stood in the way, or what `late` has said. Nothing of it runs then.
 pub fn restore_application(
     criu: &Criu,
     images: BorrowedFd<'_>,
     given: &Given<'_>,
     bound: Duration,
-    rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
+    late: &mut dyn FnMut(Late) -> Result<(), CheckpointError>,
 ) -> Result<Restored, CheckpointError> {
     let began = Instant::now();
     root_alone(images, false)?;
@@ -197,7 +210,7 @@ pub fn restore_application(
     .map_err(failed)?;
     drop(theirs);
     let mut first = Child { spawned, ended: false };
-    let outcome = told(ours, &order, rest, Instant::now() + bound + BEYOND);
+    let outcome = told(ours, &order, late, Instant::now() + bound + BEYOND);
     let shepherd = match outcome {
         Ok(Outcome::Restored(pid)) => outer_pid(first.spawned.pid, pid),
         Ok(Outcome::Failed(why)) => Err(CheckpointError::new(why)),
@@ -224,7 +237,7 @@ pub fn restore_application(
 fn told(
     mut ours: UnixStream,
     order: &Order,
-    rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
+    late: &mut dyn FnMut(Late) -> Result<(), CheckpointError>,
     until: Instant,
 ) -> Result<Outcome, CheckpointError> {
     let lost =
@@ -232,18 +245,23 @@ fn told(
     let mut text = serde_json::to_vec(order).map_err(|_| lost())?;
     text.push(b'\n');
     ours.write_all(&text).map_err(|_| lost())?;
-    rest()?;
-    // An Err: it has ended by now, and may have said why.
-    let _ = ours.write_all(&[GO]).and_then(|()| ours.shutdown(std::net::Shutdown::Write));
+    // An Err of a word: it has ended by now, and may have said why.
+    late(Late::Bring)?;
+    let _ = ours.write_all(&[GO]);
+    late(Late::Compare)?;
+    let _ = ours.write_all(&[SURE]).and_then(|()| ours.shutdown(std::net::Shutdown::Write));
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {
         if !readable(ours.as_fd(), until) {
             return Err(CheckpointError::new("it can't be restored: it takes too long"));
         }
-        match ours.read(&mut piece).map_err(|_| lost())? {
-            0 => break,
-            count => answer.extend_from_slice(&piece[..count]),
+        match ours.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&piece[..count]),
+            // It has ended without hearing a word of ours, which is told once; what it said comes after that.
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {}
+            Err(_) => return Err(lost()),
         }
         if answer.len() as u64 > MESSAGE_MAX {
             return Err(lost());

@@ -10,7 +10,7 @@
 
 use super::access::{self, Owner};
 use super::criu::{Criu, RestoreRequest};
-use super::restore::{GO, MESSAGE_MAX, Order, Outcome};
+use super::restore::{GO, MESSAGE_MAX, Order, Outcome, SURE};
 use super::saved::Saved;
 use super::{CheckpointError, beside, binding, memory, tcp};
 use crate::node::groups::Eager;
@@ -109,18 +109,14 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
     let bound = Duration::from_millis(order.bound_ms);
     let own_group = file(&order.own_group).ok_or_else(|| failed("its group", &"not given"))?;
-    let mut eager = None;
+    // Everybody is put into his group at the last stage, and stands until he is.
+    let mut eager = Some(Eager::of(own_group));
     let mut stage = |name: &str| {
         if name == EMPTY {
-            let mut word = [0];
-            return match heard.read_exact(&mut word) {
-                Ok(()) if word == [GO] => {
-                    // Everybody is put into his group at the last stage, and stands until he is.
-                    eager = Some(Eager::of(own_group));
-                    Ok(())
-                }
-                _ => Err("it can't be restored: its images have not come".to_owned()),
-            };
+            hears(&mut heard, GO)?;
+            // (It may have taken long.)
+            eager = Some(Eager::of(own_group));
+            return Ok(());
         }
         if name == SILENT {
             return tcp::wait_for(&saved.links);
@@ -136,6 +132,8 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
             .and_then(|()| into_groups(&saved, group))
             .and_then(|()| binding::again(&saved.bound, &order.cpus));
         drop(eager.take());
+        // (Last: they are compared meanwhile.)
+        let ready = ready.and_then(|()| hears(&mut heard, SURE));
         if let Err(why) = ready {
             // CRIU would let them run all the same: a no is not heard at this stage. The end of this
             // process is theirs, before they have run anything.
@@ -146,6 +144,18 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     };
     criu.restore(&RestoreRequest { images, inherit, bound }, &mut stage)
         .map_err(|e| CheckpointError::new(e.to_string()))
+}
+
+/// Waits for this word.
+fn hears(talk: &mut impl Read, word: u8) -> Result<(), String> {
+    let mut heard = [0];
+    match talk.read_exact(&mut heard) {
+        Ok(()) if heard == [word] => Ok(()),
+        _ => {
+            Err("it can't be restored: its images have not come, or are not what they were"
+                .to_owned())
+        }
+    }
 }
 
 /// Ends this process, and so everybody in its PID namespace, before one of them runs.

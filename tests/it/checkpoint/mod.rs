@@ -165,6 +165,8 @@ fn what_was_restored_can_be_dumped_again() {
     let (first, second) = (images(), images());
     let begun = Begun::new(&criu, &taken.running(), second.as_fd(), END_IT).expect("begun");
     dump_application(&criu, &taken.running(), first.as_fd(), END_IT).expect("dumped");
+    let why = Back::refuse_late(&criu, &first, &taken).to_string();
+    assert_eq!(why, "they are others");
     let back = Back::restore(&criu, &first, &taken);
     let mut talk = Talk::with(&back.socket);
     let written = talk.until(|now| lap(now) > lap(&written));

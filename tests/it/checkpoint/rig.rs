@@ -10,9 +10,9 @@ use prost::Message;
 use psched::apteam::ending::HostEnd;
 use psched::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
-use psched::node::checkpoint::criu::Criu;
+use psched::node::checkpoint::criu::{Criu, CriuError};
 use psched::node::checkpoint::{
-    CheckpointError, Given, Restored, Running as Application, read_late, restore_application,
+    CheckpointError, Given, Late, Restored, Running as Application, read_late, restore_application,
 };
 use psched::node::frames::{Joiner, PACKET_MAX, split};
 use psched::node::groups::AppGroups;
@@ -21,6 +21,7 @@ use psched::rpc::pb;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An empty directory that is root's alone, which goes at the end.
 pub struct Images {
@@ -182,12 +183,15 @@ impl Back {
     pub fn restore(criu: &Criu, images: &Images, taken: &Taken) -> Back {
         let aside = tempfile::tempdir_in("/tmp").expect("a folder");
         let late = images.take_late(aside.path());
-        let mut rest = || {
-            eventually(BOUND, "CRIU waits", || images.waited_for());
-            late.iter().for_each(|(there, here)| std::fs::rename(there, here).expect("moved back"));
+        let mut bring = |what| {
+            if what == Late::Bring {
+                eventually(BOUND, "CRIU waits", || images.waited_for());
+                let back = |(there, here): &(PathBuf, PathBuf)| std::fs::rename(there, here);
+                late.iter().for_each(|paths| back(paths).expect("moved back"));
+            }
             Ok(())
         };
-        Back::restore_with(criu, images, taken, &mut rest).expect("restored")
+        Back::restore_with(criu, images, taken, &mut bring).expect("restored")
     }
 
     /// The same, or why not; then nothing is left of it.
@@ -197,14 +201,40 @@ impl Back {
         images: &Images,
         taken: &Taken,
     ) -> Result<Back, CheckpointError> {
-        Back::restore_with(criu, images, taken, &mut || Ok(()))
+        Back::restore_with(criu, images, taken, &mut |_| Ok(()))
+    }
+
+    /// Why not, where its pages turn out to be others when all its processes are there: none of them has gone on by
+    /// then.
+    #[track_caller]
+    pub fn refuse_late(criu: &Criu, images: &Images, taken: &Taken) -> CheckpointError {
+        let mut compare = |what| {
+            if what == Late::Bring {
+                return Ok(());
+            }
+            let beside = taken.groups.path().parent().expect("a store's");
+            let there = || {
+                let mut groups = listing(beside).into_iter().map(|name| beside.join(name));
+                groups.any(|group| {
+                    let procs = std::fs::read_to_string(group.join("0/cgroup.procs"));
+                    group != taken.groups.path() && procs.is_ok_and(|procs| !procs.is_empty())
+                })
+            };
+            eventually(BOUND, "its processes are there", there);
+            for _ in 0..50 {
+                assert!(images.waited_for(), "CRIU goes on");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(CriuError::Stage("they are others".to_owned()).into())
+        };
+        Back::restore_with(criu, images, taken, &mut compare).map(drop).expect_err("refused")
     }
 
     fn restore_with(
         criu: &Criu,
         images: &Images,
         taken: &Taken,
-        rest: &mut dyn FnMut() -> Result<(), CheckpointError>,
+        late: &mut dyn FnMut(Late) -> Result<(), CheckpointError>,
     ) -> Result<Back, CheckpointError> {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("shepherd.sock");
@@ -231,7 +261,7 @@ impl Back {
         };
         // Nothing runs before it is let.
         std::fs::write(groups.join("0/cgroup.freeze"), "1").expect("frozen");
-        let restored = restore_application(criu, images.as_fd(), &given, BOUND, rest);
+        let restored = restore_application(criu, images.as_fd(), &given, BOUND, late);
         let restored = restored.inspect_err(|_| {
             assert!(made.empty() && made.shepherds().is_empty(), "something is left");
             assert!(made.remove(), "its groups are left");

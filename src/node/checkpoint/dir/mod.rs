@@ -45,7 +45,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Take, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -221,6 +221,39 @@ impl Dir {
     /// # Errors
     /// A file is not as it was, or the system refuses; what has been copied is still there.
     pub fn fetch(&self, files: &[Image], into: BorrowedFd<'_>) -> Result<(), Flaw> {
+        self.copy(files, into, |image, from, mut to| {
+            let (mut sum, mut written) = (Summing::default(), Ok(()));
+            let read = pour(from, &image.name, &mut |piece| {
+                sum.add(piece);
+                if written.is_ok() {
+                    written = to.write_all(piece);
+                }
+            })?;
+            written.map_err(|e| system(copying(image), e))?;
+            image.compare(Some(read), sum)
+        })
+    }
+
+    /// The same, and no more than their sizes is compared: what is there then may be anything, until
+    /// [`compare_copies`] has looked at it. That is quicker where somebody else does something meanwhile.
+    ///
+    /// # Errors
+    /// As of [`Dir::fetch`].
+    pub fn fetch_unseen(&self, files: &[Image], into: BorrowedFd<'_>) -> Result<(), Flaw> {
+        self.copy(files, into, |image, mut from, mut to| {
+            // (Within the kernel, where the file systems can.)
+            let read = std::io::copy(&mut from, &mut to).map_err(|e| system(copying(image), e))?;
+            image.has_size(Some(read))
+        })
+    }
+
+    /// Copies each of these by `each`, which gets no more than one byte too many.
+    fn copy(
+        &self,
+        files: &[Image],
+        into: BorrowedFd<'_>,
+        each: impl Fn(&Image, Take<File>, File) -> Result<(), Flaw> + Sync,
+    ) -> Result<(), Flaw> {
         for folder in folders(files) {
             match rustix::fs::mkdirat(into, folder, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -229,22 +262,40 @@ impl Dir {
         }
         let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let copied = |image: &Image| {
-            let doing = || format!("copying {}", image.name);
+            let from = self.open(&image.name)?;
+            let from = from.ok_or_else(|| Flaw::Missing { file: image.name.clone() })?;
             // (Its folder, if it is in one, has just been made in one that is ours.)
             let to = openat(into, &image.name, create | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-            let mut to = File::from(to.map_err(|e| system(doing(), e))?);
-            let (mut sum, mut written) = (Summing::default(), Ok(()));
-            let read = self.read(&image.name, image.size.saturating_add(1), &mut |piece| {
-                sum.add(piece);
-                if written.is_ok() {
-                    written = to.write_all(piece);
-                }
-            })?;
-            written.map_err(|e| system(doing(), e))?;
-            image.compare(read, sum)
+            let to = File::from(to.map_err(|e| system(copying(image), e))?);
+            each(image, from.take(image.size.saturating_add(1)), to)
         };
         each::at_once(files, copied).map(drop)
     }
+
+    /// One of its files, for reading; none: it is not there.
+    fn open(&self, name: &str) -> Result<Option<File>, Flaw> {
+        let Some((folder, file)) = self.place(name)? else { return Ok(None) };
+        open_plain(folder.as_fd(), file, name)
+    }
+}
+
+fn copying(image: &Image) -> String {
+    format!("copying {}", image.name)
+}
+
+/// Whether these files, copied into this folder of ours by [`Dir::fetch_unseen`], are what was sealed.
+///
+/// # Errors
+/// One is not, or can't be read.
+pub fn compare_copies(files: &[Image], folder: BorrowedFd<'_>) -> Result<(), Flaw> {
+    let folder = folder.try_clone_to_owned();
+    let folder = Dir::new(folder.map_err(|e| system("looking at the copy", e))?)?;
+    let compared = |image: &Image| {
+        let mut sum = Summing::default();
+        let read = folder.read(&image.name, u64::MAX, &mut |piece| sum.add(piece))?;
+        image.compare(read, sum)
+    };
+    each::at_once(files, compared).map(drop)
 }
 
 impl AsFd for Dir {
@@ -276,8 +327,7 @@ impl Files for Dir {
         at_most: u64,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<u64>, Flaw> {
-        let Some((folder, file)) = self.place(name)? else { return Ok(None) };
-        let Some(file) = open_plain(folder.as_fd(), file, name)? else { return Ok(None) };
+        let Some(file) = self.open(name)? else { return Ok(None) };
         pour(file.take(at_most), name, each).map(Some)
     }
 }

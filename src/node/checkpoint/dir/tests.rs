@@ -224,9 +224,18 @@ fn links_and_the_like_are_refused() {
     assert_eq!(whole(&dir, None), Err(Flaw::Strange { file: "host-0/deep".into() }));
 }
 
+/// By both ways, which say the same.
 fn fetched(dir: &Dir) -> Result<(), Flaw> {
-    let into = tempfile::tempdir().expect("made");
-    dir.fetch(&example().files, File::open(into.path()).expect("a folder").as_fd())
+    let into = [(); 2].map(|()| tempfile::tempdir().expect("made"));
+    let [once, twice] = into.each_ref().map(|into| File::open(into.path()).expect("a folder"));
+    let files = example().files;
+    let fetched = dir.fetch(&files, once.as_fd());
+    let unseen = dir.fetch_unseen(&files, twice.as_fd());
+    if let Err(flaw @ Flaw::Short { .. }) = &unseen {
+        assert_eq!(fetched.as_ref(), Err(flaw), "what is too short is told at once");
+    }
+    assert_eq!(unseen.and_then(|()| compare_copies(&files, twice.as_fd())), fetched);
+    fetched
 }
 
 #[test]
@@ -240,6 +249,7 @@ fn what_is_fetched_is_what_was_sealed() {
         let one = std::slice::from_ref(file);
         dir.fetch(one, opened.as_fd()).expect("as it was");
     }
+    assert_eq!(fetched(&dir), Ok(()));
     let read = |name: &str| fs::read_to_string(into.path().join(name)).expect("copied");
     assert_eq!((read("core-1.img"), read("host-0/pages-1.img")), ("core".into(), "pages".into()));
     fs::write(place.at("c/host-0/pages-1.img"), "Pages").expect("written");
