@@ -18,11 +18,15 @@ impl Service {
         &self,
         request: Request<Streaming<pb::CompareRequest>>,
     ) -> Result<Response<pb::CompareReply>, Status> {
-        self.administrator(&request)?;
+        self.administrator(&request).await?;
         let text = text_of(request.into_inner()).await?;
-        // A large file takes a moment, which nobody else is to wait for.
-        let read = tokio::task::spawn_blocking(move || config::read(&text)).await;
-        let mut new = match read.map_err(|_| ending())? {
+        // A large file takes a moment, and so does a name service, which nobody else is to wait for.
+        let read = tokio::task::spawn_blocking(move || {
+            let mut new = config::read(&text)?;
+            groups_looked_up(&mut new);
+            Ok::<_, Vec<_>>(new)
+        });
+        let new = match read.await.map_err(|_| ending())? {
             Ok(new) => new,
             Err(problems) => {
                 let problems = problems.iter().map(ToString::to_string).collect();
@@ -30,7 +34,6 @@ impl Service {
             }
         };
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner).clone();
-        groups_looked_up(&mut new);
         let (new, told) = merged(&running, new);
         let (answer, compared) = oneshot::channel();
         let (variables, machine) = (Box::new(new.variables), Box::new(new.machine));

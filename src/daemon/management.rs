@@ -1,8 +1,8 @@
 //! What psmgr and snflv ask: for administrators only. Who calls is what the kernel said of the connection.
 
 use super::core::{Input, now};
+use super::names::names;
 use super::services::{Service, caller, ending};
-use super::views;
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed};
 use crate::machine::{Flavor, Flavors, Nid};
@@ -29,15 +29,22 @@ impl Service {
     ///
     /// # Errors
     /// He is none.
-    pub(super) fn administrator<T>(&self, request: &Request<T>) -> Result<By, Status> {
-        let uid = caller(request)?.uid;
-        if !self.is_administrator(uid) {
-            return Err(Status::permission_denied(format!(
-                "user {uid} is no administrator of this psched; root, the user that psched runs as \
-                 and the administrators of psched.yaml may manage it"
-            )));
+    pub(super) fn administrator<T>(
+        &self,
+        request: &Request<T>,
+    ) -> impl Future<Output = Result<By, Status>> + use<T> {
+        let uid = caller(request).map(|peer| peer.uid).and_then(|uid| {
+            self.is_administrator(uid).then_some(uid).ok_or_else(|| {
+                Status::permission_denied(format!(
+                    "user {uid} is no administrator of this psched; root, the user that psched runs as \
+                     and the administrators of psched.yaml may manage it"
+                ))
+            })
+        });
+        async move {
+            let uid = uid?;
+            Ok(By { uid, name: names().user_name(uid).await, at_ns: now().wall_ns })
         }
-        Ok(By { uid, name: views::user_name(uid), at_ns: now().wall_ns })
     }
 
     /// Has the scheduler do it.
@@ -49,7 +56,7 @@ impl Service {
 
     /// psmgr adopt, or purge.
     pub(super) async fn manage(&self, request: Request<pb::NodesRequest>, what: Manage) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let nids = nids(request.into_inner().nids);
         let asked = nids.clone();
         let apids = self.read(move |s| s.foreign_apids(&asked)).await?;
@@ -63,7 +70,7 @@ impl Service {
         &self,
         request: Request<pb::ShowRequest>,
     ) -> Result<Response<pb::ShowReply>, Status> {
-        self.administrator(&request)?;
+        self.administrator(&request).await?;
         let (answer, shown) = oneshot::channel();
         self.input(Input::Show { answer }).await?;
         shown.await.map_err(|_| ending()).map(Response::new)
@@ -71,7 +78,7 @@ impl Service {
 
     /// psmgr set.
     pub(super) async fn set_variables(&self, request: Request<pb::SetRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let values = request.into_inner().values;
         if values.len() > WANTED_MAX {
             return Err(Status::invalid_argument(format!(
@@ -87,7 +94,7 @@ impl Service {
 
     /// psmgr drain, down, or resume.
     pub(super) async fn order_nodes(&self, request: Request<pb::SetNodesRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let pb::SetNodesRequest { nids: list, to, reason } = request.into_inner();
         if reason.len() > REASON_MAX {
             return Err(Status::invalid_argument(format!(
@@ -109,7 +116,7 @@ impl Service {
 
     /// snflv.
     pub(super) async fn order_flavors(&self, request: Request<pb::SetFlavorsRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let pb::SetFlavorsRequest { nids: list, flavors, reset, dry_run } = request.into_inner();
         let wrong = |text: String| Err(Status::invalid_argument(text));
         let mut to = Flavors::default();
@@ -133,7 +140,7 @@ impl Service {
 
     /// psmgr hold, or release.
     pub(super) async fn hold_applications(&self, request: Request<pb::HoldRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let pb::HoldRequest { apids, hold } = request.into_inner();
         if apids.len() > HOLD_MAX {
             return Err(Status::invalid_argument(format!(
@@ -147,7 +154,7 @@ impl Service {
 
     /// psmgr migrate.
     pub(super) async fn order_migration(&self, request: Request<pb::MigrateRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let pb::MigrateRequest { apid, nids: list, dry_run } = request.into_inner();
         let nids = (!list.is_empty()).then(|| nids(list));
         let (reply, apid) = (ReplyId(0), Apid(apid));
@@ -156,7 +163,7 @@ impl Service {
 
     /// psmgr compact.
     pub(super) async fn order_compaction(&self, request: Request<pb::CompactRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         let pb::CompactRequest { region, dry_run } = request.into_inner();
         self.order(Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
     }
@@ -166,7 +173,7 @@ impl Service {
         &self,
         request: Request<pb::LogRequest>,
     ) -> Result<Response<pb::LogReply>, Status> {
-        self.administrator(&request)?;
+        self.administrator(&request).await?;
         let most = request.into_inner().count.min(CHANGES_MAX);
         let changes = self.ask_store(move |s| s.changes(most)).await?;
         let row = |change: Change| {

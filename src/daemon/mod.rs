@@ -16,6 +16,7 @@ pub mod core;
 mod fronts;
 mod links;
 mod management;
+mod names;
 pub mod records;
 mod reload;
 mod restarts;
@@ -56,6 +57,8 @@ const INPUTS_MAX: usize = 8_192;
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How often the configuration is read again while a name in it could not be looked up.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long all of that may take: the loop until its last commits are kept, connections, the store.
 const END_TIME: Duration = Duration::from_secs(4);
 
@@ -222,10 +225,21 @@ async fn serve(
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
     let mut reload = reload::Reload { arguments, running, administrators, inputs: &inputs };
+    let mut look_again = tokio::time::interval(LOOK_AGAIN);
+    look_again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    look_again.tick().await;
     tokio::pin!(ended);
     let why = loop {
         tokio::select! {
             why = &mut ended => break why,
+            _ = look_again.tick() => {
+                if names::names().missed() {
+                    tokio::select! {
+                        why = &mut ended => break why,
+                        () = reload.again() => {}
+                    }
+                }
+            }
             _ = hup.recv() => {
                 notify.reloading();
                 tokio::select! {

@@ -8,6 +8,7 @@
 
 use super::Arguments;
 use super::core::Input;
+use super::names::{Number, names};
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::scheduler::tuning::Told;
@@ -149,15 +150,14 @@ pub fn administrators(config: &Config) -> BTreeSet<u32> {
     let mut ids = BTreeSet::new();
     for name in &config.administrators {
         let name = name.to_string();
-        let known = name
-            .parse()
-            .ok()
-            .or_else(|| nix::unistd::User::from_name(&name).ok().flatten().map(|u| u.uid.as_raw()));
-        match known {
-            Some(uid) => {
+        match name.parse().map_or_else(|_| names().user_id(&name), Number::Is) {
+            Number::Is(uid) => {
                 ids.insert(uid);
             }
-            None => tracing::warn!("the administrator {name} is not a user of this host"),
+            Number::None => tracing::warn!("the administrator {name} is not a user of this host"),
+            Number::NoAnswer => tracing::warn!(
+                "the name service does not say who the administrator {name} is: psched asks again in a while"
+            ),
         }
     }
     ids
@@ -166,11 +166,17 @@ pub fn administrators(config: &Config) -> BTreeSet<u32> {
 /// Groups by name get their numbers; one that this host does not know lets nobody in.
 pub fn groups_looked_up(config: &mut Config) {
     let mut number = |name: &str| {
-        let group = nix::unistd::Group::from_name(name).ok().flatten();
-        if group.is_none() {
-            tracing::warn!("the group {name} of psched.yaml is not a group of this host");
+        match names().group_id(name) {
+            Number::Is(gid) => return Some(gid),
+            Number::None => {
+                tracing::warn!("the group {name} of psched.yaml is not a group of this host");
+            }
+            Number::NoAnswer => tracing::warn!(
+                "the name service does not tell the group {name} of psched.yaml, which lets nobody in until \
+                 then: psched asks again in a while"
+            ),
         }
-        group.map(|group| group.gid.as_raw())
+        None
     };
     let gates = config.machine.regions.iter_mut().filter_map(|region| region.gate.people.as_mut());
     let accounts = config.machine.accounts.iter_mut().map(|account| &mut account.people);

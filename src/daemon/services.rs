@@ -5,6 +5,7 @@
 
 use super::checkpoints::Deposits;
 use super::core::{Identity, Input, ended, refused};
+use super::names::names;
 use super::store::{LogLine, Reader, StoreError};
 use super::views;
 use crate::apteam::posting::{Owner, Posting};
@@ -196,12 +197,12 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn owner(peer: &Peer) -> Owner {
+async fn owner(peer: &Peer) -> Owner {
     Owner {
         uid: peer.uid,
         gid: peer.gid,
         groups: peer.groups.clone(),
-        name: views::user_name(peer.uid),
+        name: names().user_name(peer.uid).await,
         // (Who has ended meanwhile, so that its pid may be another's, gets no answer.)
         terminal: crate::os::peer::has_terminal(peer.pid),
     }
@@ -229,10 +230,11 @@ impl pb::psched_server::Psched for Service {
         })?;
         let request = request.into_inner();
         let again = request.again;
+        let owner = owner(&peer).await;
         let (posting, owner, origin) = match request.restart.is_empty() {
-            true => (Posting::try_from(request).map_err(malformed)?, owner(&peer), None),
+            true => (Posting::try_from(request).map_err(malformed)?, owner, None),
             false => {
-                let recovered = self.recover(&request, &owner(&peer)).await?;
+                let recovered = self.recover(&request, &owner).await?;
                 (recovered.posting, recovered.owner, Some(recovered.origin))
             }
         };
@@ -305,7 +307,7 @@ impl pb::psched_server::Psched for Service {
             return Err(Status::unimplemented("there is no dry run of a restart"));
         }
         let posting = Posting::try_from(request).map_err(malformed)?;
-        let owner = owner(&peer);
+        let owner = owner(&peer).await;
         let found = self.read(move |s| s.dry_run(&posting, &owner)).await?;
         let (places, hosts) = found.map_err(|(refusal, why)| refused(refusal, &why.to_string()))?;
         let placement = pb::Placement {

@@ -5,8 +5,6 @@ use crate::apteam::record::{Apteam, State};
 use crate::machine::Flavors;
 use crate::rpc::pb;
 use crate::scheduler::{NodeView, Scheduler, When};
-use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock};
 
 /// An application that has not ended, at this time of psched's monotonic clock.
 pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
@@ -146,22 +144,4 @@ pub fn placement(team: &Apteam) -> pb::Placement {
         ticket: team.ticket.0.to_vec().into(),
         ticket_left_ms: left / 1_000_000,
     }
-}
-
-/// The name of a user for display, the number where he has none. Kept, for a look-up may go over
-/// the network; at most 10,000 of them.
-pub fn user_name(uid: u32) -> String {
-    static NAMES: OnceLock<Mutex<HashMap<u32, String>>> = OnceLock::new();
-    let names = NAMES.get_or_init(Mutex::default);
-    if let Some(name) = names.lock().unwrap_or_else(|e| e.into_inner()).get(&uid) {
-        return name.clone();
-    }
-    let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
-    let name = found.ok().flatten().map_or_else(|| uid.to_string(), |u| u.name);
-    let mut names = names.lock().unwrap_or_else(|e| e.into_inner());
-    if names.len() >= 10_000 {
-        names.clear();
-    }
-    names.insert(uid, name.clone());
-    name
 }

@@ -3,6 +3,7 @@
 
 use crate::support::hand::Hand;
 use crate::support::manager::*;
+use crate::support::users::{ANNA, Bins, User};
 use crate::support::*;
 use nix::sys::ptrace;
 use nix::sys::wait::waitpid;
@@ -110,5 +111,70 @@ fn a_store_that_hangs_is_seen() {
     ptrace::detach(store, None).expect("it goes on");
     aprun.wait(BOUND).expect(0);
     expect_beats(&manager.psched);
+    hand.end();
+}
+
+/// A name service that takes its time, as a library in front of the C library's.
+fn slow_name_service(folder: &std::path::Path) -> std::path::PathBuf {
+    let (source, library) = (folder.join("names.c"), folder.join("names.so"));
+    let text = "#include <errno.h>\n#include <grp.h>\n#include <pwd.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        static void slow(void) { const char *f = getenv(\"PSCHED_TEST_HANGS\"); while (f && !access(f, F_OK)) usleep(5000); }\n\
+        int getpwuid_r(uid_t u, struct passwd *p, char *b, size_t n, struct passwd **r) { slow(); *r = 0; return 0; }\n\
+        int getpwnam_r(const char *u, struct passwd *p, char *b, size_t n, struct passwd **r) { slow(); *r = 0; return 0; }\n\
+        int getgrnam_r(const char *u, struct group *p, char *b, size_t n, struct group **r) { slow(); *r = 0; return 0; }\n\
+        int getgrgid_r(gid_t u, struct group *p, char *b, size_t n, struct group **r) { slow(); *r = 0; return 0; }\n";
+    std::fs::write(&source, text).expect("written");
+    let mut cc = Command::new("cc");
+    run(cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source)).expect(0);
+    library
+}
+
+#[test]
+fn a_name_service_that_hangs_stops_nobody() {
+    let test = "notify::a_name_service_that_hangs_stops_nobody";
+    if !is_root() {
+        return skip(test, "only root can be many users");
+    }
+    if !Command::new("cc").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        return skip(test, "cc is not installed");
+    }
+    let manager = Manager::new();
+    let hangs = manager.folder.path().join("hangs");
+    let library = slow_name_service(manager.folder.path());
+    let variable = |name: &str, value: &std::path::Path| format!("{name}={}", value.display());
+    let mut prefix: Vec<std::ffi::OsString> = vec![
+        "env".into(),
+        variable("LD_PRELOAD", &library).into(),
+        variable("PSCHED_TEST_HANGS", &hangs).into(),
+    ];
+    prefix.extend(manager.prefix(None));
+    let hand = Hand::start_by(&prefix, CONFIG, &[("0-1", None)]);
+    hand.open_to_all();
+    let bins = Bins::new();
+    expect(&manager.psched, "READY=1");
+    std::fs::write(&hangs, "").expect("written");
+    // Each of them would be looked up.
+    let users = (0..6).map(|more| User { uid: 61_600 + more, ..ANNA });
+    let runs: Vec<_> = users
+        .map(|user| {
+            let mut aprun = user.command(bins.path("aprun"), ["-q", "id", "-u"]);
+            (user.uid, Running::start(aprun.env("PSCHED_SOCKET", hand.socket())))
+        })
+        .collect();
+    expect_beats(&manager.psched);
+    run(&mut hand.command("apstat", ["-n"])).expect(0);
+    for (uid, aprun) in runs {
+        assert_eq!(aprun.wait(BOUND).expect(0).out(), format!("{uid}\n"));
+    }
+    // A configuration with names in it waits, and nobody for it.
+    hand.reconfigure(&format!("{CONFIG}administrators: [nobody1, nobody2, nobody3]\n"));
+    expect_beats(&manager.psched);
+    run(&mut hand.command("psmgr", ["drain", "1", "dust"])).expect(0);
+    eventually(BOUND, "it goes on without them", || {
+        hand.said().contains("does not say who the administrator nobody3 is")
+    });
+    let history = run(&mut hand.command("apstat", ["--history", "--json"])).expect(0).out();
+    assert!(history.contains("61605"), "{history}");
+    std::fs::remove_file(&hangs).expect("there");
     hand.end();
 }
