@@ -12,7 +12,7 @@ mod together;
 pub use streams::{ended, refused};
 
 use super::committer::{Answer, Commit, Outcome, Release, Trouble};
-use super::fronts::Fronts;
+use super::fronts::{FrontEnd, Fronts};
 use super::tune::Tuner;
 use super::usage;
 use crate::apteam::change::By;
@@ -21,6 +21,7 @@ use crate::apteam::{Apid, SealKey};
 use crate::machine::{Machine, Nid};
 use crate::os::host::{monotonic_ns, wall_ns};
 use crate::os::notify::Notify;
+use crate::os::signal_helper::SignalHelper;
 use crate::os::wait;
 use crate::rpc::pb;
 use crate::scheduler::outbox::{Outbox, Record};
@@ -28,8 +29,6 @@ use crate::scheduler::tuning::{Told, Wanted};
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
 use crate::variables::Variables;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use store_watch::StoreWatch;
 use tokio::sync::{mpsc, oneshot};
@@ -46,12 +45,12 @@ pub type Read = Box<dyn FnOnce(&Scheduler) -> Box<dyn FnOnce() + Send> + Send>;
 /// What comes into the loop.
 pub enum Input {
     /// A posting, with the stream for its events and the process that waits.
-    Post { event: Box<Event>, front: Arc<OwnedFd>, events: EventSender },
+    Post { event: Box<Event>, front: FrontEnd, events: EventSender },
     /// Events of an application from now on. The answer: whether it is there, or why it can't be
     /// watched.
     Watch {
         apid: Apid,
-        front: Option<(crate::apteam::record::FrontProcess, Arc<OwnedFd>)>,
+        front: Option<FrontEnd>,
         events: EventSender,
         found: oneshot::Sender<Result<bool, Status>>,
     },
@@ -98,7 +97,7 @@ struct LinkOut {
 }
 
 enum Waiter {
-    Post { apid_events: EventSender, front: Arc<OwnedFd> },
+    Post { apid_events: EventSender, front: FrontEnd },
     Look(oneshot::Sender<Result<Looked, Status>>),
     Kill(oneshot::Sender<Vec<Option<String>>>),
     Manage(oneshot::Sender<Result<pb::ManageReply, Status>>),
@@ -160,6 +159,7 @@ impl Core {
         inputs: mpsc::WeakSender<Input>,
         identity: Identity,
         tuner: Tuner,
+        signals: Option<SignalHelper>,
     ) -> Core {
         Core {
             scheduler,
@@ -170,7 +170,7 @@ impl Core {
             next_reply: 1,
             watchers: HashMap::new(),
             links: BTreeMap::new(),
-            fronts: Fronts::new(inputs),
+            fronts: Fronts::new(inputs, signals),
             identity,
             tuner,
             spans: HashMap::new(),
@@ -447,8 +447,8 @@ impl Core {
                     }
                     let _ = apid_events.try_send(Ok(self.accepted(apid)));
                     self.watchers.entry(apid).or_default().push(apid_events);
-                    if let Some(process) = self.scheduler.team(apid).and_then(|t| t.front) {
-                        self.fronts.watch(apid, process, front);
+                    if self.scheduler.team(apid).and_then(|t| t.front).is_some() {
+                        self.fronts.watch(apid, front);
                     }
                 }
             }

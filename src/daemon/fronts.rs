@@ -3,12 +3,13 @@
 //! Each is known by a pidfd, which the kernel gave with its connection (or which was opened anew,
 //! after a restart, for a pid whose start time is the recorded one). One task waits for its end,
 //! however many applications it has posted; SIGUSR1 goes through the same descriptor, so that it
-//! can never reach a process that has taken over the number.
+//! can never reach a process that has taken over the number. Only a front end that asks for the signal gets
+//! it, and with no more rights than its user has ([`SignalHelper`]): it may have executed another program.
 
 use super::core::Input;
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
-use crate::os::nudge::nudge;
+use crate::os::signal_helper::SignalHelper;
 use crate::os::watch::watch;
 use crate::scheduler::Event;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -24,6 +25,19 @@ pub struct Fronts {
     /// Applications of each process. Behind a lock only because the waiting task empties it.
     processes: Arc<Mutex<HashMap<(i32, u64), Watched>>>,
     of: HashMap<Apid, (i32, u64)>,
+    /// Front ends that are to be signalled, by application, and whose rights that takes.
+    signals: HashMap<Apid, u32>,
+    /// None: there is no helper, and no signal is sent.
+    helper: Option<SignalHelper>,
+}
+
+/// A front end as it called.
+#[derive(Debug)]
+pub struct FrontEnd {
+    pub process: FrontProcess,
+    pub pidfd: Arc<OwnedFd>,
+    /// The user, if the front end asks for SIGUSR1.
+    pub signal_as: Option<u32>,
 }
 
 struct Watched {
@@ -34,13 +48,24 @@ struct Watched {
 
 impl Fronts {
     /// None yet.
-    pub fn new(inputs: mpsc::WeakSender<Input>) -> Fronts {
-        Fronts { inputs, processes: Arc::default(), of: HashMap::new() }
+    pub fn new(inputs: mpsc::WeakSender<Input>, helper: Option<SignalHelper>) -> Fronts {
+        Fronts {
+            inputs,
+            processes: Arc::default(),
+            of: HashMap::new(),
+            signals: HashMap::new(),
+            helper,
+        }
     }
 
     /// Watches a process for an application.
-    pub fn watch(&mut self, apid: Apid, process: FrontProcess, pidfd: Arc<OwnedFd>) {
+    pub fn watch(&mut self, apid: Apid, front: FrontEnd) {
+        let FrontEnd { process, pidfd, signal_as } = front;
         let id = (process.pid, process.started);
+        match signal_as {
+            Some(uid) => self.signals.insert(apid, uid),
+            None => self.signals.remove(&apid),
+        };
         self.of.insert(apid, id);
         let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(watched) = processes.get_mut(&id) {
@@ -74,15 +99,17 @@ impl Fronts {
         if crate::os::peer::process_started(process.pid).ok() != Some(process.started) {
             return false;
         }
-        self.watch(apid, process, Arc::new(pidfd));
+        // Whether it asks for the signal it says again, when it connects again.
+        self.watch(apid, FrontEnd { process, pidfd: Arc::new(pidfd), signal_as: None });
         true
     }
 
     /// SIGUSR1: look. A signal that can't be sent is no harm, the event stream says the same.
     pub fn signal(&self, apid: Apid, process: FrontProcess) {
+        let (Some(helper), Some(uid)) = (&self.helper, self.signals.get(&apid)) else { return };
         let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(watched) = processes.get(&(process.pid, process.started))
-            && let Err(error) = nudge(watched.pidfd.as_fd())
+            && let Err(error) = helper.nudge(watched.pidfd.as_fd(), *uid)
         {
             tracing::debug!(apid = apid.0, %error, "no signal to aprun");
         }
@@ -90,6 +117,7 @@ impl Fronts {
 
     /// An application has ended.
     pub fn forget(&mut self, apid: Apid) {
+        self.signals.remove(&apid);
         let Some(id) = self.of.remove(&apid) else { return };
         let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(watched) = processes.get_mut(&id) {

@@ -36,6 +36,7 @@ use crate::config::Config;
 use crate::node::checkpoint::dir::{KEY_FILE, load_or_make_key};
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
+use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::scheduler::tuning::Tuning;
 use crate::scheduler::{Abilities, RollsOut, Scheduler, Settings};
@@ -91,6 +92,14 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    // First: it is to have none of psched's files and memory.
+    let signals = SignalHelper::start().inspect_err(|error| {
+        tracing::warn!(%error, "no SIGUSR1 is sent to front ends; they hear of their places all the same");
+    });
+    // The last member of a private instance ends what is left of it.
+    if arguments.runtime.is_none() {
+        leave_users_to_the_helper();
+    }
     let files = listen::raise_descriptor_limit().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
         listen::FILES_USUAL
@@ -146,6 +155,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         identity,
         (scheduler, effects),
         tuning,
+        signals.ok(),
     ));
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome
@@ -159,6 +169,7 @@ async fn serve(
     identity: core::Identity,
     (scheduler, effects): (Scheduler, Vec<crate::scheduler::Effect>),
     tuning: Tuning,
+    signals: Option<SignalHelper>,
 ) -> anyhow::Result<()> {
     let socket = match &arguments.runtime {
         // A private instance's is its own, whatever the file says.
@@ -187,8 +198,9 @@ async fn serve(
         connections_bounds.send_replace(bounds(variables, files));
     });
     let tuner = tune::Tuner { tuning, tuned };
+    let weak = inputs.downgrade();
     let mut core =
-        core::Core::new(scheduler, commits, trouble, inputs.downgrade(), identity.clone(), tuner);
+        core::Core::new(scheduler, commits, trouble, weak, identity.clone(), tuner, signals);
     core.begin(effects);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);

@@ -5,6 +5,7 @@
 
 use super::checkpoints::Deposits;
 use super::core::{Identity, Input, ended, refused};
+use super::fronts::FrontEnd;
 use super::names::names;
 use super::store::{LogLine, Reader, StoreError};
 use super::views;
@@ -157,7 +158,8 @@ impl Service {
             self.may_front(peer, &team)?;
             let (events, stream) = mpsc::channel(EVENTS_MAX);
             let (found, answer) = oneshot::channel();
-            self.input(Input::Watch { apid, front: front(peer), events, found }).await?;
+            let front = front(peer, request.signal);
+            self.input(Input::Watch { apid, front, events, found }).await?;
             if answer.await.map_err(|_| ending())?? {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
@@ -208,9 +210,10 @@ async fn owner(peer: &Peer) -> Owner {
     }
 }
 
-fn front(peer: &Peer) -> Option<(FrontProcess, Arc<std::os::fd::OwnedFd>)> {
+fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
     let pidfd = peer.pidfd.clone()?;
-    Some((FrontProcess { pid: peer.pid, started: peer.started }, pidfd))
+    let process = FrontProcess { pid: peer.pid, started: peer.started };
+    Some(FrontEnd { process, pidfd, signal_as: signal.then_some(peer.uid) })
 }
 
 #[tonic::async_trait]
@@ -223,13 +226,13 @@ impl pb::psched_server::Psched for Service {
         if let Some(doubt) = peer.doubt {
             return Err(Status::permission_denied(doubt.to_string()));
         }
-        let (process, pidfd) = front(&peer).ok_or_else(|| {
+        let request = request.into_inner();
+        let (again, signal) = (request.again, request.signal);
+        let front_end = front(&peer, signal).ok_or_else(|| {
             Status::permission_denied(
                 "the kernel does not show your process (it is in another pid namespace): post from this one",
             )
         })?;
-        let request = request.into_inner();
-        let again = request.again;
         let owner = owner(&peer).await;
         let (posting, owner, origin) = match request.restart.is_empty() {
             true => (Posting::try_from(request).map_err(malformed)?, owner, None),
@@ -240,7 +243,8 @@ impl pb::psched_server::Psched for Service {
         };
         if again && let Some(apid) = self.posted_before(&posting, peer.uid).await? {
             let request_id = Bytes::copy_from_slice(&posting.request_id);
-            let request = pb::WatchRequest { apid: apid.0, request_id, ..Default::default() };
+            let request =
+                pb::WatchRequest { apid: apid.0, request_id, signal, ..Default::default() };
             match self.watch_as(&peer, request).await {
                 // The disk has refused its record in this moment: it is as if it had not come.
                 Err(status) if status.code() == tonic::Code::NotFound => {}
@@ -249,12 +253,12 @@ impl pb::psched_server::Psched for Service {
         }
         let (events, stream) = mpsc::channel(EVENTS_MAX);
         let (reply, secret) = (ReplyId(0), Ticket(random()?));
-        let (posting, front) = (Box::new(posting), process);
+        let (posting, front) = (Box::new(posting), front_end.process);
         let event = match origin {
             None => Event::Posted { reply, posting, owner, front, secret },
             Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
         };
-        self.input(Input::Post { event: Box::new(event), front: pidfd, events }).await?;
+        self.input(Input::Post { event: Box::new(event), front: front_end, events }).await?;
         Ok(Response::new(answered(stream).await?))
     }
 

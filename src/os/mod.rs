@@ -20,6 +20,7 @@ pub mod nudge;
 pub mod peer;
 pub mod realtime;
 mod shed;
+pub mod signal_helper;
 pub mod space;
 pub mod spawn;
 pub mod standard;

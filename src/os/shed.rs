@@ -32,6 +32,19 @@ const MPOL_DEFAULT: c_int = 0;
 const PER_LINUX: c_ulong = 0;
 /// `capset`: two words for each set.
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+/// Of the calling thread: effective, permitted, inheritable; low words, then high ones.
+const NO_CAPABILITIES: [[u32; 3]; 2] = [[0; 3]; 2];
+/// The right to signal processes of other users.
+const CAP_KILL: u32 = 5;
+/// The right to take on other users' ids.
+const CAP_SETUID: u32 = 7;
+
+/// What `capget` and `capset` are told first.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
 
 /// Default dispositions for all signals, those included that glibc keeps for itself: its `signal`
 /// refuses them, and a parent that ignores them would hand that on.
@@ -89,14 +102,8 @@ pub(super) unsafe fn settings() {
 /// # Safety
 /// In a forked child only.
 pub(super) unsafe fn rights(uid: u32) -> bool {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: c_int,
-    }
-    // Effective, permitted, inheritable; low words, then high ones.
-    let mut sets = [[0u32; 3]; 2];
-    let header = Header { version: CAPABILITY_VERSION_3, pid: 0 };
+    let mut sets = NO_CAPABILITIES;
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     // SAFETY: both pointers are to what version 3 of the interface says.
     unsafe {
         if uid == 0 {
@@ -109,6 +116,42 @@ pub(super) unsafe fn rights(uid: u32) -> bool {
             }
         }
         // The kernel takes out of the ambient set what is no longer inheritable.
+        libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
+    }
+}
+
+/// No capability in any set, whoever this is. Whether that worked.
+///
+/// # Safety
+/// In a forked child only.
+pub(super) unsafe fn no_capabilities() -> bool {
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    // SAFETY: both pointers are to what version 3 of the interface says.
+    unsafe { libc::syscall(libc::SYS_capset, &raw const header, NO_CAPABILITIES.as_ptr()) == 0 }
+}
+
+/// Whether this thread may signal other users' processes.
+pub(super) fn may_signal_others() -> bool {
+    let mut sets = NO_CAPABILITIES;
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    // SAFETY: both pointers are to what version 3 of the interface says.
+    let asked = unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) };
+    asked == 0 && sets[0][0] & 1 << CAP_KILL != 0
+}
+
+/// Lays off, for this thread and those that it will make, the rights to signal other users' processes
+/// and to take on their ids. Whether that worked.
+pub(super) fn no_rights_over_users() -> bool {
+    let mut sets = NO_CAPABILITIES;
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    // SAFETY: both pointers are to what version 3 of the interface says.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) != 0 {
+            return false;
+        }
+        for set in &mut sets[0] {
+            *set &= !(1 << CAP_KILL | 1 << CAP_SETUID);
+        }
         libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
     }
 }

@@ -31,6 +31,7 @@ mod mpi;
 mod namespaces;
 mod notify;
 mod paths;
+mod placed_signal;
 mod programs;
 mod psmgr;
 mod psview;

@@ -106,7 +106,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         saving: options.saving.clone(),
         executable,
     };
-    let request = pb::PostRequest::from(posting);
+    let request = pb::PostRequest { signal: true, ..posting.into() };
     let socket = socket_path();
     let runtime = runtime()?;
     if options.dry_run {
@@ -153,6 +153,7 @@ pub(in crate::commands) fn restart(
     let request = pb::PostRequest {
         request_id: random()?.to_vec().into(),
         restart: manifest.into(),
+        signal: true,
         ..pb::PostRequest::default()
     };
     start_log("cpr");

@@ -52,7 +52,15 @@ pub async fn events(
             let Store { id: store_id, epoch, start_id } = store;
             let request_id = request.request_id;
             let apid = apid.0;
-            client.watch(pb::WatchRequest { apid, store_id, epoch, request_id, start_id }).await
+            let request = pb::WatchRequest {
+                apid,
+                store_id,
+                epoch,
+                request_id,
+                start_id,
+                signal: request.signal,
+            };
+            client.watch(request).await
         }
     };
     let mut stream = match stream {

@@ -3,12 +3,11 @@
 use super::{Core, EventSender, Identity};
 use crate::apteam::Apid;
 use crate::apteam::ending::HostEnd;
-use crate::apteam::record::{FrontProcess, State};
+use crate::apteam::record::State;
+use crate::daemon::fronts::FrontEnd;
 use crate::rpc::pb;
 use crate::scheduler::{News, Refusal};
 use crate::variables::raise;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -59,7 +58,7 @@ impl Core {
     pub(super) fn watch(
         &mut self,
         apid: Apid,
-        front: Option<(FrontProcess, Arc<OwnedFd>)>,
+        front: Option<FrontEnd>,
         events: EventSender,
         found: oneshot::Sender<Result<bool, Status>>,
     ) {
@@ -72,7 +71,7 @@ impl Core {
         // Whoever watches it again and again leaves streams behind that nothing else would notice.
         watchers.retain(|w| !w.is_closed());
         // Its own aprun is never too many: it may have been away, and has to know.
-        let own = front.as_ref().is_some_and(|(process, _)| team.front == Some(*process));
+        let own = front.as_ref().is_some_and(|front| team.front == Some(front.process));
         if watchers.len() >= most && !own {
             let _ = found.send(Err(Status::unavailable(format!(
                 "application {apid} is watched by as many as may: try again later, or {}",
@@ -90,10 +89,10 @@ impl Core {
         if let Some(news) = news {
             let _ = events.try_send(Ok(self.event_of(apid, news)));
         }
-        if let Some((process, pidfd)) = front
-            && team.front == Some(process)
+        if let Some(front) = front
+            && team.front == Some(front.process)
         {
-            self.fronts.watch(apid, process, pidfd);
+            self.fronts.watch(apid, front);
         }
         self.watchers.entry(apid).or_default().push(events);
         let _ = found.send(Ok(true));

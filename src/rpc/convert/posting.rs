@@ -79,6 +79,7 @@ impl From<Posting> for pb::PostRequest {
             executable: Some(posting.executable.into()),
             saving: posting.saving.map(Into::into),
             restart: Bytes::new(),
+            signal: false,
         }
     }
 }

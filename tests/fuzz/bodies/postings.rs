@@ -83,6 +83,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
             false => Vec::new(),
         },
         restart: Default::default(),
+        signal: u.arbitrary()?,
     };
     Ok(parsed(wire))
 }

@@ -27,7 +27,7 @@ impl Manager {
     pub fn prefix(&self, group: Option<&Path>) -> Vec<OsString> {
         let bounds = Command::new("setpriv").arg("--version").stdout(Stdio::null()).status();
         let set = if is_root() && bounds.is_ok_and(|status| status.success()) {
-            "setpriv --no-new-privs --bounding-set -all,+kill,+sys_ptrace"
+            "setpriv --no-new-privs --bounding-set -all,+kill,+setuid,+sys_ptrace"
         } else {
             ""
         };
