@@ -82,6 +82,11 @@ impl Choice {
         (self.only.is_empty() || within(&self.only)) && !within(&self.not)
     }
 
+    /// How many ranges it has, of both kinds.
+    pub fn ranges(&self) -> usize {
+        self.only.len() + self.not.len()
+    }
+
     /// The ranges of those asked for, of those not wanted, and whether ranks begin at the high end.
     pub fn parts(self) -> (Vec<Range>, Vec<Range>, bool) {
         (self.only, self.not, self.downwards)

@@ -102,6 +102,29 @@ pub struct Executable {
     pub mpi: Mpi,
 }
 
+/// The longest command that is kept and shown, in bytes. (What is executed goes with the launch, whole.)
+pub const COMMAND_MAX: usize = 1024;
+/// The longest path that is kept of an executable or its interpreter, in bytes: the kernel's PATH_MAX.
+pub const PATH_MAX: usize = 4096;
+/// What stands at the end of a text that has been cut.
+const CUT: &str = "...";
+
+/// Cuts a text for display to at most so many bytes, at a character's end, and marks it with `...`.
+///
+/// ```
+/// # use psched::apteam::posting::cut;
+/// assert_eq!(cut("short".into(), 8), "short");
+/// assert_eq!(cut("äääää".into(), 8), "ää...");
+/// ```
+pub fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most.saturating_sub(CUT.len())));
+        text.push_str(CUT);
+        text.shrink_to_fit();
+    }
+    text
+}
+
 /// A request for placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting {
@@ -111,7 +134,7 @@ pub struct Posting {
     pub shape: Shape,
     /// `-m`: bytes for each PE.
     pub memory_per_pe: Option<u64>,
-    /// For display: the command as typed.
+    /// For display: the command as typed, [`COMMAND_MAX`] bytes at most.
     pub command: String,
     /// `-t`: CPU time of each PE.
     pub cpu_limit: Option<Duration>,
@@ -141,6 +164,19 @@ impl Posting {
     /// least attained service know.
     pub fn is_plain(&self) -> bool {
         self.choice.is_any() && self.layout.is_empty()
+    }
+
+    /// Bytes that the records of its application take, about: with its lines in the log of events.
+    pub fn kept_bytes(&self) -> u64 {
+        // Numbers, owner, place, end; the usual lines of its log.
+        const EACH: usize = 1024;
+        // The command is in the record, in its column and in the line of its posting.
+        let texts = 3 * self.command.len()
+            + self.executable.path.len()
+            + self.executable.interpreter.len()
+            + self.saving.as_ref().map_or(0, |saving| saving.to_string().len());
+        let lists = 12 * self.choice.ranges() + 18 * self.layout.rows().len();
+        (EACH + texts + lists) as u64
     }
 
     /// One that asks for nothing but this.

@@ -9,7 +9,9 @@ use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
 use crate::apteam::layout::{Layout, Row};
-use crate::apteam::posting::{Account, Executable, Mpi, Owner, Posting, Shape};
+use crate::apteam::posting::{
+    Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, Shape, cut,
+};
 use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};
@@ -151,7 +153,7 @@ impl PostingForm {
             request_id: unhex(&self.request_id).ok_or("the number of the request is none")?,
             shape: Shape { width: self.width, depth: self.depth, per_node: self.per_node },
             memory_per_pe: self.memory_per_pe,
-            command: self.command,
+            command: cut(self.command, COMMAND_MAX),
             cpu_limit: self.cpu_limit_ns.map(Duration::from_nanos),
             time_limit: self.time_limit_ns.map(Duration::from_nanos),
             immediate: self.immediate,

@@ -44,6 +44,7 @@ use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -118,6 +119,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let variables = tuning.in_force();
     store.history_max = variables.history_max();
+    store.records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
     let identity = core::Identity {
         store_id: store.id.clone(),
         epoch: store.epoch,
@@ -190,11 +192,13 @@ async fn serve(
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (back, outcomes) = mpsc::unbounded_channel();
     let database = store.path().to_path_buf();
+    let records_user_max = Arc::clone(&store.records_user_max);
     let (commits, trouble, store_thread) = committer::start(store, back)?;
     let variables = tuning.in_force();
     let connections_bounds = watch::Sender::new(bounds(&variables, files));
     let connections = listen::incoming_within(listener, connections_bounds.subscribe());
     let tuned = Arc::new(move |variables: &Variables| {
+        records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
         connections_bounds.send_replace(bounds(variables, files));
     });
     let tuner = tune::Tuner { tuning, tuned };

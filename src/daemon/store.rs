@@ -9,6 +9,7 @@
 
 mod administration;
 mod reader;
+mod room;
 
 pub use reader::Reader;
 
@@ -23,6 +24,8 @@ use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Version of the tables, in `PRAGMA user_version`.
@@ -86,7 +89,11 @@ pub struct Store {
     pub starts: Vec<(u64, String)>,
     /// Ended applications that are kept.
     pub history_max: u64,
+    /// Bytes that the records of one user's ended applications may take.
+    pub records_user_max: Arc<AtomicU64>,
     since_prune: u64,
+    /// Much of the file is free: it is made smaller with each of the next commits.
+    shrinks: bool,
 }
 
 /// What a psched that starts finds.
@@ -158,6 +165,7 @@ impl Store {
         if version > SCHEMA {
             return Err(StoreError::Newer { path, found: version });
         }
+        room::may_shrink(&connection);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(told)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(told)?;
         let check: String =
@@ -202,6 +210,7 @@ impl Store {
             .map_err(told)?;
         let starts = starts(&transaction).map_err(told)?;
         transaction.commit().map_err(told)?;
+        let _ = room::shrink(&connection, room::PAGES_AT_START);
         make_room(&mut connection, &path).map_err(told)?;
         Ok(Store {
             connection,
@@ -211,7 +220,10 @@ impl Store {
             epoch: u64::try_from(epoch).unwrap_or(1),
             starts,
             history_max: 10_000,
-            since_prune: 0,
+            records_user_max: Arc::new(AtomicU64::new(u64::MAX)),
+            // It may be one of a release, or with a variable, that kept more.
+            since_prune: PRUNE_EVERY,
+            shrinks: false,
         })
     }
 
@@ -265,7 +277,7 @@ impl Store {
     pub fn write(&mut self, records: &[&Record]) -> Result<(), StoreError> {
         let path = self.path.clone();
         let told = |e: rusqlite::Error| explain(&path, &e);
-        let prune = self.since_prune >= 1_000;
+        let prune = self.since_prune >= PRUNE_EVERY;
         let transaction = self.connection.transaction().map_err(told)?;
         for record in records {
             put(&transaction, record).map_err(told)?;
@@ -285,18 +297,36 @@ impl Store {
                     [i64::try_from(self.history_max.max(1)).unwrap_or(i64::MAX)],
                 )
                 .map_err(told)?;
+            let most = self.records_user_max.load(Ordering::Relaxed);
+            room::forget_of_users(&transaction, most).map_err(told)?;
             transaction
                 .execute("DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)", [])
                 .map_err(told)?;
         }
         transaction.commit().map_err(told)?;
-        self.since_prune = if prune { 0 } else { self.since_prune + records.len() as u64 };
+        let weight: u64 = records.iter().map(|record| weight(record)).sum();
+        self.since_prune = if prune { 0 } else { self.since_prune + weight };
+        if prune || self.shrinks {
+            // What was to be kept is kept: it can be made smaller another time.
+            self.shrinks = room::shrink(&self.connection, room::PAGES_EACH).unwrap_or(false);
+        }
         Ok(())
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// After so many records it is looked for what is to be forgotten.
+const PRUNE_EVERY: u64 = 1_000;
+
+/// Large records count for more: so that what is kept beyond its bounds is bounded in bytes too.
+fn weight(record: &Record) -> u64 {
+    match record {
+        Record::New(team) => 1 + team.posting.kept_bytes() / 16_384,
+        _ => 1,
     }
 }
 

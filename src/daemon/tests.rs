@@ -8,11 +8,13 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Account, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::saving::Saving;
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::{Flavor, Nid};
 use crate::scheduler::tuning::SetValue;
 use crate::scheduler::{Effect, ReplyId};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(super) fn team(apid: u64, state: State) -> Apteam {
@@ -106,6 +108,48 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
     assert_eq!(reader.history(10).expect("history").len(), 1);
     assert_eq!(reader.events(Apid(1)).expect("events")[0].name, "posted");
     assert!(reader.team(Apid(3)).expect("looked").is_none());
+}
+
+#[test]
+fn records_of_one_user_are_bounded_and_the_file_gets_smaller() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let large = |apid, uid| {
+        let mut team = team(apid, State::Ended);
+        team.owner.uid = uid;
+        team.posting.saving = Saving::by_command(&"x".repeat(4_000)).ok();
+        Record::New(Box::new(team))
+    };
+    let size = || std::fs::metadata(folder.path().join("psched.db")).expect("there").len();
+    // As a release left it that kept all, and could not get smaller.
+    {
+        let store = Store::open(folder.path()).expect("a store");
+        let path = store.path().to_path_buf();
+        drop(store);
+        let old = rusqlite::Connection::open(path).expect("opened");
+        old.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM").expect("set");
+    }
+    {
+        let mut store = Store::open(folder.path()).expect("a store");
+        store.write(&[&large(1, 1_000)]).expect("written");
+        let records: Vec<Record> = (2..=4_000).map(|apid| large(apid, 1_001)).collect();
+        store.write(&records.iter().collect::<Vec<_>>()).expect("written");
+        store.write(&[&large(4_001, 1_002)]).expect("written");
+    }
+    let before = size();
+    let mut store = Store::open(folder.path()).expect("the store");
+    store.records_user_max.store(1 << 20, Ordering::Relaxed);
+    for _ in 0..40 {
+        store.write(&[]).expect("written");
+    }
+    let reader = Reader::open(store.path()).expect("a reader");
+    let history = reader.history(10_000).expect("read");
+    let of = |uid| history.iter().filter(|team| team.owner.uid == uid).count();
+    assert_eq!((of(1_000), of(1_002)), (1, 1), "others' are left alone");
+    assert!((100..250).contains(&of(1_001)), "{}", of(1_001));
+    let newest = history.iter().filter(|t| t.owner.uid == 1_001).map(|t| t.apid.0).max();
+    assert_eq!(newest, Some(4_000), "the oldest are forgotten");
+    drop((reader, store));
+    assert!(size() < before / 2, "{before} -> {}", size());
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl Scheduler {
     pub(super) fn finish(&mut self, now: Now, apid: Apid, said: Said, out: &mut Vec<Effect>) {
         let domain = self.domain_of(apid);
         let Some(mut team) = self.teams.remove(&apid) else { return };
+        self.kept_bytes.remove(&team);
         let peak_memory =
             self.measured.peaks(apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
         self.measured.forget(apid);

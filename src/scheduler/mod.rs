@@ -30,7 +30,7 @@
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
 //! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved
 //! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
-//! memory applications count in `memory.rs`; what `apstat` is told in `view.rs`; for whoever drives a
+//! memory applications count in `memory.rs`, and how much of the records they take in `kept.rs`; what `apstat` is told in `view.rs`; for whoever drives a
 //! scheduler, the order of records and effects in [`outbox`], and the values of variables in [`tuning`].
 
 mod closed;
@@ -43,6 +43,7 @@ mod event;
 mod flavors;
 mod foreign;
 mod hold;
+mod kept;
 mod linked;
 mod machines;
 mod measured;
@@ -105,6 +106,8 @@ pub struct Scheduler {
     domains: Vec<domains::Domain>,
     /// Applications that have not ended.
     teams: BTreeMap<Apid, Apteam>,
+    /// What the records of these take, by user.
+    kept_bytes: kept::KeptBytes,
     /// Those of them that wait for a place, in order of arrival.
     queue: BTreeSet<Apid>,
     /// Applications by the random number of their posting, while they have not ended.
@@ -175,6 +178,7 @@ impl Scheduler {
             machine,
             settings,
             teams: BTreeMap::new(),
+            kept_bytes: kept::KeptBytes::default(),
             queue: BTreeSet::new(),
             requests: BTreeMap::new(),
             next_apid: 1,
@@ -255,6 +259,7 @@ impl Scheduler {
             } else if team.domain.is_empty() {
                 team.domain = s.domain_by_place(&team);
             }
+            s.kept_bytes.add(&team);
             s.teams.insert(apid, team);
             if moving {
                 s.schedule.decision.away.insert(apid);

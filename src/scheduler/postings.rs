@@ -19,6 +19,7 @@ use crate::machine::{Nid, nids_text};
 use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
+use crate::variables::units::format_size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,6 +121,7 @@ impl Scheduler {
                 restart,
             },
         );
+        self.kept_bytes.add(&self.teams[&apid]);
         self.queue.insert(apid);
         self.save(apid, false, out);
         out.extend(logs);
@@ -163,6 +165,19 @@ impl Scheduler {
             let most = self.settings.postings_user_max;
             let obstacle = format!("{most} postings of yours wait already, as many as may");
             let cure = format!("try again later, or {}", raise("postings_user_max", most));
+            return no(Refusal::TooMany, obstacle, &cure);
+        }
+        let (most, more) = (self.settings.records_user_max, posting.kept_bytes());
+        if self.kept_bytes.of(owner.uid).saturating_add(more) > most {
+            let obstacle = format!(
+                "the records of your applications that have not ended would take more than {}, which \
+                 is what one user's may",
+                format_size(most)
+            );
+            let cure = format!(
+                "try again when some of them have ended, or {}",
+                raise("records_user_max", format_size(most))
+            );
             return no(Refusal::TooMany, obstacle, &cure);
         }
         self.may_ever(posting, owner)
@@ -428,6 +443,7 @@ impl Scheduler {
         // Its acceptance has not left psched, so no front end counts on it.
         let domain = self.domain_of(apid);
         let Some(team) = self.teams.remove(&apid) else { return };
+        self.kept_bytes.remove(&team);
         self.stuck.remove(&apid);
         self.queue.remove(&apid);
         self.coming.remove(&apid);

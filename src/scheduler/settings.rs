@@ -40,6 +40,8 @@ pub struct Settings {
     pub postings_max: usize,
     /// Waiting postings of one user.
     pub postings_user_max: usize,
+    /// Bytes of the records of one user's applications that have not ended.
+    pub records_user_max: u64,
     /// How competing applications take turns, in the domain `application`.
     pub turns: Turns,
     /// The same of other domains.
@@ -92,6 +94,7 @@ impl Default for Settings {
             yield_nice: 0,
             postings_max: 100_000,
             postings_user_max: 10_000,
+            records_user_max: 64 << 20,
             turns: Turns::default(),
             domains: BTreeMap::new(),
             only_uid: None,
@@ -119,6 +122,7 @@ impl From<&Variables> for Settings {
             pids_max: v.pids_max(),
             postings_max: count(v.postings_max()),
             postings_user_max: count(v.postings_user_max()),
+            records_user_max: v.records_user_max(),
             turns: v.into(),
             domains: {
                 let others = v.domains().filter(|name| *name != APPLICATION);

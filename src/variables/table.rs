@@ -336,6 +336,10 @@ variables! {
         "postings that wait at once";
     postings_user_max: Count, 1 => 10_000_000, default 10_000,
         "postings of one user that wait at once";
+    records_user_max: Size, MIB => 64 * 1_024 * MIB, default 64 * MIB,
+        "bytes of psched's records that the applications of one user may take",
+        "A posting is refused when those that have not ended would take more; of those that have \
+         ended the oldest are forgotten when they take more.";
     stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
         "stdin of an application that is read before PE 0 has read it";
     streams_max: Count, 16 => 4_096, default 256, at start,

@@ -114,7 +114,7 @@ impl Setting {
             self.unless_said(&format!("{domain}.start_cost"), &cost(start_cost));
             self.unless_said(&format!("{domain}.load_balance.move_cost"), &cost(move_cost));
         }
-        for name in ["postings_max", "postings_user_max"] {
+        for name in ["postings_max", "postings_user_max", "records_user_max"] {
             let most = variables::row(name).map_or(u64::MAX, |row| row.max);
             self.unless_said(name, &most.to_string());
         }

@@ -1,9 +1,11 @@
 //! What aprun posts.
 
-use super::{Field, Malformed, TEXT_MAX, given, limit, limit_ms};
+use super::{Field, Malformed, given, limit, limit_ms};
 use crate::apteam::choice::{self, Choice};
 use crate::apteam::layout::{Layout, Row};
-use crate::apteam::posting::{Account, Executable, Mpi, Posting, Shape};
+use crate::apteam::posting::{
+    Account, COMMAND_MAX, Executable, Mpi, PATH_MAX, Posting, Shape, cut,
+};
 use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use crate::rpc::pb;
@@ -43,9 +45,12 @@ impl TryFrom<pb::Executable> for Executable {
         let machine =
             Field("Executable", "machine").between(executable.machine, 0, u16::MAX.into())?;
         Ok(Executable {
-            path: Field("Executable", "path").text(executable.path)?,
+            path: cut(Field("Executable", "path").text(executable.path)?, PATH_MAX),
             machine: machine as u16,
-            interpreter: Field("Executable", "interpreter").text(executable.interpreter)?,
+            interpreter: cut(
+                Field("Executable", "interpreter").text(executable.interpreter)?,
+                PATH_MAX,
+            ),
             script: executable.script,
             mpi,
         })
@@ -59,7 +64,7 @@ impl From<Posting> for pb::PostRequest {
             request_id: Bytes::copy_from_slice(&posting.request_id),
             shape: Some(posting.shape.into()),
             memory_per_pe: posting.memory_per_pe.unwrap_or(0),
-            command: shortened(posting.command),
+            command: cut(posting.command, COMMAND_MAX),
             cpu_limit_ms: limit_ms(posting.cpu_limit),
             time_limit_ms: limit_ms(posting.time_limit),
             immediate: posting.immediate,
@@ -95,7 +100,8 @@ impl TryFrom<pb::PostRequest> for Posting {
             shape,
             layout,
             memory_per_pe: given(request.memory_per_pe),
-            command: Field("PostRequest", "command").text(request.command)?,
+            // (A record of an older release may have more of it, too.)
+            command: cut(Field("PostRequest", "command").text(request.command)?, COMMAND_MAX),
             cpu_limit: limit(request.cpu_limit_ms),
             time_limit: limit(request.time_limit_ms),
             immediate: request.immediate,
@@ -177,13 +183,4 @@ pub(super) fn account(field: Field, name: &str) -> Result<Option<Account>, Malfo
         Ok(account) => Ok(Some(account)),
         Err(problem) => field.wrong(problem),
     }
-}
-
-/// A command for display: one longer than a text may be is cut, rather than refused.
-fn shortened(mut command: String) -> String {
-    if command.len() > TEXT_MAX {
-        command.truncate(command.floor_char_boundary(TEXT_MAX - 3));
-        command.push_str("...");
-    }
-    command
 }

@@ -8,7 +8,9 @@ use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport,
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::layout::Layout;
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{Account, Executable, Explanation, Mpi, Owner, Posting, Shape};
+use crate::apteam::posting::{
+    Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting, Shape,
+};
 use crate::apteam::saving::Saving;
 use crate::apteam::talk::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
@@ -929,7 +931,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         request_id: [7; 16],
         shape: Shape { width: 1, depth: 1, per_node: None },
         memory_per_pe: None,
-        command: "ä".repeat(super::TEXT_MAX),
+        command: "ä".repeat(super::TEXT_MAX / 2),
         cpu_limit: Some(Duration::from_micros(1)),
         time_limit: None,
         immediate: false,
@@ -942,7 +944,10 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         executable: Executable::default(),
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");
-    assert!(back.command.ends_with("ä...") && back.command.len() <= super::TEXT_MAX);
+    assert!(back.command.ends_with("ä...") && back.command.len() <= COMMAND_MAX);
+    // Also from a client, or in a record, that cuts nothing.
+    let whole = pb::PostRequest { command: posting.command.clone(), ..posting.clone().into() };
+    assert_eq!(Posting::try_from(whole).expect("good").command, back.command);
     assert_eq!(back.cpu_limit, Some(Duration::from_millis(1)));
     assert_eq!(back.time_limit, None);
 }

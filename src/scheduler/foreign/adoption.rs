@@ -12,7 +12,7 @@
 use super::{Order, name, name_list, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
-use crate::apteam::posting::Posting;
+use crate::apteam::posting::{COMMAND_MAX, Posting, cut};
 use crate::apteam::record::{Apteam, Moves, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::machine::{Nid, format_nids};
@@ -317,6 +317,7 @@ impl Scheduler {
         let run_ns = u64::try_from(run.saturating_sub(before).as_nanos()).unwrap_or(u64::MAX);
         let began = now.wall_ns.saturating_sub(run_ns);
         let old = self.teams.remove(&apid);
+        old.iter().for_each(|team| self.kept_bytes.remove(team));
         let front = old.as_ref().and_then(|team| team.front);
         let state = match phase {
             // Whoever was to launch it asks another psched: it is asked for back with the inventory,
@@ -334,6 +335,7 @@ impl Scheduler {
         if let Err(conflict) = self.occupancy.take_found(apid, &place.places, claim(&place)) {
             // The plan has tried it: a fault of ours.
             out.push(Effect::Warn(format!("application {apid} was not adopted: {conflict}")));
+            old.iter().for_each(|team| self.kept_bytes.add(team));
             self.teams.extend(old.map(|team| (apid, team)));
             return;
         }
@@ -347,7 +349,7 @@ impl Scheduler {
                     request_id: place.request_id,
                     shape: place.shape,
                     memory_per_pe: place.memory_per_pe,
-                    command: place.command,
+                    command: cut(place.command, COMMAND_MAX),
                     cpu_limit: place.cpu_limit,
                     time_limit: place.time_limit,
                     immediate: false,
@@ -389,6 +391,7 @@ impl Scheduler {
             self.tickets.insert((team.ticket_until_ns, apid));
         }
         out.push(Effect::SaveAdopted { team: Box::new(team.clone()) });
+        self.kept_bytes.add(&team);
         self.teams.insert(apid, team);
         self.relink(apid);
         self.turns_changed(now, apid);

@@ -40,6 +40,33 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
 }
 
 #[test]
+fn the_records_of_one_user_are_bounded() {
+    let settings = Settings { records_user_max: 5_000, ..alone() };
+    let mut s = Scheduler::new(machine(1, 1), settings);
+    let long = |number: u8, uid: u32| match posted(number, 1) {
+        Event::Posted { reply, mut posting, owner, front, secret } => {
+            posting.command = "x".repeat(400);
+            let owner = Owner { uid, ..owner };
+            Event::Posted { reply, posting, owner, front, secret }
+        }
+        other => other,
+    };
+    for number in 1..=2 {
+        s.apply(at(0), long(number, 1_000));
+    }
+    assert_eq!(
+        refusal(&s.apply(at(0), long(3, 1_000))),
+        "the records of your applications that have not ended would take more than 5000, which is \
+         what one user's may; try again when some of them have ended, or have an administrator raise \
+         records_user_max (5000) with psmgr set"
+    );
+    // Another has his own, and what has ended counts no more.
+    assert!(brief(&s.apply(at(0), long(4, 1_001))).contains(&"accept 4 3".to_owned()));
+    s.apply(at(0), Event::FrontGone { apid: Apid(1) });
+    assert!(brief(&s.apply(at(0), long(5, 1_000))).contains(&"accept 5 4".to_owned()));
+}
+
+#[test]
 fn nodes_are_told_of_their_bounds_when_these_change() {
     let mut s = ready(1, 1);
     assert_eq!(brief(&s.apply(at(1), Event::Settings(Box::new(alone())))), [""; 0]);
