@@ -131,7 +131,7 @@ struct Step {
 /// Steps of the applications that those runs were, in the order in which they first appear.
 async fn steps(width: u32, runs: &[Run]) -> anyhow::Result<Vec<Step>> {
     let mut psched = client().await?;
-    let request = pb::ListRequest { history: 10_000, apid: 0 };
+    let request = pb::ListRequest { history: 10_000, ..Default::default() };
     let list = psched.list(request).await.map_err(worded)?.into_inner();
     let mut steps: Vec<Step> = Vec::new();
     let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -145,7 +145,7 @@ async fn steps(width: u32, runs: &[Run]) -> anyhow::Result<Vec<Step>> {
             continue;
         };
         found += 1;
-        let request = pb::EventsRequest { apid: key.apid };
+        let request = pb::EventsRequest { apid: key.apid, ..Default::default() };
         let mut events = psched.events(request).await.map_err(worded)?.into_inner().events;
         events.sort_by_key(|event| event.at_ns);
         let named = |at_ns, name: &str| pb::EventRow {

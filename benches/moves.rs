@@ -90,7 +90,7 @@ fn to_and_fro(
 async fn stood(apid: u64, runs: usize) -> anyhow::Result<Vec<Duration>> {
     let mut psched = client().await?;
     for _ in 0..100 {
-        let request = pb::EventsRequest { apid };
+        let request = pb::EventsRequest { apid, ..Default::default() };
         let events = psched.events(request).await.map_err(worded)?.into_inner().events;
         let moved = events.iter().filter(|event| event.name == "moved");
         let ms = moved.filter_map(|event| {

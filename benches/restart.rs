@@ -135,7 +135,7 @@ async fn kills(applications: usize, nodes: usize, runs: usize) -> anyhow::Result
 }
 
 async fn list(psched: &mut Client) -> anyhow::Result<pb::ListReply> {
-    let request = pb::ListRequest { history: 0, apid: 0 };
+    let request = pb::ListRequest::default();
     Ok(psched.list(request).await.map_err(worded)?.into_inner())
 }
 

@@ -77,7 +77,7 @@ async fn unlocked(before: u64) -> anyhow::Result<(u64, u64)> {
     let mut psched = client().await?;
     let begun = Instant::now();
     while begun.elapsed() < crate::BOUND {
-        let request = pb::EventsRequest { apid: before + 1 };
+        let request = pb::EventsRequest { apid: before + 1, ..Default::default() };
         // Until it is posted there is none of this number.
         if let Ok(reply) = psched.events(request).await.map_err(worded) {
             let events = reply.into_inner().events;

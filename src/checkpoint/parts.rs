@@ -9,9 +9,7 @@ use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
 use crate::apteam::layout::{Layout, Row};
-use crate::apteam::posting::{
-    Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, Shape, cut,
-};
+use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, Shape, cut};
 use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};

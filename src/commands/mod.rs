@@ -6,6 +6,7 @@ pub mod aprun;
 pub mod apstat;
 pub mod check;
 pub mod cpr;
+mod pages;
 pub mod psmgr;
 pub mod psview;
 mod question;

@@ -11,9 +11,10 @@
 //! su os ap     2 6-7  snflv (alice, 2026-03-01 18:00:04.211) ap
 //! ```
 
+use super::pages;
 use super::psmgr::log::user;
 use super::psmgr::nodes::{Nids, nids};
-use super::psmgr::{Client, answer, client, done};
+use super::psmgr::{ANSWER_BOUND, Client, client, done};
 use super::question::{asked, parsed, write_out};
 use super::table::{Cell, Report, Table, moment};
 use crate::machine::{Flavor, Flavors, Nid, format_nids};
@@ -94,7 +95,9 @@ impl Cli {
     async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
         let nids = self.nids.map(|Nids(nids)| nids);
         let Some(set) = nids.clone().filter(|_| self.reset || !self.flavors.is_empty()) else {
-            let reply = answer(client.list(pb::ListRequest::default())).await?;
+            let reply = pages::list(client, pb::ListRequest::default(), ANSWER_BOUND)
+                .await
+                .map_err(|text| vec![text])?;
             let report = report(&reply, nids.as_ref(), &TimeZone::system()).map_err(|e| vec![e])?;
             return Ok(if self.json { report.json() } else { report.text() });
         };

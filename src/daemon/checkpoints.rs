@@ -11,6 +11,7 @@ use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, SealKey};
 use crate::checkpoint::{Kind, Made, Manifest, Recovery};
 use crate::os::host;
+use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,13 +63,14 @@ impl Service {
     ) -> Result<Response<pb::CheckpointReply>, Status> {
         let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
-        let (team, run) = self.known(apid).await?;
+        let (team, run) = self.known(&peer, apid).await?;
         // An administrator may end it, and not have what it has in its memory.
         if peer.uid != team.owner.uid && peer.uid != 0 {
-            return Err(Status::permission_denied(format!(
+            let why = format!(
                 "application {apid} belongs to {}: only they and root can checkpoint it",
                 team.owner.name
-            )));
+            );
+            return Err(self.not_his(&peer, &team, why));
         }
         let key = self.sealing()?;
         let kind = Kind::of(&team).map_err(Status::failed_precondition)?;
@@ -82,7 +84,7 @@ impl Service {
         let recovery = Recovery::of(&team, run);
         let files = Vec::new();
         let dumped = kind.is_dumped();
-        let mut launch = if dumped { None } else { Some(self.launch_of(apid).await?) };
+        let mut launch = if dumped { None } else { Some(self.launch_of(peer.uid, apid).await?) };
         if let (Kind::Running { .. }, Some(launch)) = (&kind, &mut launch) {
             // Its programs may be built anew before it is started again. (One that waited executes what was
             // there when it was posted, or nothing.)
@@ -115,13 +117,14 @@ impl Service {
     }
 
     /// It, and how long it has run.
-    async fn known(&self, apid: Apid) -> Result<(Apteam, Duration), Status> {
-        let found = self
-            .read(move |s| Some((s.team(apid)?.clone(), s.attained(apid, host::monotonic_ns()))));
+    async fn known(&self, peer: &Peer, apid: Apid) -> Result<(Apteam, Duration), Status> {
+        let found = self.read(peer.uid, move |s| {
+            Some((s.team(apid)?.clone(), s.attained(apid, host::monotonic_ns())))
+        });
         match found.await? {
             Some(found) => Ok(found),
             None => {
-                let team = self.ended(apid).await?;
+                let team = self.ended(peer, apid).await?;
                 Err(Status::failed_precondition(format!("application {} has ended", team.apid)))
             }
         }
@@ -137,13 +140,13 @@ impl Service {
     }
 
     /// What the aprun of an application would launch, or has launched.
-    async fn launch_of(&self, apid: Apid) -> Result<Launch, Status> {
+    async fn launch_of(&self, uid: u32, apid: Apid) -> Result<Launch, Status> {
         let waits = self.deposits.expect(apid).ok_or_else(|| {
             Status::resource_exhausted(
                 "too many postings are checkpointed just now: try again later",
             )
         })?;
-        self.input(Input::AskLaunch { apid }).await?;
+        self.ask(uid, Input::AskLaunch { apid }).await?;
         match tokio::time::timeout(DEPOSIT_WAIT, waits).await {
             Ok(Ok(launch)) => Ok(launch),
             Ok(Err(_)) => Err(ending()),
@@ -166,7 +169,7 @@ impl Service {
         let launch = launch.ok_or_else(|| Status::invalid_argument("there is no launch in it"))?;
         let launch = Launch::try_from(launch);
         let launch = launch.map_err(|e| Status::invalid_argument(e.to_string()))?;
-        let (team, _) = self.known(apid).await?;
+        let (team, _) = self.known(&peer, apid).await?;
         let own = team.front.is_some_and(|front| {
             (front.pid, front.started) == (peer.pid, peer.started) && team.owner.uid == peer.uid
         });

@@ -18,7 +18,7 @@ impl Service {
         &self,
         request: Request<Streaming<pb::CompareRequest>>,
     ) -> Result<Response<pb::CompareReply>, Status> {
-        self.administrator(&request).await?;
+        let by = self.administrator(&request).await?;
         let text = text_of(request.into_inner()).await?;
         // A large file takes a moment, and so does a name service, which nobody else is to wait for.
         let read = tokio::task::spawn_blocking(move || {
@@ -37,7 +37,7 @@ impl Service {
         let (new, told) = merged(&running, new);
         let (answer, compared) = oneshot::channel();
         let (variables, machine) = (Box::new(new.variables), Box::new(new.machine));
-        self.input(Input::Compare { variables, machine, answer }).await?;
+        self.ask(by.uid, Input::Compare { variables, machine, answer }).await?;
         let (tuned, applications) = compared.await.map_err(|_| ending())?;
         Ok(Response::new(pb::CompareReply {
             changes: tuned.changes.into_iter().chain(told.changes).collect(),

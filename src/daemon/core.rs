@@ -1,10 +1,13 @@
 //! The loop: one owner of all of psched's state.
 //!
-//! Everything that happens comes in as an [`Input`] on one bounded queue. The loop applies it to
+//! Everything that happens comes in as an [`Input`]: what nodes and processes tell on one bounded queue, what
+//! users ask on bounded lines that are taken by turns ([`fair`]). The loop applies it to
 //! the pure scheduler, hands what is to be kept to the store thread, and does the rest once that
 //! thread says that it is durable. The loop itself never waits: not for the disk, not for a client,
-//! not for a node; whoever can't keep up loses his connection, not our time.
+//! not for a node; whoever can't keep up loses his connection, not our time. Whoever only looks gets
+//! a copy of the state ([`Input::Snapshot`]) and makes of it what he wants elsewhere.
 
+mod snapshots;
 mod store_watch;
 mod streams;
 mod together;
@@ -12,6 +15,7 @@ mod together;
 pub use streams::{ended, refused};
 
 use super::committer::{Answer, Commit, Outcome, Release, Trouble};
+use super::fair;
 use super::fronts::{FrontEnd, Fronts};
 use super::tune::Tuner;
 use super::usage;
@@ -78,6 +82,8 @@ pub enum Input {
     Event(Box<Event>),
     /// A question. What it returns is called when everything before it is durable.
     Read(Read),
+    /// The whole state, for whoever only looks at it.
+    Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
     /// psched.yaml was read again. The answer: what that changed of the variables.
     Reconfigured { variables: Box<Variables>, machine: Box<Machine>, answer: oneshot::Sender<Told> },
     /// What would that change, were it read? Of the variables, and for applications.
@@ -119,6 +125,7 @@ pub struct Core {
     pub(super) tuner: Tuner,
     /// One span for each application that has not ended, while anybody listens.
     spans: HashMap<Apid, (tracing::Span, Option<u32>)>,
+    snapshots: snapshots::Snapshots,
 }
 
 /// What nodes are told of this psched.
@@ -174,6 +181,7 @@ impl Core {
             identity,
             tuner,
             spans: HashMap::new(),
+            snapshots: snapshots::Snapshots::default(),
         }
     }
 
@@ -193,6 +201,7 @@ impl Core {
     pub async fn run(
         mut self,
         mut inputs: mpsc::Receiver<Input>,
+        mut asked: fair::Receiver<Input>,
         mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>,
         notify: &Notify,
     ) {
@@ -235,7 +244,13 @@ impl Core {
                         Some(input) => self.input(input),
                         None => {}
                     }
+                    // However much nodes have to tell.
+                    if let Some(input) = asked.try_recv() {
+                        self.input(input);
+                    }
                 }
+                Some(input) = asked.recv() => self.input(input),
+                () = wait::sleep(self.snapshots.due()) => self.hand_out_snapshot(),
                 () = wait::sleep(due) => {
                     self.look_at_offset();
                     self.event(Event::Tick);
@@ -323,6 +338,7 @@ impl Core {
                 let answer = read(&self.scheduler);
                 self.answer(answer);
             }
+            Input::Snapshot { answer } => self.snapshot(answer),
             Input::Reconfigured { variables, machine, answer } => {
                 self.reconfigured(*variables, machine, answer);
             }

@@ -48,9 +48,9 @@ impl Service {
     }
 
     /// Has the scheduler do it.
-    async fn order(&self, event: Event) -> Managed {
+    async fn order(&self, uid: u32, event: Event) -> Managed {
         let (answer, managed) = oneshot::channel();
-        self.input(Input::Manage { event: Box::new(event), answer }).await?;
+        self.ask(uid, Input::Manage { event: Box::new(event), answer }).await?;
         managed.await.map_err(|_| ending())?.map(Response::new)
     }
 
@@ -59,10 +59,11 @@ impl Service {
         let by = self.administrator(&request).await?;
         let nids = nids(request.into_inner().nids);
         let asked = nids.clone();
-        let apids = self.read(move |s| s.foreign_apids(&asked)).await?;
+        let uid = by.uid;
+        let apids = self.read(uid, move |s| s.foreign_apids(&asked)).await?;
         let used = self.ask_store(move |s| s.which(apids)).await?;
         let (reply, administrator) = (ReplyId(0), true);
-        self.order(Event::Manage { reply, what, nids, by, administrator, used }).await
+        self.order(uid, Event::Manage { reply, what, nids, by, administrator, used }).await
     }
 
     /// psmgr show.
@@ -70,9 +71,9 @@ impl Service {
         &self,
         request: Request<pb::ShowRequest>,
     ) -> Result<Response<pb::ShowReply>, Status> {
-        self.administrator(&request).await?;
+        let by = self.administrator(&request).await?;
         let (answer, shown) = oneshot::channel();
-        self.input(Input::Show { answer }).await?;
+        self.ask(by.uid, Input::Show { answer }).await?;
         shown.await.map_err(|_| ending()).map(Response::new)
     }
 
@@ -88,7 +89,7 @@ impl Service {
         }
         let wanted: Wanted = values.into_iter().map(|v| (v.name, v.value)).collect();
         let (answer, set) = oneshot::channel();
-        self.input(Input::Set { wanted, by, answer }).await?;
+        self.ask(by.uid, Input::Set { wanted, by, answer }).await?;
         set.await.map_err(|_| ending())?.map(Response::new)
     }
 
@@ -111,7 +112,7 @@ impl Service {
             Err(_) => return Err(Status::invalid_argument(format!("nodes can't become {to}"))),
         };
         let reply = ReplyId(0);
-        self.order(Event::Nodes { reply, to, nids: nids(list), reason, by }).await
+        self.order(by.uid, Event::Nodes { reply, to, nids: nids(list), reason, by }).await
     }
 
     /// snflv.
@@ -130,11 +131,12 @@ impl Service {
             return wrong("give flavors, or take back those that were given, one of both".into());
         }
         let (reply, nids, to) = (ReplyId(0), nids(list), (!reset).then_some(to));
+        let uid = by.uid;
         let event = Event::Flavors { reply, nids, to, by };
         if !dry_run {
-            return self.order(event).await;
+            return self.order(uid, event).await;
         }
-        let (done, problems) = self.read(move |s| s.would(now(), event)).await?;
+        let (done, problems) = self.read(uid, move |s| s.would(now(), event)).await?;
         Ok(Response::new(pb::ManageReply { done, problems }))
     }
 
@@ -149,7 +151,7 @@ impl Service {
             )));
         }
         let apids = apids.into_iter().map(Apid).collect();
-        self.order(Event::Hold { reply: ReplyId(0), apids, hold, by }).await
+        self.order(by.uid, Event::Hold { reply: ReplyId(0), apids, hold, by }).await
     }
 
     /// psmgr migrate.
@@ -158,14 +160,14 @@ impl Service {
         let pb::MigrateRequest { apid, nids: list, dry_run } = request.into_inner();
         let nids = (!list.is_empty()).then(|| nids(list));
         let (reply, apid) = (ReplyId(0), Apid(apid));
-        self.order(Event::Migrate { reply, apid, nids, dry_run, by }).await
+        self.order(by.uid, Event::Migrate { reply, apid, nids, dry_run, by }).await
     }
 
     /// psmgr compact.
     pub(super) async fn order_compaction(&self, request: Request<pb::CompactRequest>) -> Managed {
         let by = self.administrator(&request).await?;
         let pb::CompactRequest { region, dry_run } = request.into_inner();
-        self.order(Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
+        self.order(by.uid, Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
     }
 
     /// psmgr log.

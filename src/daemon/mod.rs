@@ -1,22 +1,26 @@
 //! psched for real: the loop, the store, the services.
 //!
 //! ```text
-//!  unix socket --> services, links (tonic) --Input--> core (one task, owns scheduler::Scheduler)
-//!                                                       |  ^
+//!  unix socket --> services, links (tonic) --Input--> core (one thread, owns scheduler::Scheduler)
+//!                  (threads of their own) <-snapshot-   |  ^
 //!                                                Commit v  | Outcome
 //!                                                  committer (one thread, owns the store)
 //! ```
 //!
 //! [`run`] puts them together and takes them apart again in bounded time.
 
+mod budget;
 mod checkpoints;
 pub mod committer;
 mod compare;
 pub mod core;
+mod fair;
 mod fronts;
 mod links;
 mod management;
 mod names;
+mod private;
+mod reading;
 pub mod records;
 mod reload;
 mod restarts;
@@ -51,12 +55,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::InterceptorLayer;
+use tower::util::MapResponseLayer;
 
 /// Inputs that may wait for the loop: whoever has one more waits himself.
 const INPUTS_MAX: usize = 8_192;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
 /// root's or its own user's: an inventory, or what a foreign node holds.
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
+/// Threads that read and write connections.
+const SERVING_THREADS: usize = 2;
+/// Threads for what takes its time or waits for the disk, of which each user may have few.
+const BLOCKING_THREADS: usize = 64;
 /// How long connections are given when psched ends.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How often the configuration is read again while a name in it could not be looked up.
@@ -149,7 +158,15 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     scheduler.started(identity.epoch);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
+    // What users ask is read, put together and written beside the loop, not by its thread.
+    let serving = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SERVING_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("psched-serves")
+        .enable_all()
+        .build()?;
     let outcome = runtime.block_on(serve(
+        serving.handle(),
         arguments,
         &config,
         files,
@@ -159,11 +176,14 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         tuning,
         signals.ok(),
     ));
+    serving.shutdown_timeout(DRAIN_TIME);
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome
 }
 
+#[allow(clippy::too_many_arguments)]
 async fn serve(
+    serving: &tokio::runtime::Handle,
     arguments: &Arguments,
     config: &Config,
     files: u64,
@@ -188,17 +208,23 @@ async fn serve(
         None => Notify::from_environment(),
         Some(_) => Notify::default(),
     };
-    let listener = listen::listen(&socket, 0o666)?;
+    let listener = {
+        let _serving = serving.enter();
+        listen::listen(&socket, 0o666)?
+    };
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+    let (asked, questions) = fair::channel();
     let (back, outcomes) = mpsc::unbounded_channel();
     let database = store.path().to_path_buf();
     let records_user_max = Arc::clone(&store.records_user_max);
+    let (hidden, private) = watch::channel(tuning.in_force().private());
     let (commits, trouble, store_thread) = committer::start(store, back)?;
     let variables = tuning.in_force();
     let connections_bounds = watch::Sender::new(bounds(&variables, files));
     let connections = listen::incoming_within(listener, connections_bounds.subscribe());
     let tuned = Arc::new(move |variables: &Variables| {
         records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
+        hidden.send_replace(variables.private());
         connections_bounds.send_replace(bounds(variables, files));
     });
     let tuner = tune::Tuner { tuning, tuned };
@@ -208,12 +234,14 @@ async fn serve(
     core.begin(effects);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
-    let core = tokio::spawn(async move { core.run(queue, outcomes, &told).await });
+    let core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });
     let stop = CancellationToken::new();
     let administrators = Arc::new(RwLock::new(reload::administrators(config)));
     let running = Arc::new(RwLock::new(config.clone()));
     let service = services::Service {
-        inputs: inputs.clone(),
+        asked,
+        budgets: budget::Budgets::default(),
+        private,
         store: database,
         administrators: Arc::clone(&administrators),
         identity: identity.clone(),
@@ -230,6 +258,7 @@ async fn serve(
         .http2_keepalive_timeout(Some(variables.answer_time()))
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
+        .layer(MapResponseLayer::new(budget::metered))
         .add_service(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
         )
@@ -237,7 +266,7 @@ async fn serve(
             pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
         )
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
-    let server = tokio::spawn(server);
+    let server = serving.spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
     let mut reload = reload::Reload { arguments, running, administrators, inputs: &inputs };

@@ -3,11 +3,14 @@
 //!
 //! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
 
+use super::budget::Budgets;
 use super::checkpoints::Deposits;
 use super::core::{Identity, Input, ended, refused};
+use super::fair;
 use super::fronts::FrontEnd;
 use super::names::names;
-use super::store::{LogLine, Reader, StoreError};
+use super::private::Viewer;
+use super::store::{Reader, StoreError};
 use super::views;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
@@ -16,12 +19,13 @@ use crate::config::Config;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
+use crate::variables::Private;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -29,17 +33,18 @@ use tonic::{Request, Response, Status};
 /// Events that may wait for a front end that does not read: far more than an application has. Whoever
 /// leaves more lying loses his stream, and hears the present state on the next one.
 const EVENTS_MAX: usize = 64;
-/// Ended applications in one answer, the latest: more than anybody reads, and as many as fit into a
-/// message.
-const HISTORY_MAX: u32 = 100_000;
 /// Applications that one apkill may name: they go through the loop in one piece, which must not hold
 /// up everybody else.
 const KILL_MAX: usize = 10_000;
 
 /// The service.
 pub struct Service {
-    /// Into the loop.
-    pub inputs: mpsc::Sender<Input>,
+    /// Into the loop, by turns.
+    pub asked: fair::Sender<Input>,
+    /// What may be asked at once.
+    pub budgets: Budgets,
+    /// What is hidden of others' applications.
+    pub private: watch::Receiver<Private>,
     /// The database, for reading.
     pub store: PathBuf,
     /// Users who may do everything, besides root and the one that psched runs as.
@@ -72,23 +77,25 @@ impl Service {
         uid == 0 || uid == rustix::process::geteuid().as_raw() || named()
     }
 
-    pub(super) async fn input(&self, input: Input) -> Result<(), Status> {
-        self.inputs.send(input).await.map_err(|_| ending())
+    /// Gives the loop what this user asks.
+    pub(super) async fn ask(&self, uid: u32, input: Input) -> Result<(), Status> {
+        self.asked.send(uid, input).await.map_err(|_| ending())
     }
 
     /// Asks the scheduler something; the answer comes when all before it is durable.
     pub(super) async fn read<T: Send + 'static>(
         &self,
+        uid: u32,
         question: impl FnOnce(&Scheduler) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let (sender, answer) = oneshot::channel();
-        self.input(Input::Read(Box::new(move |scheduler| {
+        let read = Input::Read(Box::new(move |scheduler| {
             let found = question(scheduler);
             Box::new(move || {
                 let _ = sender.send(found);
             })
-        })))
-        .await?;
+        }));
+        self.ask(uid, read).await?;
         answer.await.map_err(|_| ending())
     }
 
@@ -104,16 +111,25 @@ impl Service {
     }
 
     /// An application that has ended, if the caller may know of it.
-    pub(super) async fn ended(&self, apid: Apid) -> Result<Apteam, Status> {
-        let none = || Status::not_found(format!("there is no application {apid}"));
-        self.ask_store(move |s| s.team(apid)).await?.ok_or_else(none)
+    pub(super) async fn ended(&self, peer: &Peer, apid: Apid) -> Result<Apteam, Status> {
+        let team = self.ask_store(move |s| s.team(apid)).await?;
+        let known = team.filter(|team| self.viewer(peer).sees(team.owner.uid));
+        known.ok_or_else(|| no_application(apid))
+    }
+
+    /// What one is told who asks for what only the owner of an application gets: `why`, if he may know of it.
+    pub(super) fn not_his(&self, peer: &Peer, team: &Apteam, why: String) -> Status {
+        match self.viewer(peer).sees(team.owner.uid) {
+            true => Status::permission_denied(why),
+            false => no_application(team.apid),
+        }
     }
 
     /// An application that is not on record: it is not, or another psched has it.
     fn not_here(&self, request: &pb::WatchRequest) -> Status {
         let pb::WatchRequest { apid, store_id, epoch, start_id, .. } = request;
         let known = if store_id.is_empty() || self.has_start(store_id, *epoch, start_id) {
-            return Status::not_found(format!("there is no application {apid}"));
+            return no_application(Apid(*apid));
         } else if *store_id == self.identity.store_id {
             "an old copy of its state"
         } else {
@@ -139,7 +155,7 @@ impl Service {
     /// What was made of a posting that has come before, whether it has ended or not.
     async fn posted_before(&self, posting: &Posting, uid: u32) -> Result<Option<Apid>, Status> {
         let id = posting.request_id;
-        match self.read(move |s| s.requested(&id)).await? {
+        match self.read(uid, move |s| s.requested(&id)).await? {
             Some(apid) => Ok(Some(apid)),
             None => self.ask_store(move |s| s.requested(uid, id)).await,
         }
@@ -154,12 +170,12 @@ impl Service {
         let meant = |team: &Apteam| {
             request.request_id.is_empty() || request.request_id == team.posting.request_id[..]
         };
-        if let Some(team) = self.team(apid).await?.filter(meant) {
+        if let Some(team) = self.team(peer.uid, apid).await?.filter(meant) {
             self.may_front(peer, &team)?;
             let (events, stream) = mpsc::channel(EVENTS_MAX);
             let (found, answer) = oneshot::channel();
             let front = front(peer, request.signal);
-            self.input(Input::Watch { apid, front, events, found }).await?;
+            self.ask(peer.uid, Input::Watch { apid, front, events, found }).await?;
             if answer.await.map_err(|_| ending())?? {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
@@ -180,15 +196,30 @@ impl Service {
         if team.owner.uid == peer.uid || self.is_administrator(peer.uid) {
             return Ok(());
         }
-        Err(Status::permission_denied(format!(
-            "application {} belongs to {}",
-            team.apid, team.owner.name
-        )))
+        let why = format!("application {} belongs to {}", team.apid, team.owner.name);
+        Err(self.not_his(peer, team, why))
     }
 
-    async fn team(&self, apid: Apid) -> Result<Option<Apteam>, Status> {
-        self.read(move |s| s.team(apid).cloned()).await
+    async fn team(&self, uid: u32, apid: Apid) -> Result<Option<Apteam>, Status> {
+        self.read(uid, move |s| s.team(apid).cloned()).await
     }
+
+    /// A refusal as this caller is told it: it may name others' applications.
+    async fn told(&self, peer: &Peer, status: Status) -> Status {
+        let viewer = self.viewer(peer);
+        if viewer.only().is_none() {
+            return status;
+        }
+        let (code, text) = (status.code(), status.message().to_owned());
+        match self.read(peer.uid, move |s| viewer.text(s, &text)).await {
+            Ok(text) => Status::new(code, text),
+            Err(_) => Status::new(code, "it is refused"),
+        }
+    }
+}
+
+fn no_application(apid: Apid) -> Status {
+    Status::not_found(format!("there is no application {apid}"))
 }
 
 pub(super) fn ending() -> Status {
@@ -258,8 +289,12 @@ impl pb::psched_server::Psched for Service {
             None => Event::Posted { reply, posting, owner, front, secret },
             Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
         };
-        self.input(Input::Post { event: Box::new(event), front: front_end, events }).await?;
-        Ok(Response::new(answered(stream).await?))
+        let post = Input::Post { event: Box::new(event), front: front_end, events };
+        self.ask(peer.uid, post).await?;
+        match answered(stream).await {
+            Ok(events) => Ok(Response::new(events)),
+            Err(refused) => Err(self.told(&peer, refused).await),
+        }
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
@@ -273,26 +308,36 @@ impl pb::psched_server::Psched for Service {
     ) -> Result<Response<pb::LookReply>, Status> {
         let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
-        let answer = match self.team(apid).await? {
+        let answer = match self.team(peer.uid, apid).await? {
             Some(team) => {
                 // The ticket is the owner's alone, not an administrator's.
                 if team.owner.uid != peer.uid {
-                    return Err(Status::permission_denied(format!(
+                    let why = format!(
                         "application {apid} belongs to {}: only its own aprun may look for its placement",
                         team.owner.name
-                    )));
+                    );
+                    return Err(self.not_his(&peer, &team, why));
                 }
                 let (answer, looked) = oneshot::channel();
-                self.input(Input::Look { apid, answer }).await?;
+                self.ask(peer.uid, Input::Look { apid, answer }).await?;
                 match looked.await.map_err(|_| ending())?? {
                     Looked::Placed(team) => {
                         pb::look_reply::Answer::Placement(views::placement(&team))
                     }
-                    Looked::Waiting(why) => pb::look_reply::Answer::Waiting(why.into()),
+                    Looked::Waiting(why) => {
+                        let viewer = self.viewer(&peer);
+                        let why = match viewer.only() {
+                            Some(uid) => {
+                                self.read(uid, move |s| viewer.explanation(s, &why)).await?
+                            }
+                            None => why,
+                        };
+                        pb::look_reply::Answer::Waiting(why.into())
+                    }
                 }
             }
             None => {
-                let team = self.ended(apid).await?;
+                let team = self.ended(&peer, apid).await?;
                 self.may_front(&peer, &team)?;
                 let end = team.end.unwrap_or_default();
                 pb::look_reply::Answer::Ended(ended(&end, end.status()))
@@ -312,15 +357,18 @@ impl pb::psched_server::Psched for Service {
         }
         let posting = Posting::try_from(request).map_err(malformed)?;
         let owner = owner(&peer).await;
-        let found = self.read(move |s| s.dry_run(&posting, &owner)).await?;
-        let (places, hosts) = found.map_err(|(refusal, why)| refused(refusal, &why.to_string()))?;
-        let placement = pb::Placement {
-            places: places.into(),
-            hosts: hosts.into_iter().map(Into::into).collect(),
-            ..pb::Placement::default()
+        let make = move |s: &Scheduler, viewer: &Viewer| -> Result<pb::LookReply, Status> {
+            let (places, hosts) = s.dry_run(&posting, &owner).map_err(|(refusal, why)| {
+                refused(refusal, &viewer.explanation(s, &why).to_string())
+            })?;
+            let placement = pb::Placement {
+                places: places.into(),
+                hosts: hosts.into_iter().map(Into::into).collect(),
+                ..pb::Placement::default()
+            };
+            Ok(pb::LookReply { answer: Some(pb::look_reply::Answer::Placement(placement)) })
         };
-        let answer = Some(pb::look_reply::Answer::Placement(placement));
-        Ok(Response::new(pb::LookReply { answer }))
+        self.look_up(&peer, make).await
     }
 
     async fn kill(
@@ -339,14 +387,14 @@ impl pb::psched_server::Psched for Service {
             return Err(Status::invalid_argument(format!("{} is no signal", request.signal)));
         }
         let (answer, problems) = oneshot::channel();
-        self.input(Input::Kill {
+        let kill = Input::Kill {
             apids: request.apids.into_iter().map(Apid).collect(),
             signal: request.signal,
             uid: peer.uid,
             administrator: self.is_administrator(peer.uid),
             answer,
-        })
-        .await?;
+        };
+        self.ask(peer.uid, kill).await?;
         let problems = problems.await.map_err(|_| ending())?;
         let problems = problems.into_iter().map(Option::unwrap_or_default).collect();
         Ok(Response::new(pb::KillReply { problems }))
@@ -356,59 +404,21 @@ impl pb::psched_server::Psched for Service {
         &self,
         request: Request<pb::ListRequest>,
     ) -> Result<Response<pb::ListReply>, Status> {
-        let request = request.into_inner();
-        let only = (request.apid != 0).then_some(Apid(request.apid));
-        let (applications, nodes) = self
-            .read(move |s| {
-                let teams = s.teams().filter(|t| only.is_none_or(|a| a == t.apid));
-                let now_ns = crate::os::host::monotonic_ns();
-                let applications: Vec<_> =
-                    teams.map(|t| views::application(s, t, now_ns)).collect();
-                (applications, s.nodes().map(|n| views::node(s, n)).collect())
-            })
-            .await?;
-        let history = match (request.history.min(HISTORY_MAX), only) {
-            (0, None) => Vec::new(),
-            (most, None) => self.ask_store(move |s| s.history(most)).await?,
-            // One that has ended is looked for by its number, however long ago that was.
-            (_, Some(apid)) if applications.is_empty() => {
-                self.ask_store(move |s| Ok(s.team(apid)?.into_iter().collect::<Vec<_>>())).await?
-            }
-            (_, Some(_)) => Vec::new(),
-        };
-        Ok(Response::new(pb::ListReply {
-            version: env!("CARGO_PKG_VERSION").into(),
-            store_id: self.identity.store_id.clone(),
-            epoch: self.identity.epoch,
-            now_ns: super::core::now().wall_ns,
-            applications,
-            nodes,
-            history: history.iter().map(views::ended_application).collect(),
-            notices: Vec::new(),
-        }))
+        self.list_page(request).await
     }
 
     async fn turns(
         &self,
         request: Request<pb::TurnsRequest>,
     ) -> Result<Response<pb::TurnsReply>, Status> {
-        let switches = request.into_inner().switches;
-        self.read(move |s| super::turns::reply(s, super::core::now(), switches))
-            .await
-            .map(Response::new)
+        self.turns_page(request).await
     }
 
     async fn events(
         &self,
         request: Request<pb::EventsRequest>,
     ) -> Result<Response<pb::EventsReply>, Status> {
-        let apid = Apid(request.into_inner().apid);
-        if self.team(apid).await?.is_none() {
-            self.ended(apid).await?;
-        }
-        let lines = self.ask_store(move |s| s.events(apid)).await?;
-        let row = |l: LogLine| pb::EventRow { at_ns: l.at_ns, name: l.name, detail: l.detail };
-        Ok(Response::new(pb::EventsReply { events: lines.into_iter().map(row).collect() }))
+        self.events_page(request).await
     }
 
     async fn adopt(

@@ -92,6 +92,8 @@ pub struct Store {
     /// Bytes that the records of one user's ended applications may take.
     pub records_user_max: Arc<AtomicU64>,
     since_prune: u64,
+    /// How often it was looked for that.
+    prunes: u64,
     /// Much of the file is free: it is made smaller with each of the next commits.
     shrinks: bool,
 }
@@ -114,6 +116,8 @@ pub struct Restored {
 /// One line of an application's event log.
 #[derive(Clone, Debug)]
 pub struct LogLine {
+    /// Its number, which is higher than that of any older line.
+    pub number: u64,
     /// Nanoseconds since the epoch.
     pub at_ns: u64,
     /// What.
@@ -223,6 +227,7 @@ impl Store {
             records_user_max: Arc::new(AtomicU64::new(u64::MAX)),
             // It may be one of a release, or with a variable, that kept more.
             since_prune: PRUNE_EVERY,
+            prunes: 0,
             shrinks: false,
         })
     }
@@ -298,13 +303,14 @@ impl Store {
                 )
                 .map_err(told)?;
             let most = self.records_user_max.load(Ordering::Relaxed);
-            room::forget_of_users(&transaction, most).map_err(told)?;
+            room::forget_of_users(&transaction, most, self.prunes).map_err(told)?;
             transaction
                 .execute("DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)", [])
                 .map_err(told)?;
         }
         transaction.commit().map_err(told)?;
         let weight: u64 = records.iter().map(|record| weight(record)).sum();
+        self.prunes += u64::from(prune);
         self.since_prune = if prune { 0 } else { self.since_prune + weight };
         if prune || self.shrinks {
             // What was to be kept is kept: it can be made smaller another time.
@@ -452,6 +458,8 @@ CREATE TABLE IF NOT EXISTS application (
     passed_over INTEGER NOT NULL,
     record BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS application_ended ON application (ended_at_ns, apid)
+    WHERE state = 'ended';
 CREATE INDEX IF NOT EXISTS application_live ON application (apid) WHERE state <> 'ended';
 CREATE TABLE IF NOT EXISTS event (
     number INTEGER PRIMARY KEY,

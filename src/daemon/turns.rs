@@ -2,6 +2,7 @@
 
 use super::views;
 use crate::apteam::Apid;
+use crate::apteam::record::Apteam;
 use crate::apteam::talk::turns::StopMeans;
 use crate::gang::plan::Slice;
 use crate::rpc::pb;
@@ -57,8 +58,8 @@ pub fn turn(scheduler: &Scheduler, apid: Apid, now_ns: u64) -> Option<pb::Turn> 
     })
 }
 
-/// The answer, with at most so many of the latest changes.
-pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
+/// What comes before applications and nodes, with at most so many of the latest changes.
+pub fn head(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
     let domain = |(name, turns): (&str, &Turns)| pb::TurnsDomain {
         name: name.into(),
         order: Order::ALL.iter().find(|(o, _)| *o == turns.order).map_or("", |o| o.1).into(),
@@ -68,15 +69,6 @@ pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
     let domains: Vec<pb::TurnsDomain> = scheduler.domains().map(domain).collect();
     let first = domains.first().cloned().unwrap_or_default();
     let (plans, parties_cut) = plans(scheduler.plans());
-    let placed = scheduler.teams().filter(|team| !team.places.0.is_empty());
-    let application = |team| {
-        let mut row = views::application(scheduler, team, now.mono_ns);
-        // Where it is says enough, and these can be many.
-        row.places.iter_mut().for_each(|place| place.processors.clear());
-        row
-    };
-    let applications: Vec<pb::ApplicationRow> = placed.map(application).collect();
-    let waiting = (scheduler.teams().count() - applications.len()) as u64;
     let measured = scheduler.measured();
     let mut all = Figures::default();
     measured.apinits().for_each(|(_, of)| all.merge(of));
@@ -91,14 +83,21 @@ pub fn reply(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
         max_resident: first.max_resident,
         plans,
         parties_cut,
-        applications,
-        waiting,
-        nodes: scheduler.nodes().map(|node| views::node(scheduler, node)).collect(),
+        waiting: scheduler.teams().filter(|team| team.places.0.is_empty()).count() as u64,
         figures: measured.apinits().map(|(nid, of)| figures(nid.0, of)).collect(),
         all: Some(figures(0, &all)),
         switches: latest.skip(skipped).map(switch).collect(),
         domains: if scheduler.has_domains() { domains } else { Vec::new() },
+        ..Default::default()
     }
+}
+
+/// An application with a place.
+pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
+    let mut row = views::application(scheduler, team, now_ns);
+    // Where it is says enough, and these can be many.
+    row.places.iter_mut().for_each(|place| place.processors.clear());
+    row
 }
 
 /// The plans, and of how many parties only the leader is told.

@@ -6,6 +6,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::talk::node::Command;
+use crate::variables::Private;
 use std::time::Duration;
 
 /// SIGTERM and SIGKILL on every Linux.
@@ -117,7 +118,9 @@ impl Scheduler {
         administrator: bool,
         out: &mut Vec<Effect>,
     ) -> Result<(), String> {
-        let team = self.teams.get(&apid).ok_or_else(|| {
+        let hidden = self.settings.private == Private::All && !administrator;
+        let known = self.teams.get(&apid).filter(|team| !hidden || team.owner.uid == uid);
+        let team = known.ok_or_else(|| {
             format!("there is no application {apid}, or it has ended (apstat --history)")
         })?;
         if !administrator && team.owner.uid != uid {

@@ -5,7 +5,7 @@ use crate::apteam::posting::Owner;
 use crate::gang::levels;
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{APPLICATION, Allocator, Isolation, Order, Top, Variables};
+use crate::variables::{APPLICATION, Allocator, Isolation, Order, Private, Top, Variables};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub postings_user_max: usize,
     /// Bytes of the records of one user's applications that have not ended.
     pub records_user_max: u64,
+    /// What users who are no administrators do not see of others' applications.
+    pub private: Private,
     /// How competing applications take turns, in the domain `application`.
     pub turns: Turns,
     /// The same of other domains.
@@ -95,6 +97,7 @@ impl Default for Settings {
             postings_max: 100_000,
             postings_user_max: 10_000,
             records_user_max: 64 << 20,
+            private: Private::default(),
             turns: Turns::default(),
             domains: BTreeMap::new(),
             only_uid: None,
@@ -123,6 +126,7 @@ impl From<&Variables> for Settings {
             postings_max: count(v.postings_max()),
             postings_user_max: count(v.postings_user_max()),
             records_user_max: v.records_user_max(),
+            private: v.private(),
             turns: v.into(),
             domains: {
                 let others = v.domains().filter(|name| *name != APPLICATION);

@@ -45,6 +45,12 @@ impl Scheduler {
         self.teams.values()
     }
 
+    /// Those of a higher number.
+    pub fn teams_after(&self, apid: Apid) -> impl Iterator<Item = &Apteam> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.teams.range((Excluded(apid), Unbounded)).map(|(_, team)| team)
+    }
+
     /// One of them.
     pub fn team(&self, apid: Apid) -> Option<&Apteam> {
         self.teams.get(&apid)

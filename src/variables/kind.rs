@@ -24,6 +24,8 @@ pub enum Kind {
     Order,
     /// One of [`Top`]; its number is the place in [`Top::ALL`].
     Top,
+    /// One of [`Private`]; its number is the place in [`Private::ALL`].
+    Private,
     /// A factor such as 1.5; its number is thousandths.
     Ratio,
     /// A share such as 5%; its number is thousandths of the whole.
@@ -109,6 +111,24 @@ impl Isolation {
         [(Isolation::Auto, "auto"), (Isolation::Root, "root"), (Isolation::Off, "off")];
 }
 
+/// What users who are no administrators do not see of others' applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Private {
+    /// They see all.
+    #[default]
+    Off,
+    /// Their command lines.
+    Commands,
+    /// That there are any.
+    All,
+}
+
+impl Private {
+    /// All of them, with their names.
+    pub const ALL: [(Private, &str); 3] =
+        [(Private::Off, "off"), (Private::Commands, "commands"), (Private::All, "all")];
+}
+
 impl Kind {
     /// The name on screens and in the manual.
     pub fn name(self) -> &'static str {
@@ -116,7 +136,12 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::Order | Kind::Top => "word",
+            Kind::Flag
+            | Kind::Isolation
+            | Kind::Allocator
+            | Kind::Order
+            | Kind::Top
+            | Kind::Private => "word",
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
         }
@@ -128,7 +153,12 @@ impl Kind {
             Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
             Kind::Count => "a whole number",
             Kind::Size => "a size such as 512K, 100M or 8G",
-            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::Order | Kind::Top => "a word",
+            Kind::Flag
+            | Kind::Isolation
+            | Kind::Allocator
+            | Kind::Order
+            | Kind::Top
+            | Kind::Private => "a word",
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
         }
@@ -142,6 +172,7 @@ impl Kind {
             Kind::Size => format_size(value),
             Kind::Flag => FLAG[usize::from(value != 0)].to_owned(),
             Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
+            Kind::Private => one_of(&Private::ALL, value).1.to_owned(),
             Kind::Allocator => one_of(&Allocator::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
             Kind::Top => one_of(&Top::ALL, value).1.to_owned(),
@@ -158,6 +189,7 @@ impl Kind {
             Kind::Size => parse_size(text).ok(),
             Kind::Flag => FLAG.iter().position(|word| *word == text.trim())?.try_into().ok(),
             Kind::Isolation => place_of(&Isolation::ALL, text),
+            Kind::Private => place_of(&Private::ALL, text),
             Kind::Allocator => place_of(&Allocator::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
             Kind::Top => place_of(&Top::ALL, text),

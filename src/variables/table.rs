@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Top, one_of};
+use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, Top, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ impl Definition {
                 format!("{} to {}", self.kind.format(self.min), self.kind.format(self.max))
             }
             Kind::Flag => FLAG.join(", "),
+            Kind::Private => Private::ALL.map(|(_, name)| name).join(", "),
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
             Kind::Allocator => Allocator::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
@@ -86,6 +87,9 @@ macro_rules! value_type {
     };
     (Isolation) => {
         Isolation
+    };
+    (Private) => {
+        Private
     };
     (Allocator) => {
         Allocator
@@ -120,6 +124,9 @@ macro_rules! typed {
     };
     (Isolation, $value:expr) => {
         one_of(&Isolation::ALL, $value).0
+    };
+    (Private, $value:expr) => {
+        one_of(&Private::ALL, $value).0
     };
     (Allocator, $value:expr) => {
         one_of(&Allocator::ALL, $value).0
@@ -336,6 +343,13 @@ variables! {
         "postings that wait at once";
     postings_user_max: Count, 1 => 10_000_000, default 10_000,
         "postings of one user that wait at once";
+    private: Private, 0 => Private::ALL.len() as u64 - 1, default 0,
+        "what users who are no administrators do not see of others' applications",
+        "With commands their command lines (and the command of --checkpoint). With all that there \
+         are any: none is listed, has a history, events or a turn that they see, those named in \
+         explanations and on nodes are not told apart, and whoever asks for one by its number hears \
+         that there is none. How many processors of a node are in use is seen by everybody. See \
+         psmgr(8).";
     records_user_max: Size, MIB => 64 * 1_024 * MIB, default 64 * MIB,
         "bytes of psched's records that the applications of one user may take",
         "A posting is refused when those that have not ended would take more; of those that have \

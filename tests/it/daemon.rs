@@ -61,7 +61,7 @@ impl Daemon {
     }
 
     async fn list(&self) -> pb::ListReply {
-        let request = pb::ListRequest { history: 10, apid: 0 };
+        let request = pb::ListRequest { history: 10, ..Default::default() };
         self.client().await.list(request).await.expect("an answer").into_inner()
     }
 
@@ -198,7 +198,8 @@ fn postings_survive_a_kill_and_numbers_are_never_used_twice() {
             panic!("not ended");
         };
         assert_eq!(end.status, 143);
-        let events = daemon.client().await.events(pb::EventsRequest { apid: 2 }).await;
+        let events =
+            daemon.client().await.events(pb::EventsRequest { apid: 2, ..Default::default() }).await;
         let names: Vec<_> =
             events.expect("there").into_inner().events.into_iter().map(|e| e.name).collect();
         assert_eq!(names, ["posted", "signal", "ended"]);

@@ -35,6 +35,7 @@ mod placed_signal;
 mod programs;
 mod psmgr;
 mod psview;
+mod readers;
 mod records;
 mod recovery;
 mod regions;

@@ -6,7 +6,8 @@
 
 mod views;
 
-use super::question::{answer, asked, parsed, write_out};
+use super::pages;
+use super::question::{asked, parsed, write_out};
 use super::table::{self, Report};
 use crate::apteam::Apid;
 use crate::rpc::connect::{connect, socket_path};
@@ -76,7 +77,7 @@ pub struct Cli {
 impl Cli {
     fn list_request(&self) -> pb::ListRequest {
         let apid = self.application.or(self.why).unwrap_or(0);
-        pb::ListRequest { history: self.history.unwrap_or(0), apid }
+        pb::ListRequest { history: self.history.unwrap_or(0), apid, ..Default::default() }
     }
 }
 
@@ -92,7 +93,7 @@ async fn show(cli: &Cli) -> Result<(), String> {
     if !cli.watch {
         let mut client = client().await?;
         if cli.parse {
-            let reply = answer(client.list(cli.list_request()), ANSWER_BOUND).await?;
+            let reply = pages::list(&mut client, cli.list_request(), ANSWER_BOUND).await?;
             return write_out(&views::parse(&reply));
         }
         let report = report(cli, &mut client).await?;
@@ -153,10 +154,10 @@ async fn watch(cli: &Cli) -> Result<(), String> {
 async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report, String> {
     let zone = TimeZone::system();
     if let Some(apid) = cli.events {
-        let reply = answer(client.events(pb::EventsRequest { apid }), ANSWER_BOUND).await?;
+        let reply = pages::events(client, apid, ANSWER_BOUND).await?;
         return Ok(views::events(&reply, &zone));
     }
-    let reply = answer(client.list(cli.list_request()), ANSWER_BOUND).await?;
+    let reply = pages::list(client, cli.list_request(), ANSWER_BOUND).await?;
     if let Some(apid) = cli.why {
         return views::why(&reply, Apid(apid)).ok_or_else(|| unknown(apid));
     }

@@ -588,6 +588,7 @@ Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
         };
         let reply_events = pb::EventsReply {
             events: vec![event(NOW, "posted", "-n 3"), event(NOW + 1_500_000, "placed", "")],
+            ..Default::default()
         };
         let golden = "\
 Time                    Event  Detail

@@ -142,7 +142,7 @@ async fn until_ended(
     let [mut pause, longest] = ASKED_AGAIN;
     let (begun, mut heard) = (Instant::now(), Instant::now());
     loop {
-        let asking = client.list(pb::ListRequest { apid: key.apid.0, history: 0 });
+        let asking = client.list(pb::ListRequest { apid: key.apid.0, ..Default::default() });
         match answer(asking, ANSWER_BOUND).await {
             Ok(reply) => {
                 heard = Instant::now();

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tonic::transport::Channel;
 
 /// How long the nodes may take: longer than any ordinary grace from TERM to KILL.
-const ANSWER_BOUND: Duration = Duration::from_secs(120);
+pub(super) const ANSWER_BOUND: Duration = Duration::from_secs(120);
 /// The largest answer, in bytes: a log, or the weights of many users.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
 

@@ -14,8 +14,9 @@ mod trace;
 #[cfg(test)]
 mod golden;
 
+use super::pages;
 use super::question::{asked, parsed, write_out};
-use crate::rpc::connect::{connect, socket_path, status_text};
+use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
@@ -133,8 +134,7 @@ impl Psched {
                 none.insert(client.max_decoding_message_size(64 * 1024 * 1024))
             }
         };
-        let reply = client.turns(pb::TurnsRequest { switches }).await;
-        Ok(reply.map_err(status_text)?.into_inner())
+        pages::turns(client, switches, ANSWER_BOUND).await
     }
 }
 

@@ -83,16 +83,34 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with the store.
+    #[cfg(test)]
     pub fn history(&self, most: u32) -> Result<Vec<Apteam>, StoreError> {
+        self.history_before(None, None, most)
+    }
+
+    /// The newest of those that ended before this one did (the time and its number), of all or of one user.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn history_before(
+        &self,
+        before: Option<(u64, u64)>,
+        uid: Option<u32>,
+        most: u32,
+    ) -> Result<Vec<Apteam>, StoreError> {
         let told = |e: rusqlite::Error| explain(&self.path, &e);
         let mut rows = self
             .connection
             .prepare(
                 "SELECT record FROM application WHERE state = 'ended'
-                 ORDER BY ended_at_ns DESC, apid DESC LIMIT ?1",
+                 AND (ended_at_ns, apid) < (?1, ?2) AND (?3 IS NULL OR uid = ?3)
+                 ORDER BY ended_at_ns DESC, apid DESC LIMIT ?4",
             )
             .map_err(told)?;
-        let rows = rows.query_map([most], |r| r.get::<_, Vec<u8>>(0)).map_err(told)?;
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let (at_ns, apid) = before.unwrap_or((u64::MAX, u64::MAX));
+        let asked = params![number(at_ns), number(apid), uid, most];
+        let rows = rows.query_map(asked, |r| r.get::<_, Vec<u8>>(0)).map_err(told)?;
         let mut teams = Vec::new();
         for row in rows {
             teams.extend(records::decode(&row.map_err(told)?).ok());
@@ -112,18 +130,36 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with the store.
+    #[cfg(test)]
     pub fn events(&self, apid: Apid) -> Result<Vec<LogLine>, StoreError> {
+        self.events_after(apid, 0, 10_000)
+    }
+
+    /// The oldest lines of an application's event log behind that of this number.
+    ///
+    /// # Errors
+    /// What is wrong with the store.
+    pub fn events_after(
+        &self,
+        apid: Apid,
+        number: u64,
+        most: u32,
+    ) -> Result<Vec<LogLine>, StoreError> {
         let told = |e: rusqlite::Error| explain(&self.path, &e);
         let mut rows = self
             .connection
             .prepare(
-                "SELECT at_ns, name, detail FROM event WHERE apid = ?1 ORDER BY number LIMIT 10000",
+                "SELECT number, at_ns, name, detail FROM event WHERE apid = ?1 AND number > ?2
+                 ORDER BY number LIMIT ?3",
             )
             .map_err(told)?;
+        let signed = |n: u64, else_: i64| i64::try_from(n).unwrap_or(else_);
+        let asked = params![signed(apid.0, -1), signed(number, i64::MAX), most];
         let rows = rows
-            .query_map([i64::try_from(apid.0).unwrap_or(-1)], |r| {
-                let at_ns = u64::try_from(r.get::<_, i64>(0)?).unwrap_or(0);
-                Ok(LogLine { at_ns, name: r.get(1)?, detail: r.get(2)? })
+            .query_map(asked, |r| {
+                let count = |signed: i64| u64::try_from(signed).unwrap_or(0);
+                let (number, at_ns) = (count(r.get(0)?), count(r.get(1)?));
+                Ok(LogLine { number, at_ns, name: r.get(2)?, detail: r.get(3)? })
             })
             .map_err(told)?;
         rows.collect::<Result<_, _>>().map_err(told)

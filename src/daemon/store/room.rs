@@ -8,6 +8,10 @@ pub(super) const PAGES_EACH: i64 = 512;
 pub(super) const PAGES_AT_START: i64 = 65_536;
 /// Free pages that are kept, for what comes next: more than the log has.
 const PAGES_KEPT: i64 = 1_024;
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4_096;
+/// A file of so many bytes is large.
+const LARGE: u64 = 256 << 20;
 /// The largest file, in pages, that is written anew once so that it can get smaller.
 const PAGES_ANEW: i64 = 524_288;
 
@@ -34,8 +38,18 @@ pub(super) fn may_shrink(connection: &Connection) {
 }
 
 /// Forgets of each user's ended applications the oldest, so that the records of the others take at most so
-/// many bytes. The newest row of all stays: the next number is made from it.
-pub(super) fn forget_of_users(transaction: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
+/// many bytes. The newest row of all stays: the next number is made from it. All rows are looked at, so in a
+/// large file this is done seldom; `turn` counts the times that it was asked for.
+pub(super) fn forget_of_users(
+    transaction: &Transaction<'_>,
+    most: u64,
+    turn: u64,
+) -> rusqlite::Result<()> {
+    let pages: u32 = transaction.query_row("PRAGMA page_count", [], |r| r.get(0))?;
+    let in_all = u64::from(pages) * PAGE_BYTES;
+    if in_all <= most || !turn.is_multiple_of(1 + in_all / LARGE) {
+        return Ok(());
+    }
     transaction.execute(
         "DELETE FROM application WHERE apid < (SELECT max(apid) FROM application) AND apid IN
            (SELECT apid FROM

@@ -254,6 +254,7 @@ mod tests {
             doubt: None,
             turned: None,
             hang_up: CancellationToken::new(),
+            flow: Default::default(),
         });
         let service = AttachService { events: events.clone() };
         let _answer = service.attach(request).await.expect("attached");

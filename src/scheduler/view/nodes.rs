@@ -82,6 +82,11 @@ impl Scheduler {
         self.machine.nodes.values().map(|node| self.node_view(node))
     }
 
+    /// Those of this number or a higher one.
+    pub fn nodes_from(&self, nid: Nid) -> impl Iterator<Item = NodeView<'_>> {
+        self.machine.nodes.range(nid..).map(|(_, node)| self.node_view(node))
+    }
+
     fn node_view<'a>(&'a self, node: &'a Node) -> NodeView<'a> {
         let apids = self.occupancy.holders(node.nid);
         let teams = || apids.iter().filter_map(|a| self.teams.get(a));

@@ -1,0 +1,327 @@
+//! What the questions of one user may take of psched: calls that wait, answers that are put together at once,
+//! and bytes of answers that have not been read.
+//!
+//! Putting a large answer together takes time, and an answer that its caller does not read takes memory. Both
+//! are paid by the user who asked, as the kernel says who that is. An answer counts until it has been written to
+//! its connection: [`metered`] takes it apart into pieces, of which HTTP/2 gets the next when the caller has
+//! let it send the last, and what HTTP/2 holds is waited for ([`Flow`]).
+
+use crate::rpc::listen::{Flow, Peer};
+use bytes::Bytes;
+use http_body::Frame;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::{Response, Status};
+
+/// Answers that one user has not read, in bytes. A larger one takes all of it.
+const BYTES_MAX: u32 = 8 << 20;
+/// Calls of one user that may wait to be answered; one more is refused.
+const CALLS_MAX: usize = 256;
+/// Answers of one user that are put together at once, or wait for their part of [`BYTES_MAX`].
+const OWN_MAX: usize = 1;
+/// Answers of all users that are put together at once, each on a thread.
+const BUILDERS_MAX: usize = 3;
+/// How long a call waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// How long it waits for others of its user's answers to be read; then no more are given until half of them have
+/// been.
+const READ_WAIT: Duration = Duration::from_secs(2);
+/// What HTTP/2 is given of an answer at a time.
+const PIECE: usize = 16 * 1024;
+
+/// The budgets of all users.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    of: Arc<Mutex<BTreeMap<u32, Arc<Budget>>>>,
+    builders: Arc<Semaphore>,
+}
+
+/// That of one.
+#[derive(Debug)]
+struct Budget {
+    calls: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    /// An answer has waited for [`READ_WAIT`] in vain.
+    unread: AtomicBool,
+}
+
+impl Budget {
+    /// # Errors
+    /// This user does not read.
+    fn reads(&self) -> Result<(), Status> {
+        let few = self.bytes.available_permits() < BYTES_MAX as usize / 2;
+        if few && self.unread.load(Ordering::Relaxed) { Err(not_read()) } else { Ok(()) }
+    }
+}
+
+impl Default for Budgets {
+    fn default() -> Budgets {
+        Budgets { of: Arc::default(), builders: Arc::new(Semaphore::new(BUILDERS_MAX)) }
+    }
+}
+
+fn too_many() -> Status {
+    Status::resource_exhausted(format!(
+        "{CALLS_MAX} questions of yours wait for psched's answer, as many as may: ask again when some of \
+         them have been answered"
+    ))
+}
+
+fn not_read() -> Status {
+    Status::resource_exhausted(format!(
+        "answers to you of {} MiB wait to be read, and no more are given: end those of your programs that do \
+         not read what they have asked for, or ask again later",
+        BYTES_MAX >> 20
+    ))
+}
+
+fn too_late() -> Status {
+    Status::unavailable(format!(
+        "psched has been busy with other questions for {} s and has not come to this one: ask again later",
+        PATIENCE.as_secs()
+    ))
+}
+
+fn lost() -> Status {
+    Status::internal("a question was lost")
+}
+
+impl Budgets {
+    fn of(&self, uid: u32) -> Arc<Budget> {
+        let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() > 64 {
+            // (An answer that waits holds its bytes, not this.)
+            let idle = |b: &Budget| b.bytes.available_permits() == BYTES_MAX as usize;
+            all.retain(|_, b| Arc::strong_count(b) > 1 || !idle(b));
+        }
+        let new = || {
+            Arc::new(Budget {
+                calls: Arc::new(Semaphore::new(CALLS_MAX)),
+                own: Arc::new(Semaphore::new(OWN_MAX)),
+                bytes: Arc::new(Semaphore::new(BYTES_MAX as usize)),
+                unread: AtomicBool::new(false),
+            })
+        };
+        Arc::clone(all.entry(uid).or_insert_with(new))
+    }
+
+    /// The turn of a call whose answer is to be put together.
+    ///
+    /// # Errors
+    /// This user has too many calls that wait, or does not read what he has been answered.
+    pub async fn enter(&self, peer: &Peer) -> Result<Turn, Status> {
+        let budget = self.of(peer.uid);
+        let call = Arc::clone(&budget.calls).try_acquire_owned().map_err(|_| too_many())?;
+        let turn = async {
+            budget.reads()?;
+            let own = Arc::clone(&budget.own).acquire_owned().await;
+            budget.reads()?;
+            let builder = Arc::clone(&self.builders).acquire_owned().await;
+            Ok::<_, Status>((own.map_err(|_| lost())?, builder.map_err(|_| lost())?))
+        };
+        let turn = tokio::time::timeout(PATIENCE, turn).await;
+        let (own, builder) = turn.map_err(|_| too_late())??;
+        Ok(Turn { budget, flow: Arc::clone(&peer.flow), _call: call, _own: own, builder })
+    }
+}
+
+/// A call that is being answered.
+#[derive(Debug)]
+pub struct Turn {
+    budget: Arc<Budget>,
+    flow: Arc<Flow>,
+    _call: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+    builder: OwnedSemaphorePermit,
+}
+
+impl Turn {
+    /// Puts the answer together, on a thread that may take its time.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn build<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        tokio::task::spawn_blocking(work).await.map_err(|_| lost())?
+    }
+
+    /// Hands the answer over, once this user has read enough of what came before.
+    ///
+    /// # Errors
+    /// He does not.
+    pub async fn answer<M: Message>(self, reply: M) -> Result<Response<M>, Status> {
+        let Turn { budget, flow, _call, _own, builder } = self;
+        // Another user's may be put together meanwhile.
+        drop(builder);
+        let bytes = u32::try_from(reply.encoded_len()).unwrap_or(u32::MAX).clamp(1, BYTES_MAX);
+        let room = Arc::clone(&budget.bytes).acquire_many_owned(bytes);
+        let room = tokio::time::timeout(READ_WAIT, room).await;
+        budget.unread.store(room.is_err(), Ordering::Relaxed);
+        let room = room.map_err(|_| not_read())?;
+        let room = Arc::new(room.map_err(|_| lost())?);
+        let mut response = Response::new(reply);
+        response.extensions_mut().insert(Held { _room: room, flow });
+        Ok(response)
+    }
+}
+
+/// What an answer has of its user's budget, until it has been written.
+#[derive(Clone, Debug)]
+struct Held {
+    _room: Arc<OwnedSemaphorePermit>,
+    flow: Arc<Flow>,
+}
+
+/// Has an answer that counts go out in pieces, and holds what it has of the budget until all of it has.
+pub fn metered(mut response: http::Response<Body>) -> http::Response<Body> {
+    match response.extensions_mut().remove::<Held>() {
+        Some(held) => {
+            response.map(|body| Body::new(Metered { body, held: Some(held), rest: None }))
+        }
+        None => response,
+    }
+}
+
+struct Metered {
+    body: Body,
+    held: Option<Held>,
+    /// What is left of the frame that the body gave last.
+    rest: Option<Bytes>,
+}
+
+impl http_body::Body for Metered {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.rest.is_none() {
+            match ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = Some(data),
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let Some(mut data) = self.rest.take() else { return Poll::Ready(None) };
+        if data.len() > PIECE {
+            let rest = data.split_off(PIECE);
+            self.rest = Some(rest);
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        // HTTP/2 has all of it, or none of it is wanted any more: until it is out it still takes memory.
+        let before = held.flow.count();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                held.flow.past(before).await;
+                drop(held);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body::Body as _;
+
+    fn piece(body: &mut Body) -> Option<usize> {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match Pin::new(body).poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
+            _ => None,
+        }
+    }
+
+    fn peer(uid: u32) -> Peer {
+        Peer {
+            uid,
+            gid: 1,
+            groups: vec![],
+            pid: 1,
+            pidfd: None,
+            started: 1,
+            doubt: None,
+            turned: None,
+            hang_up: Default::default(),
+            flow: Arc::default(),
+        }
+    }
+
+    struct Whole(Option<Bytes>);
+
+    impl http_body::Body for Whole {
+        type Data = Bytes;
+        type Error = Status;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_until_it_is_written() {
+        let budgets = Budgets::default();
+        let peer = peer(7);
+        let turn = budgets.enter(&peer).await.expect("the first");
+        let reply = crate::rpc::pb::EventRow { detail: "x".repeat(40_000), ..Default::default() };
+        let response = turn.answer(reply).await.expect("there is room");
+        let (_, reply, extensions) = response.into_parts();
+        let left = || BYTES_MAX as usize - budgets.of(7).bytes.available_permits();
+        assert_eq!(left(), reply.encoded_len());
+        let mut response = http::Response::new(Body::new(Whole(Some(reply.detail.into()))));
+        *response.extensions_mut() = extensions;
+        let mut body = metered(response).into_body();
+        assert_eq!([piece(&mut body), piece(&mut body)], [Some(PIECE), Some(PIECE)]);
+        assert_eq!(piece(&mut body), Some(40_000 - 2 * PIECE));
+        drop(body);
+        tokio::task::yield_now().await;
+        assert!(left() > 40_000, "HTTP/2 has it");
+        peer.flow.flushed();
+        while left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_user_waits_for_himself() {
+        let budgets = Budgets::default();
+        let (anna, bert) = (peer(1), peer(2));
+        let _first = budgets.enter(&anna).await.expect("the first");
+        let mut more = Vec::new();
+        for _ in 1..CALLS_MAX {
+            let mut next = Box::pin({
+                let (budgets, anna) = (budgets.clone(), anna.clone());
+                async move { budgets.enter(&anna).await }
+            });
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            assert!(next.as_mut().poll(&mut cx).is_pending());
+            more.push(next);
+        }
+        let refused = budgets.enter(&anna).await.expect_err("too many");
+        assert!(refused.message().contains("256 questions of yours wait"), "{refused}");
+        budgets.enter(&bert).await.expect("he has his own");
+    }
+}
