@@ -1,14 +1,20 @@
-//! What users see of each other, as the variable `private` has it.
+//! Users who ask for much, who do not read what they are answered, or who post much: what that costs psched and
+//! others, and what others see of it.
 
 use crate::support::hand::Hand;
+use crate::support::nasty::never_reads_any;
 use crate::support::users::{ANNA, BERT, Bins, User};
 use crate::support::*;
-use psched::rpc::connect::connect;
+use prost::Message;
+use psched::rpc::connect::{connect, status_text};
 use psched::rpc::pb;
 use psched::rpc::pb::psched_client::PschedClient;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
 
@@ -21,6 +27,15 @@ fn daemons(test: &str) -> Option<(Hand, Bins)> {
     let hand = Hand::start(ONE, &[("0", None)]);
     hand.open_to_all();
     Some((hand, Bins::new()))
+}
+
+/// Nothing is placed from now on: what is posted waits.
+fn drain(hand: &Hand) {
+    run(&mut hand.command("psmgr", ["drain", "0"])).expect(0);
+}
+
+fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
 /// Talks to psched as whoever this thread is.
@@ -42,6 +57,201 @@ fn posting(number: u32, command: String) -> pb::PostRequest {
         executable: Some(pb::Executable { path: "/bin/true".into(), ..Default::default() }),
         ..Default::default()
     }
+}
+
+type Events = Streaming<pb::ApplicationEvent>;
+
+/// Posts so many with commands of so many bytes, which wait for as long as the streams and this process are.
+fn post(
+    user: User,
+    socket: &Path,
+    count: usize,
+    bytes: usize,
+) -> (tokio::runtime::Runtime, Vec<Events>) {
+    user.does(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let mut streams = Vec::new();
+        runtime.block_on(async {
+            // So many calls may be open on a connection.
+            for first in (0..count).step_by(250) {
+                let mut psched = PschedClient::new(connect(socket).await.expect("psched answers"));
+                for at in first..count.min(first + 250) {
+                    let command = format!("{at} {}", "x".repeat(bytes - 8));
+                    let reply = psched.post(posting(at as u32, command)).await;
+                    streams.push(reply.map_err(status_text).expect("taken").into_inner());
+                }
+            }
+        });
+        (runtime, streams)
+    })
+}
+
+fn memory(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+}
+
+/// A cheap call of BERT's, again and again for so long: how long it took each time, the shortest first. And how
+/// much memory psched had at most, in MiB.
+fn meanwhile(hand: &Hand, time: Duration) -> (Vec<Duration>, u64) {
+    let pid = hand.psched_pid();
+    let (mut times, mut most) = BERT.does(|| {
+        talk(&hand.socket(), async |mut psched| {
+            let (mut times, mut most) = (Vec::new(), 0);
+            let until = Instant::now() + time;
+            while Instant::now() < until {
+                let began = Instant::now();
+                let looked = psched.look(pb::LookRequest { apid: 1 << 40 }).await;
+                assert_eq!(looked.expect_err("there is none").code(), Code::NotFound);
+                times.push(began.elapsed());
+                most = most.max(memory(pid));
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            (times, most)
+        })
+    });
+    times.sort_unstable();
+    most = most.max(memory(pid));
+    (times, most)
+}
+
+fn told(what: &str, times: &[Duration], before: u64, most: u64) {
+    eprintln!(
+        "{what}: psched has {before} MiB, and {most} MiB at most; another's cheap call takes {:?} (median), {:?} \
+         (worst of {})",
+        times[times.len() / 2],
+        times[times.len() - 1],
+        times.len()
+    );
+}
+
+/// How many wait while others read, and how long.
+const WAITING: usize = 1_000;
+const ATTACK: Duration = Duration::from_secs(3);
+/// What the answers of one user that nobody reads may take, in MiB, with all that goes with them.
+const MEMORY_MAX: u64 = 150;
+/// How long another's cheap call may take, on a busy machine.
+const CALL_MAX: Duration = Duration::from_secs(5);
+
+#[test]
+fn who_never_reads_and_who_reads_much_hurt_themselves() {
+    let Some((hand, bins)) = daemons("who_never_reads_and_who_reads_much_hurt_themselves") else {
+        return;
+    };
+    drain(&hand);
+    let waiting = post(BERT, &hand.socket(), number("PSCHED_WAITING", WAITING), 1_000);
+    let (times, before) = meanwhile(&hand, Duration::from_millis(500));
+    told("nobody reads", &times, before, before);
+    let list = pb::ListRequest::default().encode_to_vec();
+    let attack = ANNA.does(|| {
+        [(); 2].map(|()| never_reads_any(&hand.socket(), "/psched.v1.Psched/List", &list, 256))
+    });
+    let (times, most) = meanwhile(&hand, ATTACK);
+    told("two connections of 256 lists that nobody reads", &times, before, most);
+    assert!(most < before + MEMORY_MAX, "{before} MiB -> {most} MiB");
+    assert!(times[times.len() - 1] < CALL_MAX, "{:?}", times[times.len() - 1]);
+    // She has asked for enough; he has not.
+    eventually(BOUND, "she is refused", || {
+        let ask =
+            async |mut psched: PschedClient<Channel>| psched.list(pb::ListRequest::default()).await;
+        let answer = ANNA.does(|| talk(&hand.socket(), ask));
+        answer.is_err_and(|status| status.code() == Code::ResourceExhausted)
+    });
+    let run = run(BERT.command(bins.path("apstat"), ["-a"]).env("PSCHED_SOCKET", hand.socket()));
+    assert!(run.expect(0).out().contains(" posted "), "he has an answer");
+    drop(attack);
+
+    let over = AtomicBool::new(false);
+    let (times, most) = std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                ANNA.does(|| {
+                    talk(&hand.socket(), async |psched| {
+                        let mut psched = psched.max_decoding_message_size(64 << 20);
+                        while !over.load(Ordering::Relaxed) {
+                            let request = pb::ListRequest { pages: true, ..Default::default() };
+                            // (Refused as long as what nobody has read is not gone.)
+                            if psched.list(request).await.is_err() {
+                                tokio::time::sleep(Duration::from_millis(20)).await;
+                            }
+                        }
+                    });
+                });
+            });
+        }
+        let measured = meanwhile(&hand, ATTACK);
+        over.store(true, Ordering::Relaxed);
+        measured
+    });
+    told("eight busy readers", &times, before, most);
+    assert!(most < before + MEMORY_MAX, "{before} MiB -> {most} MiB");
+    assert!(times[times.len() - 1] < CALL_MAX, "{:?}", times[times.len() - 1]);
+    drop(waiting);
+}
+
+/// How many are posted with 64 KiB of command each, without PSCHED_POSTINGS.
+const POSTINGS: usize = 1_500;
+
+#[test]
+fn long_commands_are_cut_and_long_answers_come_in_pages() {
+    let test = "long_commands_are_cut_and_long_answers_come_in_pages";
+    let Some((hand, bins)) = daemons(test) else { return };
+    let count = number("PSCHED_POSTINGS", POSTINGS);
+    drain(&hand);
+    let waiting = post(ANNA, &hand.socket(), count, 64 * 1024);
+    let apstat = |user: Option<User>, options: &str| {
+        let line = words(options).chain(["--json"]);
+        let mut command = match user {
+            Some(user) => user.command(bins.path("apstat"), line),
+            None => hand.command("apstat", line),
+        };
+        let run = run(command.env("PSCHED_SOCKET", hand.socket())).expect(0);
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).expect("JSON")
+    };
+    let apids = |list: &serde_json::Value| -> BTreeSet<u64> {
+        let rows = list.as_array().expect("a list").iter();
+        let apids: Vec<u64> = rows.filter_map(|row| row["apid"].as_u64()).collect();
+        let set: BTreeSet<u64> = apids.iter().copied().collect();
+        assert_eq!(set.len(), apids.len(), "none is told twice");
+        set
+    };
+    for user in [None, Some(ANNA), Some(BERT)] {
+        let all = apstat(user, "-a -n");
+        assert_eq!(apids(&all["applications"]).len(), count, "{user:?}");
+        assert_eq!(all["nodes"].as_array().map(Vec::len), Some(1));
+        let command = all["applications"][1]["command"].as_str().expect("a command");
+        assert!(command.len() <= 1_024 && command.ends_with("..."), "{command}");
+    }
+    // A command of an older release gets what fits into a message that it can read, and is told so.
+    let reply = BERT.does(|| {
+        talk(&hand.socket(), async |mut psched| psched.list(pb::ListRequest::default()).await)
+    });
+    let reply = reply.expect("an answer").into_inner();
+    assert!((1..count).contains(&reply.applications.len()), "{}", reply.applications.len());
+    assert!(reply.notices.iter().any(|n| n.contains("older release")), "{:?}", reply.notices);
+    assert_eq!(reply.nodes.len(), 1, "the other lists have room of their own");
+    // So do those that have ended.
+    let apids_here: Vec<u64> = apids(&apstat(None, "-a")["applications"]).into_iter().collect();
+    ANNA.does(|| {
+        talk(&hand.socket(), async |mut psched| {
+            let request = pb::KillRequest { apids: apids_here, signal: 9 };
+            psched.kill(request).await.expect("an answer");
+        });
+    });
+    eventually(BOUND, "all have ended", || {
+        apstat(None, "-a")["applications"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_eq!(apids(&apstat(Some(BERT), "--history 100000")["history"]).len(), count);
+    let size = std::fs::metadata(hand.folder().join("state/psched.db")).expect("there").len();
+    let each = size / count as u64;
+    eprintln!(
+        "{count} postings of 64 KiB: the database has {} KiB, {each} bytes for each",
+        size >> 10
+    );
+    assert!(each < 12 * 1024, "{each} bytes for each");
+    drop(waiting);
 }
 
 fn refused<T>(answer: Result<tonic::Response<T>, Status>) -> (Code, String) {

@@ -56,6 +56,24 @@ pub fn never_reads(socket: &Path, method: &str, message: &[u8], more: bool) -> U
     }
 }
 
+/// Many calls on one connection whose caller lets all of every answer come, and reads none. `message` is the word
+/// of each.
+pub fn never_reads_any(socket: &Path, method: &str, message: &[u8], count: u32) -> UnixStream {
+    const WINDOW_UPDATE: u8 = 8;
+    // SETTINGS_INITIAL_WINDOW_SIZE is as large as can be, and so is what the connection may have.
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    let window = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]);
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).expect("short").to_be_bytes());
+    body.extend(message);
+    let mut said = [PREFACE, &settings, &window].concat();
+    for stream in (0..count).map(|call| 2 * call + 1) {
+        said.extend(headers_on(stream, method));
+        said.extend(frame(DATA, 1, stream, &body));
+    }
+    says(socket, &said)
+}
+
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     let mut frame = length[1..].to_vec();
@@ -67,6 +85,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The headers of a call, on stream 1; its message is still to come.
 fn headers(method: &str) -> Vec<u8> {
+    headers_on(1, method)
+}
+
+fn headers_on(stream: u32, method: &str) -> Vec<u8> {
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     // HPACK: POST and http from its table, then names from there with values of our own.
     let block = [
@@ -81,5 +103,5 @@ fn headers(method: &str) -> Vec<u8> {
         text("trailers"),
     ];
     const END_HEADERS: u8 = 4;
-    frame(HEADERS, END_HEADERS, 1, &block.concat())
+    frame(HEADERS, END_HEADERS, stream, &block.concat())
 }
