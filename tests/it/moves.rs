@@ -313,3 +313,59 @@ fn a_move_survives_the_daemons() {
     aprun.wait(BOUND).expect(3);
     hand.end();
 }
+
+/// Six programs on six nodes, three of which end, and nobody is brought on another's processor, though four
+/// may sit there: by an order that brings all together, and by one that has one go.
+#[test]
+fn free_processors_come_before_shared_ones() {
+    let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n  \
+                  - { nids: 1-5, processors: 1 }\nvariables:\n  application.max_resident: 4\n";
+    for (apinits, end, expected) in [
+        (&["0-5"][..], [0, 2, 4], [0, 1, 2]),
+        // Each stays with its apinit.
+        (&["0-2", "3-5"], [0, 1, 4], [0, 3, 4]),
+    ] {
+        let all: Vec<(&str, Option<&str>)> = apinits.iter().map(|nids| (*nids, None)).collect();
+        let hand = Hand::start(config, &all);
+        let mut all = Vec::new();
+        for number in 0..6 {
+            let (out, script) = program(&hand, &format!("narrow{number}"));
+            let aprun = Running::start(&mut hand.command("aprun", ["sh", "-c", &script]));
+            pids(&out, 1);
+            all.push((out, aprun));
+        }
+        let apids = hand.wait_for("running", 6);
+        let on = |apids: &[u64]| {
+            let mut on: Vec<u64> = apids.iter().flat_map(|apid| nids(&hand, *apid)).collect();
+            on.sort_unstable();
+            on
+        };
+        assert_eq!(on(&apids), [0, 1, 2, 3, 4, 5]);
+        for number in end.into_iter().rev() {
+            let (out, aprun) = all.remove(number);
+            self::end(&out);
+            aprun.wait(BOUND).expect(3);
+        }
+        let left = hand.wait_for("running", 3);
+        eventually(BOUND, "their nodes have said that they can be moved", || {
+            let plan = psmgr(&hand, "compact all --dry-run").expect(0).out();
+            !plan.contains("can't be moved")
+        });
+        psmgr(&hand, "compact all").expect(0);
+        assert_eq!(on(&left), expected, "{apinits:?}");
+        let again = psmgr(&hand, "compact all").expect(0).out();
+        assert!(again.contains("nothing is to be moved"), "{again}");
+        assert_eq!(
+            again.contains("the nodes of its apinit (NIDs 0-2; NIDs 3-5)"),
+            apinits.len() > 1
+        );
+        psmgr(&hand, &format!("migrate {}", left[0])).expect(0);
+        let now = on(&left);
+        assert!(now.windows(2).all(|pair| pair[0] < pair[1]), "two on one node: {now:?}");
+        for (out, aprun) in all {
+            self::end(&out);
+            aprun.wait(BOUND).expect(3);
+        }
+        hand.end();
+    }
+}

@@ -9,9 +9,11 @@
 //!        A..BB.C.DD    ->       ABBCDD....
 //! ```
 //!
-//! Each goes, in the order in which they sit, to the first nodes from the left where it fits in its shape, and
-//! only where that is further to the left; who can't be moved is gone around. Neither asks what the gate
-//! allows: whoever orders it knows what for. Walls stand.
+//! Each goes, in the order in which they sit, to the first nodes from the left where it fits in its shape on
+//! processors that are free, and only where that is further to the left; who can't be moved is gone around.
+//! Where processors may be shared nobody is brought on another's: what is free is to be more, not what waits.
+//! One that is to go elsewhere has a place on free processors, if there is one, before one where the fewest
+//! sit. Neither asks what the gate allows: whoever orders it knows what for. Walls stand.
 
 use super::scratch::Scratch;
 use super::{Mover, Situation, Target};
@@ -49,7 +51,7 @@ pub fn elsewhere(
     starts.first().map(|start| scratch.list(*start, &piece.terms, piece.pes.iter().copied()))
 }
 
-/// Where everybody goes who is to go further to the left among these nodes.
+/// Where everybody goes who is to go further to the left among these nodes, on processors that are free then.
 pub fn compacted(
     situation: &Situation,
     nodes: &BTreeSet<Nid>,
@@ -66,7 +68,8 @@ pub fn compacted(
     movers.sort_by_key(|(apid, mover)| (mover.places.nids().min(), *apid));
     let mut targets = Vec::new();
     for (apid, mover) in movers {
-        let piece = scratch.piece(apid, mover);
+        let mut piece = scratch.piece(apid, mover);
+        piece.terms.level = 0;
         let first = mover.places.nids().min();
         let Some(home) = first.and_then(|nid| scratch.at(nid)) else { continue };
         scratch.lift(apid);

@@ -263,12 +263,96 @@ fn spots(scene: &Scene, mover: &Mover) -> Vec<Spot> {
 /// What a plan costs, the cheapest sequence of straight moves, the cheapest of any.
 type Costs = [Option<u128>; 3];
 
+/// Everybody where a plan brings him; `but`: without this one.
+fn after(scene: &Scene, plan: &Plan, but: Apid) -> Occupancy {
+    let mut occupancy = scene.occupancy.clone();
+    let there = |apid: &Apid| plan.moves.iter().find(|m| m.apid == *apid).map(|m| &m.to);
+    scene.movers.keys().for_each(|apid| occupancy.release(*apid));
+    for (apid, mover) in scene.movers.iter().filter(|(apid, _)| **apid != but) {
+        let to = there(apid).unwrap_or(&mover.places);
+        occupancy.take_found(*apid, to, mover.claim).expect("its place");
+        for ((home, nid), held) in
+            mover.places.nids().zip(to.nids()).zip(scene.occupancy.held(*apid))
+        {
+            let at = scene.occupancy.line().iter().position(|s| s.nid == nid).expect("a node");
+            let less = occupancy.held(*apid).iter().any(|h| h.at == at && h.memory < held.memory);
+            if home == nid || less {
+                occupancy.set_memory(*apid, nid, held.memory);
+            }
+        }
+    }
+    occupancy
+}
+
+/// How many sit on each processor of a place.
+fn residents(occupancy: &Occupancy, list: &PlacementList) -> Vec<u8> {
+    let at = |nid: Nid| occupancy.line().iter().position(|s| s.nid == nid).expect("a node");
+    let on = |place: &Place| {
+        let residents = occupancy.residents(at(place.nid));
+        place.processors.iter().map(|p| residents[*p as usize]).collect::<Vec<u8>>()
+    };
+    list.0.iter().flat_map(on).collect()
+}
+
+/// Whether a mover would have room on free processors of other nodes than those where it sits, by the rules
+/// alone: any first node.
+fn fits_free(
+    scene: &Scene,
+    occupancy: &Occupancy,
+    apid: Apid,
+    may: impl Fn(usize) -> bool,
+) -> bool {
+    let mover = &scene.movers[&apid];
+    let line = occupancy.line();
+    let counted = scene.occupancy.held(apid);
+    let pes: Vec<u32> = mover.places.0.iter().map(|place| place.pes).collect();
+    let home = spot(scene, &mover.places).0;
+    (0..=line.len().saturating_sub(pes.len())).filter(|first| *first != home).any(|first| {
+        let nodes = first..first + pes.len();
+        among(scene, mover.reach, nodes.clone())
+            && nodes.clone().all(&may)
+            && nodes.clone().zip(&pes).zip(counted).all(|((at, pes), counted)| {
+                let slot = &line[at];
+                let joins = at == first || slot.nid.0 == line[at - 1].nid.0 + 1;
+                let stays = mover.places.nids().nth(at - first) == Some(slot.nid);
+                let free = occupancy.residents(at).iter().filter(|r| **r == 0).count() as u32;
+                let memory = slot.memory_of(mover.claim.memory_per_pe, *pes, *pes as usize);
+                let memory = if stays { counted.memory } else { memory.max(counted.memory) };
+                joins
+                    && slot.open
+                    && !scene.kept.contains(&slot.nid)
+                    && free >= *pes
+                    && (slot.memory == 0 || slot.promised + memory <= slot.limit)
+            })
+    })
+}
+
+/// Free processors come before shared ones: nobody is moved to nodes where he shares, while there is a place
+/// without anybody, with all others where the plan brings them.
+fn shares_for_nothing(scene: &Scene, plan: &Plan) -> Option<Apid> {
+    let goes = plan.moves.iter().filter(|m| !m.from.nids().eq(m.to.nids()));
+    goes.map(|m| m.apid).find(|apid| {
+        let mut occupancy = after(scene, plan, *apid);
+        let to = &plan.moves.iter().find(|m| m.apid == *apid).expect("its move").to;
+        let wanted = &scene.waiting.wanted;
+        let claim = Claim {
+            shares: !wanted.exclusive,
+            memory_per_pe: wanted.memory_per_pe,
+            exclusive: wanted.exclusive,
+        };
+        occupancy.take(Apid(999), &plan.window, claim).expect("the window");
+        residents(&occupancy, to).iter().any(|r| *r > 0)
+            && fits_free(scene, &occupancy, *apid, |_| true)
+    })
+}
+
 /// The plan against every way.
 fn compare(scene: &Scene) -> Result<Costs, TestCaseError> {
     let planned = plan(&scene.situation(), &scene.waiting);
     prop_assert_eq!(planned.clone().ok(), try_plan(&scene.situation(), &scene.waiting));
     if let Ok(plan) = &planned {
         prop_assert_eq!(make(scene, plan), Ok(()), "{:?}", plan);
+        prop_assert_eq!(shares_for_nothing(scene, plan), None, "{:?}", plan);
     }
     let oracle = Oracle::new(scene);
     Ok([planned.ok().map(|plan| plan.work), oracle.cheapest(true), oracle.cheapest(false)])
@@ -295,6 +379,41 @@ proptest! {
         let [plan, straight, any] = compare(&scene)?;
         prop_assert!(is_no_dearer(plan, straight), "{:?} {:?} {:?}", plan, straight, any);
         prop_assert!(is_no_dearer(any, plan), "{:?} {:?} {:?}", plan, straight, any);
+    }
+}
+
+proptest! {
+    /// Whoever is brought together comes on free processors and further to the left, and there is an order for
+    /// that; who is to go elsewhere shares only where he must.
+    #[test]
+    fn free_processors_come_before_shared_ones(scene in scenes(3, 6, 6)) {
+        let all: BTreeSet<Nid> = scene.occupancy.line().iter().map(|slot| slot.nid).collect();
+        let targets = compacted(&scene.situation(), &all, |_, _| true);
+        let moves = |t: &Target| Move {
+            apid: t.apid,
+            from: scene.movers[&t.apid].places.clone(),
+            to: t.to.clone(),
+            cost: Duration::ZERO,
+        };
+        let moves: Vec<Move> = targets.iter().map(moves).collect();
+        let window = PlacementList([].into());
+        let plan = Plan { window, moves, steps: Vec::new(), work: 0 };
+        for m in &plan.moves {
+            let sits = residents(&after(&scene, &plan, m.apid), &m.to);
+            prop_assert!(sits.iter().all(|r| *r == 0), "{:?}", m);
+            prop_assert!(m.to.nids().min() < m.from.nids().min(), "{:?}", m);
+        }
+        let steps = order(&scene.situation(), &targets);
+        prop_assert_eq!(steps.map(|steps| steps.len()), Ok(targets.len()));
+        for (apid, mover) in &scene.movers {
+            let own: BTreeSet<Nid> = mover.places.nids().collect();
+            let alone = after(&scene, &Plan { moves: Vec::new(), ..plan.clone() }, *apid);
+            let elsewhere = elsewhere(&scene.situation(), *apid, None, |_| true);
+            let off = |at: usize| !own.contains(&alone.line()[at].nid);
+            let fits = fits_free(&scene, &alone, *apid, off);
+            let free = elsewhere.map(|to| residents(&alone, &to).iter().all(|r| *r == 0));
+            prop_assert_eq!(free == Some(true), fits, "{}: {:?}", apid, free);
+        }
     }
 }
 

@@ -153,7 +153,10 @@ impl Run<'_, '_, '_> {
                 self.break_circle(circle.into_iter().map(|node| waits[node]).collect())?;
                 continue;
             }
-            for i in ready {
+            // Who finds its processors free goes before who would share them until another has gone.
+            let free = |i: &&usize| self.finds_it_free(&self.pending[i]);
+            let at_once: Vec<usize> = ready.iter().filter(free).copied().collect();
+            for i in if at_once.is_empty() { ready } else { at_once } {
                 // The one before may have taken what there was.
                 if self.lacks(&self.pending[&i]).is_empty() {
                     self.go(i)?;
@@ -205,6 +208,28 @@ impl Run<'_, '_, '_> {
             }
         }
         lacks
+    }
+
+    /// Whether nobody else sits on the processors to which it is to go. (Those of its own it has.)
+    fn finds_it_free(&self, one: &Pending) -> bool {
+        let occupancy = &self.scratch.occupancy;
+        let (own, weight) = (occupancy.held(one.wish.apid), occupancy.weight(one.wish.apid));
+        one.wish.to.0.iter().all(|place| {
+            let Some(at) = self.scratch.at(place.nid) else { return false };
+            let own = own.binary_search_by_key(&at, |held| held.at).ok().map(|i| &own[i]);
+            let residents = occupancy.residents(at);
+            let alone = |p: u32| {
+                let its = own.is_some_and(|held| held.processors.binary_search(&p).is_ok());
+                residents.get(p as usize).is_some_and(|r| *r == if its { weight } else { 0 })
+            };
+            match one.wish.any {
+                true => {
+                    (0..).take(residents.len()).filter(|p| alone(*p)).count()
+                        >= place.processors.len()
+                }
+                false => place.processors.iter().all(|p| alone(*p)),
+            }
+        })
     }
 
     /// Who has yet to go, and has something of what is short.

@@ -7,6 +7,7 @@ use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Claim, Occupancy, Terms};
 use crate::placement::window::adjacent;
 use crate::placement::{place_on, processors};
+use std::collections::BTreeSet;
 
 /// What a mover needs of its nodes, wherever they are.
 pub(super) struct Piece {
@@ -168,38 +169,93 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// First nodes of places for a piece, at most so many: of the regions to which it may go those tried
-    /// first, of these those in the unbroken stretches with the least room that hold them, then those with the
-    /// lowest NIDs. And how many nodes were looked at.
+    /// First nodes of places for a piece, at most so many: those on processors where the fewest sit, free ones
+    /// first; of these those of the regions to which it may go that are tried first, of these those in the
+    /// unbroken stretches with the least room that hold them, then those with the lowest NIDs. And how many
+    /// nodes were looked at.
     pub fn best_fit(
         &mut self,
         piece: &Piece,
         may: impl Fn(usize) -> bool,
         most: usize,
     ) -> (Vec<usize>, usize) {
-        let (mut found, mut visits) = (Vec::new(), 1);
+        let (mut found, mut visits) = (Vec::new(), 0);
+        let levels = match most {
+            // All are wanted: those that are not free are put in order once they are known.
+            usize::MAX => [0, piece.terms.level].into_iter().collect::<BTreeSet<u32>>(),
+            _ => (0..=piece.terms.level).collect(),
+        };
+        let mut before = 0;
+        for level in levels {
+            visits += self.at_level(piece, level, &may, most, &mut found);
+            if found.len() >= most {
+                break;
+            }
+            if most == usize::MAX {
+                let mut rest = found.split_off(before);
+                rest.sort_by_cached_key(|start| self.most_on(*start, piece));
+                found.extend(rest);
+            }
+            before = found.len();
+        }
+        (found, visits)
+    }
+
+    /// The same on processors where no more sit than the level says, beside those that were found before.
+    fn at_level(
+        &mut self,
+        piece: &Piece,
+        level: u32,
+        may: impl Fn(usize) -> bool,
+        most: usize,
+        found: &mut Vec<usize>,
+    ) -> usize {
+        let before: BTreeSet<usize> = found.iter().copied().collect();
+        let mut visits = 1;
         let width = piece.pes.iter().map(|pes| u64::from(*pes)).sum();
         for regions in piece.reach.sets() {
-            let terms = Terms { regions, ..piece.terms };
+            let terms = Terms { regions, level, ..piece.terms };
             let Some(ready) = self.occupancy.ready(&terms) else { break };
             for stretch in ready.stretches(width) {
                 let last = (stretch.end + 1).saturating_sub(piece.pes.len());
                 for start in stretch.start..last {
                     visits += 1;
                     let nodes = start..start + piece.pes.len();
-                    if fits_all(&self.situation, ready.occupancy, start, piece, &terms)
+                    if !before.contains(&start)
+                        && fits_all(&self.situation, ready.occupancy, start, piece, &terms)
                         && nodes.into_iter().all(&may)
                     {
                         visits += piece.pes.len();
                         found.push(start);
                         if found.len() >= most {
-                            return (found, visits);
+                            return visits;
                         }
                     }
                 }
             }
         }
-        (found, visits)
+        visits
+    }
+
+    /// The most that would sit with a piece on one of its processors, on the nodes that begin at `start`: it
+    /// takes those where the fewest do.
+    pub fn most_on(&self, start: usize, piece: &Piece) -> u8 {
+        let each = (start..).zip(&piece.pes).map(|(at, pes)| {
+            let mut residents = self.occupancy.residents(at).to_vec();
+            residents.sort_unstable();
+            let last = (*pes as usize * piece.terms.depth as usize).saturating_sub(1);
+            residents.get(last).copied().unwrap_or(u8::MAX)
+        });
+        each.max().unwrap_or(0)
+    }
+
+    /// Whether nobody sits on any processor of these places.
+    pub fn is_free(&self, places: &PlacementList) -> bool {
+        places.0.iter().all(|place| {
+            let residents = self.at(place.nid).map(|at| self.occupancy.residents(at));
+            let on = |p: &u32| residents.and_then(|r| r.get(*p as usize)).is_some_and(|r| *r == 0);
+            place.processors.iter().all(on)
+        })
     }
 }
 

@@ -278,10 +278,17 @@ impl<'a> Search<'a> {
         let mut lifted: Vec<Lifted> = apids.iter().filter_map(lifted).collect();
         lifted.sort_by_key(|one| std::cmp::Reverse(one.mover.processors()));
         apids.iter().for_each(|apid| self.scratch.lift(*apid));
-        let windows = match start {
+        let mut windows: Vec<Range<usize>> = match start {
             Some(start) => self.window_from(start).into_iter().collect(),
             None => self.windows(),
         };
+        if self.shared {
+            // (One that costs no less than another that was found before is not taken.)
+            let (scratch, need) = (&self.scratch, &self.need);
+            windows.sort_by_cached_key(|nodes| {
+                !scratch.is_free(&list(&scratch.occupancy, need, nodes.clone()))
+            });
+        }
         for nodes in windows {
             let window = list(&self.scratch.occupancy, &self.need, nodes);
             if self.scratch.seat_new(NEW, self.claim, &window) {

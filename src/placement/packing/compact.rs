@@ -141,12 +141,18 @@ impl Packer<'_> {
         let mut placed: Vec<(u32, Seat)> = Vec::new();
         for (_, one, _) in &moved {
             let its = &self.order[*one as usize];
-            let found = its.wanted.reach.sets().find_map(|regions| {
-                let form = Form::of(its, self.level, regions);
-                self.board.best_fit(&form, Of::Free).map(|nodes| (form, nodes))
-            });
-            let Some((form, nodes)) = found else { break };
-            let seat = self.board.seat(&form, nodes, Of::Free);
+            // Nobody who runs gives way to one that is moved aside while there is room elsewhere.
+            let mut found = None;
+            for of in [Of::Idle, Of::Free] {
+                found = found.or_else(|| {
+                    its.wanted.reach.sets().find_map(|regions| {
+                        let form = Form::of(its, self.level, regions);
+                        self.board.best_fit(&form, of).map(|nodes| (form, nodes, of))
+                    })
+                });
+            }
+            let Some((form, nodes, of)) = found else { break };
+            let seat = self.board.seat(&form, nodes, of);
             self.board.take(*one as usize, &seat);
             placed.push((*one, seat));
         }

@@ -10,7 +10,7 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
 use crate::machine::{Nid, nids_text};
 use crate::placement::migration::{
-    Mover, Situation, Step, Target, compacted, elsewhere, order as in_order,
+    Mover, Situation, Step, Target, Wall, compacted, elsewhere, order as in_order,
 };
 use crate::scheduler::{Effect, LinkId, Now, Scheduler};
 use crate::variables::units::format_duration;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Moves of one order: as many as are put in order at once.
 const MOVES_MAX: usize = 256;
+/// Applications, or apinits, that a sentence names before it counts the others.
+const NAMED_MAX: usize = 4;
 /// What is compacted where psched.yaml has no regions: all nodes.
 const ALL: &str = "all";
 
@@ -32,7 +34,7 @@ impl Scheduler {
         nids: Option<&BTreeSet<Nid>>,
         out: &mut Vec<Effect>,
     ) {
-        let planned = self.migration_of(now, apid, nids);
+        let planned = self.migration_of(now, apid, nids).map(|steps| self.in_words_with(steps));
         self.ordered_moves(now, order, planned, &format!("application {apid}"), out);
     }
 
@@ -44,7 +46,13 @@ impl Scheduler {
         region: &str,
         out: &mut Vec<Effect>,
     ) {
-        let planned = self.compaction_of(now, region);
+        let planned = self.nodes_of_region(region).and_then(|nodes| {
+            let steps = self.compaction_of(now, &nodes)?;
+            Ok(match steps.is_empty() {
+                true => (steps, vec![self.why_nothing_moves(&nodes)]),
+                false => self.in_words_with(steps),
+            })
+        });
         self.ordered_moves(now, order, planned, &format!("region {region}"), out);
     }
 
@@ -156,9 +164,13 @@ impl Scheduler {
 
     /// # Errors
     /// Why not, and what would cure it.
-    fn compaction_of(&self, now: Now, region: &str) -> Result<Vec<Step>, String> {
-        let nodes = self.nodes_of_region(region)?;
-        let movers = self.movers(now);
+    fn compaction_of(&self, now: Now, nodes: &BTreeSet<Nid>) -> Result<Vec<Step>, String> {
+        let mut movers = self.movers(now);
+        for (apid, mover) in &mut movers {
+            // (A plan for somebody who waits brings anybody anywhere. Here each stays with its apinit.)
+            let wall = self.teams.get(apid).and_then(|team| self.wall_of(team));
+            mover.wall = wall.map(|_| Wall::Stays);
+        }
         let kept = BTreeSet::new();
         let Some(team) = self.teams.values().find(|team| movers.contains_key(&team.apid)) else {
             return Ok(Vec::new());
@@ -172,7 +184,7 @@ impl Scheduler {
             let link = self.offered.get(&nid);
             link.is_some_and(|link| links.get(&apid).is_some_and(|own| own.contains(link)))
         };
-        let targets: Vec<Target> = compacted(&situation, &nodes, may);
+        let targets: Vec<Target> = compacted(&situation, nodes, may);
         if targets.len() > MOVES_MAX {
             return Err(format!(
                 "{} applications would go, and {MOVES_MAX} may in one order: psmgr migrate moves one",
@@ -181,6 +193,58 @@ impl Scheduler {
         }
         in_order(&situation, &targets)
             .map_err(|refusal| refusal.explain(|apid| self.name_of(apid)).to_string())
+    }
+
+    /// Why nobody goes anywhere on these nodes, in words.
+    fn why_nothing_moves(&self, nodes: &BTreeSet<Nid>) -> String {
+        let here = |team: &&Apteam| {
+            team.state.holds_processors() && team.places.nids().any(|nid| nodes.contains(&nid))
+        };
+        let here: Vec<&Apteam> = self.teams.values().filter(here).collect();
+        let say = |why: &str| format!("nothing is to be moved: {why}");
+        if here.is_empty() {
+            return say("nobody runs there");
+        }
+        let mut stay: Vec<String> = Vec::new();
+        let mut some_can = false;
+        for team in &here {
+            let why = match self.wall_of(team) {
+                Some(why) => why,
+                None if team.places.nids().all(|nid| nodes.contains(&nid)) => {
+                    some_can = true;
+                    continue;
+                }
+                None => "it sits on nodes of other regions too".to_owned(),
+            };
+            stay.push(format!("application {}: {why}", self.name_of(team.apid)));
+        }
+        let mut why = Vec::new();
+        if some_can {
+            let nobody = "nobody who can be moved would find enough free processors at lower NIDs";
+            why.push(nobody.to_owned());
+        }
+        let mut apinits: BTreeMap<LinkId, Vec<Nid>> = BTreeMap::new();
+        for nid in nodes {
+            if let Some(link) = self.offered.get(nid) {
+                apinits.entry(*link).or_default().push(*nid);
+            }
+        }
+        if some_can && apinits.len() > 1 {
+            let mut all: Vec<Vec<Nid>> = apinits.into_values().collect();
+            all.sort_unstable();
+            let more = all.len().saturating_sub(NAMED_MAX);
+            let all: Vec<String> = all.into_iter().take(NAMED_MAX).map(nids_text).collect();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let all = all.join("; ");
+            why.push(format!("each stays on the nodes of its apinit ({all}{more})"));
+        }
+        let more = stay.len().saturating_sub(NAMED_MAX);
+        stay.truncate(NAMED_MAX);
+        if !stay.is_empty() {
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            why.push(format!("some can't be moved ({}{more})", stay.join("; ")));
+        }
+        say(&why.join(", "))
     }
 
     /// # Errors
@@ -216,18 +280,17 @@ impl Scheduler {
         &mut self,
         now: Now,
         order: Order,
-        planned: Result<Vec<Step>, String>,
+        planned: Result<(Vec<Step>, Vec<String>), String>,
         what: &str,
         out: &mut Vec<Effect>,
     ) {
         let Order { reply, dry_run, by } = order;
         let refuse = |why: String| Effect::Managed { reply, done: Vec::new(), problems: vec![why] };
-        let steps = match planned {
-            Ok(steps) => steps,
+        let (steps, done) = match planned {
+            Ok(planned) => planned,
             Err(why) => return out.push(refuse(why)),
         };
         if dry_run || steps.is_empty() {
-            let done = self.in_words(&steps);
             return out.push(Effect::Managed { reply, done, problems: Vec::new() });
         }
         if self.is_moving() {
@@ -238,20 +301,18 @@ impl Scheduler {
             by,
             what: what.to_owned(),
             before: String::new(),
-            after: self.in_words(&steps).join("; "),
+            after: done.join("; "),
         }));
         self.begin_moves(now, Sequence::of(steps, Purpose::Order(reply)), out);
     }
 
+    fn in_words_with(&self, steps: Vec<Step>) -> (Vec<Step>, Vec<String>) {
+        let words = self.in_words(&steps);
+        (steps, words)
+    }
+
     /// A sentence for each move, and one for all.
     fn in_words(&self, steps: &[Step]) -> Vec<String> {
-        if steps.is_empty() {
-            return vec![
-                "nothing is to be moved: what is free is in one piece, or in the way of \
-                         somebody who can't be moved"
-                    .to_owned(),
-            ];
-        }
         let mut at: BTreeMap<Apid, PlacementList> = BTreeMap::new();
         let (mut lines, mut work) = (Vec::new(), Duration::ZERO);
         for step in steps {

@@ -271,3 +271,73 @@ fn no_window_is_made_elsewhere_for_one_that_has_chosen_its_nodes() {
     assert!(!until(&mut s, 9_000).iter().any(|(_, effects)| effects.iter().any(moved)));
     assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
 }
+
+fn compact(dry_run: bool) -> Event {
+    Event::Compact { reply: ReplyId(3), region: "all".into(), dry_run, by: By::default() }
+}
+
+/// Six nodes of a processor, on which up to four may sit, with an application on each; then these end.
+fn six(links: &[&[u32]], end: &[u64]) -> Scheduler {
+    let settings =
+        Settings { abilities: Abilities { says: true, ..able() }, ..Settings::default() };
+    let mut s = Scheduler::new(machine(6, 1), settings);
+    for (number, nids) in (1..).zip(links) {
+        link(&mut s, number, nids, &[]);
+    }
+    let of = |nid: u32| (1..).zip(links).find(|(_, nids)| nids.contains(&nid)).expect("a link").0;
+    for number in 1..=6u32 {
+        s.apply(at(1), posted(number as u8, 1));
+        let key = key(number.into(), 1);
+        for said in
+            [Report::Launched(key), Report::Running(key), Report::Movable { key, wall: None }]
+        {
+            report(&mut s, of(number - 1), said);
+        }
+        assert_eq!(sits(&s, number.into()), [Nid(number - 1)]);
+    }
+    for apid in end {
+        let nid = *apid as u32 - 1;
+        report(&mut s, of(nid), ended(key(*apid, 1), &[nid], None));
+    }
+    s
+}
+
+fn moves(said: &[String]) -> Vec<&str> {
+    let moves = said.iter().filter(|line| line.contains(" to "));
+    moves.filter_map(|line| Some(line.split_once(": ")?.1.split_once(',')?.0)).collect()
+}
+
+#[test]
+fn nobody_is_brought_on_anothers_processors() {
+    let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[1, 3, 5]);
+    let said = ordered(&mut s, compact(true));
+    assert_eq!(moves(&said), ["NID 1 to NID 0", "NID 5 to NID 2", "NID 3 to NID 1"]);
+    let said = ordered(&mut s, migrate(2, None, true));
+    assert_eq!(moves(&said), ["NID 1 to NID 0"]);
+    let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[4]);
+    let said = ordered(&mut s, migrate(2, None, true));
+    assert_eq!(moves(&said), ["NID 1 to NID 3"]);
+    // Where there is none free it may share.
+    let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[]);
+    assert_eq!(moves(&ordered(&mut s, migrate(2, None, true))).len(), 1);
+    let said = ordered(&mut s, compact(true));
+    let why = "nothing is to be moved: nobody who can be moved would find enough free processors at lower NIDs";
+    assert_eq!(said, [why]);
+}
+
+#[test]
+fn each_is_brought_together_among_the_nodes_of_its_apinit() {
+    let mut s = six(&[&[0, 1, 2], &[3, 4, 5]], &[1, 2, 5]);
+    let said = ordered(&mut s, compact(true));
+    assert_eq!(moves(&said), ["NID 2 to NID 0", "NID 5 to NID 4"]);
+    // What is free on the other is out of reach, and that is said.
+    let mut s = six(&[&[0, 1, 2], &[3, 4, 5]], &[2, 3, 5, 6]);
+    report(&mut s, 2, Report::Movable { key: key(4, 1), wall: Some("it has a tty".into()) });
+    let said = ordered(&mut s, compact(true));
+    let why = "nothing is to be moved: nobody who can be moved would find enough free processors at lower NIDs, \
+               each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), \
+               some can't be moved (application 4 of alice: it has a tty)";
+    assert_eq!(said, [why]);
+    let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[1, 2, 3, 4, 5, 6]);
+    assert_eq!(ordered(&mut s, compact(true)), ["nothing is to be moved: nobody runs there"]);
+}
