@@ -264,9 +264,15 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.launched_ns = Some(now);
         app.launch = Some(launch);
+        let in_vain = head && self.unlimited && app.place.memory_per_pe.is_some();
         let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();
         self.take_front(key, conn, out);
         out.push(Action::SendFront(conn, FromApinit::Accepted));
+        if in_vain {
+            let text = "-m counts for where this is placed, but its memory is not limited: its host can't \
+                        (apstat -n says why)";
+            out.push(Action::SendFront(conn, FromApinit::Notice(text.to_owned())));
+        }
         if head {
             self.report(Report::Launched(key), out);
         }

@@ -406,6 +406,8 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Agent {
     me: Me,
+    /// What -m says is not enforced here.
+    unlimited: bool,
     /// psched hears, and is obeyed.
     linked: bool,
     /// The last welcome of a psched that is obeyed: store, epoch and nodes.
@@ -438,6 +440,7 @@ impl Agent {
     pub fn new(me: Me, remembered: Option<Welcome>) -> Agent {
         Agent {
             me,
+            unlimited: false,
             linked: false,
             welcome: remembered,
             stranger: None,
@@ -450,6 +453,13 @@ impl Agent {
             ends_heard: false,
             timer_ns: None,
         }
+    }
+
+    /// With these limits enforced (`memory`): without it whoever names his memory is told that it is not.
+    #[must_use]
+    pub fn limiting(mut self, limits: &[String]) -> Agent {
+        self.unlimited = !limits.iter().any(|limit| limit == "memory");
+        self
     }
 
     /// The last command that it has seen, for heartbeats.

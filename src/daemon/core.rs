@@ -7,6 +7,7 @@
 //! not for a node; whoever can't keep up loses his connection, not our time. Whoever only looks gets
 //! a copy of the state ([`Input::Snapshot`]) and makes of it what he wants elsewhere.
 
+mod refusals;
 mod snapshots;
 mod store_watch;
 mod streams;
@@ -32,6 +33,7 @@ use crate::scheduler::outbox::{Outbox, Record};
 use crate::scheduler::tuning::{Told, Wanted};
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
 use crate::variables::Variables;
+use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use store_watch::StoreWatch;
@@ -119,6 +121,7 @@ pub struct Core {
     next_reply: u64,
     watchers: HashMap<Apid, Vec<EventSender>>,
     links: BTreeMap<LinkId, LinkOut>,
+    refusals: Refusals,
     fronts: Fronts,
     pub(super) identity: Identity,
     /// Variables.
@@ -177,6 +180,7 @@ impl Core {
             next_reply: 1,
             watchers: HashMap::new(),
             links: BTreeMap::new(),
+            refusals: Refusals::default(),
             fronts: Fronts::new(inputs, signals),
             identity,
             tuner,
@@ -501,7 +505,10 @@ impl Core {
             Effect::Command { link, command } => self.command(link, command),
             Effect::Welcome { link, nids } => self.welcome(link, &nids),
             Effect::RefuseLink { link, why } => {
-                tracing::warn!("an apinit was refused: {why}");
+                // (It calls again every second or so.)
+                if self.refusals.is_new(&why) {
+                    tracing::warn!("an apinit was refused: {why}");
+                }
                 self.send(link, pb::to_node::Message::Refused(why));
                 self.links.remove(&link);
             }

@@ -50,9 +50,10 @@ impl pb::nodes_server::Nodes for Nodes {
         let link = LinkId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
+        let pid = peer.pid;
         let incoming = request.into_inner();
         tokio::spawn(async move {
-            let talk = listen(incoming, link, sender, &inputs);
+            let talk = listen(incoming, link, pid, sender, &inputs);
             let ended = tokio::select! {
                 ended = talk => ended,
                 () = stop.cancelled() => Ok(()),
@@ -69,6 +70,7 @@ impl pb::nodes_server::Nodes for Nodes {
 async fn listen(
     mut incoming: Streaming<pb::FromNode>,
     link: LinkId,
+    pid: i32,
     sender: super::core::LinkSender,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), Status> {
@@ -84,8 +86,8 @@ async fn listen(
         }
         let input = match (message, sender.take()) {
             (pb::from_node::Message::Hello(hello), Some(sender)) => {
-                let hello = Hello::try_from(hello).map_err(malformed)?;
-                tracing::info!(link = link.0, nids = ?hello.nids, "an apinit calls");
+                let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
+                tracing::info!(link = link.0, pid, nids = ?hello.nids, "an apinit calls");
                 let event = Box::new(Event::LinkOpened { link, hello: Box::new(hello) });
                 Input::LinkOpened { link, event, sender }
             }

@@ -4,6 +4,7 @@
 //! (a NUMA domain each, say). Nodes are numbered by NID along a line, and contiguity, which
 //! placement guarantees to an application, is contiguity of NIDs.
 
+pub mod found;
 pub mod gates;
 mod hosts;
 mod nids;

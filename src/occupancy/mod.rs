@@ -367,6 +367,17 @@ impl Occupancy {
         self.changed_all(holding.nodes.iter().map(|held| held.at));
     }
 
+    /// A node has so many bytes of memory, as is known from now on. (Who sits there counts as before, until it
+    /// is taken anew.)
+    pub fn learn_memory(&mut self, nid: Nid, bytes: u64) {
+        let Some(at) = self.index(nid) else { return };
+        let rules = self.rules.at(self.slots[at].region);
+        self.slots[at].memory = bytes;
+        self.slots[at].obey(rules);
+        self.memory_known |= bytes > 0;
+        self.changed(at..at + 1);
+    }
+
     /// Counts an application with this much memory on a node from now on, in bytes, or with all that may
     /// be promised there. None, and no effect, where it is not, and on a node whose memory is not known.
     pub fn set_memory(&mut self, apid: Apid, nid: Nid, bytes: u64) -> Option<Counted> {

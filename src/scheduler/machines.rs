@@ -105,6 +105,7 @@ impl Scheduler {
     pub(super) fn machine_anew(&mut self, now: Now, out: &mut Vec<Effect>) {
         let (machine, kept) = flavors::in_force(self.configured.clone(), &self.flavors);
         out.extend(flavors::warning(&kept));
+        let machine = self.with_found(machine);
         let (machine, retired) = with_retired(machine, Some(&self.machine), self.teams.values());
         let retired_before = std::mem::replace(&mut self.retired, retired);
         if machine == self.machine {

@@ -28,11 +28,13 @@
 
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler};
-use crate::apteam::record::Apteam;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::Hello;
 use crate::apteam::talk::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::gang::rotation::LENGTHENED_MAX;
-use crate::machine::Nid;
+use crate::machine::found::divided;
+use crate::machine::{Machine, Nid};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -157,6 +159,58 @@ impl Scheduler {
             self.want_decision_for(apid);
         }
         frees
+    }
+
+    /// The machine with the memory that hosts have told of nodes for which psched.yaml gives none.
+    pub(super) fn with_found(&self, mut machine: Machine) -> Machine {
+        for (nid, bytes) in &self.found {
+            if let Some(node) = machine.nodes.get_mut(nid).filter(|node| node.memory == 0) {
+                node.memory = *bytes;
+            }
+        }
+        machine
+    }
+
+    /// An apinit tells what memory its host has: that of its nodes for which psched.yaml gives none is known
+    /// from now on, and who sits there counts with his.
+    pub(super) fn find_memory(&mut self, now: Now, hello: &Hello, out: &mut Vec<Effect>) {
+        let given = |nid: &Nid| self.configured.nodes.get(nid).is_none_or(|node| node.memory > 0);
+        let Some(first) = hello.nids.iter().find(|nid| !given(nid)) else { return };
+        if hello.memory == 0 {
+            return;
+        }
+        let host = self.configured.nodes.get(first).map_or("", |node| &node.host);
+        let of_host = self.configured.nodes.values().filter(|node| node.host == host);
+        let number = |nid: Nid| self.first_processors.get(&nid).copied().unwrap_or(0);
+        let nodes = of_host.map(|node| (node, number(node.nid)));
+        let found = divided(nodes, &hello.cpus, &hello.banks, hello.memory);
+        let new = hello.nids.iter().filter_map(|nid| Some((*nid, *found.get(nid)?)));
+        let new: Vec<(Nid, u64)> =
+            new.filter(|(nid, bytes)| self.found.get(nid) != Some(bytes)).collect();
+        let mut concerned: BTreeSet<Apid> = BTreeSet::new();
+        for (nid, bytes) in new {
+            self.found.insert(nid, bytes);
+            if let Some(node) = self.machine.nodes.get_mut(&nid) {
+                node.memory = bytes;
+                self.occupancy.learn_memory(nid, bytes);
+                self.schedule.learn_memory(self.occupancy.line(), nid, bytes);
+                concerned.extend(self.occupancy.holders(nid));
+            }
+        }
+        for apid in concerned {
+            let Some(team) = self.teams.get(&apid) else { continue };
+            let (claim, holds) = (team.into(), team.holds());
+            self.occupancy.release(apid);
+            if let Err(conflict) = self.occupancy.take_found(apid, &holds, claim) {
+                // They were its own a moment ago: a fault of ours.
+                let text = format!("application {apid} was not placed anew: {conflict}");
+                out.push(Effect::Warn(text));
+            }
+            self.count_memory(now, apid);
+            if self.teams.get(&apid).is_some_and(|team| team.state == State::Running) {
+                self.turns_changed(now, apid);
+            }
+        }
     }
 
     /// With how many bytes an application counts on each of its nodes whose memory is known.

@@ -116,6 +116,11 @@ pub struct Scheduler {
     links: BTreeMap<LinkId, Link>,
     /// The link that offers a node now.
     offered: BTreeMap<Nid, LinkId>,
+    /// Bytes of memory of nodes for which psched.yaml gives none, as their hosts have told.
+    found: BTreeMap<Nid, u64>,
+    /// When the last link of a node closed that has closed, and when this psched was started.
+    left_ns: BTreeMap<Nid, u64>,
+    born_ns: u64,
     /// The links that offer the nodes of each application that has any, that of PE 0 first.
     linked: BTreeMap<Apid, Vec<LinkId>>,
     /// The boot of a node's host when it was last seen. A change kills what ran there.
@@ -184,6 +189,9 @@ impl Scheduler {
             next_apid: 1,
             links: BTreeMap::new(),
             offered: BTreeMap::new(),
+            found: BTreeMap::new(),
+            left_ns: BTreeMap::new(),
+            born_ns: 0,
             linked: BTreeMap::new(),
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
@@ -228,6 +236,7 @@ impl Scheduler {
         let mut s = Scheduler::new(machine, settings);
         (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
         s.leaving = leaving;
+        s.born_ns = now.mono_ns;
         s.hours(now);
         s.flavors = flavors;
         let mut out: Vec<Effect> = flavors::warning(&kept).into_iter().collect();

@@ -27,10 +27,13 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// How long an apinit whose connection has broken has to come back before another is taken for nodes on which it
+/// runs applications. (As long as it may be silent.)
+const LEASE: Duration = Duration::from_secs(15);
 /// Why a node has lost an application.
 const LACKS: &str = "its apinit does not know it any more";
 
@@ -59,14 +62,19 @@ impl Scheduler {
             )));
             return;
         }
-        // The newest connection speaks for a node: the older one is of an apinit that was killed,
-        // or of one on the far side of a broken connection.
+        // A node has one apinit. The newest connection of it speaks for it: the older one is of a life before,
+        // or on the far side of what is broken.
         let older: BTreeSet<LinkId> =
             hello.nids.iter().filter_map(|n| self.offered.get(n).copied()).collect();
+        if let Some(why) = self.held_by_another(now, &hello, &older) {
+            out.push(refuse(why));
+            return;
+        }
         for older in older {
             self.link_closed(now, older, out);
             out.push(Effect::CloseLink { link: older });
         }
+        self.find_memory(now, &hello, out);
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
         }
@@ -76,12 +84,62 @@ impl Scheduler {
         self.note_roll_out(link);
     }
 
+    /// Why an apinit may not have the nodes that it offers: another has them, or has what runs there and may come
+    /// back. `linked`: the links that offer them now.
+    fn held_by_another(
+        &self,
+        now: Now,
+        hello: &Hello,
+        linked: &BTreeSet<LinkId>,
+    ) -> Option<String> {
+        let mut others = linked.iter().filter_map(|link| self.links.get(link)).map(|l| &l.hello);
+        if let Some(other) = others.find(|other| !is_same_apinit(other, hello)) {
+            let both: Vec<Nid> =
+                hello.nids.iter().copied().filter(|nid| other.nids.contains(nid)).collect();
+            let pid =
+                if other.pid > 0 { format!(", process {}", other.pid) } else { String::new() };
+            return Some(format!(
+                "{} offered by another apinit, which is linked: that of {} on host {} ({}{pid}). Stop that \
+                 one, or give one of the two other --nids",
+                match both.len() {
+                    1 => format!("{} is", nids_text(both)),
+                    _ => format!("{} are", nids_text(both)),
+                },
+                nids_text(other.nids.iter().copied()),
+                other.hostname,
+                other.socket,
+            ));
+        }
+        let holds = self.teams.values().filter(|team| team.state.holds_processors());
+        holds.flat_map(|team| team.hosts.iter().map(move |host| (team, host))).find_map(
+            |(team, host)| {
+                let is_its = |nid: &&Nid| hello.nids.contains(nid) && !self.is_down(**nid);
+                let nid = host.nids.iter().find(is_its)?;
+                let left_ns = self.left_ns.get(nid).copied().unwrap_or(self.born_ns);
+                let lease_ns = super::ends::nanos(LEASE).saturating_add(left_ns);
+                let of_host = host.host_id.rsplit_once('/').map_or(&*host.host_id, |(name, _)| name);
+                let same = host.socket.is_empty()
+                    || host.socket == hello.socket && of_host == hello.hostname;
+                (!same && now.mono_ns < lease_ns).then(|| {
+                    format!(
+                        "NID {nid} has application {}, which another apinit runs, and that has {} s to come \
+                         back: that of {} on host {of_host}. Start that one, or give this one other --nids",
+                        self.name_of(team.apid),
+                        LEASE.as_secs(),
+                        host.socket,
+                    )
+                })
+            },
+        )
+    }
+
     pub(super) fn link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
         let Some(Link { hello, .. }) = self.links.remove(&link) else { return };
         self.note_roll_out(link);
         let own = |nid: &Nid| self.offered.get(nid) == Some(&link);
         let nids: BTreeSet<Nid> = hello.nids.into_iter().filter(own).collect();
         let nids: Vec<Nid> = nids.into_iter().collect();
+        self.left_ns.extend(nids.iter().map(|nid| (*nid, now.mono_ns)));
         self.turns_away(now, &nids);
         for nid in nids {
             self.offered.remove(&nid);
@@ -501,4 +559,10 @@ impl Scheduler {
             self.all_taken_back(now, apid, out);
         }
     }
+}
+
+/// Whether two hellos are of one apinit: it has one runtime folder, beside its socket, on one host. Another boot of
+/// that host is another life of it.
+fn is_same_apinit(one: &Hello, other: &Hello) -> bool {
+    (&one.socket, &one.hostname) == (&other.socket, &other.hostname)
 }

@@ -48,7 +48,7 @@ use crate::gang::competition::Competition;
 use crate::gang::levels;
 use crate::gang::rotation::Rotation;
 use crate::machine::{Machine, Nid};
-use crate::occupancy::Held;
+use crate::occupancy::{Held, Slot};
 use planned::Planned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -132,6 +132,13 @@ impl Schedule {
             away: BTreeMap::new(),
             retry_ns: None,
             generation: 0,
+        }
+    }
+
+    /// The memory of a node is known from now on.
+    pub(super) fn learn_memory(&mut self, line: &[Slot], nid: Nid, bytes: u64) {
+        if let Ok(at) = line.binary_search_by_key(&nid, |slot| slot.nid) {
+            self.competition.set_room(at as u32, if bytes == 0 { u64::MAX } else { bytes });
         }
     }
 

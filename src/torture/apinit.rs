@@ -727,7 +727,6 @@ impl World {
             store_id: store.to_owned(),
             epoch,
             cpus: at.cpus.clone(),
-            memory: 1 << 33,
             roll_out: at.roll_out.clone(),
             ..Hello::default()
         };

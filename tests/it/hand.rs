@@ -139,3 +139,77 @@ fn uneven_ranks_on_two_made_up_hosts() {
     assert_eq!(run.sorted(), expected);
     hand.end();
 }
+
+/// A second apinit offers nodes that another has, among which an application runs: it is refused by name, says so
+/// itself, and gets them only when the first has gone for good. psched's own death, or the first's, changes nothing.
+#[test]
+fn nodes_have_one_apinit() {
+    let config = "nodes:\n  - { nids: 1, processors: 1, flavors: [su, os, ap] }\n  - { nids: 2-4, processors: 1 }\n";
+    let mut hand = Hand::start(config, &[("1-4", None)]);
+    let go = hand.folder().join("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.02; done; exit 3", go.display());
+    let runs = hand.start_script("-n 4 -N 1", &script);
+    hand.wait_for("running", 1);
+    let first = hand.apinit_pid("1-4");
+    hand.start_apinit("2-3", None);
+    let socket = hand.folder().join("apinit-1.sock");
+    let why = format!(
+        "NIDs 2-3 are offered by another apinit, which is linked: that of NIDs 1-4 on host {} ({}, process {first})",
+        psched::os::host::hostname(),
+        socket.display()
+    );
+    eventually(BOUND, "both say so", || {
+        let said = hand.said();
+        said.contains(&format!("an apinit was refused: {why}"))
+            && said.contains(&format!("psched refuses this node: {why}"))
+    });
+    let times = |hand: &Hand| hand.said().matches("an apinit was refused: NIDs").count();
+    hand.wait_for("running", 1);
+    // Whoever of the two calls first: psched knows who has what runs there.
+    hand.kill_psched();
+    hand.start_psched();
+    hand.wait_until_seen();
+    hand.wait_for("running", 1);
+    hand.kill_apinit_of("1-4");
+    eventually(BOUND, "psched has heard of it, and refuses the other", || {
+        hand.said().contains("has application 1 of ")
+    });
+    hand.start_apinit("1-4", None);
+    hand.wait_until_seen();
+    hand.wait_for("running", 1);
+    // It calls every second, and is told of once.
+    assert!(times(&hand) <= 4, "{} times", times(&hand));
+    std::fs::write(&go, "").expect("written");
+    runs.wait(BOUND).expect(3);
+    hand.stop_apinit("1-4");
+    let all = |state: [&str; 4]| {
+        let all = hand.apstat("-n");
+        let nodes = all["nodes"].as_array().expect("a list");
+        nodes.iter().zip(state).all(|(node, state)| node["state"] == state)
+    };
+    eventually(BOUND, "the other has its nodes", || all(["suspect", "free", "free", "suspect"]));
+    hand.end();
+}
+
+/// Nodes for which psched.yaml gives no memory have that of their host: what asks for more is refused, and who
+/// asks for some is told where nobody can hold him to it.
+#[test]
+fn memory_is_found_by_itself() {
+    let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n  - { nids: 1, processors: 1 }\n";
+    let hand = Hand::start(config, &[("0", None), ("1", None)]);
+    let text = std::fs::read_to_string("/proc/meminfo").expect("readable");
+    let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).expect("a line");
+    let mib: u64 = total.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024;
+    let half = mib / 2;
+    let too_much = format!("{}M", half + 2);
+    let refused = run(&mut hand.command("aprun", ["-m", &too_much, "true"])).expect(125);
+    refused.says("memory");
+    let taken = run(&mut hand.command("aprun", ["-m", "16M", "true"])).expect(0);
+    let nodes = hand.apstat("-n");
+    let limits = nodes["nodes"][0]["limits"].to_string();
+    let told = taken.stderr.matches("its memory is not limited").count();
+    assert_eq!(told, usize::from(!limits.contains("memory")), "{limits}: {}", taken.stderr);
+    let silent = run(&mut hand.command("aprun", ["true"])).expect(0);
+    assert!(!silent.stderr.contains("not limited"), "{}", silent.stderr);
+    hand.end();
+}

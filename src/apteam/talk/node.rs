@@ -8,6 +8,7 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner, Shape};
 use crate::apteam::{Key, SealKey, Ticket};
 use crate::machine::Nid;
+use crate::machine::found::Bank;
 use crate::variables::Isolation;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Hello {
     pub boot_id: String,
     /// The nodes that it offers.
     pub nids: Vec<Nid>,
+    /// Its process, as the kernel says; 0: it is not known. (It does not say so itself.)
+    pub pid: i32,
     /// What it can't do, in words.
     pub notes: Vec<String>,
     /// The store that it has obeyed so far; empty: none.
@@ -38,6 +41,8 @@ pub struct Hello {
     pub cpus: Vec<u32>,
     /// Memory of the host in bytes.
     pub memory: u64,
+    /// Its NUMA nodes.
+    pub banks: Vec<Bank>,
     /// Which limits it enforces: `memory`, `processes`.
     pub limits: Vec<String>,
     /// How it stops a gang whose turn is over.

@@ -1,5 +1,6 @@
 //! What this host is and has.
 
+use crate::machine::found::Bank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -47,10 +48,27 @@ pub(super) fn numa_nodes(folder: &Path) -> BTreeMap<u32, u32> {
     nodes
 }
 
+/// The NUMA nodes that have processors, as this folder of /sys has them.
+pub(super) fn banks(folder: &Path) -> Vec<Bank> {
+    let mut banks: BTreeMap<u32, Bank> = BTreeMap::new();
+    for (cpu, number) in numa_nodes(folder) {
+        banks.entry(number).or_default().cpus.push(cpu);
+    }
+    for (number, bank) in &mut banks {
+        let path = folder.join(format!("node{number}/meminfo"));
+        bank.memory = total(&fs::read_to_string(path).unwrap_or_default());
+    }
+    banks.into_values().collect()
+}
+
 /// Bytes of memory.
 pub(super) fn memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).unwrap_or_default();
+    total(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
+/// `MemTotal` of a meminfo file, in bytes.
+fn total(text: &str) -> u64 {
+    let line = text.lines().find_map(|l| Some(l.split_once("MemTotal:")?.1)).unwrap_or_default();
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
     kib.saturating_mul(1024)
 }
@@ -88,6 +106,10 @@ mod tests {
         fs::create_dir(folder.path().join("power")).expect("made");
         let expected = [(0, 0), (1, 0), (8, 0), (2, 2), (3, 2)].into();
         assert_eq!(numa_nodes(folder.path()), expected);
+        let text = "Node 2 MemTotal:        1024 kB\nNode 2 MemFree:  1 kB\n";
+        fs::write(folder.path().join("node2/meminfo"), text).expect("written");
+        let bank = |cpus: &[u32], memory| Bank { cpus: cpus.to_vec(), memory };
+        assert_eq!(banks(folder.path()), [bank(&[0, 1, 8], 0), bank(&[2, 3], 1 << 20)]);
         assert_eq!(numa_nodes(Path::new("/nonexistent")), [].into());
     }
 }

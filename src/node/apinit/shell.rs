@@ -250,7 +250,9 @@ impl Shell {
             options.roll_out.as_ref().map(|below| Shelf::open(below, lowest)).transpose()?;
         let numa = me.numa.clone();
         let agent = Agent::new(me.clone(), runtime.remembered());
+        let limits = groups.as_ref().map(Groups::limits).unwrap_or_default();
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
+        let agent = agent.limiting(&limits);
         switching.freeze_wait(agent.bounds().freeze_wait);
         let hello = Hello {
             protocol: PROTOCOL,
@@ -258,12 +260,14 @@ impl Shell {
             hostname: options.host_id.clone().unwrap_or_else(crate::os::host::hostname),
             boot_id: me.boot_id,
             nids: me.nids.iter().copied().collect(),
+            pid: 0,
             notes,
             store_id: agent.store().0.to_string(),
             epoch: agent.store().1,
             cpus: me.cpus,
             memory: host::memory(),
-            limits: groups.as_ref().map(Groups::limits).unwrap_or_default(),
+            banks: host::banks(Path::new("/sys/devices/system/node")),
+            limits,
             stops: if groups.is_some() { StopMeans::Freezer } else { StopMeans::Signals },
             arch: host::arch(),
             back_ends,

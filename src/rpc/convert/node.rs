@@ -12,6 +12,7 @@ use crate::apteam::talk::node::{
 };
 use crate::apteam::{Key, SealKey, Ticket};
 use crate::machine::Nid;
+use crate::machine::found::Bank;
 use crate::rpc::pb;
 use crate::variables::{Isolation, Variables};
 use bytes::Bytes;
@@ -35,7 +36,24 @@ impl From<Hello> for pb::NodeHello {
             arch: hello.arch,
             back_ends: hello.back_ends,
             roll_out: hello.roll_out.into(),
+            banks: hello.banks.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+/// NUMA nodes of a host: Linux has no more.
+const BANKS_MAX: usize = 1_024;
+
+impl From<Bank> for pb::Bank {
+    fn from(Bank { cpus, memory }: Bank) -> Self {
+        Self { cpus, memory }
+    }
+}
+
+impl TryFrom<pb::Bank> for Bank {
+    type Error = Malformed;
+    fn try_from(bank: pb::Bank) -> Result<Self, Malformed> {
+        Ok(Bank { cpus: Field("Bank", "cpus").numbers(bank.cpus)?, memory: bank.memory })
     }
 }
 
@@ -74,6 +92,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             hostname: of("hostname").text(hello.hostname)?,
             boot_id: of("boot_id").text(hello.boot_id)?,
             nids: of("nids").nids(hello.nids)?,
+            pid: 0,
             notes: of("notes").texts(hello.notes)?,
             store_id: of("store_id").text(hello.store_id)?,
             epoch: hello.epoch,
@@ -84,6 +103,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             arch: of("arch").text(hello.arch)?,
             back_ends: of("back_ends").texts(hello.back_ends)?,
             roll_out: hello.roll_out.try_into()?,
+            banks: of("banks").list(hello.banks, BANKS_MAX)?,
         })
     }
 }

@@ -24,6 +24,7 @@ use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::{Apid, Incarnation, Key, SealKey, Ticket};
 use crate::machine::Nid;
+use crate::machine::found::Bank;
 use crate::rpc::{Malformed, pb};
 use crate::variables::Isolation;
 use bytes::Bytes;
@@ -407,15 +408,25 @@ fn switches() -> impl Strategy<Value = Switches> {
 fn node_hello() -> impl Strategy<Value = node::Hello> {
     let texts = (text(), text(), text(), text(), text());
     let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
-    let lists = (lists, vec(text(), 0..3));
+    let bank = (vec(any::<u32>(), 0..3), any::<u64>());
+    let banks = vec(bank.prop_map(|(cpus, memory)| Bank { cpus, memory }), 0..3);
+    let lists = (lists, (vec(text(), 0..3), banks));
     (any::<u32>(), texts, lists, any::<u64>(), any::<u64>(), stop_means()).prop_map(
-        |(protocol, texts, ((nids, notes, cpus, limits), back_ends), epoch, memory, stops)| {
+        |(
+            protocol,
+            texts,
+            ((nids, notes, cpus, limits), (back_ends, banks)),
+            epoch,
+            memory,
+            stops,
+        )| {
             node::Hello {
                 protocol,
                 socket: texts.0,
                 hostname: texts.1,
                 boot_id: texts.2,
                 nids,
+                pid: 0,
                 notes,
                 store_id: texts.3,
                 epoch,
@@ -431,6 +442,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 },
                 arch: texts.4,
                 back_ends,
+                banks,
             }
         },
     )

@@ -253,3 +253,48 @@ fn a_gang_costs_what_it_costs_on_the_slowest_of_its_apinits() {
         assert_eq!(s.measured().bringing(of.apid), 0);
     }
 }
+
+/// What hosts tell is the memory of nodes for which nothing is given: shares, what is refused, who sits there.
+#[test]
+fn memory_is_found_where_it_is_not_given() {
+    let mut machine = machine(3, 2);
+    for (nid, memory) in [(0, 0), (1, 0), (2, 1 << 30)] {
+        machine.nodes.get_mut(&Nid(nid)).expect("there").memory = memory;
+    }
+    let mut s = Scheduler::new(machine.clone(), Settings::default());
+    let refused = |s: &mut Scheduler, number: u8, mib: u64| {
+        let effects = s.apply(at(1), with_memory(number, 1, mib));
+        effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. }))
+    };
+    // 5 GiB of which one is given: two for each of the others.
+    let tell = |s: &mut Scheduler, number: u64, nids: &[u32], gib: u64| {
+        let hello = Box::new(Hello { memory: gib << 30, ..*hello(nids) });
+        s.apply(at(0), Event::LinkOpened { link: LinkId(number), hello });
+        let items = match s.team(Apid(1)) {
+            Some(team) if team.state == State::Running => vec![(key(1, 1), Phase::Running)],
+            _ => Vec::new(),
+        };
+        s.apply(at(0), Event::Inventory { link: LinkId(number), items });
+    };
+    tell(&mut s, 1, &[0, 1, 2], 5);
+    let of = |s: &Scheduler| s.nodes().map(|n| n.memory >> 20).collect::<Vec<_>>();
+    assert_eq!(of(&s), [2048, 2048, 1024]);
+    assert!(refused(&mut s, 1, 2049) && !refused(&mut s, 2, 2048));
+    assert_eq!(memory(&s, 1), [(0, 2 << 30)]);
+    for said in [Report::Launched(key(1, 1)), Report::Running(key(1, 1))] {
+        report(&mut s, 1, said);
+    }
+    s.apply(at(1), posted(3, 1));
+    assert_eq!(memory(&s, 2), [(1, (2 << 30) / 2 / 4)], "a share");
+    // The same again is no other machine: the link stands. Another psched.yaml leaves what was found.
+    tell(&mut s, 2, &[0, 1, 2], 5);
+    machine.nodes.get_mut(&Nid(1)).expect("there").flavors = crate::machine::Flavors::all();
+    s.apply(at(2), Event::Machine(Box::new(machine)));
+    assert_eq!(of(&s), [2048, 2048, 1024]);
+    assert_eq!(memory(&s, 1), [(0, 2 << 30)]);
+    // A host with less: who sits there counts with all that there is.
+    tell(&mut s, 3, &[0, 1, 2], 3);
+    assert_eq!(of(&s), [1024, 1024, 1024]);
+    assert_eq!(memory(&s, 1), [(0, 1 << 30)]);
+    assert!(refused(&mut s, 9, 1025));
+}

@@ -74,3 +74,84 @@ fn room_is_for_applications() {
         ]
     );
 }
+
+/// The hello of the apinit with this lowest NID, and what is answered.
+fn calls(s: &mut Scheduler, seconds: u64, link: u64, lowest: u32, nids: &[u32]) -> String {
+    let socket = format!("/run/psched/apinit-{lowest}.sock");
+    let hello = Box::new(Hello { socket, pid: 70 + lowest as i32, ..*hello(nids) });
+    let link = LinkId(link);
+    let effects = s.apply(at(seconds), Event::LinkOpened { link, hello });
+    let answer = effects.iter().find_map(|effect| match effect {
+        Effect::RefuseLink { why, .. } => Some(why.clone()),
+        Effect::Welcome { .. } => Some("welcome".to_owned()),
+        _ => None,
+    });
+    answer.expect("an answer")
+}
+
+fn inventory(s: &mut Scheduler, seconds: u64, link: u64, items: &[(Key, Phase)]) -> Vec<String> {
+    let link = LinkId(link);
+    brief(&s.apply(at(seconds), Event::Inventory { link, items: items.to_vec() }))
+}
+
+#[test]
+fn nodes_that_a_linked_apinit_offers_are_refused_to_another() {
+    let mut s = Scheduler::new(machine(6, 1), alone());
+    assert_eq!(calls(&mut s, 1, 1, 1, &[1, 2, 3, 4]), "welcome");
+    inventory(&mut s, 1, 1, &[]);
+    s.apply(at(1), posted(1, 4));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let why = "offered by another apinit, which is linked: that of NIDs 1-4 on host h \
+               (/run/psched/apinit-1.sock, process 71). Stop that one, or give one of the two other --nids";
+    // Whichever NID is the lowest.
+    for (lowest, nids, both) in
+        [(2, &[2, 3][..], "NIDs 2-3 are"), (0, &[0, 1], "NID 1 is"), (4, &[4, 5], "NID 4 is")]
+    {
+        assert_eq!(calls(&mut s, 2, 2, lowest, nids), format!("{both} {why}"));
+    }
+    let state = |s: &Scheduler| s.team(Apid(1)).map(|team| team.state);
+    assert_eq!(state(&s), Some(State::Running));
+    assert!(told(&s)[1].starts_with("1 busy"), "{:?}", told(&s));
+    // Another life of the same is taken, with other nodes too.
+    assert_eq!(calls(&mut s, 3, 3, 1, &[1, 2, 3, 4, 5]), "welcome");
+    inventory(&mut s, 3, 3, &[(key(1, 1), Phase::Running)]);
+    assert_eq!(state(&s), Some(State::Running));
+    // One that has gone may come back to what it runs.
+    s.apply(at(4), Event::LinkClosed { link: LinkId(3) });
+    let why = calls(&mut s, 18, 4, 2, &[2, 3]);
+    let expected = "NID 2 has application 1 of alice, which another apinit runs, and that has 15 s to come back: \
+                    that of /run/psched/apinit-1.sock on host h";
+    assert!(why.starts_with(expected), "{why}");
+    assert_eq!(calls(&mut s, 18, 5, 5, &[5]), "welcome", "nothing runs there");
+    assert_eq!(calls(&mut s, 18, 6, 1, &[1, 2, 3, 4]), "welcome");
+    inventory(&mut s, 18, 6, &[(key(1, 1), Phase::Running)]);
+    assert_eq!(state(&s), Some(State::Running));
+    // After that time another may have them, and what ran there is lost.
+    s.apply(at(20), Event::LinkClosed { link: LinkId(6) });
+    assert_eq!(calls(&mut s, 35, 7, 2, &[2, 3]), "welcome");
+    let done = inventory(&mut s, 35, 7, &[]);
+    assert!(done.contains(&"log 1 lost".to_owned()), "{done:?}");
+}
+
+/// The same after psched itself was away: whoever calls first is not taken for who has what runs there.
+#[test]
+fn after_a_start_nodes_are_their_apinits() {
+    let mut s = Scheduler::new(machine(4, 1), alone());
+    assert_eq!(calls(&mut s, 1, 1, 0, &[0, 1, 2, 3]), "welcome");
+    inventory(&mut s, 1, 1, &[]);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let records: Vec<Apteam> = s.teams().cloned().collect();
+    let restored = |records| {
+        let orders = crate::apteam::change::Orders::default();
+        Scheduler::restore(machine(4, 1), alone(), records, BTreeMap::new(), orders, 7, at(100)).0
+    };
+    let mut s = restored(records.clone());
+    assert!(calls(&mut s, 101, 1, 1, &[1, 2]).contains("NID 1 has application 1 of alice"));
+    assert_eq!(calls(&mut s, 101, 2, 2, &[2, 3]), "welcome");
+    assert_eq!(calls(&mut s, 101, 3, 0, &[0, 1]), "welcome");
+    let mut s = restored(records);
+    assert_eq!(calls(&mut s, 116, 1, 1, &[1, 2]), "welcome");
+}

@@ -111,7 +111,6 @@ impl Scheduler {
             format!("flavors {order}{kept}{configured}")
         });
         let pes = teams().map(|team| team.places.pes_on(node.nid)).sum();
-        let told = link.map_or(0, |l| l.hello.memory / l.hello.nids.len().max(1) as u64);
         let used = self.occupancy.used(node.nid);
         let seen = self.boots.contains_key(&node.nid);
         let why = match state {
@@ -130,7 +129,7 @@ impl Scheduler {
         };
         NodeView {
             node,
-            memory: if node.memory > 0 { node.memory } else { told },
+            memory: node.memory,
             state,
             why,
             used,

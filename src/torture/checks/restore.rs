@@ -77,6 +77,7 @@ impl World {
             let link = LinkId(1_000_000 + slot as u64);
             let hello = Hello {
                 protocol: PROTOCOL,
+                socket: super::super::apinit::Slot::socket(slot),
                 hostname: host.name.clone(),
                 boot_id: boot,
                 nids: nids.clone(),

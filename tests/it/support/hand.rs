@@ -235,6 +235,16 @@ impl Hand {
         });
     }
 
+    /// Waits until every node is there, whatever runs on it.
+    #[track_caller]
+    pub fn wait_until_seen(&self) {
+        eventually(BOUND, "every node is there", || {
+            let all = self.apstat("-n");
+            let mut nodes = all["nodes"].as_array().expect("a list").iter();
+            nodes.all(|n| n["state"] != "suspect")
+        });
+    }
+
     /// TERM to the daemons, whose applications have ended: they go, and take their sockets along.
     #[track_caller]
     pub fn end(mut self) {

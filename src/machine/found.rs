@@ -1,0 +1,146 @@
+//! Memory of nodes for which psched.yaml gives none, of what their host has.
+//!
+//! A host may have several nodes, and several NUMA nodes (*banks* here). Each processor of a node has a part of
+//! the bank to which its real processor belongs: of what the nodes of the host that are given so much leave of
+//! it, as much as every other.
+//!
+//! ```text
+//!   bank of 16G                bank of 8G
+//!   NID 0: 2  NID 1: 2         NID 2: 4, memory: 6G
+//!   8G        8G               6G, and the other 2G are nobody's
+//! ```
+
+use super::{Nid, Node};
+use std::collections::BTreeMap;
+
+/// A NUMA node of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Bank {
+    /// Its real processors.
+    pub cpus: Vec<u32>,
+    /// Bytes.
+    pub memory: u64,
+}
+
+/// Memory is given in steps of so many bytes.
+const STEP: u64 = 1 << 20;
+
+/// Bytes for each of these nodes of a host that has none: all nodes of the host, each with the number of its first
+/// processor there. `cpus`: real processors that are used by number. Without banks that name every processor the
+/// host is one, with `memory` bytes.
+///
+/// ```
+/// # use psched::machine::{Nid, Node, found::divided};
+/// let nodes = [Node::plain(Nid(0), 3), Node::plain(Nid(1), 1)];
+/// let found = divided([(&nodes[0], 0), (&nodes[1], 3)], &[0, 1], &[], 8 << 30);
+/// assert_eq!(found.into_values().collect::<Vec<_>>(), [6 << 30, 2 << 30]);
+/// ```
+pub fn divided<'a>(
+    nodes: impl IntoIterator<Item = (&'a Node, u32)>,
+    cpus: &[u32],
+    banks: &[Bank],
+    memory: u64,
+) -> BTreeMap<Nid, u64> {
+    let bank_of: BTreeMap<u32, usize> = banks
+        .iter()
+        .enumerate()
+        .flat_map(|(i, b)| b.cpus.iter().map(move |cpu| (*cpu, i)))
+        .collect();
+    let real = |node: &Node, first: u32, p: u32| match node.cpus.get(p as usize) {
+        Some(cpu) => Some(*cpu),
+        None if cpus.is_empty() => None,
+        None => Some(cpus[(u64::from(first) + u64::from(p)) as usize % cpus.len()]),
+    };
+    let nodes: Vec<(&Node, u32)> = nodes.into_iter().collect();
+    // Of each node, how many of its processors are of which bank.
+    let counted = |(node, first): &(&Node, u32)| {
+        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+        for p in 0..node.processors {
+            let bank = real(node, *first, p).and_then(|cpu| bank_of.get(&cpu))?;
+            *counts.entry(*bank).or_default() += 1;
+        }
+        Some(counts)
+    };
+    let counts: Option<Vec<BTreeMap<usize, u64>>> = nodes.iter().map(counted).collect();
+    let one_bank =
+        || nodes.iter().map(|(node, _)| [(0, u64::from(node.processors))].into()).collect();
+    let (counts, mut left): (Vec<_>, Vec<u64>) = match counts.filter(|_| !banks.is_empty()) {
+        Some(counts) => (counts, banks.iter().map(|bank| bank.memory).collect()),
+        None => (one_bank(), vec![memory]),
+    };
+    let mut sharing = vec![0u64; left.len()];
+    for ((node, _), counts) in nodes.iter().zip(&counts) {
+        for (bank, count) in counts {
+            match node.memory {
+                0 => sharing[*bank] += count,
+                given => {
+                    let part = part(given, *count, node.processors.into());
+                    left[*bank] = left[*bank].saturating_sub(part);
+                }
+            }
+        }
+    }
+    let of = |((node, _), counts): (&(&Node, u32), &BTreeMap<usize, u64>)| {
+        let parts = counts.iter().map(|(bank, count)| part(left[*bank], *count, sharing[*bank]));
+        let bytes = parts.fold(0, u64::saturating_add);
+        (node.memory == 0).then_some((node.nid, bytes - bytes % STEP))
+    };
+    nodes.iter().zip(&counts).filter_map(of).collect()
+}
+
+/// So many parts of `all`.
+fn part(bytes: u64, parts: u64, all: u64) -> u64 {
+    let part = u128::from(bytes) * u128::from(parts) / u128::from(all.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: u64 = 1 << 30;
+
+    fn gigabytes(nodes: &[Node], cpus: &[u32], banks: &[Bank], memory: u64) -> Vec<(u32, u64)> {
+        let mut first = 0;
+        let with = nodes.iter().map(|node| {
+            let at = first;
+            first += node.processors;
+            (node, at)
+        });
+        let found = divided(with.collect::<Vec<_>>(), cpus, banks, memory * G);
+        found.into_iter().map(|(nid, bytes)| (nid.0, bytes / G)).collect()
+    }
+
+    fn node(nid: u32, processors: u32, memory: u64) -> Node {
+        Node { memory: memory * G, ..Node::plain(Nid(nid), processors) }
+    }
+
+    #[test]
+    fn memory_is_divided_by_processors() {
+        let two = [node(0, 2, 0), node(1, 2, 0)];
+        assert_eq!(gigabytes(&two, &[0, 1, 2, 3], &[], 24), [(0, 12), (1, 12)]);
+        assert_eq!(gigabytes(&[node(3, 7, 0)], &[], &[], 24), [(3, 24)]);
+        // What is given is not to be had, and who is given more than there is leaves nothing.
+        let three = [node(0, 2, 0), node(1, 4, 12), node(2, 1, 0)];
+        assert_eq!(gigabytes(&three, &[0], &[], 24), [(0, 8), (2, 4)]);
+        assert_eq!(gigabytes(&[node(0, 2, 0), node(1, 4, 99)], &[0], &[], 24), [(0, 0)]);
+    }
+
+    #[test]
+    fn each_has_that_of_its_numa_nodes() {
+        let bank = |cpus: &[u32], memory| Bank { cpus: cpus.to_vec(), memory: memory * G };
+        let banks = [bank(&[0, 1, 2, 3], 16), bank(&[4, 5, 6, 7], 8)];
+        let all: Vec<u32> = (0..8).collect();
+        let nodes = [node(0, 2, 0), node(1, 2, 0), node(2, 4, 6)];
+        assert_eq!(gigabytes(&nodes, &all, &banks, 24), [(0, 8), (1, 8)]);
+        let nodes = [node(0, 6, 0), node(1, 2, 0)];
+        assert_eq!(gigabytes(&nodes, &all, &banks, 24), [(0, 20), (1, 4)]);
+        // Explicit ones, and more than there are.
+        let pinned = Node { cpus: vec![4, 5], ..node(1, 2, 0) };
+        assert_eq!(gigabytes(&[node(0, 4, 0), pinned], &all, &banks, 24), [(0, 16), (1, 8)]);
+        assert_eq!(gigabytes(&[node(0, 32, 0)], &all, &banks, 24), [(0, 24)]);
+        // A processor of which no bank is known: the host is one.
+        let odd = Node { cpus: vec![99], ..node(0, 1, 0) };
+        assert_eq!(gigabytes(&[odd], &all, &banks, 24), [(0, 24)]);
+    }
+}
