@@ -8,6 +8,7 @@
 
 pub mod acting;
 pub mod affinity;
+pub mod claims;
 mod clone;
 pub mod dispositions;
 pub mod environ;

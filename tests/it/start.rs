@@ -471,3 +471,50 @@ fn an_ordinary_users_instance_leaves_nothing_when_killed() {
     instance.end(9);
     assert_ne!(long.wait(Duration::from_secs(15)).status, 0);
 }
+
+/// Two on one machine take different processors where there are some, and say whose the others are; a third has
+/// none left, and says with whom it shares. What somebody else's file says takes nothing away.
+#[test]
+fn two_take_different_processors() {
+    let base = base();
+    let claims = base.path().join("claims");
+    std::fs::create_dir(&claims).expect("made");
+    let tmp = base.path().join("t");
+    std::fs::create_dir(&tmp).expect("made");
+    let start = |script: &str| {
+        let arguments = ["--nodes", "1", "--processors", "1", "--", "sh", "-c", script];
+        let mut command = psched(&base, &arguments);
+        command.env("PSCHED_CLAIMS", &claims).env("TMPDIR", &tmp);
+        command
+    };
+    let bound = "aprun -q grep Cpus_allowed_list: /proc/self/status";
+    let go = base.path().join("go");
+    let wait = format!("{bound}; while ! [ -e {} ]; do sleep 0.02; done", go.display());
+    let claimed = || std::fs::read_dir(&claims).expect("there").count();
+    let first = Running::start(&mut start(&wait));
+    eventually(BOUND, "the first has said what it takes", || claimed() == 1);
+    let second = run(&mut start(bound)).expect(0);
+    let text = "are used by psched start (process ";
+    assert!(second.stderr.contains(text), "{}", second.stderr);
+    assert!(second.stderr.contains(&first.child.id().to_string()), "{}", second.stderr);
+    // (On a machine of one core there is no other.)
+    let alone = !second.stderr.contains("at once");
+    // All of them are taken by one that takes as many as there are.
+    let mut all = psched(&base, &["--", "sh", "-c", &wait]);
+    let all = Running::start(all.env("PSCHED_CLAIMS", &claims).env("TMPDIR", &tmp));
+    eventually(BOUND, "both have said so", || claimed() == 2);
+    let third = run(&mut start(bound)).expect(0);
+    assert!(third.stderr.contains("programs of both will run there at once"), "{}", third.stderr);
+    std::fs::write(&go, "").expect("written");
+    let (first, all) = (first.wait(BOUND).expect(0), all.wait(BOUND).expect(0));
+    if alone {
+        assert_ne!(first.out(), second.out());
+    }
+    assert!(!first.stderr.contains("used by"), "{}", first.stderr);
+    drop(all);
+    assert_eq!(claimed(), 0, "they are gone");
+    std::fs::remove_file(&go).expect("removed");
+    std::fs::remove_dir(&claims).expect("empty");
+    std::fs::remove_dir(&tmp).expect("empty");
+    check_empty(&base);
+}

@@ -7,7 +7,7 @@
 //! whose end is shown when one of them can't be had; with PSCHED_LOG set, to our own stderr.
 
 use crate::machine::{Nid, format_nids};
-use crate::os::{instance, notify};
+use crate::os::{affinity, instance, notify};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -92,6 +92,8 @@ enum News {
 pub struct Daemons {
     folder: PathBuf,
     lifeline: Arc<OwnedFd>,
+    /// The processors that they may use; none: as this process.
+    cpus: Option<Vec<u32>>,
     ready: CancellationToken,
     finish: CancellationToken,
     kill: CancellationToken,
@@ -101,7 +103,7 @@ pub struct Daemons {
 
 impl Daemons {
     /// None yet. `lifeline` is the reading end that they are given.
-    pub fn new(folder: &Path, lifeline: OwnedFd) -> Daemons {
+    pub fn new(folder: &Path, lifeline: OwnedFd, cpus: Option<Vec<u32>>) -> Daemons {
         let folder = folder.to_owned();
         let log = folder.join("log");
         let finish = CancellationToken::new();
@@ -121,6 +123,7 @@ impl Daemons {
         Daemons {
             folder,
             lifeline: Arc::new(lifeline),
+            cpus,
             ready: CancellationToken::new(),
             finish,
             kill: CancellationToken::new(),
@@ -135,6 +138,7 @@ impl Daemons {
             daemon,
             folder: self.folder.clone(),
             lifeline: self.lifeline.clone(),
+            cpus: self.cpus.clone(),
             ready: self.ready.clone(),
             finish: self.finish.clone(),
             kill: self.kill.clone(),
@@ -196,6 +200,7 @@ struct Keeper {
     daemon: Daemon,
     folder: PathBuf,
     lifeline: Arc<OwnedFd>,
+    cpus: Option<Vec<u32>>,
     ready: CancellationToken,
     finish: CancellationToken,
     kill: CancellationToken,
@@ -283,8 +288,21 @@ impl Keeper {
         // thread and nothing is awaited.
         let inherit = |flags| rustix::io::fcntl_setfd(&*self.lifeline, flags);
         inherit(rustix::io::FdFlags::empty())?;
-        let child = command.spawn();
+        let child = self.on_its_processors(|| command.spawn());
         inherit(rustix::io::FdFlags::CLOEXEC)?;
+        child
+    }
+
+    /// Starts it with the processors that it may use. A child has those of the thread that starts it.
+    fn on_its_processors(
+        &self,
+        start: impl FnOnce() -> std::io::Result<Child>,
+    ) -> std::io::Result<Child> {
+        let Some(cpus) = &self.cpus else { return start() };
+        let own = affinity::get(0)?;
+        affinity::set(0, cpus)?;
+        let child = start();
+        affinity::set(0, &own)?;
         child
     }
 

@@ -10,6 +10,7 @@
 use super::topology::Topology;
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node};
 use crate::variables::Variables;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The most nodes of a private instance.
@@ -50,6 +51,23 @@ pub fn oversubscribed(machine: &Machine, topology: &Topology) -> Option<String> 
         let ones = if real == 1 { "one" } else { "ones" };
         format!("oversubscribed: {wanted} processors on {real} real {ones}: no gang guarantee")
     })
+}
+
+/// Real processors that these nodes are bound to, of these that may be used.
+pub fn bound(machine: &Machine, cpus: &[u32]) -> BTreeSet<u32> {
+    let firsts = machine.first_processors();
+    let mut bound = BTreeSet::new();
+    for node in machine.nodes.values() {
+        if !node.cpus.is_empty() {
+            bound.extend(&node.cpus);
+        } else if !cpus.is_empty() {
+            let first = firsts.get(&node.nid).copied().unwrap_or(0) as usize;
+            // (After one round all are.)
+            let each = 0..(node.processors as usize).min(cpus.len());
+            bound.extend(each.map(|p| cpus[(first + p) % cpus.len()]));
+        }
+    }
+    bound
 }
 
 /// Processors of all nodes.

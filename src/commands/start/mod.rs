@@ -20,13 +20,14 @@
 //! If this process is killed, the lifeline closes and the daemons clear up: see
 //! [`instance`](crate::os::instance).
 
+mod apart;
 mod command;
 mod daemons;
 mod layout;
 mod topology;
 
 use crate::config;
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Machine, Nid, format_nids};
 use crate::os::instance::{self, Member};
 use crate::os::wait;
 use crate::rpc::{self, pb};
@@ -164,6 +165,7 @@ struct Plan {
     config: Configuration,
     oversubscribed: Option<String>,
     description: String,
+    machine: Machine,
 }
 
 /// psched.yaml.
@@ -174,21 +176,21 @@ enum Configuration {
     File(PathBuf),
 }
 
-fn plan(args: &StartArgs) -> Result<Plan, StartError> {
+fn plan(args: &StartArgs, topology: &Topology) -> Result<Plan, StartError> {
     let plan = match &args.config {
-        Some(file) => configured(file)?,
+        Some(file) => configured(file, topology)?,
         None => {
-            let topology = Topology::read(Path::new("/"));
-            let machine = layout::machine(&topology, args.nodes, args.processors);
+            let machine = layout::machine(topology, args.nodes, args.processors);
             let mut variables = Variables::default();
             for (name, value) in &args.set {
                 variables.set(name, value).map_err(|e| StartError::Config(e.to_string()))?;
             }
             Plan {
                 nids: machine.nodes.keys().copied().collect(),
-                oversubscribed: layout::oversubscribed(&machine, &topology),
+                oversubscribed: layout::oversubscribed(&machine, topology),
                 description: layout::describe(&machine),
                 config: Configuration::Text(layout::yaml(&machine, &variables)),
+                machine,
             }
         }
     };
@@ -205,7 +207,7 @@ fn plan(args: &StartArgs) -> Result<Plan, StartError> {
 }
 
 /// What the caller's own psched.yaml says of this host.
-fn configured(file: &Path) -> Result<Plan, StartError> {
+fn configured(file: &Path, topology: &Topology) -> Result<Plan, StartError> {
     let refuse = |what: String| StartError::Config(format!("{}: {what}", file.display()));
     let path = std::path::absolute(file).map_err(|e| refuse(e.to_string()))?;
     let text = fs::read_to_string(&path).map_err(|e| {
@@ -224,25 +226,28 @@ fn configured(file: &Path) -> Result<Plan, StartError> {
             "has no nodes on this host; name \"{own}\" as host of some, or none"
         )));
     }
-    let topology = Topology::read(Path::new("/"));
     Ok(Plan {
         nids: machine.nodes.keys().copied().collect(),
-        oversubscribed: layout::oversubscribed(&machine, &topology),
+        oversubscribed: layout::oversubscribed(&machine, topology),
         description: layout::describe(&machine),
         config: Configuration::File(path),
+        machine,
     })
 }
 
 async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
-    let plan = plan(&args)?;
+    let topology = Topology::read(Path::new("/"));
+    let apart::Apart { plan, cpus, claim, warnings } = apart::planned(&args, &topology)?;
     let mut signals = command::Signals::new().map_err(io("watch for signals"))?;
     let bases = instance::bases();
     instance::clear_stale(&bases, CLEAR_BOUND);
     let member = Member::found(&bases)?;
     let folder = member.folder().to_owned();
-    let result = with_folder(&args, &plan, &member, &mut signals).await;
+    warnings.iter().for_each(|text| say(text));
+    let result = with_folder(&args, &plan, cpus, &member, &mut signals).await;
     // What the command left is gone, and the daemons; what a killed one left goes with the folder.
     member.leave(CLEAR_BOUND, CLEAR_BOUND);
+    drop(claim);
     if folder.exists() {
         say(&format!("{} could not be removed", folder.display()));
     }
@@ -252,6 +257,7 @@ async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
 async fn with_folder(
     args: &StartArgs,
     plan: &Plan,
+    cpus: Option<Vec<u32>>,
     member: &Member,
     signals: &mut command::Signals,
 ) -> Result<u8, StartError> {
@@ -279,7 +285,7 @@ async fn with_folder(
         say(text);
     }
     let (lifeline, keep) = std::io::pipe().map_err(io("make the lifeline"))?;
-    let mut daemons = Daemons::new(folder, lifeline.into());
+    let mut daemons = Daemons::new(folder, lifeline.into(), cpus);
     daemons.start(Daemon::psched(&config, &state, folder));
     let started = Instant::now();
     let ready = tokio::select! {

@@ -34,6 +34,21 @@ impl Topology {
         self.domains.iter().map(|d| d.memory).sum()
     }
 
+    /// Real cores, ascending.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = self.domains.iter().flat_map(|d| d.cpus.iter().copied()).collect();
+        cpus.sort_unstable();
+        cpus
+    }
+
+    /// Of it these cores only; all of it where none of them is there.
+    pub fn only(&self, cpus: &[u32]) -> Topology {
+        let mut domains = self.domains.clone();
+        domains.iter_mut().for_each(|domain| domain.cpus.retain(|cpu| cpus.contains(cpu)));
+        domains.retain(|domain| !domain.cpus.is_empty());
+        if domains.is_empty() { self.clone() } else { Topology { domains } }
+    }
+
     /// Reads it below `root` (`/`, but for tests). What can't be read is made up from what can: at
     /// worst there is one domain with one core.
     pub fn read(root: &Path) -> Topology {

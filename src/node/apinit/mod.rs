@@ -23,6 +23,7 @@
 //!   apps-0/welcome           the store that is obeyed, and the nodes
 //!   apps-0/distrusted        starts of psched on old copies of it
 //!   apps-0/plans             the slice plans that are held
+//!   apps-0/cpus              the processors by which its nodes are counted
 //!   apps-0/12.1/             one application:
 //!       shepherd.sock        where its shepherd listens
 //!       place                its placement, as psched sent it
@@ -37,6 +38,7 @@
 
 mod attach;
 mod away;
+mod claims;
 mod door;
 mod dump;
 mod halves;

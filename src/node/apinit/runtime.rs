@@ -120,6 +120,19 @@ impl Runtime {
         Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()
     }
 
+    /// Keeps the processors by which nodes are counted.
+    pub fn keep_cpus(&self, cpus: &[u32]) {
+        let text = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        if let Err(error) = write_whole(&self.path.join("cpus"), text.as_bytes()) {
+            tracing::warn!(%error, "can't keep which processors are used");
+        }
+    }
+
+    pub fn cpus(&self) -> Option<Vec<u32>> {
+        let text = fs::read_to_string(self.path.join("cpus")).ok()?;
+        text.split(',').map(|cpu| cpu.parse().ok()).collect()
+    }
+
     /// Keeps the slice plans that are held, with times of this host's clock.
     pub fn keep_plans(&self, plans: Vec<SlicePlan>) {
         let mut bytes = Vec::new();

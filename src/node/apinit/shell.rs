@@ -8,6 +8,7 @@ mod turns;
 
 use super::attach::{Front, FrontSender};
 use super::away::{Returned as OfAway, Shelf};
+use super::claims::Claims;
 use super::door::Asker;
 use super::dump::{Images, Prepared};
 use super::link::{self, Link};
@@ -27,7 +28,7 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, RollOut, Welco
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
-use crate::machine::Nid;
+use crate::machine::{Nid, nids_text};
 use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::checkpoint::{Known, break_off};
 use crate::node::groups::Groups;
@@ -168,6 +169,8 @@ pub(super) struct Shell {
     /// How many connections there may be.
     bounds: watch::Sender<Bounds>,
     psched: PathBuf,
+    /// Which processors are used here, for other pscheds.
+    claims: Claims,
     events: Events,
     incoming: mpsc::Receiver<Event>,
     /// What the shell itself has to say next.
@@ -236,10 +239,18 @@ impl Shell {
             tracing::info!("{note}");
             notes.push(note.clone());
         }
+        let (claims, cpus) = match lifeline {
+            Some(_) => (Claims::default(), host::cpus()),
+            None => {
+                let nids = nids_text(options.nodes());
+                let name = format!("the apinit of {nids} of {}", paths.psched.display());
+                Claims::begin(&paths.psched, name, &runtime, host::cpus())
+            }
+        };
         let me = Me {
             nids: options.nodes(),
             uid: nix::unistd::geteuid().as_raw(),
-            cpus: host::cpus(),
+            cpus,
             numa: host::numa_nodes(Path::new("/sys/devices/system/node")),
             boot_id: options.host_id.clone().unwrap_or_else(crate::os::host::boot_id),
         };
@@ -294,6 +305,7 @@ impl Shell {
             files,
             bounds,
             psched: paths.psched.clone(),
+            claims,
             events: events.clone(),
             incoming,
             own: VecDeque::new(),
@@ -388,6 +400,11 @@ impl Shell {
             Event::LinkUp(link, welcome) => {
                 self.link = Some(link);
                 tracing::info!(store = welcome.store_id, epoch = welcome.epoch, "linked to psched");
+                let shared = self.claims.linked(&welcome.nodes);
+                shared.iter().for_each(|text| tracing::warn!("{text}"));
+                if !shared.is_empty() {
+                    self.hello.send_modify(|hello| hello.notes.extend(shared));
+                }
                 self.own.push_back(Happening::Linked(welcome));
                 self.tell_had(true);
                 return;
