@@ -42,6 +42,11 @@
 //!
 //! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]).
 //!
+//! Gangs that share no processor, and that no chain of gangs which share joins, have nothing to do with each
+//! other: they are of different *parts* ([`parts`]). An event asks anew only for the parts that it
+//! concerns, and time for those of which a plan says something else by now. So with five hundred pairs
+//! that change one after the other each change costs what one pair costs.
+//!
 //! Nothing here stops anybody or knows the time. The driver (a thread of apinit, or the simulated
 //! cluster) does what the actions say and tells how it went.
 //!
@@ -62,6 +67,7 @@
 //! ```
 
 mod out;
+mod parts;
 mod plans;
 #[cfg(test)]
 mod tests;
@@ -70,6 +76,7 @@ use crate::apteam::Key;
 use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
 use crate::machine::Nid;
 use fixedbitset::FixedBitSet;
+use parts::Parts;
 use plans::Plans;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -333,16 +340,17 @@ pub struct Switcher {
     plans: Plans,
     /// The number of each processor in the sets of bits.
     bits: BTreeMap<(Nid, u32), usize>,
+    /// Who has to do with whom, and when each part is to be looked at again.
+    parts: Parts,
     /// Memory goes out by a checkpoint.
     by_checkpoint: bool,
     change: Option<Change>,
-    next_ns: Option<u64>,
 }
 
 impl Switcher {
     /// When it wants a [`Event::Tick`] at the latest, in nanoseconds of this host's clock.
     pub fn next_ns(&self) -> Option<u64> {
-        self.next_ns
+        self.parts.next_ns()
     }
 
     /// Who runs, or may.
@@ -360,72 +368,114 @@ impl Switcher {
         let mut out = Vec::new();
         let mut planned = false;
         match event {
-            Event::Begin => self.begun = true,
+            Event::Begin => {
+                self.begun = true;
+                self.parts.touch_all();
+            }
             Event::Comes { gang, going, frozen, ran_ns } => {
                 self.comes(now, gang, going, frozen, ran_ns, &mut out);
             }
-            Event::Goes(key) => drop(self.seats.remove(&key)),
+            Event::Goes(key) => {
+                if self.seats.remove(&key).is_some() {
+                    self.parts.goes(key);
+                }
+            }
             Event::Plan(plan) => {
                 planned = plan.agreed;
+                plan.members.iter().for_each(|key| self.parts.touch(*key));
+                self.plan_changes(plan.generation);
                 self.plans.insert(plan);
             }
             Event::Agree(generation) => {
                 self.plans.agree(generation);
+                self.plan_changes(generation);
                 planned = true;
             }
-            Event::Withdraw(generation) => self.plans.remove(generation),
+            Event::Withdraw(generation) => {
+                self.plan_changes(generation);
+                self.plans.remove(generation);
+            }
             Event::Watch(key) => {
                 if let Some(seat) = self.seats.get_mut(&key) {
                     seat.watched = true;
+                    self.parts.touch(key);
                 }
             }
             Event::Lift(key) => match self.seats.get_mut(&key) {
-                Some(seat) => seat.lift = Lift::Asked,
+                Some(seat) => {
+                    seat.lift = Lift::Asked;
+                    self.parts.touch(key);
+                }
                 None => out.push(Action::Lifted(key, false)),
             },
             Event::Seat(gang) => {
                 let on = self.bits_of(&gang.processors);
                 if let Some(seat) = self.seats.get_mut(&gang.key) {
                     (seat.on, seat.lift, seat.leaves_by_ns) = (on, Lift::No, None);
+                    self.parts.moves();
                 }
             }
             Event::Stopped(outcomes) => {
                 for (key, outcome) in outcomes {
                     self.stopped(now, key, outcome, &mut out);
+                    self.parts.touch(key);
                 }
             }
             Event::Started(outcomes) => {
                 for (key, start) in outcomes {
                     self.started(now, key, start, &mut out);
+                    self.parts.touch(key);
                 }
                 if let Some(change) = &mut self.change {
                     change.starts = change.starts.saturating_sub(1);
                 }
             }
-            Event::ByCheckpoint(by) => self.by_checkpoint = by,
-            Event::RollOut(key) => self.want_out(now, key, &mut out),
-            Event::Brought(key, bytes) => self.brought(now, key, bytes, &mut out),
+            Event::ByCheckpoint(by) => {
+                if std::mem::replace(&mut self.by_checkpoint, by) != by {
+                    self.parts.touch_all();
+                }
+            }
+            Event::RollOut(key) => {
+                self.want_out(now, key, &mut out);
+                self.parts.touch(key);
+            }
+            Event::Brought(key, bytes) => {
+                self.brought(now, key, bytes, &mut out);
+                self.parts.touch(key);
+            }
             Event::Tick => planned = true,
         }
+        // Of nobody who is not concerned anything has changed.
+        let concerned = self.parts.concerned(now, self.seats.iter().map(|(key, s)| (*key, &s.on)));
         if self.begun {
             // (Whoever goes has gone before anybody else runs there.)
-            self.roll_out(now, &mut out);
-            self.decide(now, planned, &mut out);
-            self.roll_out(now, &mut out);
+            self.roll_out(now, &concerned, &mut out);
+            self.decide(now, planned, &concerned, &mut out);
+            self.roll_out(now, &concerned, &mut out);
         }
-        let watched = |seat: &&mut Seat| seat.watched && seat.state == State::Running;
-        for (key, seat) in &mut self.seats {
-            if watched(&seat) {
+        for key in &concerned {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
+            if seat.watched && seat.state == State::Running {
                 seat.watched = false;
                 out.push(Action::HasTurn(*key));
             }
         }
-        let times = |seat: &Seat| [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns];
-        let again = self.seats.values().flat_map(times);
-        let again = again.flatten().min();
-        let change = self.plans.next_change(self.seats.keys().copied(), now);
-        self.next_ns = again.into_iter().chain(change).min();
+        let Switcher { seats, plans, .. } = self;
+        self.parts.looked_at(|keys| {
+            let its = |key: &Key| seats.get(key);
+            let times = |seat: &Seat| [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns];
+            let again = keys.iter().filter_map(its).flat_map(times).flatten().min();
+            let change = plans.next_change(keys.iter().copied(), now);
+            again.into_iter().chain(change).min()
+        });
         out
+    }
+
+    /// What this plan says of its members is another thing from now on.
+    fn plan_changes(&mut self, generation: u64) {
+        for key in self.plans.members(generation) {
+            self.parts.touch(*key);
+        }
     }
 
     fn comes(
@@ -444,6 +494,7 @@ impl Switcher {
             return;
         }
         let on = self.bits_of(&gang.processors);
+        self.parts.comes(gang.key, &on);
         let state = match (going, frozen) {
             (true, true) => State::Stopped,
             (true, false) => State::Running,
@@ -542,10 +593,11 @@ impl Switcher {
         seat.runs(now, key, out);
     }
 
-    /// Sees to it that those run who should.
-    fn decide(&mut self, now: u64, planned: bool, out: &mut Vec<Action>) {
+    /// Sees to it that those of these run who should: whole parts, so that nobody else has to do with
+    /// them.
+    fn decide(&mut self, now: u64, planned: bool, concerned: &[Key], out: &mut Vec<Action>) {
         let turns: BTreeMap<Key, Turn> =
-            self.seats.keys().map(|key| (*key, self.plans.turn(*key, now))).collect();
+            concerned.iter().map(|key| (*key, self.plans.turn(*key, now))).collect();
         let mut wanting: Vec<(Reverse<u64>, bool, Key)> = turns
             .iter()
             .filter_map(|(key, turn)| {
@@ -565,7 +617,8 @@ impl Switcher {
             }
         }
         let (mut stop, mut outgoing) = (Vec::new(), Vec::new());
-        for (key, seat) in &mut self.seats {
+        for key in concerned {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
             let again = seat.again_ns.is_none_or(|at| at <= now);
             let may_run = matches!(seat.state, State::Starting | State::Running);
             if may_run && again && !chosen.contains(key) {
@@ -578,7 +631,7 @@ impl Switcher {
         }
         let mut busy = FixedBitSet::with_capacity(self.bits.len());
         let holds = |seat: &&Seat| seat.occupies() || seat.leaves_by_ns.is_some();
-        for seat in self.seats.values().filter(holds) {
+        for seat in concerned.iter().filter_map(|key| self.seats.get(key)).filter(holds) {
             busy.union_with(&seat.on);
         }
         let (mut thaw, mut go) = (Vec::new(), Vec::new());
@@ -600,14 +653,16 @@ impl Switcher {
                 thaw.push(*key);
             }
         }
-        for (key, seat) in &mut self.seats {
+        for key in concerned {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
             if seat.lift == Lift::Asked && seat.state == State::Stopped {
                 seat.lift = Lift::Told;
                 out.push(Action::Lifted(*key, true));
             }
         }
         // Who stays at the gate is stopped there, and goes.
-        for (key, seat) in &mut self.seats {
+        for key in concerned {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
             let again = seat.again_ns.is_none_or(|at| at <= now);
             match seat.state {
                 State::Gate { frozen: true } => {
@@ -663,8 +718,10 @@ impl Switcher {
 
     /// Ends the change that is under way, if nothing more comes of it.
     fn close(&mut self, now: u64, out: &mut Vec<Action>) {
-        let waits = self.seats.values().any(|seat| seat.state == State::Stopping { gate: false });
-        let Some(change) = self.change.as_mut().filter(|_| !waits) else { return };
+        let Some(change) = &mut self.change else { return };
+        if self.seats.values().any(|seat| seat.state == State::Stopping { gate: false }) {
+            return;
+        }
         let since_began = now.saturating_sub(change.switch.began_ns);
         if !std::mem::replace(&mut change.stopped, true) {
             change.switch.freeze_ns = since_began;

@@ -36,8 +36,9 @@ impl Switcher {
     }
 
     /// Lets those go that stand, and refuses what has waited for too long.
-    pub(super) fn roll_out(&mut self, now: u64, out: &mut Vec<Action>) {
-        for (key, seat) in &mut self.seats {
+    pub(super) fn roll_out(&mut self, now: u64, concerned: &[Key], out: &mut Vec<Action>) {
+        for key in concerned {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
             seat.leaves_by_ns.take_if(|by| *by <= now);
             let Some(by_ns) = seat.out_by_ns else { continue };
             if by_ns <= now {

@@ -63,6 +63,11 @@ impl Plans {
         self.all.insert(plan.generation, plan);
     }
 
+    /// Whom a plan names.
+    pub fn members(&self, generation: u64) -> &[Key] {
+        self.all.get(&generation).map_or(&[], |plan| &plan.members)
+    }
+
     pub fn agree(&mut self, generation: u64) {
         if let Some(plan) = self.all.get_mut(&generation) {
             plan.agreed = true;
@@ -129,7 +134,12 @@ impl Plans {
         }
         for (generation, keys) in obeying {
             let Some(plan) = self.all.get(&generation) else { continue };
-            let Some(present) = present(plan, now) else { continue };
+            let Some(present) = present(plan, now) else {
+                if plan.begins_ns > now {
+                    sooner(plan.begins_ns);
+                }
+                continue;
+            };
             let of = |party: &[Key]| -> BTreeSet<Key> {
                 party.iter().filter(|key| keys.contains(key)).copied().collect()
             };

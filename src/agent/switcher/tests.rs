@@ -450,7 +450,15 @@ struct World {
 
 impl World {
     fn tell(&mut self, event: Event) {
-        for action in self.switcher.apply(self.now, event) {
+        // To look at everybody changes nothing. (But of which plan a change is said to be.)
+        let mut thorough = self.switcher.clone();
+        thorough.parts.touch_all();
+        let by_all = thorough.apply(self.now, event.clone());
+        let actions = self.switcher.apply(self.now, event);
+        let is_done = |action: &&Action| !matches!(action, Action::Switched(_));
+        let [by_all, by_parts] = [&by_all, &actions].map(|all| all.iter().filter(is_done));
+        assert!(by_all.clone().eq(by_parts.clone()), "{:?}", (by_all, by_parts));
+        for action in actions {
             match action {
                 Action::Lifted(key, stands) => {
                     let told = self.lifted.insert(key.apid.0, stands);
