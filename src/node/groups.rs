@@ -51,6 +51,19 @@ pub struct Groups {
     controllers: Controllers,
 }
 
+/// Processes in a shepherd's group beside those of the application: itself, CRIU and what that starts.
+const PROCESSES_BESIDE: u64 = 64;
+
+/// What the shepherd's group may have: where the nodes' are limited, as much as all of them together,
+/// for that is where the processes of one that is restored are made before they are put into theirs;
+/// and what it takes itself.
+fn of_shepherd(nodes: &BTreeMap<Nid, Limits>, room: u64) -> Limits {
+    let sum = |of: fn(&Limits) -> Option<u64>, own: u64| -> Option<u64> {
+        nodes.values().try_fold(own, |sum, limits| Some(sum.saturating_add(of(limits)?)))
+    };
+    Limits { memory: sum(|l| l.memory, room), pids: sum(|l| l.pids, PROCESSES_BESIDE) }
+}
+
 /// The v2 mount in /proc/self/mountinfo: (its root, where it is mounted).
 fn v2_mount(mountinfo: &str) -> Option<(String, String)> {
     mountinfo.lines().find_map(|line| {
@@ -173,7 +186,8 @@ impl Groups {
 
     /// Makes the groups of an application. `mark` is the beginning of the store's id, `alone` that
     /// no other apinit has a part of the application: one on the same host would have its own. Of
-    /// `limits`, by node, those are kept that groups have here.
+    /// `limits`, by node, those are kept that groups have here. `room` is what the shepherd itself
+    /// takes of memory at most, in bytes.
     ///
     /// # Errors
     /// Those of mkdir, and of a limit that can't be set.
@@ -183,9 +197,10 @@ impl Groups {
         key: Key,
         limits: &BTreeMap<Nid, Limits>,
         alone: bool,
+        room: u64,
     ) -> io::Result<AppGroups> {
         let nids: Vec<Nid> = limits.keys().copied().collect();
-        self.make_at(self.path_of(mark, key, &nids, alone), limits)
+        self.make_at(self.path_of(mark, key, &nids, alone), limits, room)
     }
 
     /// The same in this folder, which may be that of other nodes: of an application that was launched on these
@@ -193,14 +208,22 @@ impl Groups {
     ///
     /// # Errors
     /// As of [`Groups::make`].
-    pub fn make_at(&self, path: PathBuf, limits: &BTreeMap<Nid, Limits>) -> io::Result<AppGroups> {
+    pub fn make_at(
+        &self,
+        path: PathBuf,
+        limits: &BTreeMap<Nid, Limits>,
+        room: u64,
+    ) -> io::Result<AppGroups> {
         let nids: Vec<Nid> = limits.keys().copied().collect();
         let Controllers { memory, pids, .. } = self.controllers;
         let used = [(memory, "memory"), (pids, "pids")];
         let used: Vec<&str> = used.into_iter().filter(|(has, _)| *has).map(|(_, n)| n).collect();
-        AppGroups::make(path, &nids, &used, |nid| {
-            let wanted = limits.get(&nid).copied().unwrap_or_default();
-            Limits { memory: wanted.memory.filter(|_| memory), pids: wanted.pids.filter(|_| pids) }
+        let kept = |wanted: Limits| Limits {
+            memory: wanted.memory.filter(|_| memory),
+            pids: wanted.pids.filter(|_| pids),
+        };
+        AppGroups::make(path, &nids, &used, kept(of_shepherd(limits, room)), |nid| {
+            kept(limits.get(&nid).copied().unwrap_or_default())
         })
     }
 }
@@ -208,6 +231,17 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shepherd_has_what_its_nodes_have_together() {
+        let limits = |memory, pids| Limits { memory, pids };
+        let of =
+            |nodes: &[Limits]| of_shepherd(&(0..).map(Nid).zip(nodes.iter().copied()).collect(), 5);
+        let both = of(&[limits(Some(10), Some(3)), limits(Some(20), Some(4))]);
+        assert_eq!(both, limits(Some(35), Some(7 + PROCESSES_BESIDE)));
+        let one = of(&[limits(Some(10), Some(3)), limits(None, Some(u64::MAX))]);
+        assert_eq!(one, limits(None, Some(u64::MAX)));
+    }
 
     #[test]
     fn the_tree_is_found_wherever_it_is() {

@@ -20,7 +20,7 @@ pub mod notify;
 pub mod nudge;
 pub mod peer;
 pub mod realtime;
-mod shed;
+pub mod shed;
 pub mod signal_helper;
 pub mod space;
 pub mod spawn;

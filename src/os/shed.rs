@@ -5,14 +5,15 @@
 //! kernel kills for want of memory, it runs before others, it may have capabilities that outlive a
 //! change of ids. Nearly all of them pass through fork and execve. So apinit's child, which becomes
 //! an apshepherd and later has the PEs as its children, lays them off ([`settings`]) while it is
-//! still root, and all rights when it is its owner's ([`rights`]).
+//! still root, and all rights when it becomes its owner's ([`become_user`]).
 //!
 //! Two settings can't be laid off by anybody, as the kernel wants it: no_new_privs and filters of
 //! system calls. Who puts these on apinit puts them on every PE.
 //!
-//! Everything here is called between clone3 and execve: system calls, no allocation.
+//! What is called between clone3 and execve makes system calls and allocates nothing.
 
 use std::ffi::{CStr, c_int, c_ulong};
+use std::io;
 
 /// Bytes of the largest `struct sigaction` that a kernel has, in words.
 const SIGACTION_WORDS: usize = 8;
@@ -154,6 +155,29 @@ pub(super) fn no_rights_over_users() -> bool {
         }
         libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
     }
+}
+
+/// Makes this process its owner's for good, with no capabilities, and lets nobody trace it or read its
+/// memory who is not root. At no instant may the owner do so: the kernel takes that right away before
+/// it changes the ids (but where `fs.suid_dumpable` is 1, see [`dumps_all`]). To be called first of
+/// all, while there is one thread.
+///
+/// # Errors
+/// Those of setresuid and prctl; or a capability can't be given up. The process must not go on then.
+pub fn become_user(uid: u32) -> io::Result<()> {
+    let owner = nix::unistd::Uid::from_raw(uid);
+    nix::unistd::setresuid(owner, owner, owner)?;
+    // SAFETY: system calls on memory of their own; nobody else's capabilities change.
+    if !unsafe { rights(uid) } {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(nix::sys::prctl::set_dumpable(false)?)
+}
+
+/// Whether this host lets users trace what has changed its ids (`fs.suid_dumpable` is 1, a setting for
+/// debugging): then the owner may trace an apshepherd for some microseconds.
+pub fn dumps_all() -> bool {
+    std::fs::read_to_string("/proc/sys/fs/suid_dumpable").is_ok_and(|text| text.trim() == "1")
 }
 
 /// # Safety

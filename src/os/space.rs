@@ -1,4 +1,5 @@
-//! A space of its own for each application on a host: System V IPC, POSIX message queues, /dev/shm.
+//! A space of its own for each application on a host: System V IPC, POSIX message queues, /dev/shm,
+//! and no service manager of the user's.
 //!
 //! # The problem
 //! Programs that share memory leave it behind when they are killed: segments in /dev/shm, System V
@@ -14,6 +15,12 @@
 //! Mounts still come in from the host (propagation `slave`): an automounter's, say, without which a
 //! home directory would stay out of reach. None goes out.
 //!
+//! **Session bus.** A user's service manager starts processes for whoever asks it, and takes processes
+//! into its own control groups: out of their application's, its turns and its limits. It is asked at
+//! sockets below /run/user. In a space that is made for a user ([`Space::of_user`]) a fresh tmpfs with
+//! nothing but an empty folder of his lies over that. Root alone can have it so: in a user namespace
+//! the mount could be taken away again.
+//!
 //! Root makes such namespaces as it likes. An ordinary user may where the kernel gives him a user
 //! namespace, in which he is himself ([`Space::prepare`] with `own_user`). There no other id exists:
 //! other users' files show as 65534's, set-user-ID programs give no rights, and supplementary
@@ -26,6 +33,12 @@ use std::io;
 
 /// Where programs expect shared memory.
 const SHM: &CStr = c"/dev/shm";
+/// Where the folders are in which users' service managers and session buses listen.
+const RUN_USER: &CStr = c"/run/user";
+/// The folder that systemd has where it is the init system.
+const SYSTEMD: &str = "/run/systemd/system";
+/// What the fresh one may hold: files that have a name.
+const RUN_USER_OPTIONS: &CStr = c"mode=755,size=16m,nr_inodes=4k";
 /// Where message queues are seen, if at all.
 const MQUEUE: &CStr = c"/dev/mqueue";
 
@@ -68,6 +81,8 @@ pub struct Space {
     /// Flags and options of the tmpfs; `None`: the host has no /dev/shm.
     shm: Option<(c_ulong, CString)>,
     mqueue: bool,
+    /// The folder of a user below [`RUN_USER`], and his ids; `None`: the host's is seen.
+    run_user: Option<(CString, u32, u32)>,
 }
 
 /// What /proc/self/mountinfo says of the mount that is seen at `point`.
@@ -121,12 +136,33 @@ impl Space {
             ids: own_user.then(|| (map(uid), map(gid))),
             shm: is_there(SHM).then(|| like(mount_at(&mountinfo, "/dev/shm"))),
             mqueue: mount_at(&mountinfo, "/dev/mqueue").is_some_and(|m| m.kind == "mqueue"),
+            run_user: None,
         }
+    }
+
+    /// The same for an application of this user's, with a /run/user in which nobody listens; where
+    /// there is one, or will be when the first user logs in.
+    pub fn of_user(&self, uid: u32, gid: u32) -> Space {
+        let path = std::path::Path::new("/run/user");
+        if std::path::Path::new(SYSTEMD).is_dir() {
+            // An Err: it is there.
+            let _ = std::fs::create_dir(path);
+        }
+        let run_user = (self.ids.is_none() && path.is_dir()).then(|| {
+            let own = CString::new(format!("/run/user/{uid}")).unwrap_or_default();
+            (own, uid, gid)
+        });
+        Space { run_user, ..self.clone() }
     }
 
     /// Whether that takes a user namespace.
     pub fn own_user(&self) -> bool {
         self.ids.is_some()
+    }
+
+    /// Whether a user's service manager is out of reach there.
+    pub fn hides_user_bus(&self) -> bool {
+        self.run_user.is_some()
     }
 
     /// Tries it in a child.
@@ -210,6 +246,15 @@ impl Space {
                 let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
                 let mounted = libc::mount(kind, MQUEUE.as_ptr(), kind, flags, none.cast());
                 done(mounted == 0, Step::Mounts)?;
+            }
+            if let Some((own, uid, gid)) = &self.run_user {
+                let kind = c"tmpfs".as_ptr();
+                let flags = libc::MS_NOSUID | libc::MS_NODEV;
+                let options = RUN_USER_OPTIONS.as_ptr().cast();
+                let mounted = libc::mount(kind, RUN_USER.as_ptr(), kind, flags, options);
+                done(mounted == 0, Step::Mounts)?;
+                done(libc::mkdir(own.as_ptr(), 0o700) == 0, Step::Mounts)?;
+                done(libc::chown(own.as_ptr(), *uid, *gid) == 0, Step::Mounts)?;
             }
         }
         Ok(())

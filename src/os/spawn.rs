@@ -1,4 +1,4 @@
-//! Starting an apshepherd: clone3 into its group, the owner's ids, exec.
+//! Starting an apshepherd: clone3 into its group, the owner's groups, exec.
 //!
 //! apinit may have other threads (those that wait for files), so between clone3 and execve the child
 //! makes system calls and nothing else: whatever needs memory is laid out before ([`Spawn`]). A
@@ -16,11 +16,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
 
-/// Whose process it is to be.
+/// Whose groups it is to have. Its user id it takes itself, first of all ([`shed::become_user`]): if
+/// it had that before its execve, the user could trace it from there until it forbids that, where he
+/// may read its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
-    /// User id.
-    pub uid: u32,
     /// Group id.
     pub gid: u32,
     /// Supplementary groups; `None`: the caller's, because they are the same. (Where a user
@@ -53,8 +53,7 @@ pub struct Spawn<'a> {
     pub keep: Vec<BorrowedFd<'a>>,
     /// The control group to be born in, a directory.
     pub group: Option<BorrowedFd<'a>>,
-    /// Whose it is to be, and without the caller's settings (see `shed`); `None`: the caller's, as
-    /// the caller is.
+    /// Its groups, and without the caller's settings (see [`shed`]); `None`: as the caller is.
     pub ids: Option<Ids>,
     /// Where it is to be; `None`: where the caller is.
     pub space: Option<&'a Space>,
@@ -228,8 +227,7 @@ unsafe fn become_program(
                 check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0);
             }
             check(libc::syscall(libc::SYS_setresgid, ids.gid, ids.gid, ids.gid) == 0);
-            check(libc::syscall(libc::SYS_setresuid, ids.uid, ids.uid, ids.uid) == 0);
-            check(shed::rights(ids.uid));
+            check(shed::rights(0));
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

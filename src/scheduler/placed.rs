@@ -114,6 +114,7 @@ impl Scheduler {
             pids_max: Some(self.settings.pids_max),
             bounds: self.settings.bounds,
             isolation: self.settings.isolation,
+            user_bus: self.settings.user_bus,
             request_id: team.posting.request_id,
             command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
             shares: team.shares,

@@ -34,6 +34,8 @@ pub struct Settings {
     pub watches_max: usize,
     /// Whether applications have IPC and a /dev/shm of their own.
     pub isolation: Isolation,
+    /// Whether PEs reach the service manager and the session bus of their user.
+    pub user_bus: bool,
     /// How much nicer PEs are on nodes that are the system's too.
     pub yield_nice: u32,
     /// Waiting postings altogether.
@@ -93,6 +95,7 @@ impl Default for Settings {
             watches_max: 64,
             pids_max: 16_384,
             isolation: Isolation::default(),
+            user_bus: false,
             yield_nice: 0,
             postings_max: 100_000,
             postings_user_max: 10_000,
@@ -120,6 +123,7 @@ impl From<&Variables> for Settings {
             orders_max: count(v.orders_max()),
             watches_max: count(v.watches_max()),
             isolation: v.isolation(),
+            user_bus: !v.hide_user_bus(),
             yield_nice: u32::try_from(v.yield_nice()).unwrap_or(0),
             apkill_grace: v.apkill_grace(),
             pids_max: v.pids_max(),

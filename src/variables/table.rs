@@ -316,6 +316,11 @@ variables! {
         "how long a frozen gang's last process is waited for before the next gang is let run";
     front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
         "time between TERM and KILL for an application whose aprun has died";
+    hide_user_bus: Flag, 0 => 1, default 0,
+        "whether PEs are kept from their user's service manager and session bus, where apinit runs as root",
+        "On hosts where isolation is on. /run/user is the application's own there, with nothing in it \
+         but an empty folder of its user's, and DBUS_SESSION_BUS_ADDRESS is not set: systemd-run \
+         --user can't take processes out of the application. See apinit(8).";
     history_max: Count, 0 => 10_000_000, default 10_000, at start,
         "ended applications of which a record is kept";
     isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,

@@ -3,7 +3,9 @@
 //! tests/programs/share.c makes and finds a segment of POSIX shared memory, one of System V's, and a
 //! message queue.
 
+use crate::support::hand::Hand;
 use crate::support::mpi::plain;
+use crate::support::users::{ANNA, Bins};
 use crate::support::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -193,4 +195,61 @@ fn where_it_is_not_allowed_that_is_said() {
     let run = in_namespace(":", &format!("aprun -q true || exit 9; {limit}; aprun -q echo ran"));
     let run = run.expect(125).says("it can't be isolated");
     assert!(!run.out().contains("ran") && run.stderr.contains("user.max_*_namespaces"));
+}
+
+/// A folder of Anna's below /run/user with a file in it, as that of a session has sockets.
+struct Session(Vec<PathBuf>);
+
+impl Session {
+    fn new() -> Session {
+        let own = PathBuf::from(format!("/run/user/{}", ANNA.uid));
+        let folders = [Path::new("/run/user"), &own];
+        // What there is stays.
+        let missing: Vec<PathBuf> =
+            folders.into_iter().filter(|f| !f.exists()).map(Path::to_owned).collect();
+        std::fs::create_dir_all(&own).expect("made");
+        std::os::unix::fs::chown(&own, Some(ANNA.uid), Some(ANNA.gid)).expect("given");
+        std::fs::write(own.join("bus"), "").expect("written");
+        Session(missing)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(format!("/run/user/{}/bus", ANNA.uid));
+        for folder in self.0.iter().rev() {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn the_service_manager_of_its_user_is_out_of_reach() {
+    let test = "isolation::the_service_manager_of_its_user_is_out_of_reach";
+    if !is_root() {
+        return skip(test, "only root can keep applications from it");
+    }
+    let _session = Session::new();
+    let bins = Bins::new();
+    let own = format!("/run/user/{}", ANNA.uid);
+    let script = format!(
+        "ls -A {own}; echo ${{DBUS_SESSION_BUS_ADDRESS-none}}; : > {own}/mine && ls /run/user/*"
+    );
+    let bus = format!("unix:path={own}/bus");
+    for (variables, expected) in [
+        ("", "none\nmine\n".to_owned()),
+        ("variables: { hide_user_bus: no }\n", format!("bus\n{bus}\nbus\nmine\n")),
+        ("variables: { isolation: off }\n", format!("bus\n{bus}\nbus\nmine\n")),
+    ] {
+        let hand = Hand::start(&format!("{ONE}{variables}"), &[("0", None)]);
+        hand.open_to_all();
+        let mut command = ANNA.command(bins.path("aprun"), ["-q", "sh", "-c", &script]);
+        command.env("PSCHED_SOCKET", hand.socket()).env("DBUS_SESSION_BUS_ADDRESS", &bus);
+        let out = run(&mut command).expect(0).out();
+        let left = std::fs::remove_file(format!("{own}/mine")).is_ok();
+        // (Another session's folder may be there, too.)
+        assert!(out.starts_with(&expected), "{variables} {out}");
+        assert_eq!(left, !variables.is_empty(), "it was the host's");
+        hand.end();
+    }
 }

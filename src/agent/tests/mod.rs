@@ -119,6 +119,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         front_kill_grace: FRONT_GRACE,
         bounds: Bounds::default(),
         isolation: Isolation::Auto,
+        user_bus: false,
         request_id: [key.apid.0 as u8; 16],
         command: "a.out".into(),
         shares: false,

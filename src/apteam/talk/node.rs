@@ -201,6 +201,9 @@ pub struct PlaceCommand {
     pub bounds: Bounds,
     /// Whether it has IPC and a /dev/shm of its own.
     pub isolation: Isolation,
+    /// Where it has these of its own, its PEs reach the service manager and the session bus of their
+    /// user all the same.
+    pub user_bus: bool,
     /// The random number of its posting, which no application of another store shares.
     pub request_id: [u8; 16],
     /// For display.

@@ -25,9 +25,9 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::fro
 /// The largest message to or from psched, in bytes: both are root's, or one user's. An inventory is
 /// the largest, or what a foreign node holds.
 const MESSAGE_MAX: usize = 64 * 1024 * 1024;
-/// Messages to psched that may wait. One that does not take them is hung up on; the next inventory
-/// tells it everything.
-const QUEUE: usize = 1024;
+/// Messages to psched that may wait: several for each application that this host may hold, for all of them
+/// may end at once. A psched that does not take them is hung up on; the next inventory tells it everything.
+const QUEUE: usize = 16_384;
 
 /// The open link, as the shell has it.
 #[derive(Clone, Debug)]

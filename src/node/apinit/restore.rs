@@ -20,6 +20,7 @@
 //! psched has been told, for that may take as long as the copy has taken.
 
 use super::runtime::{AppDirectory, Process, fresh_folder};
+use super::shell::room_of_shepherd;
 use super::shepherds::{self, Connection};
 use crate::agent::Back;
 use crate::apteam::SealKey;
@@ -192,8 +193,10 @@ impl Restoring {
         let failed = |e: std::io::Error| format!("its groups can't be made: {e}");
         let limits = born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, *limits));
         let limits: BTreeMap<Nid, Limits> = limits.collect();
+        let room = room_of_shepherd(&self.place);
         // What there is was made by its nodes of now, and has never been used.
-        let made = self.groups.make_at(self.made.path().to_owned(), &limits).map_err(failed)?;
+        let made =
+            self.groups.make_at(self.made.path().to_owned(), &limits, room).map_err(failed)?;
         let mut groups = AppGroups::found(made.path().to_owned(), born.to_vec())
             .ok_or_else(|| "its groups have gone".to_owned())?;
         groups.moved(now);

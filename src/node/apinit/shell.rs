@@ -26,7 +26,7 @@ use crate::apteam::ending::Cause;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
-use crate::apteam::talk::turns::StopMeans;
+use crate::apteam::talk::turns::{SlicePlan, StopMeans};
 use crate::apteam::{Key, SealKey};
 use crate::machine::{Nid, nids_text};
 use crate::node::checkpoint::door::{Answer, Ask};
@@ -34,12 +34,14 @@ use crate::node::checkpoint::{Known, break_off};
 use crate::node::groups::Groups;
 use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
+use crate::os::shed::dumps_all;
 use crate::os::space::Space;
 use crate::os::wait;
 use crate::rpc::listen::{Bounds, Peer as Caller};
 use crate::rpc::pb;
 use anyhow::Context;
 use apps::App;
+pub(super) use apps::room_of_shepherd;
 use bytes::Bytes;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +59,9 @@ use tokio_util::task::AbortOnDropHandle;
 const EVENTS: usize = 512;
 /// How long a shepherd may take to go home.
 const GO_HOME: Duration = Duration::from_secs(4);
+/// While events wait, slice plans that have changed are kept once for so many: where hundreds of
+/// applications end at once each would have the file of all plans written anew.
+const PLANS_FOR: u32 = 64;
 
 /// A connection takes its socket and its peer's pidfd, and usually brings an application: what apinit
 /// has open for that one's shepherd, groups and files.
@@ -176,6 +181,9 @@ pub(super) struct Shell {
     /// What the shell itself has to say next.
     own: VecDeque<Happening>,
     timer_ns: Option<u64>,
+    /// Slice plans that are still to be kept, and the events since.
+    plans_due: Option<Vec<SlicePlan>>,
+    plans_wait: u32,
     /// The NUMA node of each real processor.
     numa: BTreeMap<u32, u32>,
     /// It was said what keeps PEs from giving way.
@@ -231,6 +239,13 @@ impl Shell {
                 None
             }
         };
+        if nix::unistd::geteuid().is_root() && dumps_all() {
+            notes.push(
+                "users can trace their apshepherds while these begin, and so keep processes out of \
+                 their applications: set the sysctl fs.suid_dumpable to 0 or 2"
+                    .into(),
+            );
+        }
         for note in &notes {
             tracing::warn!("{note}");
         }
@@ -310,6 +325,8 @@ impl Shell {
             incoming,
             own: VecDeque::new(),
             timer_ns: None,
+            plans_due: None,
+            plans_wait: 0,
             numa,
             yields_told: false,
             wanted: BTreeMap::new(),
@@ -386,13 +403,29 @@ impl Shell {
                 }
             }
             self.apply_own();
+            self.keep_plans();
             if self.broken {
                 break Ending::Alone;
             }
             while self.leaving.try_join_next().is_some() {}
         };
         tracing::info!(?ending, "ending");
+        if let Some(plans) = self.plans_due.take() {
+            self.runtime.keep_plans(plans);
+        }
         ending
+    }
+
+    /// Keeps slice plans that have changed: at once, but in a burst of events not after each.
+    fn keep_plans(&mut self) {
+        self.plans_wait += 1;
+        if !self.incoming.is_empty() && self.plans_wait < PLANS_FOR {
+            return;
+        }
+        self.plans_wait = 0;
+        if let Some(plans) = self.plans_due.take() {
+            self.runtime.keep_plans(plans);
+        }
     }
 
     fn event(&mut self, event: Event) {
@@ -619,7 +652,7 @@ impl Shell {
             }
             Action::Turns(event) => self.tell_switcher(event),
             Action::TellRan(key) => self.tell_ran(key),
-            Action::KeepPlans(plans) => self.runtime.keep_plans(plans),
+            Action::KeepPlans(plans) => self.plans_due = Some(plans),
             Action::OpenPeer { key, index, socket } => {
                 self.generation += 1;
                 let events = self.events.clone();
@@ -693,6 +726,9 @@ impl Shell {
         let Some(shepherd) = &app.shepherd else { return };
         if let ToShepherd::Launch(launch) = &mut message {
             launch.marker.clone_from(&app.marker);
+            if app.busless {
+                apps::without_bus(&mut launch.launch.environment);
+            }
         }
         if let (ToShepherd::Terminate { cause: Cause::Checkpointed { .. }, .. }, Some(groups)) =
             (&message, &app.groups)

@@ -183,27 +183,31 @@ impl Making<'_> {
             }
         }
         let owner = &self.place.owner;
-        let ids = nix::unistd::geteuid().is_root().then(|| Ids {
-            uid: owner.uid,
+        let root = nix::unistd::geteuid().is_root();
+        let ids = root.then(|| Ids {
             gid: owner.gid,
             groups: (!own_groups(&owner.groups)).then(|| owner.groups.clone()),
         });
+        let mut arguments = vec![
+            text(PROGRAM.into())?,
+            text(key.to_string())?,
+            text("--listen".into())?,
+            text(listener.as_raw_fd().to_string())?,
+            text("--lifeline".into())?,
+            text(lifeline.to_string())?,
+            text("--groups".into())?,
+            text(groups.join(","))?,
+        ];
+        if root {
+            arguments.extend([text("--uid".into())?, text(owner.uid.to_string())?]);
+        }
         let keep = [listener.as_fd()]
             .into_iter()
             .chain(self.lifeline.map(AsFd::as_fd))
             .chain(nids.iter().map(|(_, fd)| fd.as_fd()));
         let spawned = spawn(&Spawn {
             program: CString::new(self.program.path.as_os_str().as_bytes())?,
-            arguments: vec![
-                text(PROGRAM.into())?,
-                text(key.to_string())?,
-                text("--listen".into())?,
-                text(listener.as_raw_fd().to_string())?,
-                text("--lifeline".into())?,
-                text(lifeline.to_string())?,
-                text("--groups".into())?,
-                text(groups.join(","))?,
-            ],
+            arguments,
             environment,
             keep: keep.collect(),
             group: opened.as_ref().map(|(shepherd, _)| shepherd.as_fd()),

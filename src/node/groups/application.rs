@@ -47,9 +47,24 @@ fn set(group: &Path, file: &str, value: &str) -> io::Result<()> {
         .map_err(|e| io::Error::new(e.kind(), format!("{value} for {file}: {e}")))
 }
 
+/// Limits a group.
+fn limit(group: &Path, Limits { memory, pids }: Limits) -> io::Result<()> {
+    if let Some(bytes) = memory {
+        set(group, "memory.max", &bytes.to_string())?;
+        // Absent where the kernel has no swap.
+        if group.join("memory.swap.max").exists() {
+            set(group, "memory.swap.max", "0")?;
+        }
+    }
+    match pids {
+        Some(number) => set(group, "pids.max", &number.to_string()),
+        None => Ok(()),
+    }
+}
+
 impl AppGroups {
-    /// Makes them, one for each node with its limits and one for the shepherd. `controllers` are
-    /// those that the nodes' groups are to have.
+    /// Makes them, one for each node with its limits and one for the shepherd with `own`.
+    /// `controllers` are those that these groups are to have.
     ///
     /// # Errors
     /// Those of mkdir, and of a limit that can't be set; or a former life of this apinit has left
@@ -59,6 +74,7 @@ impl AppGroups {
         path: PathBuf,
         nids: &[Nid],
         controllers: &[&str],
+        own: Limits,
         limits: impl Fn(Nid) -> Limits,
     ) -> io::Result<AppGroups> {
         let groups = AppGroups { path, nids: nids.to_vec(), now: Vec::new() };
@@ -68,7 +84,7 @@ impl AppGroups {
         }
         let mut tries = 0;
         let made = loop {
-            let made = groups.try_make(controllers, &limits);
+            let made = groups.try_make(controllers, own, &limits);
             // Another apinit of this host may just have removed the group above, which was empty.
             let again = made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
             tries += 1;
@@ -82,7 +98,12 @@ impl AppGroups {
         made.map(|()| groups)
     }
 
-    fn try_make(&self, controllers: &[&str], limits: &impl Fn(Nid) -> Limits) -> io::Result<()> {
+    fn try_make(
+        &self,
+        controllers: &[&str],
+        own: Limits,
+        limits: &impl Fn(Nid) -> Limits,
+    ) -> io::Result<()> {
         let above = self.path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         for group in [above, &self.path] {
             make_dir(group)?;
@@ -90,7 +111,9 @@ impl AppGroups {
                 set(group, "cgroup.subtree_control", &format!("+{controller}"))?;
             }
         }
-        make_dir(&self.path.join("shepherd"))?;
+        let shepherd = self.path.join("shepherd");
+        make_dir(&shepherd)?;
+        limit(&shepherd, own)?;
         for nid in &self.nids {
             let group = self.of_nid(*nid);
             make_dir(&group)?;
@@ -98,17 +121,7 @@ impl AppGroups {
                 // One without the others is no program any more.
                 set(&group, "memory.oom.group", "1")?;
             }
-            let Limits { memory, pids } = limits(*nid);
-            if let Some(bytes) = memory {
-                set(&group, "memory.max", &bytes.to_string())?;
-                // Absent where the kernel has no swap.
-                if group.join("memory.swap.max").exists() {
-                    set(&group, "memory.swap.max", "0")?;
-                }
-            }
-            if let Some(number) = pids {
-                set(&group, "pids.max", &number.to_string())?;
-            }
+            limit(&group, limits(*nid))?;
         }
         Ok(())
     }

@@ -18,7 +18,9 @@
 //! the main one, so that all of them are switched off, when the window is full, by taking out one.
 //!
 //! The process is undumpable, so that its PEs, which have the same user, can't trace it; a subreaper,
-//! so that nothing that they start gets away; and apinit (or root) alone may talk to it.
+//! so that nothing that they start gets away; and apinit (or root) alone may talk to it. An apinit of
+//! root's starts it as root, and it becomes its owner's before it does anything else: at no instant is
+//! it the owner's and dumpable.
 
 mod descend;
 mod diagnostics;
@@ -38,6 +40,7 @@ use crate::node::frames::PACKET_MAX;
 use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
 use crate::os::host::monotonic_ns;
 use crate::os::inherit;
+use crate::os::shed::become_user;
 use crate::shepherd::{Action, Happening, Left, NAMED_MAX, Shepherd};
 use bytes::{Buf, Bytes};
 use diagnostics::Diagnostics;
@@ -170,6 +173,11 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // Before anything else: until then it is root's.
+    if let Some(Err(error)) = options.uid.map(become_user) {
+        eprintln!("apshepherd: it can't become its owner's: {error}");
+        return ExitCode::FAILURE;
+    }
     let diagnostics = Diagnostics::begin(options.key);
     match Shell::new(options, diagnostics).and_then(Shell::run) {
         Ok(()) => ExitCode::SUCCESS,
@@ -336,7 +344,8 @@ impl Shell {
                 self.happenings.push_back(Happening::LeftFrozen);
             }
             Action::SignalLeft(signal) => {
-                let found = Signal::try_from(signal).map_or(0, descend::signal_all);
+                let found = Signal::try_from(signal)
+                    .map_or(0, |signal| descend::signal_all(signal, &self.groups));
                 self.happenings.push_back(Happening::LeftFound(found));
             }
             Action::LookFrozen => {

@@ -13,12 +13,15 @@ pub struct Options {
     pub listen: RawFd,
     /// The pipe at whose end everything ends.
     pub lifeline: Option<RawFd>,
+    /// Whose it is to be; `None`: it is its owner's already.
+    pub uid: Option<u32>,
     /// Directories of the nodes' control groups.
     pub groups: Vec<(Nid, RawFd)>,
 }
 
 /// How it is called.
-pub const USAGE: &str = "usage: apshepherd APID.INCARNATION --listen FD [--lifeline FD] [--groups NID:FD,...]\n\
+pub const USAGE: &str = "usage: apshepherd APID.INCARNATION --listen FD [--lifeline FD] [--uid UID] \
+     [--groups NID:FD,...]\n\
      (started by apinit, which gives it its descriptors)";
 
 impl Options {
@@ -30,18 +33,19 @@ impl Options {
         let mut arguments = arguments.into_iter();
         let first = arguments.next().ok_or("no application is named")?;
         let key = Key::parse(&first).ok_or_else(|| format!("{first} is not APID.INCARNATION"))?;
-        let (mut listen, mut lifeline, mut groups) = (None, None, Vec::new());
+        let (mut listen, mut lifeline, mut uid, mut groups) = (None, None, None, Vec::new());
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} lacks its value"))?;
             match name.as_str() {
                 "--listen" => listen = Some(number(&value)?),
                 "--lifeline" => lifeline = Some(number(&value)?).filter(|fd| *fd >= 0),
+                "--uid" => uid = Some(number(&value)?),
                 "--groups" => groups = parse_groups(&value)?,
                 _ => return Err(format!("unknown option {name}")),
             }
         }
         let listen = listen.ok_or("--listen is missing")?;
-        Ok(Options { key, listen, lifeline, groups })
+        Ok(Options { key, listen, lifeline, uid, groups })
     }
 }
 
@@ -70,10 +74,10 @@ mod tests {
         let key = Key::parse("12.1").expect("a key");
         let groups = vec![(Nid(0), 7), (Nid(3), 8)];
         assert_eq!(
-            parse("12.1 --listen 5 --lifeline 6 --groups 0:7,3:8"),
-            Ok(Options { key, listen: 5, lifeline: Some(6), groups })
+            parse("12.1 --listen 5 --lifeline 6 --uid 1000 --groups 0:7,3:8"),
+            Ok(Options { key, listen: 5, lifeline: Some(6), uid: Some(1000), groups })
         );
-        let least = Options { key, listen: 5, lifeline: None, groups: vec![] };
+        let least = Options { key, listen: 5, lifeline: None, uid: None, groups: vec![] };
         assert_eq!(parse("12.1 --listen 5 --lifeline -1 --groups "), Ok(least.clone()));
         assert_eq!(parse("12.1 --listen 5"), Ok(least));
     }

@@ -187,15 +187,17 @@ impl Shell {
     /// What descends from this process and lives. Its session tells whose it is, if it has not made
     /// one of its own.
     pub(super) fn left(&self) -> Vec<Left> {
-        let named = descend::descendants().into_iter().take(NAMED_MAX).filter_map(|pid| {
-            let session = nix::unistd::getsid(Some(pid)).ok();
-            let pe = session.and_then(|s| self.pes.of_pid(s.as_raw())).map(|i| &self.pes.all[i]);
-            let first = self.launch.as_ref().and_then(|launch| launch.pes.first());
-            let nid = pe.map(|pe| pe.nid).or(first.map(|pe| pe.nid)).unwrap_or_default();
-            let pid = pid.as_raw();
-            let text = crate::node::stuck::describe(pid, pe.map(|pe| pe.rank), nid)?;
-            Some(Left { pid, nid, text })
-        });
+        let named =
+            descend::descendants(&self.groups).into_iter().take(NAMED_MAX).filter_map(|pid| {
+                let session = nix::unistd::getsid(Some(pid)).ok();
+                let pe =
+                    session.and_then(|s| self.pes.of_pid(s.as_raw())).map(|i| &self.pes.all[i]);
+                let first = self.launch.as_ref().and_then(|launch| launch.pes.first());
+                let nid = pe.map(|pe| pe.nid).or(first.map(|pe| pe.nid)).unwrap_or_default();
+                let pid = pid.as_raw();
+                let text = crate::node::stuck::describe(pid, pe.map(|pe| pe.rank), nid)?;
+                Some(Left { pid, nid, text })
+            });
         named.collect()
     }
 
@@ -212,11 +214,11 @@ impl Shell {
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             let _ = kill(pe.pid, Signal::SIGKILL);
         }
-        // Quickest by group, where apinit has given us the right.
+        // Quickest by group, where that is ours: an apinit of root's keeps it to itself.
         for (_, group) in &self.groups {
             let _ = kill_group(group.as_fd());
         }
-        descend::signal_all(Signal::SIGKILL);
+        descend::signal_all(Signal::SIGKILL, &self.groups);
     }
 }
 

@@ -294,6 +294,7 @@ impl From<PlaceCommand> for pb::PlaceCommand {
                 Isolation::Off => pb::Isolation::Off,
             }
             .into(),
+            user_bus: place.user_bus,
             request_id: Bytes::copy_from_slice(&place.request_id),
             command: place.command,
             shares: place.shares,
@@ -343,6 +344,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
                 pb::Isolation::Root => Isolation::Root,
                 pb::Isolation::Off => Isolation::Off,
             },
+            user_bus: place.user_bus,
             request_id: of("request_id").secret(place.request_id)?,
             command: of("command").text(place.command)?,
             shares: place.shares,

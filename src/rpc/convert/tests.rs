@@ -498,12 +498,18 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
         let parts = vec![ns as u32; ns as usize % 3];
         node::Restart { from, run: Duration::from_nanos(ns), parts }
     });
-    let seat = (any::<[bool; 2]>(), option::of(account()), yields, moved, option::of(restart));
+    let seat = (any::<[bool; 3]>(), option::of(account()), yields, moved, option::of(restart));
     let rest = (most, isolation, posting, millis(), seat);
     (who, millis(), limit(), limit(), millis(), rest).prop_map(
         |((key, owner, (shape, places), hosts, ticket), left, cpu, time, grace, rest)| {
             let ((memory, pids, bounds), isolation, (request_id, command), front, seat) = rest;
-            let ([shares, exclusive], account, yields, (number, fixed, restoring), restart) = seat;
+            let (
+                [shares, exclusive, user_bus],
+                account,
+                yields,
+                (number, fixed, restoring),
+                restart,
+            ) = seat;
             let born = if number > 0 { places.nids().collect() } else { Vec::new() };
             let moved = node::Moved { number, born, fixed, restoring };
             PlaceCommand {
@@ -522,6 +528,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 pids_max: pids,
                 bounds,
                 isolation,
+                user_bus,
                 request_id,
                 command,
                 shares,

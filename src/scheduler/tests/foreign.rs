@@ -26,6 +26,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         front_kill_grace: Duration::from_secs(2),
         bounds: Bounds::default(),
         isolation: Default::default(),
+        user_bus: false,
         request_id: [99; 16],
         command: "b.out".into(),
         shares: false,

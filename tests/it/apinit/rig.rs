@@ -248,6 +248,7 @@ impl Instance {
         };
         PlaceCommand {
             isolation: psched::variables::Isolation::Auto,
+            user_bus: false,
             key: key(name),
             owner: own_ids(),
             shape: Shape { width: nids.len() as u32 * per_node, depth: 1, per_node: None },

@@ -4,6 +4,7 @@ use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
 use crate::agent::{Action, Found, GroupsOwner, Happening};
 use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{ToShepherd, misfit};
 use crate::machine::Nid;
@@ -71,6 +72,8 @@ pub(super) struct App {
     pub(super) thawing: Option<Vec<Action>>,
     /// The folder of the checkpoint that it is restored from, until it is.
     pub(super) restore_from: Option<OwnedFd>,
+    /// Its PEs are kept from their user's session bus.
+    pub(super) busless: bool,
     pub(super) span: tracing::Span,
 }
 
@@ -109,13 +112,31 @@ pub(super) fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
     Limits { memory, pids: place.pids_max }
 }
 
+/// Bytes of memory that an apshepherd takes at most: itself, and what it keeps for its application.
+pub(in crate::node::apinit) fn room_of_shepherd(place: &PlaceCommand) -> u64 {
+    const ITSELF: u64 = 128 << 20;
+    let Bounds { output, stdin, pmi } = place.bounds;
+    // Twice: what is kept is copied when it is sent.
+    let kept = output.saturating_add(stdin).saturating_add(pmi).saturating_mul(2);
+    kept.saturating_add(ITSELF)
+}
+
 /// Where it is kept to itself, if it is to be.
-pub(super) fn isolated<'s>(space: Option<&'s Space>, place: &PlaceCommand) -> Option<&'s Space> {
-    space.filter(|space| match place.isolation {
+pub(super) fn isolated(space: Option<&Space>, place: &PlaceCommand) -> Option<Space> {
+    let space = space.filter(|space| match place.isolation {
         Isolation::Auto => true,
         Isolation::Root => !space.own_user(),
         Isolation::Off => false,
+    })?;
+    Some(match place.user_bus {
+        true => space.clone(),
+        false => space.of_user(place.owner.uid, place.owner.gid),
     })
+}
+
+/// Takes the session bus out of what PEs are given, where they are kept from it.
+pub(super) fn without_bus(environment: &mut Vec<Vec<u8>>) {
+    environment.retain(|item| !item.starts_with(b"DBUS_SESSION_BUS_ADDRESS="));
 }
 
 /// The first processes of those that are left, in words.
@@ -223,6 +244,7 @@ impl Shell {
                 hung_up: away.then(HungUp::to_go_out),
                 thawing: None,
                 restore_from: None,
+                busless: isolated(self.space.as_ref(), &place).is_some_and(|s| s.hides_user_bus()),
                 directory: directory.clone(),
             };
             self.apps.insert(key, app);
@@ -295,6 +317,7 @@ impl Shell {
             hung_up: None,
             thawing: None,
             restore_from: None,
+            busless: false,
             span,
         };
         let app = self.apps.entry(key).insert_entry(app).into_mut();
@@ -304,7 +327,9 @@ impl Shell {
             // Known before they are there: whoever comes after us has to remove them.
             directory.keep_groups(&groups.path_of(mark, key, &nids, alone))?;
             let limits = nids.iter().map(|nid| (*nid, limits_of(place, *nid))).collect();
-            let made = groups.make(mark, key, &limits, alone).context("can't make its groups")?;
+            let room = room_of_shepherd(place);
+            let made = groups.make(mark, key, &limits, alone, room);
+            let made = made.context("can't make its groups")?;
             app.groups = Some(made);
         } else {
             directory.keep_marker(&app.marker)?;
@@ -313,13 +338,15 @@ impl Shell {
             // Its shepherd comes with it.
             return directory.keep_place(place.clone());
         }
+        let space = isolated(self.space.as_ref(), place);
+        app.busless = space.as_ref().is_some_and(Space::hides_user_bus);
         let making = Making {
             program: &self.apshepherd,
             place,
             directory: &directory,
             groups: app.groups.as_ref(),
             lifeline: self.lifeline.as_deref(),
-            space: isolated(self.space.as_ref(), place),
+            space: space.as_ref(),
         };
         let shepherd = making.make(key, &self.events)?;
         // At once: no other child of ours is believed to be somebody's.

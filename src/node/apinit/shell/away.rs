@@ -103,7 +103,7 @@ impl Shell {
             groups,
             apshepherd: self.apshepherd.path().to_owned(),
             lifeline: self.lifeline.clone(),
-            space: isolated(self.space.as_ref(), &place).cloned(),
+            space: isolated(self.space.as_ref(), &place),
             place,
         };
         let (span, events) = (app.span.clone(), self.events.clone());

@@ -63,7 +63,7 @@ impl Shell {
             made,
             apshepherd: self.apshepherd.path().to_owned(),
             lifeline: self.lifeline.clone(),
-            space: isolated(self.space.as_ref(), &place).cloned(),
+            space: isolated(self.space.as_ref(), &place),
             place,
         })
     }
