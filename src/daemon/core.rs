@@ -35,6 +35,7 @@ use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Schedu
 use crate::variables::Variables;
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 use store_watch::StoreWatch;
 use tokio::sync::{mpsc, oneshot};
