@@ -6,8 +6,16 @@
 //!
 //! The store has a random id and an epoch that counts psched's starts on it: nodes remember both,
 //! so that an empty or wrong state directory can't be taken for the machine's memory.
+//!
+//! # When the disk fails
+//! A transaction that failed is never synced again as it was: SQLite writes its pages anew with the next
+//! one, for after a failed fsync the kernel takes pages for clean that never came to the disk. What an
+//! earlier life of psched had written that way, and what was written before an I/O error, goes from
+//! the log into the database before anything is confirmed that comes after it in the log
+//! ([`Store::empty_log`]): the log is read up to its first gap.
 
 mod administration;
+mod aside;
 mod reader;
 mod room;
 
@@ -26,7 +34,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Version of the tables, in `PRAGMA user_version`.
 const SCHEMA: i64 = 1;
@@ -68,6 +76,11 @@ pub enum StoreError {
     /// The directory can't be used.
     #[error("the state directory {path} can't be used; choose another with --state")]
     Directory { path: PathBuf, source: std::io::Error },
+    /// The disk, or the file system.
+    #[error(
+        "the disk of the store {path} fails ({detail}): the kernel's log says more (dmesg); psched tries it again and again"
+    )]
+    Disk { path: PathBuf, detail: String },
     /// Anything else.
     #[error("the store {path} failed: {detail}")]
     Failed { path: PathBuf, detail: String },
@@ -96,6 +109,10 @@ pub struct Store {
     prunes: u64,
     /// Much of the file is free: it is made smaller with each of the next commits.
     shrinks: bool,
+    /// An I/O error has come, and since then the log has not been emptied.
+    suspect: bool,
+    /// When the log, which is too long, can be tried to be emptied again.
+    next_emptying: Option<Instant>,
 }
 
 /// What a psched that starts finds.
@@ -180,6 +197,11 @@ impl Store {
         let transaction = connection.transaction().map_err(told)?;
         transaction.execute_batch(TABLES).map_err(told)?;
         transaction.execute_batch(administration::TABLES).map_err(told)?;
+        transaction.execute_batch(aside::TABLES).map_err(told)?;
+        // A release before left lines of applications that are not there any more.
+        transaction
+            .execute("DELETE FROM event WHERE apid NOT IN (SELECT apid FROM application)", [])
+            .map_err(told)?;
         transaction.pragma_update(None, "user_version", SCHEMA).map_err(told)?;
         let id: Option<String> = transaction
             .query_row("SELECT value FROM meta WHERE key = 'id'", [], |r| r.get(0))
@@ -229,6 +251,8 @@ impl Store {
             since_prune: PRUNE_EVERY,
             prunes: 0,
             shrinks: false,
+            suspect: false,
+            next_emptying: None,
         })
     }
 
@@ -239,36 +263,42 @@ impl Store {
     pub fn restore(&self) -> Result<Restored, StoreError> {
         let told = |e: rusqlite::Error| explain(&self.path, &e);
         let mut restored = Restored { next_apid: 1, ..Restored::default() };
+        let mut unreadable = Vec::new();
         let mut rows = self
             .connection
             .prepare(
-                "SELECT record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid",
+                "SELECT apid, record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid",
             )
             .map_err(told)?;
-        let rows = rows
-            .query_map([], |r| Ok((r.get::<_, Vec<u8>>(0)?, r.get::<_, u32>(1)?)))
-            .map_err(told)?;
-        for row in rows {
-            let (blob, passed_over) = row.map_err(told)?;
-            let mut team = records::decode(&blob).map_err(|e| StoreError::Damaged {
-                path: self.path.clone(),
-                detail: e.to_string(),
-            })?;
-            team.passed_over = passed_over;
-            restored.teams.push(team);
+        let row = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i64>(0)?, restored_row(r)));
+        for row in rows.query_map([], row).map_err(told)? {
+            match row.map_err(told)? {
+                (_, Ok(team)) => restored.teams.push(team),
+                (apid, Err(why)) => unreadable.push((apid, why)),
+            }
+        }
+        drop(rows);
+        aside::put(&self.connection, &unreadable).map_err(told)?;
+        for (apid, why) in unreadable {
+            tracing::error!(
+                "the record of application {apid} can't be read ({why}): it was set aside (table \
+                 set_aside of {}); where a node has that application, it is ended",
+                self.path.display()
+            );
         }
         let newest: Option<i64> = self
             .connection
-            .query_row("SELECT max(apid) FROM application", [], |r| r.get(0))
+            .query_row(
+                "SELECT max(apid) FROM (SELECT apid FROM application UNION ALL SELECT apid FROM set_aside)",
+                [],
+                |r| r.get(0),
+            )
             .map_err(told)?;
         restored.next_apid = newest.and_then(|n| u64::try_from(n).ok()).map_or(1, |n| n + 1);
         let mut boots = self.connection.prepare("SELECT nid, boot_id FROM boot").map_err(told)?;
         let boots =
             boots.query_map([], |r| Ok((Nid(r.get(0)?), r.get::<_, String>(1)?))).map_err(told)?;
-        for boot in boots {
-            let (nid, id) = boot.map_err(told)?;
-            restored.boots.insert(nid, id);
-        }
+        restored.boots = administration::readable(boots, "boot").map_err(told)?;
         restored.orders.closed = administration::closed(&self.connection).map_err(told)?;
         restored.orders.flavors = administration::flavors(&self.connection).map_err(told)?;
         restored.variables = administration::variables(&self.connection).map_err(told)?;
@@ -280,6 +310,26 @@ impl Store {
     /// # Errors
     /// Why nothing was kept.
     pub fn write(&mut self, records: &[&Record]) -> Result<(), StoreError> {
+        if self.suspect {
+            // What was confirmed before the error does not depend on the log any more.
+            if !self.empty_log()? {
+                let (path, detail) = (self.path.clone(), "a reader holds up its log".into());
+                return Err(StoreError::Disk { path, detail });
+            }
+            self.suspect = false;
+        }
+        let written = self.transact(records);
+        if let Err(StoreError::Disk { .. }) = written {
+            self.suspect = true;
+        }
+        written?;
+        self.bound_log();
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why nothing was kept.
+    fn transact(&mut self, records: &[&Record]) -> Result<(), StoreError> {
         let path = self.path.clone();
         let told = |e: rusqlite::Error| explain(&path, &e);
         let prune = self.since_prune >= PRUNE_EVERY;
@@ -293,19 +343,28 @@ impl Store {
             transaction.execute(touch, []).map_err(told)?;
         }
         if prune {
+            let last = transaction
+                .query_row(
+                    "SELECT apid FROM application WHERE state = 'ended'
+                     ORDER BY apid DESC LIMIT 1 OFFSET ?1",
+                    [i64::try_from(self.history_max.max(1)).unwrap_or(i64::MAX)],
+                    |r| r.get::<_, i64>(0),
+                )
+                .optional()
+                .map_err(told)?
+                .unwrap_or(i64::MIN);
             // The newest row stays whatever the bound says: the next number is made from it.
             transaction
                 .execute(
-                    "DELETE FROM application WHERE state = 'ended' AND apid <=
-                       (SELECT apid FROM application WHERE state = 'ended'
-                        ORDER BY apid DESC LIMIT 1 OFFSET ?1)",
-                    [i64::try_from(self.history_max.max(1)).unwrap_or(i64::MAX)],
+                    "DELETE FROM event WHERE apid IN
+                       (SELECT apid FROM application WHERE state = 'ended' AND apid <= ?1)",
+                    [last],
                 )
                 .map_err(told)?;
             let most = self.records_user_max.load(Ordering::Relaxed);
             room::forget_of_users(&transaction, most, self.prunes).map_err(told)?;
             transaction
-                .execute("DELETE FROM event WHERE apid < (SELECT min(apid) FROM application)", [])
+                .execute("DELETE FROM application WHERE state = 'ended' AND apid <= ?1", [last])
                 .map_err(told)?;
         }
         transaction.commit().map_err(told)?;
@@ -317,6 +376,28 @@ impl Store {
             self.shrinks = room::shrink(&self.connection, room::PAGES_EACH).unwrap_or(false);
         }
         Ok(())
+    }
+
+    /// Keeps the log short.
+    fn bound_log(&mut self) {
+        let length = std::fs::metadata(log_of(&self.path)).map_or(0, |m| m.len());
+        let due = self.next_emptying.is_none_or(|at| at <= Instant::now());
+        if length > LOG_MAX && due {
+            // A reader may hold it up for once; an error is one of the database's, and of what is in
+            // the log nothing is lost.
+            let emptied = self.empty_log().inspect_err(|why| tracing::warn!("{why}"));
+            self.next_emptying =
+                (!emptied.unwrap_or(false)).then(|| Instant::now() + EMPTYING_PAUSE);
+        }
+    }
+
+    /// Copies everything in the log into the database, durably, so that it begins again. False: a
+    /// reader holds it up.
+    ///
+    /// # Errors
+    /// The disk fails.
+    fn empty_log(&mut self) -> Result<bool, StoreError> {
+        empty_log(&self.connection).map_err(|e| explain(&self.path, &e))
     }
 
     /// Where it is.
@@ -341,14 +422,38 @@ const LOG_PAGES: i64 = 256;
 /// Its size then, in bytes: a page of 4,096 and its header of 24 each.
 const LOG_BYTES: u64 = LOG_PAGES as u64 * (4_096 + 24);
 
+/// Its size, in bytes, at which it is emptied by force: a reader that goes on for long keeps it from being
+/// begun again.
+const LOG_MAX: u64 = 16 * LOG_BYTES;
+/// Until that is tried again, where a reader holds it up: writers wait for it.
+const EMPTYING_PAUSE: Duration = Duration::from_secs(10);
+
+/// The log of a database.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}
+
+/// Copies everything in the log into the database, durably, so that it begins again. False: a reader
+/// holds it up.
+fn empty_log(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |r| {
+        let (pages, copied): (i64, i64) = (r.get(1)?, r.get(2)?);
+        Ok(pages == copied)
+    })
+}
+
 /// Lets the log have its full size from the beginning. A sync of bytes that are written over costs
 /// the file system its data only; where the file grows, its journal too: 0.4 ms instead of 0.15 for
 /// each durable posting.
+///
+/// What an earlier life of psched has left in the log goes into the database first.
 fn make_room(connection: &mut Connection, path: &Path) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    if std::fs::metadata(PathBuf::from(log)).is_ok_and(|m| m.len() >= LOG_BYTES) {
+    connection.pragma_update(None, "journal_size_limit", LOG_PAGES * (4_096 + 24))?;
+    empty_log(connection)?;
+    if std::fs::metadata(log_of(path)).is_ok_and(|m| m.len() >= LOG_BYTES) {
         return Ok(());
     }
     // Through the log and out again; the pages in the database are used again for what comes.
@@ -473,11 +578,60 @@ CREATE TABLE IF NOT EXISTS start (epoch INTEGER PRIMARY KEY, id TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
 ";
 
+/// What a row of an application that has not ended says.
+///
+/// # Errors
+/// Why it can't be read.
+fn restored_row(row: &rusqlite::Row<'_>) -> Result<Apteam, String> {
+    let apid: i64 = row.get(0).map_err(|e| e.to_string())?;
+    let blob: Vec<u8> = row.get(1).map_err(|e| e.to_string())?;
+    let passed_over = row.get(2).map_err(|e| e.to_string())?;
+    let team = records::decode(&blob).map_err(|e| e.to_string())?;
+    match i64::try_from(team.apid.0) == Ok(apid) {
+        true => Ok(Apteam { passed_over, ..team }),
+        false => Err(format!("it is of application {}", team.apid)),
+    }
+}
+
+/// No more can be written in the file system of this path, as far as the kernel says.
+fn is_full(path: &Path) -> bool {
+    /// SQLite writes more than a page: its log, and the map of that.
+    const ROOM: u64 = 256 * 1024;
+    rustix::fs::statvfs(path).is_ok_and(|s| {
+        s.f_bavail.saturating_mul(s.f_frsize) < ROOM || s.f_files > 0 && s.f_favail == 0
+    })
+}
+
+/// What SQLite calls a failed operation of a file.
+fn operation(extended: i32) -> Option<&'static str> {
+    use rusqlite::ffi;
+    Some(match extended {
+        ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_SHORT_READ => "reading",
+        ffi::SQLITE_IOERR_WRITE => "writing",
+        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => "fsync",
+        ffi::SQLITE_IOERR_TRUNCATE => "truncating",
+        ffi::SQLITE_IOERR_SHMOPEN
+        | ffi::SQLITE_IOERR_SHMSIZE
+        | ffi::SQLITE_IOERR_SHMMAP
+        | ffi::SQLITE_IOERR_SHMLOCK => "its map of the log",
+        _ => return None,
+    })
+}
+
 /// What SQLite's error means to an administrator.
 fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
-    let (path, detail) = (path.to_path_buf(), error.to_string());
+    let (path, mut detail) = (path.to_path_buf(), error.to_string());
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full { path },
+        // Of some files SQLite only says that something went wrong with them.
+        Some(ErrorCode::SystemIoFailure) if is_full(&path) => StoreError::Full { path },
+        Some(ErrorCode::SystemIoFailure) => {
+            let extended = error.sqlite_error().map_or(0, |e| e.extended_code);
+            if let Some(operation) = operation(extended) {
+                detail = format!("{detail}: {operation}");
+            }
+            StoreError::Disk { path, detail }
+        }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::Damaged { path, detail }
         }

@@ -375,3 +375,95 @@ fn a_full_disk_refuses_postings_and_keeps_the_rest() {
         assert!(reader.team(Apid(number)).expect("read").is_none());
     });
 }
+
+/// What SQLite finds with a statement.
+fn count(path: &std::path::Path, statement: &str) -> i64 {
+    let connection = rusqlite::Connection::open(path).expect("opened");
+    connection.query_row(statement, [], |r| r.get(0)).expect("counted")
+}
+
+#[test]
+fn events_go_with_their_application() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a new store");
+    let path = store.path().to_path_buf();
+    store.history_max = 100;
+    let line = |apid| Record::Log { apid: Apid(apid), at_ns: 5, name: "x", detail: "y".into() };
+    store.write(&[&Record::New(Box::new(team(1, State::Running))), &line(1)]).expect("written");
+    // The old one is there all the time.
+    for first in (2..3_002).step_by(500) {
+        let records: Vec<Record> = (first..first + 500)
+            .flat_map(|apid| [Record::New(Box::new(team(apid, State::Ended))), line(apid)])
+            .collect();
+        store.write(&records.iter().collect::<Vec<_>>()).expect("written");
+    }
+    store.write(&[]).expect("written");
+    let most = 1 + 100 + 500;
+    let rows = |table| count(&path, &format!("SELECT count(*) FROM {table}"));
+    assert!(rows("application") <= most && rows("event") <= most, "{}", rows("event"));
+    assert_eq!(count(&path, "SELECT count(*) FROM event WHERE apid = 1"), 1);
+    let orphans = "SELECT count(*) FROM event WHERE apid NOT IN (SELECT apid FROM application)";
+    assert_eq!(count(&path, orphans), 0);
+    // What a release before has left goes when the store is opened.
+    drop(store);
+    rusqlite::Connection::open(&path)
+        .expect("opened")
+        .execute("INSERT INTO event (apid, at_ns, name, detail) VALUES (9, 1, 'x', 'y')", [])
+        .expect("written");
+    drop(Store::open(folder.path()).expect("the same store"));
+    assert_eq!(count(&path, orphans), 0);
+}
+
+#[test]
+fn a_row_that_can_not_be_read_is_set_aside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a new store");
+    let path = store.path().to_path_buf();
+    let teams = [1, 2, 3, 4].map(|apid| Record::New(Box::new(team(apid, State::Running))));
+    store.write(&teams.iter().collect::<Vec<_>>()).expect("written");
+    let boot = Record::Boot(vec![Nid(0), Nid(1)], "boot".into());
+    store.write(&[&boot]).expect("written");
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).expect("opened");
+    for damage in [
+        "UPDATE application SET record = x'ffff00' WHERE apid = 2",
+        "UPDATE application SET record = 'text' WHERE apid = 3",
+        "UPDATE application SET passed_over = 'many' WHERE apid = 4",
+        "UPDATE boot SET boot_id = x'00ff' WHERE nid = 1",
+    ] {
+        connection.execute(damage, []).expect("damaged");
+    }
+    drop(connection);
+    for _ in 0..2 {
+        let store = Store::open(folder.path()).expect("the same store");
+        let restored = store.restore().expect("restored all the same");
+        assert_eq!(restored.teams.iter().map(|t| t.apid.0).collect::<Vec<_>>(), [1]);
+        // No number is given twice.
+        assert_eq!((restored.next_apid, restored.boots.len()), (5, 1));
+    }
+    let kept = "SELECT count(*) FROM set_aside WHERE length(why) > 5 AND record IS NOT NULL";
+    assert_eq!(count(&path, kept), 3);
+}
+
+#[test]
+fn the_log_is_short_again_when_its_reader_has_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a new store");
+    let path = store.path().to_path_buf();
+    let log = folder.path().join("psched.db-wal");
+    let length = || std::fs::metadata(&log).map_or(0, |m| m.len());
+    let before = length();
+    let mut write = |number: usize| {
+        let mut long = team(1, State::Posted);
+        long.posting.command = number.to_string().repeat(400_000);
+        store.write(&[&Record::New(Box::new(long))]).expect("written");
+    };
+    let reader = rusqlite::Connection::open(&path).expect("opened");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM application;").expect("reads");
+    reader.query_row("SELECT count(*) FROM application", [], |_| Ok(())).expect("reads");
+    (10..16).for_each(&mut write);
+    assert!(length() > 2 * before, "{}", length());
+    reader.execute_batch("COMMIT").expect("ends");
+    (16..20).for_each(&mut write);
+    assert!(length() <= 3 * before, "{}, and before {before}", length());
+}

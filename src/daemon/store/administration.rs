@@ -54,6 +54,27 @@ fn number(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// What can be read of the rows of a table. One that can't be is named in the log, and left there: no
+/// psched should fail to start for it.
+pub(super) fn readable<T, C: FromIterator<T>>(
+    rows: impl Iterator<Item = Result<T>>,
+    table: &str,
+) -> Result<C> {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    let known = |row: &Result<T>| match row {
+        Err(
+            why @ (InvalidColumnType(..)
+            | FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)),
+        ) => {
+            tracing::error!("a row of the store's table {table} can't be read ({why}): left out");
+            false
+        }
+        _ => true,
+    };
+    rows.filter(known).collect()
+}
+
 pub(super) fn closed(connection: &Connection) -> Result<BTreeMap<Nid, NodeOrder>> {
     let mut rows = connection.prepare("SELECT nid, state, reason, uid, user, at_ns FROM node")?;
     let row = |row: &Row<'_>| {
@@ -61,7 +82,7 @@ pub(super) fn closed(connection: &Connection) -> Result<BTreeMap<Nid, NodeOrder>
         let closed = Closed::parse(&row.get::<_, String>(1)?).unwrap_or(Closed::Drained);
         Ok((Nid(row.get(0)?), NodeOrder { closed, reason: row.get(2)?, by: by(row, 3)? }))
     };
-    rows.query_map([], row)?.collect()
+    readable(rows.query_map([], row)?, "node")
 }
 
 pub(super) fn put_nodes(
@@ -94,7 +115,7 @@ pub(super) fn flavors(connection: &Connection) -> Result<BTreeMap<Nid, FlavorOrd
     let known = |row: &Result<(Nid, FlavorOrder)>| {
         !row.as_ref().is_ok_and(|(_, order)| order.flavors.is_empty())
     };
-    rows.query_map([], row)?.filter(known).collect()
+    readable(rows.query_map([], row)?.filter(known), "flavors")
 }
 
 pub(super) fn put_flavors(
@@ -120,7 +141,7 @@ pub(super) fn variables(connection: &Connection) -> Result<BTreeMap<String, SetV
     let row = |row: &Row<'_>| {
         Ok((row.get::<_, String>(0)?, SetValue { value: row.get(1)?, by: by(row, 2)? }))
     };
-    rows.query_map([], row)?.collect()
+    readable(rows.query_map([], row)?, "variable")
 }
 
 pub(super) fn put_variable(

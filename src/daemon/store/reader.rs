@@ -7,7 +7,10 @@ use crate::apteam::record::Apteam;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a question may take.
+const READ_TIME: Duration = Duration::from_secs(20);
 
 /// Reads history and logs.
 pub struct Reader {
@@ -22,8 +25,14 @@ impl Reader {
     /// What is wrong with it.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
+        let mut connection =
+            Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e))?;
         connection.busy_timeout(Duration::from_secs(2)).map_err(|e| explain(path, &e))?;
+        // As long as it reads, the log can't begin again.
+        let end = Instant::now() + READ_TIME;
+        connection
+            .progress_handler(10_000, Some(move || Instant::now() >= end))
+            .map_err(|e| explain(path, &e))?;
         Ok(Reader { connection, path: path.to_path_buf() })
     }
 

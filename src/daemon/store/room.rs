@@ -50,16 +50,20 @@ pub(super) fn forget_of_users(
     if in_all <= most || !turn.is_multiple_of(1 + in_all / LARGE) {
         return Ok(());
     }
-    transaction.execute(
+    let mut forgotten = transaction.prepare(
         "DELETE FROM application WHERE apid < (SELECT max(apid) FROM application) AND apid IN
            (SELECT apid FROM
              (SELECT apid, sum(1024 + length(record) + 2 * length(command))
                 OVER (PARTITION BY uid ORDER BY apid DESC) AS bytes
               FROM application WHERE state = 'ended')
-            WHERE bytes > ?1)",
-        [i64::try_from(most).unwrap_or(i64::MAX)],
+            WHERE bytes > ?1)
+         RETURNING apid",
     )?;
-    Ok(())
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let apids: Vec<i64> =
+        forgotten.query_map([most], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut events = transaction.prepare_cached("DELETE FROM event WHERE apid = ?1")?;
+    apids.into_iter().try_for_each(|apid| events.execute([apid]).map(|_| ()))
 }
 
 /// Gives at most so many free pages back to the file system, where many are free. Whether there are more.
