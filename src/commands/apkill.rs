@@ -59,7 +59,11 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
     let mut client = PschedClient::new(channel);
     let call = client.kill(pb::KillRequest { apids, signal });
-    let mut problems = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?.problems;
+    let reply = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?;
+    if !reply.unrecorded.is_empty() {
+        eprintln!("apkill: done, but not on record: {}", reply.unrecorded);
+    }
+    let mut problems = reply.problems;
     problems.retain(|problem| !problem.is_empty());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }

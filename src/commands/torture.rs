@@ -137,6 +137,10 @@ pub fn run(arguments: &TortureArgs) -> ExitCode {
         counts.killed_between, counts.kept_at_death, counts.lost_at_death, counts.refused_by_disk
     );
     println!(
+        "full disk   {} answers given while their records waited, {} messages of nodes left out",
+        counts.unrecorded, counts.left_out
+    );
+    println!(
         "checked     after every event: processors, contiguity, records, statuses, output, barriers, bounds, gangs in part"
     );
     println!(

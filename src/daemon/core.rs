@@ -15,7 +15,7 @@ mod together;
 
 pub use streams::{ended, refused};
 
-use super::committer::{Answer, Commit, Outcome, Release, Trouble};
+use super::committer::{Commit, Outcome, Release, Trouble};
 use super::fair;
 use super::fronts::{FrontEnd, Fronts};
 use super::tune::Tuner;
@@ -29,7 +29,7 @@ use crate::os::notify::Notify;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::wait;
 use crate::rpc::pb;
-use crate::scheduler::outbox::{Outbox, Record};
+use crate::scheduler::outbox::{Held, Kept, Outbox, Record};
 use crate::scheduler::tuning::{Told, Wanted};
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
 use crate::variables::Variables;
@@ -46,8 +46,16 @@ pub type EventSender = mpsc::Sender<Result<pb::ApplicationEvent, Status>>;
 /// What an apinit's stream carries.
 pub type LinkSender = mpsc::Sender<Result<pb::ToNode, Status>>;
 
+/// An answer to a question that only looks, given with word whether what it says is on the disk.
+pub type Look = Box<dyn FnOnce(Kept) + Send>;
 /// A question that only looks.
-pub type Read = Box<dyn FnOnce(&Scheduler) -> Box<dyn FnOnce() + Send> + Send>;
+pub type Read = Box<dyn FnOnce(&Scheduler) -> Look + Send>;
+/// How long the disk may take over records before those who only look, or have ordered something, are
+/// answered all the same.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// SIGKILL on every Linux.
+const KILL: i32 = 9;
 
 /// What comes into the loop.
 pub enum Input {
@@ -71,7 +79,7 @@ pub enum Input {
         signal: i32,
         uid: u32,
         administrator: bool,
-        answer: oneshot::Sender<Vec<Option<String>>>,
+        answer: oneshot::Sender<Killed>,
     },
     /// An order of psmgr's for the scheduler.
     Manage { event: Box<Event>, answer: oneshot::Sender<Result<pb::ManageReply, Status>> },
@@ -83,7 +91,8 @@ pub enum Input {
     LinkOpened { link: LinkId, event: Box<Event>, sender: LinkSender },
     /// Anything for the scheduler that needs no answer.
     Event(Box<Event>),
-    /// A question. What it returns is called when everything before it is durable.
+    /// A question. What it returns is called when everything before it is durable, or is known to
+    /// wait.
     Read(Read),
     /// The whole state, for whoever only looks at it.
     Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
@@ -99,6 +108,9 @@ pub enum Input {
     Stop,
 }
 
+/// The answer to apkill: a problem for each application, or none; and what its user is told besides.
+pub type Killed = (Vec<Option<String>>, Option<String>);
+
 /// A link's outgoing side.
 struct LinkOut {
     sender: LinkSender,
@@ -108,7 +120,7 @@ struct LinkOut {
 enum Waiter {
     Post { apid_events: EventSender, front: FrontEnd },
     Look(oneshot::Sender<Result<Looked, Status>>),
-    Kill(oneshot::Sender<Vec<Option<String>>>),
+    Kill(oneshot::Sender<Killed>),
     Manage(oneshot::Sender<Result<pb::ManageReply, Status>>),
 }
 
@@ -116,8 +128,8 @@ enum Waiter {
 pub struct Core {
     pub(super) scheduler: Scheduler,
     commits: std::sync::mpsc::Sender<Commit>,
-    trouble: Trouble,
-    pub(super) outbox: Outbox,
+    pub(super) trouble: Trouble,
+    pub(super) outbox: Outbox<Look>,
     waiters: BTreeMap<ReplyId, Waiter>,
     next_reply: u64,
     watchers: HashMap<Apid, Vec<EventSender>>,
@@ -212,7 +224,17 @@ impl Core {
     ) {
         let mut beat = notify.beat().map(tokio::time::interval);
         let mut store = StoreWatch::new(notify.beat());
+        // When the store last answered, or had nothing to answer.
+        let mut answered = tokio::time::Instant::now();
         loop {
+            let busy = self.outbox.under_way() > 0;
+            if !busy {
+                answered = tokio::time::Instant::now();
+            }
+            let waits = self.trouble.waits().is_some();
+            let silent = (busy && !waits).then_some(answered + DISK_PATIENCE);
+            // A disk that is only slow makes everybody wait; one that fails must not.
+            let hears = waits || !self.outbox.is_full();
             let due = self
                 .scheduler
                 .deadline()
@@ -229,12 +251,14 @@ impl Core {
                 outcome = outcomes.recv() => {
                     let Some(outcome) = outcome else { store_died() };
                     store.answered();
-                    for outcome in outcome {
-                        self.outbox.came_back();
-                        self.outcome(outcome);
-                    }
+                    answered = tokio::time::Instant::now();
+                    self.outcomes(outcome);
                 }
-                input = inputs.recv() => {
+                () = wait::until(silent) => {
+                    self.trouble.is_silent(DISK_PATIENCE);
+                    self.unhold();
+                }
+                input = inputs.recv(), if hears => {
                     let Some(input) = input else { break };
                     let behind = match input {
                         Input::Event(event) => {
@@ -254,7 +278,7 @@ impl Core {
                         self.input(input);
                     }
                 }
-                Some(input) = asked.recv() => self.input(input),
+                Some(input) = asked.recv(), if hears => self.input(input),
                 () = wait::sleep(self.snapshots.due()) => self.hand_out_snapshot(),
                 () = wait::sleep(due) => {
                     self.look_at_offset();
@@ -270,17 +294,66 @@ impl Core {
         let end = tokio::time::Instant::now() + Duration::from_secs(2);
         while self.outbox.under_way() > 0 {
             let Ok(Some(done)) = tokio::time::timeout_at(end, outcomes.recv()).await else { break };
-            for outcome in done {
-                self.outbox.came_back();
-                self.outcome(outcome);
+            self.outcomes(done);
+        }
+    }
+
+    /// The store has answered.
+    fn outcomes(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            self.outbox.came_back(&outcome);
+            self.outcome(outcome);
+            while let Some(held) = self.outbox.kept() {
+                self.give(held, Kept::Yes);
             }
+        }
+        if self.trouble.waits().is_some() {
+            self.unhold();
+        }
+        for link in self.outbox.to_hang_up() {
+            tracing::info!(
+                link = link.0,
+                "an apinit is to say everything again: its connection is closed"
+            );
+            self.links.remove(&link);
+            self.event(Event::LinkClosed { link });
+        }
+    }
+
+    /// Answers all who wait for records to be durable, and need not.
+    fn unhold(&mut self) {
+        for held in self.outbox.unheld() {
+            self.give(held, Kept::Waits);
+        }
+    }
+
+    fn give(&mut self, held: Held<Look>, kept: Kept) {
+        match held {
+            Held::Look(look) => look(kept),
+            Held::Reply(Effect::Killed { reply, problems }) => {
+                if let Some(Waiter::Kill(answer)) = self.waiters.remove(&reply) {
+                    let waits = kept == Kept::Waits && problems.iter().any(Option::is_none);
+                    let notice = waits.then(|| self.trouble.notice()).flatten();
+                    let _ = answer.send((problems, notice));
+                }
+            }
+            Held::Reply(Effect::Managed { reply, done, mut problems }) => {
+                if let Some(Waiter::Manage(answer)) = self.waiters.remove(&reply) {
+                    if kept == Kept::Waits {
+                        problems.extend(self.trouble.notice());
+                    }
+                    let _ = answer.send(Ok(pb::ManageReply { done, problems }));
+                }
+            }
+            // There are no others.
+            Held::Reply(_) => {}
         }
     }
 
     fn input(&mut self, input: Input) {
         match input {
             Input::Post { mut event, front, events } => {
-                if let Some(reason) = self.trouble.reason() {
+                if let Some(reason) = self.takes_nothing() {
                     let status =
                         Status::unavailable(format!("the posting was not taken: {reason}"));
                     let _ = events.try_send(Err(status));
@@ -311,6 +384,14 @@ impl Core {
                 let reply = self.reply(Waiter::Look(answer));
                 self.event(Event::Looked { reply, apid });
             }
+            // What ends an application is taken also where nothing else is.
+            Input::Kill { apids, signal, answer, .. }
+                if ![0, KILL].contains(&signal) && self.outbox.is_full() =>
+            {
+                let why = self.takes_nothing().unwrap_or_default();
+                let problem = Some(format!("the signal was not sent: {why}"));
+                let _ = answer.send((vec![problem; apids.len()], None));
+            }
             Input::Kill { apids, signal, uid, administrator, answer } => {
                 let reply = self.reply(Waiter::Kill(answer));
                 self.event(Event::Kill { reply, apids, signal, uid, administrator });
@@ -336,12 +417,16 @@ impl Core {
             Input::Show { answer } => self.show_variables(answer),
             Input::LinkOpened { link, event, sender } => {
                 self.links.insert(link, LinkOut { sender, seq: 0 });
+                if self.outbox.leaves_out(&event, self.trouble.waits().is_some()) {
+                    let why = self.takes_nothing().unwrap_or_default();
+                    return self.perform(Effect::RefuseLink { link, why });
+                }
                 self.event(*event);
             }
             Input::Event(event) => self.events(vec![*event]),
             Input::Read(read) => {
-                let answer = read(&self.scheduler);
-                self.answer(answer);
+                let look = read(&self.scheduler);
+                self.look(look);
             }
             Input::Snapshot { answer } => self.snapshot(answer),
             Input::Reconfigured { variables, machine, answer } => {
@@ -354,12 +439,23 @@ impl Core {
         }
     }
 
-    /// Has this called when all before it is durable.
-    pub(super) fn answer(&mut self, answer: Answer) {
-        match self.outbox.answer(answer) {
-            Ok(commit) => self.commit(commit),
-            Err(answer) => answer(),
+    /// Has this called when all before it is durable, or known to wait.
+    pub(super) fn look(&mut self, look: Look) {
+        if let Err(look) = self.outbox.hold(look) {
+            return look(Kept::Yes);
         }
+        if self.trouble.waits().is_some() {
+            self.unhold();
+        }
+    }
+
+    /// Why nothing new is taken now, if so.
+    fn takes_nothing(&self) -> Option<String> {
+        let why = || {
+            let why = self.trouble.waits().map_or_else(String::new, |waits| waits.why);
+            format!("{} records wait for the disk: {why}", self.outbox.under_way())
+        };
+        self.trouble.reason().or_else(|| self.outbox.is_full().then(why))
     }
 
     /// Whether the store takes what an administrator changes; if not, he is told, and nothing is
@@ -368,7 +464,7 @@ impl Core {
         &self,
         answer: oneshot::Sender<Result<pb::ManageReply, Status>>,
     ) -> Option<oneshot::Sender<Result<pb::ManageReply, Status>>> {
-        let Some(reason) = self.trouble.reason() else { return Some(answer) };
+        let Some(reason) = self.takes_nothing() else { return Some(answer) };
         let _ = answer.send(Err(Status::unavailable(format!("nothing was changed: {reason}"))));
         None
     }
@@ -405,6 +501,9 @@ impl Core {
             let lines = usage::lines(&commit.records);
             commit.releases.extend(lines.into_iter().map(Release::Answer));
             self.commit(commit);
+        }
+        if self.trouble.waits().is_some() {
+            self.unhold();
         }
     }
 
@@ -493,15 +592,8 @@ impl Core {
                     let _ = answer.send(Ok(looked));
                 }
             }
-            Effect::Killed { reply, problems } => {
-                if let Some(Waiter::Kill(answer)) = self.waiters.remove(&reply) {
-                    let _ = answer.send(problems);
-                }
-            }
-            Effect::Managed { reply, done, problems } => {
-                if let Some(Waiter::Manage(answer)) = self.waiters.remove(&reply) {
-                    let _ = answer.send(Ok(pb::ManageReply { done, problems }));
-                }
+            reply @ (Effect::Killed { .. } | Effect::Managed { .. }) => {
+                self.give(Held::Reply(reply), Kept::Yes);
             }
             Effect::Command { link, command } => self.command(link, command),
             Effect::Welcome { link, nids } => self.welcome(link, &nids),

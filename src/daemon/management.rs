@@ -60,7 +60,7 @@ impl Service {
         let nids = nids(request.into_inner().nids);
         let asked = nids.clone();
         let uid = by.uid;
-        let apids = self.read(uid, move |s| s.foreign_apids(&asked)).await?;
+        let apids = self.read_kept(uid, move |s| s.foreign_apids(&asked)).await?;
         let used = self.ask_store(move |s| s.which(apids)).await?;
         let (reply, administrator) = (ReplyId(0), true);
         self.order(uid, Event::Manage { reply, what, nids, by, administrator, used }).await

@@ -229,8 +229,15 @@ async fn serve(
     });
     let tuner = tune::Tuner { tuning, tuned };
     let weak = inputs.downgrade();
-    let mut core =
-        core::Core::new(scheduler, commits, trouble, weak, identity.clone(), tuner, signals);
+    let mut core = core::Core::new(
+        scheduler,
+        commits,
+        trouble.clone(),
+        weak,
+        identity.clone(),
+        tuner,
+        signals,
+    );
     core.begin(effects);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
@@ -245,6 +252,7 @@ async fn serve(
         store: database,
         administrators: Arc::clone(&administrators),
         identity: identity.clone(),
+        trouble: trouble.clone(),
         running: Arc::clone(&running),
         deposits: checkpoints::Deposits::default(),
     };

@@ -136,6 +136,8 @@ struct About {
     store: PathBuf,
     store_id: String,
     epoch: u64,
+    /// That records wait for the disk, if they do.
+    notice: Option<String>,
 }
 
 impl Service {
@@ -167,7 +169,7 @@ impl Service {
 
     fn about(&self) -> About {
         let (store_id, epoch) = (self.identity.store_id.clone(), self.identity.epoch);
-        About { store: self.store.clone(), store_id, epoch }
+        About { store: self.store.clone(), store_id, epoch, notice: self.trouble.notice() }
     }
 
     pub(super) async fn list_page(
@@ -220,6 +222,8 @@ fn list(
         store_id: about.store_id,
         epoch: about.epoch,
         now_ns: now().wall_ns,
+        // (With the first of its pages.)
+        notices: about.notice.filter(|_| request.page.is_empty()).into_iter().collect(),
         ..Default::default()
     };
     let now_ns = monotonic_ns();

@@ -5,6 +5,7 @@
 
 use super::budget::Budgets;
 use super::checkpoints::Deposits;
+use super::committer::Trouble;
 use super::core::{Identity, Input, ended, refused};
 use super::fair;
 use super::fronts::FrontEnd;
@@ -18,6 +19,7 @@ use crate::apteam::{Apid, Ticket};
 use crate::config::Config;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
+use crate::scheduler::outbox::Kept;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
 use crate::variables::Private;
 use bytes::Bytes;
@@ -51,6 +53,8 @@ pub struct Service {
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
     /// Which store it is, and which start.
     pub identity: Identity,
+    /// Why records wait for the disk, if they do.
+    pub trouble: Trouble,
     /// What of psched.yaml is in force.
     pub running: Arc<RwLock<Config>>,
     /// Who waits for what an aprun would launch.
@@ -82,17 +86,42 @@ impl Service {
         self.asked.send(uid, input).await.map_err(|_| ending())
     }
 
-    /// Asks the scheduler something; the answer comes when all before it is durable.
+    /// Asks the scheduler something that is only shown. The answer comes when all before it is
+    /// durable; where that waits for the disk, at once, and a notice belongs to it
+    /// ([`Trouble::notice`]).
     pub(super) async fn read<T: Send + 'static>(
         &self,
         uid: u32,
         question: impl FnOnce(&Scheduler) -> T + Send + 'static,
     ) -> Result<T, Status> {
+        self.question(uid, question).await.map(|(found, _)| found)
+    }
+
+    /// Asks the scheduler something on which somebody acts: no answer that a restart may undo.
+    pub(super) async fn read_kept<T: Send + 'static>(
+        &self,
+        uid: u32,
+        question: impl FnOnce(&Scheduler) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        match self.question(uid, question).await? {
+            (found, Kept::Yes) => Ok(found),
+            (_, Kept::Waits) => {
+                let why = self.trouble.waits().map(|waits| waits.why).unwrap_or_default();
+                Err(Status::unavailable(format!("records wait for the disk: {why}")))
+            }
+        }
+    }
+
+    async fn question<T: Send + 'static>(
+        &self,
+        uid: u32,
+        question: impl FnOnce(&Scheduler) -> T + Send + 'static,
+    ) -> Result<(T, Kept), Status> {
         let (sender, answer) = oneshot::channel();
         let read = Input::Read(Box::new(move |scheduler| {
             let found = question(scheduler);
-            Box::new(move || {
-                let _ = sender.send(found);
+            Box::new(move |kept| {
+                let _ = sender.send((found, kept));
             })
         }));
         self.ask(uid, read).await?;
@@ -155,7 +184,7 @@ impl Service {
     /// What was made of a posting that has come before, whether it has ended or not.
     async fn posted_before(&self, posting: &Posting, uid: u32) -> Result<Option<Apid>, Status> {
         let id = posting.request_id;
-        match self.read(uid, move |s| s.requested(&id)).await? {
+        match self.read_kept(uid, move |s| s.requested(&id)).await? {
             Some(apid) => Ok(Some(apid)),
             None => self.ask_store(move |s| s.requested(uid, id)).await,
         }
@@ -201,7 +230,7 @@ impl Service {
     }
 
     async fn team(&self, uid: u32, apid: Apid) -> Result<Option<Apteam>, Status> {
-        self.read(uid, move |s| s.team(apid).cloned()).await
+        self.read_kept(uid, move |s| s.team(apid).cloned()).await
     }
 
     /// A refusal as this caller is told it: it may name others' applications.
@@ -395,9 +424,10 @@ impl pb::psched_server::Psched for Service {
             answer,
         };
         self.ask(peer.uid, kill).await?;
-        let problems = problems.await.map_err(|_| ending())?;
+        let (problems, unrecorded) = problems.await.map_err(|_| ending())?;
         let problems = problems.into_iter().map(Option::unwrap_or_default).collect();
-        Ok(Response::new(pb::KillReply { problems }))
+        let unrecorded = unrecorded.unwrap_or_default();
+        Ok(Response::new(pb::KillReply { problems, unrecorded }))
     }
 
     async fn list(

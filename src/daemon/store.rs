@@ -339,7 +339,8 @@ impl Store {
         }
         if records.is_empty() {
             // Still a page to be written: this is how the store is tried after it has failed.
-            let touch = "UPDATE meta SET value = CAST(value AS INTEGER) WHERE key = 'epoch'";
+            let touch = "INSERT INTO meta VALUES ('tried', 1)
+                         ON CONFLICT (key) DO UPDATE SET value = value + 1";
             transaction.execute(touch, []).map_err(told)?;
         }
         if prune {

@@ -4,12 +4,12 @@
 //! inside psched is so at once; whoever set it is answered when it is on the record, and so is
 //! everything that leaves psched because of it.
 
-use super::committer::Answer;
 use super::core::{Core, now};
 use super::settings;
 use crate::apteam::change::By;
 use crate::machine::Machine;
 use crate::rpc::pb;
+use crate::scheduler::outbox::Kept;
 use crate::scheduler::tuning::{Source, Told, Tuning, Wanted};
 use crate::scheduler::{Event, Settings};
 use crate::variables::Variables;
@@ -43,12 +43,14 @@ impl Core {
         for line in &done {
             tracing::info!("{line}, by {by}");
         }
-        let reply = pb::ManageReply { done, problems: Vec::new() };
-        let answer: Answer = Box::new(move || {
-            let _ = answer.send(Ok(reply));
-        });
-        let commit = self.outbox.keep(records, answer);
+        let commit = self.outbox.keep(records);
         self.commit(commit);
+        let trouble = self.trouble.clone();
+        self.look(Box::new(move |kept| {
+            let notice = (kept == Kept::Waits).then(|| trouble.notice()).flatten();
+            let problems = notice.into_iter().collect();
+            let _ = answer.send(Ok(pb::ManageReply { done, problems }));
+        }));
         self.tuned();
     }
 
@@ -78,7 +80,7 @@ impl Core {
         told.changes.extend(self.scheduler.flavors_without_effect(&machine));
         let settings = settings(&tuning.in_force());
         let applications = self.scheduler.compared(now(), machine, settings);
-        self.answer(Box::new(move || {
+        self.look(Box::new(move |_| {
             let _ = answer.send((told, applications));
         }));
     }
@@ -90,7 +92,7 @@ impl Core {
         self.identity.kill_grace = settings.kill_grace;
         self.event(Event::Settings(Box::new(settings)));
         let tuned = Arc::clone(&self.tuner.tuned);
-        self.answer(Box::new(move || tuned(&variables)));
+        self.look(Box::new(move |_| tuned(&variables)));
     }
 
     /// Where gates open and close by the time of day, the scheduler asks for the time every hour: summer may
@@ -124,8 +126,10 @@ impl Core {
             }
         };
         let variables = self.tuner.tuning.show().into_iter().map(row).collect();
-        self.answer(Box::new(move || {
-            let _ = answer.send(pb::ShowReply { variables });
+        let trouble = self.trouble.clone();
+        self.look(Box::new(move |_| {
+            let notices = trouble.notice().into_iter().collect();
+            let _ = answer.send(pb::ShowReply { variables, notices });
         }));
     }
 }

@@ -13,6 +13,14 @@ pub async fn tick(beat: &mut Option<Interval>) {
     }
 }
 
+/// Until then.
+pub async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// So long.
 pub async fn sleep(time: Option<Duration>) {
     match time {

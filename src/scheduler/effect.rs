@@ -119,4 +119,17 @@ impl Effect {
             _ => false,
         }
     }
+
+    /// The application that this ends or signals, if it does. It may leave before its record, for
+    /// an application that has a process has been placed durably: where psched dies in between, it
+    /// has not confirmed that to its caller, and to its successor the application has just ended.
+    pub fn may_precede_its_record(&self) -> Option<Key> {
+        match self {
+            Effect::Command {
+                command: Command::Terminate { key, .. } | Command::Signal { key, .. },
+                ..
+            } => Some(*key),
+            _ => None,
+        }
+    }
 }

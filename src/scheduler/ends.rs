@@ -77,7 +77,9 @@ impl Scheduler {
         }
         // Nodes that say it again do not say what psched has decided, of which there may be no record
         // yet.
-        let said = if end.first == by_nodes { said } else { Said::ByPsched };
+        // (When each of them decided so does not matter.)
+        let cause = |decisive: &Option<Decisive>| decisive.as_ref().map(|d| d.cause.clone());
+        let said = if cause(&end.first) == cause(&by_nodes) { said } else { Said::ByPsched };
         let status = end.status();
         let detail = match &end.first {
             Some(decisive) => format!("status {status}: {}", decisive.cause),

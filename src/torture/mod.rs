@@ -173,6 +173,10 @@ pub struct Counts {
     pub lost_at_death: u64,
     /// Postings refused because the disk was full.
     pub refused_by_disk: u64,
+    /// Answers given while their records waited for it.
+    pub unrecorded: u64,
+    /// Messages of nodes that were left out because too much waited for it.
+    pub left_out: u64,
     /// Simulated time, in nanoseconds.
     pub time_ns: u64,
     /// Explanations that were held against the machine.
@@ -211,6 +215,8 @@ impl Counts {
         self.kept_at_death += other.kept_at_death;
         self.lost_at_death += other.lost_at_death;
         self.refused_by_disk += other.refused_by_disk;
+        self.unrecorded += other.unrecorded;
+        self.left_out += other.left_out;
         self.time_ns += other.time_ns;
         self.explanations += other.explanations;
         self.restarts += other.restarts;

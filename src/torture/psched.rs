@@ -12,7 +12,7 @@ use crate::apteam::{Apid, Key, Ticket};
 use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event as Told, Looked as Found, Placement};
 use crate::machine::Nid;
-use crate::scheduler::outbox::{Outbox, Outcome, Release};
+use crate::scheduler::outbox::{Held, Kept, Outbox, Outcome, Release};
 use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,12 +37,15 @@ enum Waiter {
     Signal(Key, i32),
 }
 
+/// Commits that may wait for the full disk: few, so that some histories come to it.
+const COMMITS_MAX: usize = 24;
+
 /// A psched that runs.
 #[derive(Debug)]
 pub struct Psched {
     pub pid: Pid,
     pub scheduler: Scheduler,
-    outbox: Outbox,
+    outbox: Outbox<Answer>,
     pub store: Thread,
     waiters: BTreeMap<ReplyId, Waiter>,
     next: u64,
@@ -100,7 +103,7 @@ impl World {
         self.psched = Some(Box::new(Psched {
             pid,
             scheduler,
-            outbox: Outbox::default(),
+            outbox: Outbox::bounded(COMMITS_MAX),
             store: Thread::default(),
             waiters: BTreeMap::new(),
             next: 1,
@@ -160,6 +163,13 @@ impl World {
             _ => None,
         };
         let Some(psched) = &mut self.psched else { return };
+        if psched.outbox.leaves_out(&event, psched.store.trouble) {
+            self.counts.left_out += 1;
+            if let Event::LinkOpened { link, .. } = event {
+                self.psched_performs(Effect::RefuseLink { link, why: "the disk is full".into() });
+            }
+            return;
+        }
         let effects = psched.scheduler.apply(now, event);
         self.check_explanations(asked, None, &effects);
         self.check_places(&effects);
@@ -176,6 +186,9 @@ impl World {
             }
             if let Some(commit) = leaving.commit {
                 self.commit(commit);
+            }
+            if let Some(pid) = self.psched.as_ref().map(|p| p.pid) {
+                self.psched_gives(pid);
             }
         }
         self.psched_sets_timer();
@@ -215,7 +228,7 @@ impl World {
         }
         let Some(psched) = self.psched.as_mut().filter(|p| p.pid == pid) else { return };
         let Some(outcome) = psched.store.back.pop_front() else { return };
-        psched.outbox.came_back();
+        psched.outbox.came_back(&outcome);
         match outcome {
             Outcome::Release(releases) => {
                 for release in releases {
@@ -242,6 +255,63 @@ impl World {
                 }
                 self.psched_event(Event::StoreRefused { apid, why });
             }
+        }
+        self.psched_gives(pid);
+        let links = self.psched.as_mut().map(|p| p.outbox.to_hang_up()).unwrap_or_default();
+        for link in links {
+            if let Some((wire, _)) = self.psched.as_mut().and_then(|p| p.links.remove(&link)) {
+                self.hang_up(wire, 1);
+            }
+            self.psched_event(Event::LinkClosed { link });
+        }
+    }
+
+    /// The loop hears that the store fails.
+    pub fn store_has_failed(&mut self, pid: Pid) {
+        self.psched_gives(pid);
+    }
+
+    /// Answers are given that were held, if psched is the same still.
+    fn psched_gives(&mut self, pid: Pid) {
+        loop {
+            let Some(psched) = self.psched.as_mut().filter(|p| p.pid == pid) else { return };
+            match psched.outbox.kept() {
+                Some(held) => self.psched_gives_one(held, Kept::Yes),
+                None => break,
+            }
+        }
+        let Some(psched) = &mut self.psched else { return };
+        if psched.store.trouble {
+            for held in psched.outbox.unheld() {
+                self.psched_gives_one(held, Kept::Waits);
+            }
+        }
+    }
+
+    fn psched_gives_one(&mut self, held: Held<Answer>, kept: Kept) {
+        self.counts.unrecorded += u64::from(kept == Kept::Waits);
+        match (held, kept) {
+            (Held::Look(answer), Kept::Yes) => self.psched_answers(answer),
+            (Held::Look(answer), Kept::Waits) => {
+                let why = "records wait for the disk".to_owned();
+                match answer {
+                    Answer::Watch { wire, .. } | Answer::Post { wire, .. } => {
+                        self.send(wire, 1, Msg::Refused(why, false));
+                    }
+                    Answer::Look { wire, .. } => {
+                        self.reply(wire, Msg::Looked(Box::new(Found::Failed(why))));
+                    }
+                }
+            }
+            (Held::Reply(effect), Kept::Yes) => self.psched_performs(effect),
+            // Who sent a signal is told that it is not on record.
+            (Held::Reply(Effect::Killed { reply, .. }), Kept::Waits) => {
+                let waiter = self.psched.as_mut().and_then(|p| p.waiters.remove(&reply));
+                if let Some(Waiter::Kill(Some(wire))) = waiter {
+                    self.reply(wire, Msg::Killed);
+                }
+            }
+            (Held::Reply(_), Kept::Waits) => {}
         }
     }
 
@@ -550,7 +620,7 @@ impl World {
         let asked = Asked::of(&posting, aprun.returning.is_some());
         let origin = aprun.returning.as_ref().map(|returning| returning.origin.clone());
         let Some(psched) = &mut self.psched else { return };
-        if psched.store.trouble {
+        if psched.store.trouble || psched.outbox.is_full() {
             return self.send(wire, 1, Msg::Refused("the disk is full".into(), false));
         }
         let new = Apid(psched.scheduler.next_apid());
@@ -573,8 +643,9 @@ impl World {
 
     fn psched_reads(&mut self, answer: Answer) {
         let Some(psched) = &mut self.psched else { return };
-        match psched.outbox.answer(answer) {
-            Ok(commit) => self.commit(commit),
+        let pid = psched.pid;
+        match psched.outbox.hold(answer) {
+            Ok(()) => self.psched_gives(pid),
             Err(answer) => self.psched_answers(answer),
         }
     }

@@ -12,7 +12,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
-use crate::scheduler::outbox::{BATCH_MAX, Commit, Keeper, Outcome, Record};
+use crate::scheduler::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome, Record};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is on the disk.
@@ -120,8 +120,9 @@ impl World {
         let Some(psched) = &mut self.psched else { return };
         psched.store.queue.push_back(commit);
         let queued = psched.store.queue.len();
-        self.checks.bound("commits on their way to the disk", queued, 4_096);
-        if self.psched.as_ref().is_some_and(|p| p.store.doing == Doing::Waits) {
+        let takes = matches!(psched.store.doing, Doing::Waits | Doing::Pauses);
+        self.checks.bound("commits on their way to the disk", queued, COMMITS_MAX);
+        if takes {
             self.store_gathers();
         }
     }
@@ -132,12 +133,14 @@ impl World {
         let store = &mut psched.store;
         let count = store.queue.len().min(BATCH_MAX);
         let batch: Vec<_> = store.queue.drain(..count).collect();
-        match store.keeper.take(batch) {
-            Some(outcomes) => {
-                self.store_gives(outcomes);
-                self.store_waits();
-            }
-            None => self.store_writes(),
+        let (outcomes, to_write) = store.keeper.take(batch);
+        let pauses = store.doing == Doing::Pauses;
+        self.store_gives(outcomes);
+        match to_write {
+            // It is not time to try again.
+            _ if pauses => {}
+            true => self.store_writes(),
+            false => self.store_waits(),
         }
     }
 
@@ -196,19 +199,21 @@ impl World {
                 let failed = psched.store.keeper.failed("the file system is full: make room there");
                 self.counts.refused_by_disk += failed.outcomes.len() as u64;
                 self.store_gives(failed.outcomes);
-                match failed.again {
-                    Some(pause) => self.store_wakes(Doing::Pauses, pause.as_nanos() as u64),
-                    None => self.store_waits(),
-                }
+                self.store_wakes(Doing::Pauses, failed.again.as_nanos() as u64);
+                self.store_has_failed(pid);
             }
             Doing::Writes => {
                 let records: Vec<Record> =
                     psched.store.keeper.records().into_iter().cloned().collect();
                 let outcomes = psched.store.keeper.written();
-                psched.store.trouble = false;
+                let more = psched.store.keeper.is_in_trouble();
+                psched.store.trouble = more;
                 self.synced(&records);
                 self.store_gives(outcomes);
-                self.store_waits();
+                match more {
+                    true => self.store_writes(),
+                    false => self.store_waits(),
+                }
             }
         }
     }

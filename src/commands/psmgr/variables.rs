@@ -86,7 +86,7 @@ impl Set {
 
 fn report(reply: &pb::ShowReply, zone: &TimeZone) -> Report {
     let mut table = Table::new("variables", "", "<Name >Value >Default <Range <From");
-    let mut notices = Vec::new();
+    let mut notices: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
     for row in &reply.variables {
         let from = match (&row.by, row.source.as_str()) {
             (Some(by), source) => {
@@ -170,7 +170,7 @@ mod tests {
             until_start: "5".into(),
             ..Default::default()
         };
-        let reply = pb::ShowReply { variables: vec![row] };
+        let reply = pb::ShowReply { variables: vec![row], ..Default::default() };
         assert_eq!(
             report(&reply, &TimeZone::UTC).text(),
             "Name        Value Default Range  From\n\

@@ -50,7 +50,7 @@ impl Core {
         let snapshot = Arc::new(self.scheduler.clone());
         let ended = Instant::now();
         self.snapshots.next = Some(ended + PAUSE.max((ended - began) * SHARE));
-        self.answer(Box::new(move || {
+        self.look(Box::new(move |_| {
             for answer in waiting {
                 let _ = answer.send(Arc::clone(&snapshot));
             }

@@ -28,7 +28,9 @@ pub(super) fn gather(
 impl Core {
     /// Applies events of which nobody waits for an answer. What they leave to be kept is one commit: none
     /// of it is seen outside before all of it is kept.
-    pub(super) fn events(&mut self, events: Vec<Event>) {
+    pub(super) fn events(&mut self, mut events: Vec<Event>) {
+        let fails = self.trouble.waits().is_some();
+        events.retain(|event| !self.outbox.leaves_out(event, fails));
         for event in &events {
             if let Event::LinkClosed { link } = event {
                 self.links.remove(link);

@@ -197,7 +197,7 @@ impl Psched for Services {
         request: Request<pb::KillRequest>,
     ) -> Result<Response<pb::KillReply>, Status> {
         self.kills.lock().expect("no panic").push(request.into_inner().signal);
-        Ok(Response::new(pb::KillReply { problems: vec![String::new()] }))
+        Ok(Response::new(pb::KillReply { problems: vec![String::new()], ..Default::default() }))
     }
 
     async fn adopt(
