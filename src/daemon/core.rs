@@ -680,5 +680,6 @@ impl Core {
 /// Without its store thread psched can promise nothing any more.
 fn store_died() -> ! {
     tracing::error!("the store thread has died; psched ends");
+    crate::logging::flush();
     std::process::abort();
 }

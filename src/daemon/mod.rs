@@ -88,11 +88,13 @@ pub struct Arguments {
 
 /// Runs the daemon until a signal ends it. The status: 0 after a signal, 1 when it could not start.
 pub fn run(arguments: Arguments) -> ExitCode {
-    crate::logging::init("psched");
+    crate::logging::init_daemon("psched");
     if let Err(error) = crate::os::dispositions::unblock_all() {
         tracing::warn!(%error, "signals may stay blocked");
     }
-    match start(&arguments) {
+    let outcome = start(&arguments);
+    crate::logging::flush();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("psched: {error:#}");

@@ -1,6 +1,7 @@
 //! What the daemons and aprun log of one application, and how it is found.
 
-use crate::support::{binaries, run};
+use crate::support::hand::Hand;
+use crate::support::{BOUND, binaries, run};
 use std::process::Command;
 
 #[test]
@@ -111,4 +112,23 @@ fn without_a_wish_nothing_is_logged() {
         .env_remove("PSCHED_LOG"))
     .expect(0);
     assert_eq!(run.stderr, "");
+}
+
+/// A log that nobody reads stops neither daemon, not even at its end.
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let nodes = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
+    let mut hand = Hand::start(nodes, &[("0", None)]);
+    hand.stop_psched();
+    hand.stop_apinit("0");
+    hand.log_unread();
+    hand.start_psched();
+    hand.start_apinit("0", None);
+    hand.wait_until_up();
+    // Each of these leaves more than the pipe holds.
+    for _ in 0..20 {
+        hand.start_script("-q -n 2", "exit 3").wait(BOUND).expect(3);
+        hand.apstat("-n");
+    }
+    hand.end();
 }

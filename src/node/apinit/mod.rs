@@ -158,11 +158,12 @@ impl Paths {
 
 /// What `main` of apinit does, after the command line.
 pub fn main(options: &Options) -> ExitCode {
-    crate::logging::init("apinit");
+    crate::logging::init_daemon("apinit");
     if let Err(error) = crate::os::dispositions::unblock_all() {
         tracing::warn!(%error, "signals may stay blocked");
     }
     let outcome = if options.hold_groups { hold_groups() } else { run(options) };
+    crate::logging::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

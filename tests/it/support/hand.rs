@@ -13,6 +13,8 @@ pub struct Hand {
     offered: Vec<String>,
     /// Where the next apinit is found, and its apshepherd with it.
     apinit: PathBuf,
+    /// Where the daemons log, if that is no file: the end that nobody reads, and theirs.
+    unread: Option<(std::io::PipeReader, std::io::PipeWriter)>,
 }
 
 impl Hand {
@@ -33,8 +35,9 @@ impl Hand {
         let prefix = prefix.to_vec();
         let apinit = binaries().join("apinit");
         let (apinits_here, offered) = (Vec::new(), Vec::new());
+        let unread = None;
         let mut hand =
-            Hand { folder, psched: None, apinits: apinits_here, offered, prefix, apinit };
+            Hand { folder, psched: None, apinits: apinits_here, offered, prefix, apinit, unread };
         hand.start_psched();
         for (nids, host) in apinits {
             hand.start_apinit(nids, *host);
@@ -47,6 +50,18 @@ impl Hand {
     fn log(&self) -> std::fs::File {
         let path = self.folder.path().join("log");
         std::fs::OpenOptions::new().create(true).append(true).open(path).expect("a log")
+    }
+
+    fn stderr(&self) -> Stdio {
+        match &self.unread {
+            None => self.log().into(),
+            Some((_, writer)) => writer.try_clone().expect("another").into(),
+        }
+    }
+
+    /// Daemons that are started from now on log everything into a pipe that nobody reads.
+    pub fn log_unread(&mut self) {
+        self.unread = Some(std::io::pipe().expect("a pipe"));
     }
 
     /// psched's socket.
@@ -77,7 +92,7 @@ impl Hand {
         let config = self.folder.path().join("psched.yaml");
         let mut command = self.daemon(&binaries().join("psched"));
         command.arg("--config").arg(config).arg("--state").arg(self.folder.path().join(state));
-        command.stdout(Stdio::null()).stderr(self.log());
+        command.stdout(Stdio::null()).stderr(self.stderr());
         self.psched = Some(command.spawn().expect("psched starts"));
         let socket = self.socket();
         eventually(BOUND, "psched listens", || {
@@ -98,7 +113,7 @@ impl Hand {
             .args(["--nids", nids, "--socket"])
             .arg(socket)
             .stdout(Stdio::null())
-            .stderr(self.log());
+            .stderr(self.stderr());
         command.args(host.into_iter().flat_map(|host| ["--host-id", host]));
         self.apinits.push(command.spawn().expect("apinit starts"));
         self.offered.push(nids.to_owned());
@@ -109,7 +124,8 @@ impl Hand {
             // A failure shows the end of it.
             None => {
                 let mut command = Command::new(path);
-                command.env("PSCHED_LOG", "info");
+                let level = if self.unread.is_some() { "trace" } else { "info" };
+                command.env("PSCHED_LOG", level);
                 command
             }
             Some((program, arguments)) => {
