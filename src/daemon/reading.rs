@@ -5,6 +5,7 @@
 //! their own, within the budget of the user who asks ([`super::budget`]), a page at a time: a page ends when it is
 //! large, or has taken long.
 
+use super::committer::Trouble;
 use super::core::{Input, now};
 use super::private::Viewer;
 use super::services::{Service, caller, ending};
@@ -136,8 +137,8 @@ struct About {
     store: PathBuf,
     store_id: String,
     epoch: u64,
-    /// That records wait for the disk, if they do.
-    notice: Option<String>,
+    /// Why records wait for the disk, if they do.
+    trouble: Trouble,
 }
 
 impl Service {
@@ -169,7 +170,7 @@ impl Service {
 
     fn about(&self) -> About {
         let (store_id, epoch) = (self.identity.store_id.clone(), self.identity.epoch);
-        About { store: self.store.clone(), store_id, epoch, notice: self.trouble.notice() }
+        About { store: self.store.clone(), store_id, epoch, trouble: self.trouble.clone() }
     }
 
     pub(super) async fn list_page(
@@ -223,7 +224,7 @@ fn list(
         epoch: about.epoch,
         now_ns: now().wall_ns,
         // (With the first of its pages.)
-        notices: about.notice.filter(|_| request.page.is_empty()).into_iter().collect(),
+        notices: about.trouble.notice().filter(|_| request.page.is_empty()).into_iter().collect(),
         ..Default::default()
     };
     let now_ns = monotonic_ns();
