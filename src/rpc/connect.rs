@@ -59,7 +59,7 @@ fn path_of(variable: Option<OsString>) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// There is no socket, or it is nobody's any more.
-    #[error("no psched answers on {0}: start one with `psched start`, or set PSCHED_SOCKET")]
+    #[error("no psched answers on {0}: {cure}", cure = cure(.0))]
     NobodyAnswers(PathBuf),
     /// The socket, or a directory above it, is closed to the caller.
     #[error(
@@ -92,6 +92,17 @@ pub enum ConnectError {
         /// What went wrong.
         reason: String,
     },
+}
+
+/// What to do where no psched answers on this socket: the machine's is its administrator's.
+fn cure(socket: &Path) -> &'static str {
+    match socket == Path::new(SOCKET_DEFAULT) && socket.parent().is_some_and(Path::exists) {
+        true => {
+            "it is being restarted, or the machine's administrator has stopped it (systemctl status \
+             psched); `psched start` starts one of your own"
+        }
+        false => "start one with `psched start`, or set PSCHED_SOCKET",
+    }
 }
 
 impl ConnectError {

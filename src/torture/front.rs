@@ -146,7 +146,7 @@ impl World {
         self.checks.posted(pid, &posting, plan, past);
         self.counts.postings += 1;
         let restarts = returning.as_ref().map(|returning| returning.origin.apid());
-        let setup = Setup { launch, uid, quiet: false, files, restarts };
+        let setup = Setup { launch, uid, quiet: false, files, restarts, patience: None };
         let aprun = Aprun {
             posting: (posting, owner),
             core: Front::new(setup),

@@ -1,5 +1,6 @@
 //! Postings that wait, and why.
 
+use crate::support::hand::Hand;
 use crate::support::*;
 
 #[test]
@@ -200,4 +201,28 @@ fn apstat_watches() {
     running.signal(2);
     let run = running.wait(BOUND).expect(0);
     assert!(run.out().matches("Total placed applications: 0").count() >= 2, "{}", run.out());
+}
+
+#[test]
+fn a_psched_that_is_being_upgraded_is_waited_for() {
+    let nodes = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
+    let mut hand = Hand::start(nodes, &[("0", None)]);
+    hand.wait_until_up();
+    // Ended as systemd ends it: its socket goes too.
+    hand.stop_psched();
+    assert!(!hand.socket().exists());
+    let at_once = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
+    at_once.says("no psched answers on").says("start one with `psched start`");
+    hand.start_script("--wait-for-psched 0 -n 1", "true").wait(BOUND).expect(125);
+    let waits = hand.start_script("--wait-for-psched 10m -n 1", "exit 3");
+    let mut more = hand.command("aprun", ["--wait-for-psched=10m", "echo", "here"]);
+    let more = Running::start(&mut more);
+    // Longer than the time after which a wait is said.
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    hand.start_psched();
+    let run = waits.wait(BOUND).expect(3);
+    let said = "the posting waits; trying again for 10m (--wait-for-psched)";
+    assert_eq!(run.stderr.matches(said).count(), 1, "{}", run.stderr);
+    assert_eq!(more.wait(BOUND).expect(0).out(), "here\n");
+    hand.end();
 }

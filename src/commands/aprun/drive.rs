@@ -95,6 +95,8 @@ struct Shell {
     request: pb::PostRequest,
     launch: Launch,
     quiet: bool,
+    /// A socket that is not there is waited for.
+    waits: bool,
     notes: mpsc::Sender<Note>,
     psched: Link,
     channel: Option<Channel>,
@@ -130,6 +132,7 @@ pub async fn run(
         request,
         launch: setup.launch.clone(),
         quiet: options.quiet,
+        waits: setup.patience.is_some(),
         psched: Link::default(),
         channel: None,
         store: psched::Store::default(),
@@ -262,7 +265,8 @@ impl Shell {
                 self.channel = None;
                 let (socket, request) = (self.socket.clone(), self.request.clone());
                 let store = self.store.clone();
-                let events = psched::events(link, socket, ask, request, store, self.notes.clone());
+                let (waits, notes) = (self.waits, self.notes.clone());
+                let events = psched::events(link, socket, waits, ask, request, store, notes);
                 self.psched.task = Some(tokio::spawn(events).abort_handle());
                 // Until it is known that it has come.
                 self.request.again = true;

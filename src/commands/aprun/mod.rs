@@ -12,7 +12,7 @@ mod files;
 mod images;
 mod lanes;
 mod program;
-mod psched;
+pub(in crate::commands) mod psched;
 mod report;
 mod signals;
 mod stdin;
@@ -118,6 +118,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
         restarts: None,
+        patience: psched::patience(&socket, options.wait_for_psched),
     };
     driven(runtime, drive::run(setup, &options, socket, request, Restart::default()))
 }

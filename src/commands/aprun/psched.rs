@@ -14,6 +14,7 @@ use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -27,10 +28,25 @@ pub struct Store {
     start_id: String,
 }
 
-/// Connects, asks for events, and passes them on until the stream ends.
+/// How long aprun waits for psched on the machine's socket while psched is away: an upgrade takes
+/// seconds.
+const SYSTEM_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a psched that does not answer on this socket is waited for: as long as `given` says, else
+/// [`SYSTEM_PATIENCE`] where psched's units have made the socket's folder, which stays while psched is
+/// restarted or upgraded. `None`: a few seconds, and not at all where there is no socket.
+pub fn patience(socket: &Path, given: Option<Duration>) -> Option<Duration> {
+    let of_system = socket.starts_with("/run") && !socket.starts_with("/run/user");
+    let made = || of_system && socket.parent().is_some_and(Path::exists);
+    given.or_else(|| made().then_some(SYSTEM_PATIENCE))
+}
+
+/// Connects, asks for events, and passes them on until the stream ends. `waits`: a socket that is not
+/// there may come.
 pub async fn events(
     link: u32,
     socket: PathBuf,
+    waits: bool,
     ask: Ask,
     request: pb::PostRequest,
     store: Store,
@@ -41,7 +57,7 @@ pub async fn events(
     };
     let (channel, pid) = match connect_to_process(&socket).await {
         Ok(connected) => connected,
-        Err(error) => return tell(down(&socket, &error)).await,
+        Err(error) => return tell(down(&socket, &error, waits)).await,
     };
     let mut client = PschedClient::new(channel.clone());
     let _ = notes.send(Note::Channel { link, channel }).await;
@@ -95,11 +111,11 @@ fn lost(text: String) -> Happening {
     Happening::PschedDown { text, absent: false }
 }
 
-fn down(socket: &Path, error: &ConnectError) -> Happening {
+fn down(socket: &Path, error: &ConnectError, waits: bool) -> Happening {
     // A socket that is there and that nobody listens on is one of a psched that is being
     // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
-    let absent =
-        !error.may_pass() || matches!(error, ConnectError::NobodyAnswers(_) if !socket.exists());
+    let absent = !error.may_pass()
+        || matches!(error, ConnectError::NobodyAnswers(_) if !waits && !socket.exists());
     Happening::PschedDown { text: error.to_string(), absent }
 }
 

@@ -22,6 +22,7 @@ use crate::front::options::Options;
 use crate::front::output::Template;
 use crate::node::checkpoint::dir::{Dir, Spot};
 use crate::rpc::REQUEST_MAX;
+use crate::rpc::connect::socket_path;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         quiet: false,
         files: options.output.is_some(),
         restarts: Some(manifest.recovery.apid),
+        patience: aprun::psched::patience(&socket_path(), None),
     };
     let from = drive::Restart {
         name: Some(clean(&restart.dir.display().to_string())),

@@ -42,6 +42,7 @@ mod words;
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
 use crate::apteam::talk::attach::{FromApinit, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
+use crate::variables::units::format_duration;
 use output::Received;
 pub use report::ReportRow;
 use report::Reports;
@@ -57,7 +58,8 @@ pub const RETRY_MIN_NS: u64 = 50_000_000;
 pub const RETRY_MAX_NS: u64 = SECOND_NS;
 /// How long a wait or a silence lasts before a line on stderr tells of it.
 pub const SILENCE_NS: u64 = 2 * SECOND_NS;
-/// How long a psched that is being restarted is waited for before it has taken the posting.
+/// How long a psched that is being restarted is waited for before it has taken the posting, where
+/// [`Setup::patience`] does not say it.
 pub const FIRST_PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// How long a silent apinit is waited for after the end.
 pub const DONE_PATIENCE_NS: u64 = 10 * SECOND_NS;
@@ -172,6 +174,8 @@ pub struct Front {
     /// Passed on, and not known to have come to all PEs.
     signals: VecDeque<NumberedSignal>,
     signals_sent: u64,
+    /// How often the PEs have been sent INT.
+    interrupts: u32,
     received: Received,
     reports: Reports,
     stdin: stdin::Unreceived,
@@ -226,6 +230,7 @@ impl Front {
             kept: Vec::new(),
             signals: VecDeque::new(),
             signals_sent: 0,
+            interrupts: 0,
             received: Received::default(),
             reports: Reports::default(),
             stdin: stdin::Unreceived::default(),
@@ -413,8 +418,14 @@ impl Front {
                 "waits"
             };
             let text = self.psched.text.clone();
+            let bound = match (self.apid, self.setup.patience) {
+                (None, Some(time)) => {
+                    format!(" for {} (--wait-for-psched)", format_duration(time))
+                }
+                _ => String::new(),
+            };
             self.tell(format!(
-                "psched does not answer ({text}); {} {goes_on}; trying again",
+                "psched does not answer ({text}); {} {goes_on}; trying again{bound}",
                 self.named()
             ));
         }

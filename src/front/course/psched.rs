@@ -28,7 +28,7 @@ impl Front {
             return;
         }
         if let Some(first) = self.first_try_at
-            && (absent || now_ns >= first + FIRST_PATIENCE_NS)
+            && (absent || now_ns >= first.saturating_add(self.setup.patience_ns()))
         {
             return self.fail(&text);
         }

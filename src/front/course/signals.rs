@@ -5,6 +5,9 @@ use super::*;
 /// Signals that are kept for later; more are merged as the kernel merges them.
 const KEPT_MAX: usize = 64;
 
+/// After so many ^C a line on stderr says how to end the application.
+const INTERRUPTS_TOLD: u32 = 3;
+
 const SIGHUP: i32 = 1;
 pub(super) const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
@@ -40,6 +43,9 @@ impl Front {
                 self.exit(by_signal(signal));
             }
         } else if self.step == Step::Going {
+            if signal == SIGINT {
+                self.interrupted();
+            }
             // While psched is away, its next process may be the sender.
             let until = (signal == SIGUSR1 && sender.is_some() && !self.psched.up)
                 .then_some(now_ns + HELD_NS);
@@ -52,6 +58,17 @@ impl Front {
             self.withdraw(now_ns, signal);
         } else {
             self.keep(Kept { signal, sender, until: None });
+        }
+    }
+
+    /// A ^C that goes to the PEs: a user whose program goes on after several is told what ends it.
+    fn interrupted(&mut self) {
+        self.interrupts = self.interrupts.saturating_add(1);
+        if let Some(apid) = self.apid.filter(|_| self.interrupts == INTERRUPTS_TOLD) {
+            self.tell(format!(
+                "application {apid} has been sent INT {INTERRUPTS_TOLD} times and runs on; \
+                 `apkill -9 {apid}` ends it"
+            ));
         }
     }
 

@@ -355,7 +355,17 @@ fn other_signals_wait_for_the_pes() {
             ],
         )
         .gives(signal(SIGINT, 500), &[Action::Send(passed(4, SIGINT))])
-        .gives(signal(SIGUSR1, 500), &[Action::Send(passed(5, SIGUSR1))]);
+        .gives(signal(SIGUSR1, 500), &[Action::Send(passed(5, SIGUSR1))])
+        .gives(signal(SIGINT, 500), &[Action::Send(passed(6, SIGINT))])
+        // A program that goes on in spite of three is ended otherwise.
+        .gives(
+            signal(SIGINT, 500),
+            &[
+                say("application 12 has been sent INT 3 times and runs on; `apkill -9 12` ends it"),
+                Action::Send(passed(7, SIGINT)),
+            ],
+        )
+        .gives(signal(SIGINT, 500), &[Action::Send(passed(8, SIGINT))]);
 }
 
 #[test]
@@ -461,6 +471,22 @@ fn no_psched() {
         .at(2_550, &[Action::Psched(Ask::Post)]);
     course.now = 5_000 * MS;
     course.gives(down("refused"), &[say("refused"), Action::Exit(125)]);
+    // For as long as it is told to.
+    let patience = Some(Duration::from_secs(60));
+    let mut course = Course { front: Front::new(Setup { patience, ..setup() }), now: 0 };
+    course.gives(Happening::Start, &[Action::Psched(Ask::Post)]).gives(down("gone"), &[]);
+    let waits = "psched does not answer (gone); the posting waits; trying again for 1m \
+                 (--wait-for-psched)";
+    course.at(50, &[Action::Psched(Ask::Post)]).at(2_000, &[say(waits)]);
+    course.now = 59_999 * MS;
+    course.gives(down("gone"), &[]);
+    course.now = 60_000 * MS;
+    course.gives(down("gone"), &[say("gone"), Action::Exit(125)]);
+    // Or not at all.
+    let patience = Some(Duration::ZERO);
+    let mut course = Course { front: Front::new(Setup { patience, ..setup() }), now: 0 };
+    course.gives(Happening::Start, &[Action::Psched(Ask::Post)]);
+    course.gives(down("gone"), &[say("gone"), Action::Exit(125)]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::apteam::posting::Explanation;
 use crate::apteam::talk::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
 use bytes::Bytes;
+use std::time::Duration;
 
 use super::report::ReportRow;
 pub use crate::front::closing::Ended;
@@ -189,11 +190,20 @@ pub struct Setup {
     pub quiet: bool,
     /// There are files to open (--output, --error).
     pub files: bool,
+    /// How long a psched that does not answer is waited for before it has taken the posting; `None`: for
+    /// [`FIRST_PATIENCE_NS`](super::FIRST_PATIENCE_NS).
+    pub patience: Option<Duration>,
     /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
     pub restarts: Option<Apid>,
 }
 
 impl Setup {
+    /// How long a psched that does not answer is waited for before it has taken the posting, in ns.
+    pub(super) fn patience_ns(&self) -> u64 {
+        let given = self.patience.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        given.unwrap_or(super::FIRST_PATIENCE_NS)
+    }
+
     /// The name of the program, for messages.
     pub fn program(&self) -> &'static str {
         if self.restarts.is_some() { "cpr" } else { "aprun" }

@@ -1,7 +1,7 @@
 //! aprun's command line: arguments in, [`Options`] or a message out.
 //!
 //! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value may
-//! stick to its name (`-n8`), letters without values may stick together (`-qT`), and options end
+//! stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together (`-qT`), and options end
 //! at the command, so that the command's own are left alone. `mpirun` is the same program, which
 //! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
 //! a [load file](load).
@@ -103,6 +103,8 @@ pub struct Options {
     pub report: bool,
     /// --immediate.
     pub immediate: bool,
+    /// --wait-for-psched.
+    pub wait_for_psched: Option<Duration>,
     /// -F exclusive.
     pub exclusive: bool,
     /// --account.
@@ -282,6 +284,7 @@ impl Default for Options {
             label: false,
             report: false,
             immediate: false,
+            wait_for_psched: None,
             exclusive: false,
             account: None,
             saving: None,
@@ -303,6 +306,12 @@ impl Default for Options {
 /// The longest file of -l, in bytes.
 pub const NODE_FILE_MAX: usize = 1024 * 1024;
 
+/// The refusal of a word that is no option.
+fn unknown(program: Program, word: &[u8]) -> String {
+    let name = word.split(|b| *b == b'=').next().unwrap_or(word);
+    format!("{} is not an option: {} --help lists them", shown(name), program.name())
+}
+
 /// The option that a word names, the name, and the value that sticks to it.
 fn find(
     program: Program,
@@ -312,10 +321,7 @@ fn find(
     let known = FLAGS.iter().flat_map(|f| f.names_in(mpirun).map(move |name| (name, Some(f))));
     let later = NOT_YET.iter().map(|(name, _)| (*name, None));
     let all = known.chain(later);
-    let unknown = || {
-        let name = word.split(|b| *b == b'=').next().unwrap_or(word);
-        format!("{} is not an option: {} --help lists them", shown(name), program.name())
-    };
+    let unknown = || unknown(program, word);
     if word == b"-np" && !mpirun {
         return Err("-np is mpirun's: say -n".to_owned());
     }
@@ -372,6 +378,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Label => options.label = true,
         Id::Report => options.report = true,
         Id::Immediate => options.immediate = true,
+        Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),
+        Id::WaitForPsched => {
+            options.wait_for_psched = Some(values::duration(value).map_err(named)?);
+        }
         Id::Access => {
             options.exclusive = match value {
                 b"exclusive" | b"e" => true,

@@ -15,7 +15,7 @@
 
 use super::table::{Flag, Id};
 use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
-use super::{Program, find};
+use super::{Program, find, unknown};
 use crate::apteam::launch::PARTS_MAX;
 use crate::apteam::layout::Layout;
 use crate::apteam::posting::Shape;
@@ -65,6 +65,21 @@ impl Given {
     }
 }
 
+/// Whether each letter of this word of one dash is an option that may stick to others: one without a value,
+/// which does not end the reading as -h and -V do. The last may have a value, as in `-qn8`.
+fn all_letters(program: Program, word: &[u8]) -> bool {
+    let mut rest = &word[1..];
+    while let Some((letter, after)) = rest.split_first() {
+        let Ok((flag, _, _)) = find(program, &[b'-', *letter]) else { return false };
+        match (flag.id, flag.argument) {
+            (Id::Help | Id::Version, _) => return false,
+            (_, Some(_)) => return true,
+            (_, None) => rest = after,
+        }
+    }
+    true
+}
+
 /// Where the options in front of a command end.
 pub(super) struct Ends<'a> {
     /// From the command on; empty: there is none.
@@ -88,7 +103,8 @@ pub(super) fn read_options<'a, E: From<String>>(
             break;
         }
         rest = after;
-        let mut word = word.as_slice();
+        let whole = word.as_slice();
+        let mut word = whole;
         // Letters that stick together are read one after the other.
         let mut letters;
         loop {
@@ -98,6 +114,11 @@ pub(super) fn read_options<'a, E: From<String>>(
                 (None, Some(more)) if name.starts_with("--") => {
                     let more = values::shown(more);
                     return Err(format!("{name} takes no value, and {more} was given").into());
+                }
+                // A word that merely begins with a letter that is known (-hostfile, -verbose) is an
+                // option of another launcher: nothing of it is obeyed.
+                (None, Some(_)) if !all_letters(program, whole) => {
+                    return Err(unknown(program, whole).into());
                 }
                 (None, Some(more)) => {
                     take(flag, name, b"")?;

@@ -34,6 +34,8 @@ pub enum Id {
     Report,
     /// Refuse instead of waiting.
     Immediate,
+    /// How long a psched that is away is waited for.
+    WaitForPsched,
     /// Whether others may be on its nodes.
     Access,
     /// The account under which it runs.
@@ -170,6 +172,12 @@ pub const FLAGS: &[Flag] = &[
         "nobody else on its nodes, in space or in time; or as the machine has it (the default)",
     ),
     flag(Id::Immediate, &["--immediate"], None, "if there is no room now, say so and exit"),
+    flag(
+        Id::WaitForPsched,
+        &["--wait-for-psched"],
+        Some("DURATION"),
+        "how long to wait for a psched that is being restarted; default 1m for a socket below /run; 0: not at all",
+    ),
     flag(
         Id::Account,
         &["--account"],

@@ -50,6 +50,7 @@ fn everything_at_once_in_several_spellings() {
         label: true,
         report: true,
         immediate: true,
+        wait_for_psched: Some(Duration::from_secs(90)),
         exclusive: true,
         account: Account::parse("climate-2.b").ok(),
         saving: Saving::parse("USR1").ok(),
@@ -66,19 +67,19 @@ fn everything_at_once_in_several_spellings() {
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --report --immediate --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --report --immediate --wait-for-psched 90 --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
                     --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --report \
-                    --immediate --dry-run --output=out.%r --error=err --pmi=none \
+                    --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
                 --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
-                --dry-run --output=out.%r --error=err --pmi=none \
+                --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
         assert_eq!(good(line), expected, "{line}");
@@ -87,6 +88,7 @@ fn everything_at_once_in_several_spellings() {
 
 #[test]
 fn the_last_one_counts() {
+    assert_eq!(good("-qTn 4 a").shape.width, 4);
     assert_eq!(good("-n 4 -n 2 a").shape.width, 2);
 }
 
@@ -160,7 +162,14 @@ fn refusals() {
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),
         ("-x a", "\"-x\" is not an option: aprun --help lists them"),
-        ("-qx a", "\"-x\" is not an option: aprun --help lists them"),
+        ("-qx a", "\"-qx\" is not an option: aprun --help lists them"),
+        // Of other launchers: none of them is read as the letter that it begins with.
+        ("-hostfile h -n 2 ./a", "\"-hostfile\" is not an option: aprun --help lists them"),
+        ("-host x ./a", "\"-host\" is not an option: aprun --help lists them"),
+        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists them"),
+        ("-verbose true", "\"-verbose\" is not an option: aprun --help lists them"),
+        ("-bind-to core true", "\"-bind-to\" is not an option: aprun --help lists them"),
+        ("-Th true", "\"-Th\" is not an option: aprun --help lists them"),
         (
             "--nodes 3 -n 2 a",
             "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",

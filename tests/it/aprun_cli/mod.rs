@@ -63,6 +63,9 @@ fn wrong_command_lines() {
         ),
         ("--fast true", "\"--fast\" is not an option: aprun --help lists them".to_owned()),
         ("-y true", "\"-y\" is not an option: aprun --help lists them".to_owned()),
+        // Options of other launchers are no letters of aprun's.
+        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists them".to_owned()),
+        ("-host x true", "\"-host\" is not an option: aprun --help lists them".to_owned()),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),
         ("-np 4 true", "-np is mpirun's: say -n".to_owned()),
         (
