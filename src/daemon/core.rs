@@ -97,7 +97,7 @@ pub enum Input {
     /// The whole state, for whoever only looks at it.
     Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
     /// psched.yaml was read again. The answer: what that changed of the variables.
-    Reconfigured { variables: Box<Variables>, machine: Box<Machine>, answer: oneshot::Sender<Told> },
+    Reconfigured { new: Box<super::tune::Reconfigured>, answer: oneshot::Sender<Told> },
     /// What would that change, were it read? Of the variables, and for applications.
     Compare {
         variables: Box<Variables>,
@@ -429,9 +429,7 @@ impl Core {
                 self.look(look);
             }
             Input::Snapshot { answer } => self.snapshot(answer),
-            Input::Reconfigured { variables, machine, answer } => {
-                self.reconfigured(*variables, machine, answer);
-            }
+            Input::Reconfigured { new, answer } => self.reconfigured(*new, answer),
             Input::Compare { variables, machine, answer } => {
                 self.compare(*variables, *machine, answer);
             }

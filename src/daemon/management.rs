@@ -170,6 +170,25 @@ impl Service {
         self.order(by.uid, Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
     }
 
+    /// psmgr reload.
+    pub(super) async fn read_again(&self, request: Request<pb::ReloadRequest>) -> Managed {
+        let by = self.administrator(&request)?;
+        // One after the other, and with SIGHUP's.
+        let read = self.reload.lock().await.again(Some(by)).await;
+        Ok(Response::new(match read {
+            Ok(told) => {
+                let mut done = vec![match told.changes.is_empty() {
+                    true => "psched.yaml was read again: nothing to change".to_owned(),
+                    false => format!("psched.yaml was read again: {}", told.changes.join(", ")),
+                }];
+                let waits = |line| format!("{line} when psched is restarted (applications run on)");
+                done.extend(told.waits.into_iter().map(waits));
+                pb::ManageReply { done, problems: Vec::new() }
+            }
+            Err(text) => pb::ManageReply { done: Vec::new(), problems: vec![text] },
+        }))
+    }
+
     /// psmgr log.
     pub(super) async fn changes(
         &self,

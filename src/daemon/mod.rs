@@ -201,7 +201,16 @@ async fn serve(
         None => socket_path(config),
     };
     // Held until the end: while it is, nobody takes the folder for a dead instance's.
-    let member = arguments.runtime.as_deref().map(Member::join).transpose()?;
+    let member = arguments.runtime.as_deref().map(|folder| {
+        Member::join(folder).map_err(|error| {
+            anyhow::anyhow!(
+                "{} is not the runtime directory of a private instance: {error}; `psched start` makes one \
+                 and gives --runtime by itself",
+                folder.display()
+            )
+        })
+    });
+    let member = member.transpose()?;
     // Signals are caught before the socket is there: whoever sees it may send one.
     let ended = ends(arguments.lifeline)?;
     let mut hup = signal(SignalKind::hangup())?;
@@ -247,10 +256,17 @@ async fn serve(
     let stop = CancellationToken::new();
     let administrators = Arc::new(RwLock::new(reload::administrators(config)));
     let running = Arc::new(RwLock::new(config.clone()));
+    let reload = Arc::new(tokio::sync::Mutex::new(reload::Reload {
+        arguments: arguments.clone(),
+        running: Arc::clone(&running),
+        administrators: Arc::clone(&administrators),
+        inputs: inputs.clone(),
+    }));
     let service = services::Service {
         asked,
         budgets: budget::Budgets::default(),
         private,
+        reload: Arc::clone(&reload),
         store: database,
         administrators: Arc::clone(&administrators),
         identity: identity.clone(),
@@ -279,7 +295,6 @@ async fn serve(
     let server = serving.spawn(server);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
-    let mut reload = reload::Reload { arguments, running, administrators, inputs: &inputs };
     let mut look_again = tokio::time::interval(LOOK_AGAIN);
     look_again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     look_again.tick().await;
@@ -291,7 +306,7 @@ async fn serve(
                 if names::names().missed() {
                     tokio::select! {
                         why = &mut ended => break why,
-                        () = reload.again() => {}
+                        () = async { reload.lock().await.names_again().await } => {}
                     }
                 }
             }
@@ -299,7 +314,7 @@ async fn serve(
                 notify.reloading();
                 tokio::select! {
                     why = &mut ended => break why,
-                    () = reload.again() => notify.ready(),
+                    () = async { reload.lock().await.hup().await } => notify.ready(),
                 }
             }
         }

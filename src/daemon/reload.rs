@@ -1,4 +1,4 @@
-//! psched.yaml, read when psched starts and again at SIGHUP.
+//! psched.yaml, read when psched starts and again at SIGHUP or for `psmgr reload`.
 //!
 //! What is valid takes effect at once: nodes, administrators, variables. A few things are only
 //! looked at when psched starts (`at start` in the table of variables, and where it listens and keeps
@@ -7,8 +7,10 @@
 //! A file with any problem changes nothing, and all its problems are in the log.
 
 use super::Arguments;
-use super::core::Input;
 use super::names::{Number, names};
+use super::core::{Input, now};
+use super::tune::Reconfigured;
+use crate::apteam::change::By;
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::scheduler::tuning::Told;
@@ -18,18 +20,34 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 
 /// What is needed to read the configuration again.
-pub struct Reload<'a> {
-    pub arguments: &'a Arguments,
+pub struct Reload {
+    pub arguments: Arguments,
     /// What is in force.
     pub running: Arc<RwLock<Config>>,
     pub administrators: Arc<RwLock<BTreeSet<u32>>>,
-    pub inputs: &'a mpsc::Sender<Input>,
+    pub inputs: mpsc::Sender<Input>,
 }
 
-impl Reload<'_> {
+impl Reload {
+    /// SIGHUP has come: the log has all that is to be said.
+    pub async fn hup(&mut self) {
+        let uid = rustix::process::geteuid().as_raw();
+        let by = By { uid, name: "SIGHUP".into(), at_ns: now().wall_ns };
+        let _ = self.again(Some(by)).await;
+    }
+
+    /// Names of users or groups that were not known are looked for again: no change of an administrator's.
+    pub async fn names_again(&mut self) {
+        let _ = self.again(None).await;
+    }
+
     /// Reads it, and puts it in force or says why not. A disk or a directory of users that does not
     /// answer holds up nothing but this.
-    pub async fn again(&mut self) {
+    ///
+    /// # Errors
+    /// What is wrong with it. Nothing has changed.
+    pub async fn again(&mut self, by: Option<By>) -> Result<Told, String> {
+        let ending = || "psched is ending".to_owned();
         let arguments = self.arguments.clone();
         let read = tokio::task::spawn_blocking(move || {
             let config = configuration(&arguments)?;
@@ -39,23 +57,21 @@ impl Reload<'_> {
         let (new, administrators) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
-                tracing::error!("{error:#}; what was in force stays so");
-                return;
+                let text = format!("{error:#}; what was in force stays so");
+                tracing::error!("{text}");
+                return Err(text);
             }
-            Err(_) => return,
+            Err(_) => return Err(ending()),
         };
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let (new, mut told) = merged(&running, new);
+        let (new, told) = merged(&running, new);
         let (answer, tuned) = oneshot::channel();
-        let (variables, machine) = (Box::new(new.variables.clone()), Box::new(new.machine.clone()));
-        let input = Input::Reconfigured { variables, machine, answer };
+        let (variables, machine) = (new.variables.clone(), Box::new(new.machine.clone()));
+        let read = Box::new(Reconfigured { variables, machine, by, told });
         // Nobody answers where psched just ends.
-        if self.inputs.send(input).await.is_err() {
-            return;
-        }
-        let Ok(tuned) = tuned.await else { return };
-        told.waits.extend(tuned.waits);
-        told.changes.splice(0..0, tuned.changes);
+        let input = Input::Reconfigured { new: read, answer };
+        self.inputs.send(input).await.map_err(|_| ending())?;
+        let told = tuned.await.map_err(|_| ending())?;
         for line in &told.waits {
             tracing::warn!(
                 "{line} when psched is restarted (applications run on); until then as before"
@@ -68,6 +84,7 @@ impl Reload<'_> {
         }
         *self.administrators.write().unwrap_or_else(PoisonError::into_inner) = administrators;
         *self.running.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(told)
     }
 }
 

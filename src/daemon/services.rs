@@ -11,6 +11,7 @@ use super::fair;
 use super::fronts::FrontEnd;
 use super::names::names;
 use super::private::Viewer;
+use super::reload::Reload;
 use super::store::{Reader, StoreError};
 use super::views;
 use crate::apteam::posting::{Owner, Posting};
@@ -57,6 +58,8 @@ pub struct Service {
     pub trouble: Trouble,
     /// What of psched.yaml is in force.
     pub running: Arc<RwLock<Config>>,
+    /// Reads psched.yaml again.
+    pub reload: Arc<tokio::sync::Mutex<Reload>>,
     /// Who waits for what an aprun would launch.
     pub deposits: Deposits,
 }
@@ -533,6 +536,13 @@ impl pb::psched_server::Psched for Service {
         request: Request<pb::LogRequest>,
     ) -> Result<Response<pb::LogReply>, Status> {
         self.changes(request).await
+    }
+
+    async fn reload(
+        &self,
+        request: Request<pb::ReloadRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        self.read_again(request).await
     }
 
     async fn compare(

@@ -6,16 +6,27 @@
 
 use super::core::{Core, now};
 use super::settings;
-use crate::apteam::change::By;
+use crate::apteam::change::{By, Change};
 use crate::machine::Machine;
 use crate::rpc::pb;
-use crate::scheduler::outbox::Kept;
+use crate::scheduler::outbox::{Kept, Record};
 use crate::scheduler::tuning::{Source, Told, Tuning, Wanted};
 use crate::scheduler::{Event, Settings};
 use crate::variables::Variables;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tonic::Status;
+
+/// A psched.yaml that was read again.
+#[derive(Debug)]
+pub struct Reconfigured {
+    pub variables: Variables,
+    pub machine: Box<Machine>,
+    /// Who has had it read; none: psched by itself, which is no change of an administrator's.
+    pub by: Option<By>,
+    /// What it changes that the loop does not know of.
+    pub told: Told,
+}
 
 /// What the loop knows of variables.
 pub struct Tuner {
@@ -55,16 +66,23 @@ impl Core {
     }
 
     /// psched.yaml was read again.
-    pub(super) fn reconfigured(
-        &mut self,
-        variables: Variables,
-        machine: Box<Machine>,
-        answer: oneshot::Sender<Told>,
-    ) {
+    pub(super) fn reconfigured(&mut self, new: Reconfigured, answer: oneshot::Sender<Told>) {
+        let Reconfigured { variables, machine, by, told: others } = new;
         let mut told = self.tuner.tuning.reconfigured(variables);
+        told.changes.extend(others.changes);
         told.changes.extend(self.scheduler.flavors_without_effect(&machine));
+        told.waits.splice(0..0, others.waits);
         self.event(Event::Machine(machine));
         self.tuned();
+        if let Some(by) = by {
+            let after = match told.changes.is_empty() {
+                true => "nothing changed".to_owned(),
+                false => told.changes.join(", "),
+            };
+            let change = Change { by, what: "psched.yaml".into(), before: String::new(), after };
+            let commit = self.outbox.keep(vec![Record::Change(change)]);
+            self.commit(commit);
+        }
         let _ = answer.send(told);
     }
 

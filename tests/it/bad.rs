@@ -118,3 +118,18 @@ fn a_damaged_store_is_refused() {
     );
     assert_eq!(std::fs::metadata(&file).expect("left alone").len(), length);
 }
+
+#[test]
+fn a_runtime_directory_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let yaml = folder.path().join("psched.yaml");
+    let nodes = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
+    std::fs::write(&yaml, format!("{nodes}state: {}/state\n", folder.path().display()))
+        .expect("it");
+    let none = folder.path().join("none");
+    let mut psched = std::process::Command::new(binaries().join("psched"));
+    psched.arg("--config").arg(&yaml).arg("--runtime").arg(&none);
+    let run = run(&mut psched);
+    assert_ne!(run.status, 0);
+    run.says(&format!("{} is not the runtime directory", none.display())).says("No such file");
+}

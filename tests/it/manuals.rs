@@ -156,8 +156,8 @@ fn snflv_8() {
 #[test]
 fn psmgr_8() {
     let commands = [
-        "show", "set", "drain", "resume", "down", "hold", "release", "migrate", "compact", "log",
-        "adopt", "purge",
+        "show", "set", "reload", "drain", "resume", "down", "hold", "release", "migrate",
+        "compact", "log", "adopt", "purge",
     ];
     let commands = commands.map(|command| ["psmgr", command]);
     let mut all: Vec<&[&str]> = vec![&["psmgr"]];

@@ -86,3 +86,35 @@ fn nodes_come_and_go() {
     hand.start_script("-n 2 -N 1", "true").wait(BOUND).expect(0);
     hand.end();
 }
+
+#[test]
+fn psmgr_reload_waits_and_tells() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    let reload = |text: &str| {
+        hand.write_config(text);
+        run(&mut hand.command("psmgr", ["reload"]))
+    };
+    let changed =
+        reload(&format!("{ONE}variables:\n  kill_grace: 7s\n  history_max: 7\n")).expect(0);
+    let out = changed.out();
+    assert!(out.contains("psched.yaml was read again: kill_grace 5s -> 7s\n"), "{out}");
+    assert!(out.contains("history_max 10000 -> 7 takes effect when psched is restarted"), "{out}");
+    let shown = run(&mut hand.command("psmgr", ["show", "kill_grace"])).expect(0).out();
+    assert!(shown.contains("7s"), "{shown}");
+    let wrong =
+        reload("nodes:\n  - { nids: 0, processors: 0 }\nvariables:\n  kill_grase: 1\n").expect(1);
+    let wrong = wrong.says("nodes[0].processors").says("did you mean kill_grace?");
+    wrong.says("what was in force stays so");
+    hand.reconfigure(ONE);
+    let log = || run(&mut hand.command("psmgr", ["log"])).expect(0).out();
+    eventually(BOUND, "SIGHUP is in the log", || log().contains("SIGHUP"));
+    // The two that succeeded, in the order in which they came.
+    let log = log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("psched.yaml")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(
+        lines[0].contains("kill_grace 5s -> 7s") && lines[1].contains("kill_grace 7s -> 5s"),
+        "{log}"
+    );
+    hand.end();
+}

@@ -60,6 +60,8 @@ enum Command {
     Migrate(moves::Migrate),
     /// Moves the applications of a region together, so that what is free is in one piece
     Compact(moves::Compact),
+    /// Has psched read psched.yaml again, and tells what changed or what is wrong with it
+    Reload,
     /// Shows who changed what, and when
     Log(log::Log),
     /// Foreign nodes obey this psched from now on; their applications run on, on its records
@@ -101,6 +103,7 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Release(apids) => apids.run(client, false).await,
         Command::Migrate(migrate) => migrate.run(client).await,
         Command::Compact(compact) => compact.run(client).await,
+        Command::Reload => done(client.reload(pb::ReloadRequest {})).await,
         Command::Log(log) => log.run(client).await,
         Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
         Command::Purge(nodes) => done(client.purge(nodes.request())).await,

@@ -125,6 +125,13 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn reload(
+        &self,
+        _: Request<pb::ReloadRequest>,
+    ) -> Result<Response<pb::ManageReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn log(&self, _: Request<pb::LogRequest>) -> Result<Response<pb::LogReply>, Status> {
         Err(Status::unimplemented(""))
     }

@@ -146,11 +146,16 @@ impl Hand {
     /// Replaces psched.yaml but for `listening` and `state`, and says so to psched.
     #[track_caller]
     pub fn reconfigure(&self, config: &str) {
+        self.write_config(config);
+        kill(self.psched_pid(), 1);
+    }
+
+    /// The same, without a word to psched.
+    pub fn write_config(&self, config: &str) {
         let path = self.folder.path().display();
         let config = unshared(config);
         let text = format!("{config}listening: {path}/psched.sock\nstate: {path}/state\n");
         std::fs::write(self.folder.path().join("psched.yaml"), text).expect("written");
-        kill(self.psched_pid(), 1);
     }
 
     /// TERM to psched: it ends with 0, and how long that took.
