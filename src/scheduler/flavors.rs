@@ -29,7 +29,7 @@ use crate::apteam::change::{By, Change, FlavorOrder};
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Yields;
-use crate::machine::{Flavor, Flavors, Machine, Nid, nids_text};
+use crate::machine::{Flavor, Flavors, Machine, Nid, Node, RegionId, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that an answer names; the others are counted.
@@ -258,6 +258,21 @@ impl Scheduler {
                 "{}: no other node has flavor {name}, and one at least must: give it to another first \
                  (snflv NIDS FLAVORS, with {name} among these)",
                 nids_text(last)
+            ));
+        }
+        let outside: Vec<Nid> = nids
+            .iter()
+            .filter_map(|nid| self.configured.nodes.get(nid))
+            .map(|node| Node { flavors: flavors_then(node.nid, node.flavors), ..node.clone() })
+            .filter(|node| node.flavors.has(Flavor::Ap))
+            .filter(|node| self.configured.region_of(node) == RegionId::NONE)
+            .map(|node| node.nid)
+            .collect();
+        if !outside.is_empty() {
+            problems.push(format!(
+                "{}: would have flavor ap and be in no region, so no application would be placed there: give \
+                 the signature of a region (apstat -n -v shows them), or leave ap out",
+                nids_text(outside)
             ));
         }
         problems

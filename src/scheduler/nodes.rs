@@ -172,6 +172,10 @@ impl Scheduler {
                 Some(_) => {
                     held.insert(*key, *phase);
                 }
+                // It has ended here and there: its node lacks the word that its report has come.
+                None if *phase == Phase::Ended => {
+                    out.push(Effect::Command { link, command: Command::Discard(*key) });
+                }
                 None => {
                     out.push(Effect::Warn(format!(
                         "NIDs {} hold application {key}, of which there is no record: it is ended",

@@ -66,7 +66,7 @@ impl Scheduler {
             let kept = self.kept(domain);
             let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
-                let why = self.why_no_room(&wanted, &posting, &kept);
+                let why = self.why_not_now(&wanted, &posting, &owner, &kept);
                 let explanation = why.unwrap_or_default();
                 out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
                 return;
@@ -203,7 +203,7 @@ impl Scheduler {
                 Ok((places, hosts))
             }
             None => {
-                let why = self.why_no_room(&wanted, posting, &kept);
+                let why = self.why_not_now(&wanted, posting, owner, &kept);
                 Err((Refusal::NoRoom, why.unwrap_or_default()))
             }
         }

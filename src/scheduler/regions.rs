@@ -361,12 +361,16 @@ impl Scheduler {
     /// It waits for the time of day at which a region that could hold it lets it in; none: that is not what
     /// it waits for.
     pub(super) fn waits_for_hours(&self, team: &Apteam) -> Option<Explanation> {
-        let any_time = self.wanted_at_any_time(team);
-        let open = self.now_open(any_time.reach);
-        if open == any_time.reach || open.sets().any(|set| self.fits_if_empty(&any_time, set)) {
+        self.outside_hours(self.wanted_at_any_time(team).reach, &team.posting)
+    }
+
+    /// The same of a posting that may go there at any time.
+    fn outside_hours(&self, any_time: Reach, posting: &Posting) -> Option<Explanation> {
+        let open = self.now_open(any_time);
+        if open == any_time || self.could_hold(posting, open) {
             return None;
         }
-        let closed = any_time.reach.passes.iter().filter(|i| !open.passes.iter().any(|o| o == *i));
+        let closed = any_time.passes.iter().filter(|i| !open.passes.iter().any(|o| o == *i));
         let hours = |at: usize| {
             let hours = self.machine.regions.get(at)?.gate.hours?;
             Some(format!("region {} {}", self.region_name(at), Bar::Hours(hours).only()))
@@ -377,6 +381,21 @@ impl Scheduler {
             holder: String::new(),
             cure: "it is placed there when that begins".into(),
         })
+    }
+}
+
+impl Scheduler {
+    /// Why a posting that does not wait has no room now: the time of day, or what stands in the way.
+    pub(super) fn why_not_now(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        owner: &Owner,
+        kept: &std::collections::BTreeSet<super::Nid>,
+    ) -> Option<Explanation> {
+        let regions = self.domain(self.domain_for(posting, owner)).regions;
+        self.outside_hours(self.reach_in(regions, posting, owner), posting)
+            .or_else(|| self.why_no_room(wanted, posting, kept))
     }
 }
 

@@ -302,7 +302,8 @@ impl Scheduler {
             return;
         }
         let (nids, names) = (nids_text(nids), name_list(plan.names));
-        out.push(Effect::Warn(format!("user {uid} has {nids} adopted, with {names}")));
+        let with = if names.is_empty() { String::new() } else { format!(", with {names}") };
+        out.push(Effect::Warn(format!("user {uid} has {nids} adopted{with}")));
         done.push(match names.is_empty() {
             true => format!("{nids}: obeyed from now on; nothing ran there"),
             false => format!("{nids}: obeyed from now on; {names} on record here"),

@@ -289,3 +289,25 @@ fn pes_give_way_on_nodes_that_are_the_systems_too() {
     let yields = on(&[2, 3]);
     assert_eq!([1, 2, 3].map(|nid| yields.on(Nid(nid))), [0, 10, 10]);
 }
+
+#[test]
+fn a_node_that_no_region_would_take_keeps_its_flavors() {
+    let yaml = "nodes:
+  - { nids: 0, processors: 1, flavors: [su, os] }
+  - { nids: 1-2, processors: 1 }
+regions:
+  - { name: all, flavors: [ap] }
+";
+    let mut s = offered(crate::config::read(yaml).expect("a good file").machine);
+    let refused = answer(&order(&mut s, &[0, 2], Some("su os ap"))).1;
+    assert_eq!(
+        refused,
+        [
+            "NIDs 0,2: would have flavor ap and be in no region, so no application would be placed there: \
+          give the signature of a region (apstat -n -v shows them), or leave ap out"
+        ]
+    );
+    assert_eq!(in_force(&s), ["su os", "ap", "ap"]);
+    assert!(answer(&order(&mut s, &[2], Some("su os"))).1.is_empty());
+    assert_eq!(in_force(&s), ["su os", "ap", "su os"]);
+}

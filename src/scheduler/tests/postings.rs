@@ -178,6 +178,9 @@ fn the_table_of_records_and_nodes() {
     let mut s = ready(1, 2);
     let effects = brief(&link(&mut s, 2, &[0], &[(key(77, 1), Phase::Running)]));
     assert_eq!(effects, ["warn", "-> 2 discard 77.1"]);
+    // One that has ended, whose node has not heard that its report has come, is no surprise.
+    let effects = brief(&link(&mut s, 2, &[0], &[(key(76, 1), Phase::Ended)]));
+    assert_eq!(effects, ["-> 2 discard 76.1"]);
     // Running in the records, not there, same boot.
     s.apply(at(1), posted(1, 2));
     report(&mut s, 2, Report::Running(key(1, 1)));

@@ -141,6 +141,7 @@ impl Player {
             }
         }
         posting.flexible = words.contains(&"--flexible");
+        posting.immediate = words.contains(&"--immediate");
         posting.memory_per_pe = value("memory").map(|text| parse_size(text).expect("a size"));
         owner.terminal = words.contains(&"terminal");
         owner.groups = value("groups")
@@ -150,6 +151,12 @@ impl Player {
         if let Some(user) = value("user") {
             owner.name = user.into();
             owner.uid = 1001;
+        }
+        if words.contains(&"--dry-run") {
+            let (posting, owner) = (posting.clone(), owner.clone());
+            let (refusal, explanation) = self.s.dry_run(&posting, &owner).expect_err("no place");
+            let reply = ReplyId(98);
+            return vec![Effect::Refuse { reply, refusal, explanation }];
         }
         self.s.apply(self.now, event)
     }
