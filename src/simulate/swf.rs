@@ -91,6 +91,17 @@ pub struct Log<R> {
     over: bool,
 }
 
+impl Record {
+    /// That it has no submit time, as an error for a log from which nothing is to be left out.
+    pub fn without_time(&self) -> SwfError {
+        let what = format!(
+            "job {} has no submit time ({}): correct the log, or give --bad skip",
+            self.job, self.submit
+        );
+        SwfError::Line { line: self.line, what }
+    }
+}
+
 impl<R: BufRead> Log<R> {
     /// Reads the remarks before the first job.
     ///
@@ -179,14 +190,15 @@ impl<R: BufRead> Log<R> {
                 return Err(self.wrong(over));
             }
         }
-        if submit < self.last_submit {
+        // One without a time stands anywhere, as some logs of the archive have it.
+        if (0..self.last_submit).contains(&submit) {
             let before = self.last_submit;
             return Err(self.wrong(format!(
                 "job {job} was submitted at {submit}, the one before it at {before}: sort the log by \
                  its second field"
             )));
         }
-        self.last_submit = submit;
+        self.last_submit = submit.max(self.last_submit);
         let line = self.line;
         Ok(Record { line, job, submit, run, allocated, used, requested, estimate, memory, user })
     }
@@ -244,6 +256,8 @@ mod tests {
             unsorted,
             "line 6: job 2 was submitted at 4, the one before it at 5: sort the log by its second field"
         );
+        let none = all(&format!("{}{}{}", line(1, 5), line(2, -1), line(3, 5))).expect("in order");
+        assert_eq!(none.iter().map(|record| record.submit).collect::<Vec<_>>(), [5, -1, 5]);
         let far = all(&line(1, 4_294_967_296)).expect_err("far");
         assert_eq!(far, "line 1: field 2: 4294967296 s are over 4294967295, 136 years");
         let long = all(&line(1, 5).replace(" 10 ", " 9e18 ")).expect_err("no number");

@@ -64,6 +64,16 @@ pub enum Overrun {
     Extend,
 }
 
+/// What is done with a log that has jobs without a submit time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bad {
+    /// These jobs are left out.
+    #[default]
+    Skip,
+    /// It is not replayed.
+    Refuse,
+}
+
 /// The rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {

@@ -17,7 +17,7 @@ use super::start::assignment;
 use crate::simulate::Moves;
 use crate::simulate::series::Series;
 use crate::simulate::summary::Summary;
-use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use anyhow::Context;
 use clap::Args;
 use setting::{Compared, Policy, Setting};
@@ -62,6 +62,11 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "drop|runtime", value_enum, hide_possible_values = true)]
     #[arg(default_value = "drop")]
     no_estimate: NoEstimate,
+    /// What is done with a log that has jobs without a submit time: they are left out, which is said, or it
+    /// is not replayed
+    #[arg(long, value_name = "skip|refuse", value_enum, hide_possible_values = true)]
+    #[arg(default_value = "skip")]
+    bad: Bad,
     /// For how long a gang holds its processors each time before it gets on
     #[arg(long, value_name = "TIME", value_parser = parse_cost, default_value = "5s")]
     start_cost: Duration,
@@ -123,6 +128,12 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
     for setting in settings {
         let ran = replay::replay(&args.log, &setting, args.plot.is_some())
             .with_context(|| args.log.display().to_string())?;
+        if let (true, Some((count, first))) = (all.is_empty(), ran.without_time) {
+            eprintln!(
+                "psched simulate: left out: {count} jobs without a submit time (first: line {first}); \
+                 --bad refuse does not replay such a log"
+            );
+        }
         if let (true, Some(out)) = (all.is_empty(), &args.out) {
             tsv::write(out, &ran.outcomes, &setting.label()).with_context(|| naming(out))?;
         }

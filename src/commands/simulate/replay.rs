@@ -8,7 +8,7 @@ use crate::simulate::load::Offered;
 use crate::simulate::series::Series;
 use crate::simulate::summary::Summary;
 use crate::simulate::swf::{Log, Record, SwfError};
-use crate::simulate::workload::{Job, Rules};
+use crate::simulate::workload::{Bad, Job, Rules};
 use crate::simulate::{Capacity, Outcome, Watch, baseline};
 use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
@@ -31,6 +31,8 @@ pub struct Ran {
     processors: u32,
     nodes: usize,
     left_out: u64,
+    /// Jobs without a submit time, which are among these, and the line of the first.
+    pub without_time: Option<(u64, u64)>,
 }
 
 /// Replays this log like that; `over_time`: for a plot too.
@@ -51,8 +53,17 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
         }
     };
     let Opened { log, rules, mut setup, read, size } = Opened::new(path, setting)?;
-    let mut left_out = 0;
+    let (mut left_out, mut without_time) = (0, None);
     let jobs = log.filter_map(|record: Result<Record, SwfError>| {
+        let record = record.and_then(|record| {
+            if record.submit < 0 {
+                if setting.bad == Bad::Refuse {
+                    return Err(record.without_time());
+                }
+                without_time.get_or_insert((0, record.line)).0 += 1;
+            }
+            Ok(record)
+        });
         let job = record.map(|record| rules.job(&record)).transpose();
         left_out += u64::from(job.is_none());
         Some(job?.map(|job: Job| match scale {
@@ -90,13 +101,21 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
     }
     outcomes.sort_unstable_by_key(|outcome| outcome.job.line);
     let nodes = std::mem::take(&mut setup.machine).nodes.len();
-    Ok(Ran { outcomes, capacity, series, processors: rules.processors, nodes, left_out })
+    Ok(Ran {
+        outcomes,
+        capacity,
+        series,
+        processors: rules.processors,
+        nodes,
+        left_out,
+        without_time,
+    })
 }
 
 impl Ran {
     /// What is told of it: compared with EASY, where it is not that.
     pub fn told(self, path: &Path, setting: Setting) -> anyhow::Result<Told> {
-        let Ran { outcomes, capacity, series, processors, nodes, left_out } = self;
+        let Ran { outcomes, capacity, series, processors, nodes, left_out, .. } = self;
         let there: Option<Vec<Duration>> = match setting.policy {
             Policy::Easy => None,
             _ => {

@@ -3,7 +3,7 @@
 use super::{SimulateArgs, assignment};
 use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
 use crate::machine::Machine;
-use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use crate::simulate::{Moves, Setup};
 use crate::variables;
 use crate::variables::units::parse_duration;
@@ -50,6 +50,8 @@ pub struct Setting {
     /// Its machine is empty where the log says it.
     pub setup: Setup,
     pub overrun: Overrun,
+    /// --bad.
+    pub bad: Bad,
     pub no_estimate: NoEstimate,
     /// The offered load, where it is not the log's own.
     pub load: Option<f64>,
@@ -94,6 +96,7 @@ impl Setting {
             policy: args.policy,
             setup: Setup { machine, variables, start_cost, move_cost, moves },
             overrun: args.overrun,
+            bad: args.bad,
             no_estimate: args.no_estimate,
             load: args.load,
             differs: Vec::new(),

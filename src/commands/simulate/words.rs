@@ -1,7 +1,7 @@
 //! The words of options whose values belong to [`crate::simulate`], which knows no command line.
 
 use crate::simulate::Moves;
-use crate::simulate::workload::{NoEstimate, Overrun};
+use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
@@ -24,4 +24,5 @@ macro_rules! words {
 
 words!(Moves: All "all", Daemon "daemon");
 words!(Overrun: Kill "kill", Extend "extend");
+words!(Bad: Skip "skip", Refuse "refuse");
 words!(NoEstimate: Drop "drop", Runtime "runtime");

@@ -46,6 +46,20 @@ fn a_log_that_is_not_sorted_is_told_where() {
 }
 
 #[test]
+fn jobs_without_a_submit_time_are_left_out_and_told() {
+    let mut lines = lines();
+    let job = lines[50].split_whitespace().next().expect("a number").to_owned();
+    let words: Vec<&str> = lines[50].split_whitespace().collect();
+    lines[50] = [&[words[0], "-1"], &words[2..]].concat().join(" ");
+    let folder = tempfile::tempdir().expect("made");
+    let path = write(folder.path(), "thunder.swf", lines.join("\n").as_bytes());
+    let ran = simulate(&path, &[]).expect(0);
+    ran.says("psched simulate: left out: 1 jobs without a submit time (first: line 51)");
+    let refused = simulate(&path, &["--bad", "refuse"]).expect(1);
+    refused.says(&format!("line 51: job {job} has no submit time (-1)")).says("--bad skip");
+}
+
+#[test]
 fn a_log_that_is_cut_off_is_told_where() {
     let whole = log(TIMES);
     let (before, _) = whole.rsplit_once(" -1 -1 -1\n").expect("a last job");
