@@ -172,7 +172,7 @@ impl Service {
 
     /// psmgr reload.
     pub(super) async fn read_again(&self, request: Request<pb::ReloadRequest>) -> Managed {
-        let by = self.administrator(&request)?;
+        let by = self.administrator(&request).await?;
         // One after the other, and with SIGHUP's.
         let read = self.reload.lock().await.again(Some(by)).await;
         Ok(Response::new(match read {
