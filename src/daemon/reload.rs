@@ -7,8 +7,8 @@
 //! A file with any problem changes nothing, and all its problems are in the log.
 
 use super::Arguments;
-use super::names::{Number, names};
 use super::core::{Input, now};
+use super::names::{Number, names};
 use super::tune::Reconfigured;
 use crate::apteam::change::By;
 use crate::config::Config;

@@ -299,15 +299,16 @@ regions:
   - { name: all, flavors: [ap] }
 ";
     let mut s = offered(crate::config::read(yaml).expect("a good file").machine);
-    let refused = answer(&order(&mut s, &[0, 2], Some("su os ap"))).1;
+    let refused = order(&mut s, &[0, 2], Some("su os ap"));
     assert_eq!(
-        refused,
+        answer(&refused).1,
         [
             "NIDs 0,2: would have flavor ap and be in no region, so no application would be placed there: \
           give the signature of a region (apstat -n -v shows them), or leave ap out"
         ]
     );
     assert_eq!(in_force(&s), ["su os", "ap", "ap"]);
-    assert!(answer(&order(&mut s, &[2], Some("su os"))).1.is_empty());
+    let taken = order(&mut s, &[2], Some("su os"));
+    assert!(answer(&taken).1.is_empty());
     assert_eq!(in_force(&s), ["su os", "ap", "su os"]);
 }
