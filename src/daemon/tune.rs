@@ -79,7 +79,8 @@ impl Core {
                 true => "nothing changed".to_owned(),
                 false => told.changes.join(", "),
             };
-            let change = Change { by, what: "psched.yaml".into(), before: String::new(), after };
+            let change =
+                Change { by, what: "psched.yaml".into(), before: "in force".into(), after };
             let commit = self.outbox.keep(vec![Record::Change(change)]);
             self.commit(commit);
         }

@@ -106,6 +106,11 @@ fn variables_are_set_at_once_and_kept() {
             ["postings_user_max", "10000", "1"],
             ["weight.user.anna", "1", "3"],
             ["history_max", "10000", "7"],
+            [
+                "psched.yaml",
+                "in force",
+                "kill_grace 5s -> 7s, postings_user_max 10000 -> 5 has no effect: psmgr has set it to 1",
+            ],
             ["postings_user_max", "1", "5 (psched.yaml)"],
             ["weight.user.anna", "3", "1 (default)"],
         ]
