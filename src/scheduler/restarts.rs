@@ -129,7 +129,9 @@ impl Scheduler {
             .map(|nids| nids.copied().collect())
             .collect();
         hosts.retain(|nids: &BTreeSet<Nid>| !nids.is_empty());
-        if hosts.len() == 1 && restart.parts.is_empty() {
+        // (Where others are away, a window over these and theirs is none for it.)
+        let alone = hosts.len() == 1 && hosts[0].len() == self.machine.nodes.len();
+        if alone && restart.parts.is_empty() {
             return None;
         }
         hosts.sort();
