@@ -24,7 +24,7 @@ use crate::scheduler::outbox::Kept;
 use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
 use crate::variables::Private;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -36,9 +36,11 @@ use tonic::{Request, Response, Status};
 /// Events that may wait for a front end that does not read: far more than an application has. Whoever
 /// leaves more lying loses his stream, and hears the present state on the next one.
 const EVENTS_MAX: usize = 64;
-/// Applications that one apkill may name: they go through the loop in one piece, which must not hold
-/// up everybody else.
+/// Applications that one apkill may name.
 const KILL_MAX: usize = 10_000;
+/// Of these so many go through the loop in one piece, which must not hold up everybody else, nor be more
+/// than a node's connection takes.
+const KILL_AT_ONCE: usize = 256;
 
 /// The service.
 pub struct Service {
@@ -418,17 +420,27 @@ impl pb::psched_server::Psched for Service {
         if !(0..=64).contains(&request.signal) {
             return Err(Status::invalid_argument(format!("{} is no signal", request.signal)));
         }
-        let (answer, problems) = oneshot::channel();
-        let kill = Input::Kill {
-            apids: request.apids.into_iter().map(Apid).collect(),
-            signal: request.signal,
-            uid: peer.uid,
-            administrator: self.is_administrator(peer.uid),
-            answer,
-        };
-        self.ask(peer.uid, kill).await?;
-        let (problems, unrecorded) = problems.await.map_err(|_| ending())?;
-        let problems = problems.into_iter().map(Option::unwrap_or_default).collect();
+        let administrator = self.is_administrator(peer.uid);
+        // Each once, however often it is named, and not all at once.
+        let apids: BTreeSet<Apid> = request.apids.iter().copied().map(Apid).collect();
+        let apids: Vec<Apid> = apids.into_iter().collect();
+        let (mut told, mut unrecorded) = (BTreeMap::new(), None);
+        for apids in apids.chunks(KILL_AT_ONCE) {
+            let (answer, problems) = oneshot::channel();
+            let kill = Input::Kill {
+                apids: apids.to_vec(),
+                signal: request.signal,
+                uid: peer.uid,
+                administrator,
+                answer,
+            };
+            self.ask(peer.uid, kill).await?;
+            let (problems, why) = problems.await.map_err(|_| ending())?;
+            unrecorded = unrecorded.or(why);
+            told.extend(apids.iter().zip(problems).filter_map(|(apid, why)| Some((*apid, why?))));
+        }
+        let problem = |apid: u64| told.get(&Apid(apid)).cloned().unwrap_or_default();
+        let problems = request.apids.into_iter().map(problem).collect();
         let unrecorded = unrecorded.unwrap_or_default();
         Ok(Response::new(pb::KillReply { problems, unrecorded }))
     }

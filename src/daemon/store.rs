@@ -22,13 +22,14 @@ mod room;
 pub use reader::Reader;
 
 use super::records;
+use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::os::trust;
 use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -113,6 +114,8 @@ pub struct Store {
     suspect: bool,
     /// When the log, which is too long, can be tried to be emptied again.
     next_emptying: Option<Instant>,
+    /// Lines in the event logs of applications that have not ended, as far as they are known.
+    logged: HashMap<Apid, u64>,
 }
 
 /// What a psched that starts finds.
@@ -253,6 +256,7 @@ impl Store {
             shrinks: false,
             suspect: false,
             next_emptying: None,
+            logged: HashMap::new(),
         })
     }
 
@@ -322,6 +326,10 @@ impl Store {
         if let Err(StoreError::Disk { .. }) = written {
             self.suspect = true;
         }
+        if written.is_err() {
+            // Counted, and not kept.
+            self.logged.clear();
+        }
         written?;
         self.bound_log();
         Ok(())
@@ -335,7 +343,7 @@ impl Store {
         let prune = self.since_prune >= PRUNE_EVERY;
         let transaction = self.connection.transaction().map_err(told)?;
         for record in records {
-            put(&transaction, record).map_err(told)?;
+            put(&transaction, record, &mut self.logged).map_err(told)?;
         }
         if records.is_empty() {
             // Still a page to be written: this is how the store is tried after it has failed.
@@ -477,7 +485,11 @@ fn starts(transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<Vec<(u64,
     rows.query_map([], row)?.collect()
 }
 
-fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
+fn put(
+    transaction: &rusqlite::Transaction<'_>,
+    record: &Record,
+    logged: &mut HashMap<Apid, u64>,
+) -> rusqlite::Result<()> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     match record {
         Record::New(team) => {
@@ -520,11 +532,7 @@ fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Re
                 .execute(params![number(apid.0), count])?;
         }
         Record::Log { apid, at_ns, name, detail } => {
-            transaction
-                .prepare_cached(
-                    "INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .execute(params![number(apid.0), number(*at_ns), name, detail])?;
+            put_event(transaction, *apid, *at_ns, (*name, detail.as_str()), logged)?;
         }
         Record::Boot(nids, boot_id) => {
             let mut statement =
@@ -545,6 +553,75 @@ fn put(transaction: &rusqlite::Transaction<'_>, record: &Record) -> rusqlite::Re
         Record::Change(change) => administration::put_change(transaction, change)?,
     }
     Ok(())
+}
+
+/// Lines of an application's event log. Whatever more happens is counted in one line; its end has its own.
+const EVENTS_MAX: u64 = 1_000;
+/// The line that counts.
+const MORE: &str = "more";
+/// The last line.
+const ENDED: &str = "ended";
+/// Applications whose lines are counted in memory: far more than there can be.
+const LOGGED_MAX: usize = 100_000;
+
+fn put_event(
+    transaction: &rusqlite::Transaction<'_>,
+    apid: Apid,
+    at_ns: u64,
+    (name, detail): (&str, &str),
+    logged: &mut HashMap<Apid, u64>,
+) -> rusqlite::Result<()> {
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let before = match logged.get(&apid) {
+        Some(before) => *before,
+        None => lines_of(transaction, apid)?,
+    };
+    if name == ENDED {
+        logged.remove(&apid);
+    } else {
+        if logged.len() >= LOGGED_MAX {
+            logged.clear();
+        }
+        logged.insert(apid, before.saturating_add(1));
+    }
+    if before < EVENTS_MAX || name == ENDED {
+        transaction
+            .prepare_cached(
+                "INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![number(apid.0), number(at_ns), name, detail])?;
+        return Ok(());
+    }
+    let more = before - EVENTS_MAX + 1;
+    let detail = format!("{more} further events are not kept (the last: {name})");
+    let changed = transaction
+        .prepare_cached(
+            "UPDATE event SET at_ns = ?2, detail = ?4 WHERE number =
+               (SELECT max(number) FROM event WHERE apid = ?1 AND name = ?3)",
+        )?
+        .execute(params![number(apid.0), number(at_ns), MORE, detail])?;
+    if changed == 0 {
+        transaction
+            .prepare_cached(
+                "INSERT INTO event (apid, at_ns, name, detail) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![number(apid.0), number(at_ns), MORE, detail])?;
+    }
+    Ok(())
+}
+
+/// How many lines the log of an application would have if all were kept.
+fn lines_of(transaction: &rusqlite::Transaction<'_>, apid: Apid) -> rusqlite::Result<u64> {
+    let apid = i64::try_from(apid.0).unwrap_or(i64::MAX);
+    let lines: i64 = transaction
+        .prepare_cached("SELECT count(*) FROM event WHERE apid = ?1 AND name <> ?2")?
+        .query_row(params![apid, MORE], |row| row.get(0))?;
+    let more: Option<String> = transaction
+        .prepare_cached("SELECT detail FROM event WHERE apid = ?1 AND name = ?2")?
+        .query_row(params![apid, MORE], |row| row.get(0))
+        .optional()?;
+    let more = more.and_then(|detail| detail.split(' ').next()?.parse().ok()).unwrap_or(0u64);
+    Ok(u64::try_from(lines).unwrap_or(0).saturating_add(more))
 }
 
 fn status(team: &Apteam) -> Option<u8> {

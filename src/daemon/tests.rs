@@ -467,3 +467,32 @@ fn the_log_is_short_again_when_its_reader_has_gone() {
     (16..20).for_each(&mut write);
     assert!(length() <= 3 * before, "{}, and before {before}", length());
 }
+
+/// Whoever makes an application's log grow makes a number grow.
+#[test]
+fn an_event_log_has_a_bound() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log =
+        |name, detail: &str| Record::Log { apid: Apid(7), at_ns: 5, name, detail: detail.into() };
+    let write = |store: &mut Store, count| {
+        let records: Vec<Record> = (0..count).map(|_| log("signal", "once more")).collect();
+        store.write(&records.iter().collect::<Vec<_>>()).expect("written");
+    };
+    let mut store = Store::open(folder.path()).expect("opened");
+    let path = store.path().to_path_buf();
+    let lines = || Reader::open(&path).expect("opened").events(Apid(7)).expect("read");
+    store.write(&[&Record::New(Box::new(team(7, State::Running)))]).expect("written");
+    write(&mut store, 990);
+    write(&mut store, 20);
+    assert_eq!(lines().len(), 1_001);
+    assert_eq!(lines()[1_000].detail, "10 further events are not kept (the last: signal)");
+    // Another life goes on counting.
+    drop(store);
+    let mut store = Store::open(folder.path()).expect("opened");
+    write(&mut store, 5);
+    store.write(&[&log("ended", "status 0")]).expect("written");
+    let all = lines();
+    assert_eq!(all.len(), 1_002);
+    assert_eq!(all[1_000].detail, "15 further events are not kept (the last: signal)");
+    assert_eq!(all[1_001].name, "ended");
+}

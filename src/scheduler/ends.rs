@@ -138,6 +138,14 @@ impl Scheduler {
             State::Launching | State::Running => {
                 let links = self.links_of(team);
                 let key = team.key();
+                // Its nodes know that it is ended, or are told when they are back. KILL goes further than
+                // any other end.
+                let known = team.doomed.as_ref().is_some_and(|doomed| {
+                    signal != KILL || matches!(doomed.cause, Cause::Kill { signal: KILL, .. })
+                });
+                if ends && known {
+                    return Ok(());
+                }
                 if ends {
                     let kill_after =
                         if signal == KILL { Duration::ZERO } else { self.settings.apkill_grace };

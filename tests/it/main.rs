@@ -27,6 +27,7 @@ mod logs;
 mod lossless;
 mod manuals;
 mod many;
+mod many_kills;
 mod moves;
 mod mpi;
 mod namespaces;

@@ -109,6 +109,35 @@ fn killing_is_for_owners_and_administrators() {
     assert!(waiting.contains(&"tell 2 ended 143".into()), "{waiting:?}");
 }
 
+/// A user who says it again and again fills neither the log nor a node's connection.
+#[test]
+fn what_is_being_ended_is_not_ended_again() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let mut kill = |signal| {
+        let apids = vec![Apid(1)];
+        let event =
+            Event::Kill { reply: ReplyId(7), apids, signal, uid: 1000, administrator: false };
+        brief(&s.apply(at(2), event))
+    };
+    assert_eq!(kill(0).len(), 4);
+    for _ in 0..3 {
+        assert_eq!(kill(0), ["killed [None]"]);
+    }
+    // KILL goes further, once.
+    assert_eq!(
+        kill(9),
+        ["save 1.1 running", "-> 1 terminate 1.1 0", "log 1 signal", "killed [None]"]
+    );
+    for signal in [9, 0] {
+        assert_eq!(kill(signal), ["killed [None]"]);
+    }
+    // A signal that does not end it is another each time.
+    assert_eq!(kill(10).len(), 4);
+    assert_eq!(kill(10).len(), 4);
+}
+
 /// Its nodes say it again to a psched that has died meanwhile, but not what that one had decided.
 #[test]
 fn what_psched_has_decided_is_told_when_it_is_on_record() {
