@@ -1,6 +1,7 @@
 //! Front ends, and the head where this host is another one.
 
 use super::application::{App, End, Shepherd};
+use super::bounds::NoRoom;
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
@@ -21,7 +22,7 @@ pub(super) enum Purpose {
     /// Nothing said yet.
     New,
     /// Its launch came before its placement.
-    Waiting { key: Key, ticket: Ticket, launch: Box<Launch>, more: Vec<ToApinit> },
+    Waiting { key: Key, ticket: Ticket, launch: Box<Launch>, bytes: u64, more: Vec<ToApinit> },
     /// It has this application.
     Has(Key),
     /// It is being closed.
@@ -41,6 +42,14 @@ pub(super) struct Attached {
 impl Attached {
     pub fn new(now: u64, uid: u32, trusted: bool, watched: bool) -> Attached {
         Attached { uid, trusted, watched, since_ns: now, purpose: Purpose::New }
+    }
+
+    /// Bytes of memory of the launch that waits, if one does.
+    pub fn waiting_bytes(&self) -> Option<u64> {
+        match self.purpose {
+            Purpose::Waiting { bytes, .. } => Some(bytes),
+            _ => None,
+        }
     }
 
     /// When one that has no application yet is given up.
@@ -88,17 +97,25 @@ impl Agent {
         message: ToApinit,
         out: &mut Out,
     ) {
-        let too_many = self.too_many_wait(conn);
+        let too_many = match &message {
+            ToApinit::Launch { launch, .. } => self.too_many_wait(conn, launch),
+            _ => None,
+        };
         let Some(attached) = self.attached.get_mut(&conn) else { return };
         match (&mut attached.purpose, message) {
             (Purpose::New, ToApinit::Launch { key, ticket, launch }) => {
                 if self.apps.contains_key(&key) {
                     self.launch(now, conn, key, ticket, launch, out);
-                } else if let Some(text) = too_many {
-                    self.refuse(conn, text, None, out);
+                } else if let Some(why) = too_many {
+                    match why {
+                        NoRoom::OfUser(text) => self.refuse(conn, text, None, out),
+                        NoRoom::OfAll(text) => self.put_off(conn, text, out),
+                    }
                 } else {
                     attached.since_ns = now;
-                    attached.purpose = Purpose::Waiting { key, ticket, launch, more: Vec::new() };
+                    let bytes = launch.footprint();
+                    let more = Vec::new();
+                    attached.purpose = Purpose::Waiting { key, ticket, launch, bytes, more };
                 }
             }
             (Purpose::New, ToApinit::Resume { key, ticket, taken }) => {
@@ -116,7 +133,17 @@ impl Agent {
                 | ToApinit::OutputTaken(_)
                 | ToApinit::StdinEnd(_)),
             ) if more.len() < KEPT_MAX => {
-                more.push(message);
+                more.push(match message {
+                    // Of a front end's own reasons these two are all that counts, and they have no text.
+                    ToApinit::Terminate { cause, kill_after } if !attached.trusted => {
+                        let cause = match cause {
+                            Cause::StdoutClosed => Cause::StdoutClosed,
+                            _ => Cause::FrontGone,
+                        };
+                        ToApinit::Terminate { cause, kill_after }
+                    }
+                    other => other,
+                });
             }
             (Purpose::Waiting { .. }, _) => {
                 let text = "too much was sent before the launch was taken";
@@ -177,7 +204,7 @@ impl Agent {
         for conn in conns {
             let Some(attached) = self.attached.get_mut(&conn) else { continue };
             let purpose = std::mem::replace(&mut attached.purpose, Purpose::New);
-            if let Purpose::Waiting { key, ticket, launch, more } = purpose {
+            if let Purpose::Waiting { key, ticket, launch, more, .. } = purpose {
                 self.launch(now, conn, key, ticket, launch, out);
                 for message in more {
                     self.attach_message(now, conn, message, out);

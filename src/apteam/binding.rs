@@ -46,6 +46,14 @@ pub enum Binding {
     Lists(Lists),
 }
 
+impl Binding {
+    /// About how many bytes of memory it takes.
+    pub fn footprint(&self) -> usize {
+        let Binding::Lists(Lists(lists)) = self else { return 0 };
+        lists.iter().map(|list| 48 + list.len() * size_of::<(u32, u32)>()).sum()
+    }
+}
+
 /// Explicit lists: the first one is for the first PE on each node, and so on. A PE beyond the last
 /// list begins again with the first.
 #[derive(Clone, Debug, PartialEq, Eq)]

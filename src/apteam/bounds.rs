@@ -48,6 +48,10 @@ pub struct HostBounds {
     pub applications: u64,
     /// Launches of one user that wait for their placement.
     pub launches_user: u64,
+    /// Bytes of memory of all launches that wait for their placement.
+    pub launch_bytes: u64,
+    /// The same of one user.
+    pub launch_bytes_user: u64,
     /// How long a frozen gang's last process is waited for before the next gang is let run.
     pub freeze_wait: Duration,
 }
@@ -65,6 +69,8 @@ impl From<&Variables> for HostBounds {
             connections_user: variables.connections_user_max(),
             applications: variables.applications_max(),
             launches_user: variables.launches_user_max(),
+            launch_bytes: variables.launch_memory_max(),
+            launch_bytes_user: variables.launch_memory_user_max(),
             freeze_wait: variables.freeze_wait(),
         }
     }

@@ -159,7 +159,18 @@ impl Launch {
         });
         programs.sum::<usize>() + of(&self.environment) + self.directory.len() + 1
     }
+
+    /// About how many bytes of memory it takes while it is kept: short arguments take more than they have.
+    pub fn footprint(&self) -> u64 {
+        let items = self.environment.len()
+            + (0..self.parts()).map(|part| self.program(part).arguments.len() + 2).sum::<usize>();
+        let limits = self.limits.len() * size_of::<Limit>();
+        (self.bytes() + items * ITEM_BYTES + limits + self.binding.footprint()) as u64
+    }
 }
+
+/// Bytes that the memory of an argument takes beside its text: where it is, and what the allocator adds.
+const ITEM_BYTES: usize = 48;
 
 /// One PE of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -329,6 +329,12 @@ variables! {
          off never. See apinit(8).";
     kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
         "time between TERM and KILL when an application is ended";
+    launch_memory_max: Size, 16 * MIB => 16_384 * MIB, default 128 * MIB,
+        "memory on a host for launches that wait for psched's word of their placement",
+        "Whoever comes then tries again for a while.";
+    launch_memory_user_max: Size, MIB => 16_384 * MIB, default 32 * MIB,
+        "memory on a host for such launches of one user",
+        "One more is refused, and its aprun ends with 125.";
     launches_user_max: Count, 1 => 65_536, default 64,
         "launches of one user that wait at once on a host for psched's word of their placement";
     orders_max: Count, 1 => 10_000, default 64,

@@ -41,6 +41,52 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
     assert_eq!(agent.held(), (0, 0));
 }
 
+/// A launch of so many bytes.
+fn large(conn: Conn, key: Key, bytes: usize) -> Happening {
+    let arguments = vec![b"a.out".to_vec(), vec![b'x'; bytes]];
+    let launch = Box::new(Launch { arguments, ..Launch::default() });
+    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: Ticket([9; 16]), launch })
+}
+
+#[test]
+fn launches_that_wait_have_so_much_memory() {
+    const MIB: u64 = 1024 * 1024;
+    let bounds =
+        HostBounds { launch_bytes: 5 * MIB, launch_bytes_user: 3 * MIB, ..HostBounds::default() };
+    let mut agent = bounded(bounds);
+    let send = |agent: &mut Agent, n, uid| {
+        go_through(agent, 0, [opened(Conn(n), uid)]);
+        act(agent, 0, large(Conn(n), key(n, 1), MIB as usize))
+    };
+    for n in 0..2 {
+        assert_eq!(send(&mut agent, n, OWNER), []);
+    }
+    let own = "your launches that wait on this host for psched's word of their placement have as much \
+               memory as one user's may have: try again, give shorter arguments, or have an \
+               administrator raise launch_memory_user_max (3M) with psmgr set";
+    assert_eq!(send(&mut agent, 2, OWNER), refused(Conn(2), own));
+    for n in 3..5 {
+        assert_eq!(send(&mut agent, n, OTHER), []);
+    }
+    // No fault of his: it may be otherwise in a moment.
+    let all = "the launches that wait on this host for psched's word of their placement have as much \
+               memory as they may have: try again later, or have an administrator raise \
+               launch_memory_max (5M) with psmgr set";
+    assert_eq!(send(&mut agent, 5, 1002), not_now(Conn(5), all));
+    // A head's are bounded by the placements that psched has given it.
+    assert_eq!(send(&mut agent, 6, 0), []);
+    assert!((4 * MIB..6 * MIB).contains(&agent.waiting_bytes()), "{}", agent.waiting_bytes());
+    // Many short arguments take more than they have.
+    let many = vec![Vec::new(); 200_000];
+    let many = Launch { arguments: many, ..Launch::default() };
+    assert!(many.footprint() > 5 * MIB, "{}", many.footprint());
+    // Whoever is given up makes room.
+    act(&mut agent, 0, Happening::AttachClosed(Conn(0)));
+    assert_eq!(send(&mut agent, 7, OWNER), []);
+    act(&mut agent, 10 * S, Happening::Tick);
+    assert_eq!((agent.held(), agent.waiting_bytes()), ((0, 0), 0));
+}
+
 /// A launch may be large, and what comes after it before it is taken must not be.
 #[test]
 fn what_follows_a_waiting_launch_is_small() {

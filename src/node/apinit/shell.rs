@@ -32,7 +32,7 @@ use crate::machine::{Nid, nids_text};
 use crate::node::checkpoint::door::{Answer, Ask};
 use crate::node::checkpoint::{Known, break_off};
 use crate::node::groups::Groups;
-use crate::os::host::monotonic_ns;
+use crate::os::host::{monotonic_ns, return_memory};
 use crate::os::notify::Notify;
 use crate::os::shed::dumps_all;
 use crate::os::space::Space;
@@ -62,6 +62,10 @@ const GO_HOME: Duration = Duration::from_secs(4);
 /// While events wait, slice plans that have changed are kept once for so many: where hundreds of
 /// applications end at once each would have the file of all plans written anew.
 const PLANS_FOR: u32 = 64;
+
+/// Bytes of launches that have waited and wait no more, after which their memory is given back: as a rule
+/// no such launch is large.
+const MEMORY_RETURNED: u64 = 8 * 1024 * 1024;
 
 /// A connection takes its socket and its peer's pidfd, and usually brings an application: what apinit
 /// has open for that one's shepherd, groups and files.
@@ -180,6 +184,8 @@ pub(super) struct Shell {
     incoming: mpsc::Receiver<Event>,
     /// What the shell itself has to say next.
     own: VecDeque<Happening>,
+    /// The most that launches which wait have had since memory was given back.
+    waiting_bytes: u64,
     timer_ns: Option<u64>,
     /// Slice plans that are still to be kept, and the events since.
     plans_due: Option<Vec<SlicePlan>>,
@@ -324,6 +330,7 @@ impl Shell {
             events: events.clone(),
             incoming,
             own: VecDeque::new(),
+            waiting_bytes: 0,
             timer_ns: None,
             plans_due: None,
             plans_wait: 0,
@@ -595,6 +602,12 @@ impl Shell {
         }
         if let Some(link) = &self.link {
             link.seen(&self.agent);
+        }
+        let waiting = self.agent.waiting_bytes();
+        self.waiting_bytes = self.waiting_bytes.max(waiting);
+        if waiting + MEMORY_RETURNED <= self.waiting_bytes {
+            self.waiting_bytes = waiting;
+            return_memory();
         }
     }
 

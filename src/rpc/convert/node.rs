@@ -152,6 +152,8 @@ impl From<HostBounds> for pb::HostBounds {
             connections_user: bounds.connections_user,
             applications: bounds.applications,
             launches_user: bounds.launches_user,
+            launch_bytes: bounds.launch_bytes,
+            launch_bytes_user: bounds.launch_bytes_user,
             freeze_wait_ns: Some(nanos(bounds.freeze_wait)),
         }
     }
@@ -166,6 +168,8 @@ impl From<pb::HostBounds> for HostBounds {
             connections_user: given(bounds.connections_user).unwrap_or(default.connections_user),
             applications: given(bounds.applications).unwrap_or(default.applications),
             launches_user: given(bounds.launches_user).unwrap_or(default.launches_user),
+            launch_bytes: given(bounds.launch_bytes).unwrap_or(default.launch_bytes),
+            launch_bytes_user: given(bounds.launch_bytes_user).unwrap_or(default.launch_bytes_user),
             freeze_wait: bounds.freeze_wait_ns.map_or(default.freeze_wait, Duration::from_nanos),
         }
     }

@@ -336,12 +336,15 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 fn host_bounds() -> impl Strategy<Value = HostBounds> {
     let most = || 1..=u64::MAX;
     let wait = any::<u64>().prop_map(Duration::from_nanos);
-    (most(), most(), most(), most(), wait).prop_map(
-        |(connections, connections_user, applications, launches_user, freeze_wait)| HostBounds {
+    let launches = (most(), most(), most());
+    (most(), most(), most(), launches, wait).prop_map(
+        |(connections, connections_user, applications, launches, freeze_wait)| HostBounds {
             connections,
             connections_user,
             applications,
-            launches_user,
+            launches_user: launches.0,
+            launch_bytes: launches.1,
+            launch_bytes_user: launches.2,
             freeze_wait,
         },
     )
