@@ -2,7 +2,8 @@
 //!
 //! One thread for each question: it reads what is asked and its descriptor, tells the one task, and goes on
 //! to listen, so that the one task hears when whoever asked is gone. How many there may be is bounded, in
-//! all and for each user.
+//! all and for each user, and some are root's alone. Each step has its time: whoever says nothing for longer
+//! is as good as gone.
 
 use super::shell::{Event, Events};
 use crate::node::checkpoint::door::{Answer, Ask, hear_first, hear_next, say};
@@ -12,13 +13,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 
 /// Questions at once.
-const ASKS_MAX: usize = 32;
+const ASKS_MAX: usize = 64;
+/// Of these root's alone.
+const ASKS_ROOT: usize = 16;
 /// Of one user who is not root.
 const ASKS_USER_MAX: usize = 8;
+/// How long the one task may take to look at what was asked.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// How long one who asks may take to read an answer: they are small, and have room in the socket.
 const SAY_WAIT: Duration = Duration::from_secs(1);
 /// How long nothing is accepted after the system had no descriptor for it.
@@ -37,9 +42,33 @@ pub(super) struct Asker {
     /// Likewise.
     pub gid: u32,
     stream: UnixStream,
+    deadline: Deadline,
+}
+
+/// When a step is over.
+#[derive(Clone, Debug)]
+struct Deadline(Arc<Mutex<Instant>>);
+
+impl Deadline {
+    fn after(wait: Duration) -> Deadline {
+        Deadline(Arc::new(Mutex::new(Instant::now() + wait)))
+    }
+
+    fn set(&self, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn get(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Asker {
+    /// From now on he is waited for so long, until this is called again; then he is gone.
+    pub fn expect_within(&self, wait: Duration) {
+        self.deadline.set(Instant::now() + wait);
+    }
+
     /// Tells him. If he is gone, that is heard as an event.
     pub fn say(&mut self, answer: Answer) {
         let _ = say(&mut self.stream, answer);
@@ -75,7 +104,13 @@ impl Slot {
         let mut counts = askers.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = counts.values().sum();
         let own = counts.entry(uid).or_default();
-        if all >= ASKS_MAX || (uid != 0 && *own >= ASKS_USER_MAX) {
+        let full = if uid == 0 {
+            all >= ASKS_MAX
+        } else {
+            all >= ASKS_MAX - ASKS_ROOT || *own >= ASKS_USER_MAX
+        };
+        if full {
+            counts.retain(|_, own| *own > 0);
             return None;
         }
         *own += 1;
@@ -133,16 +168,40 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
         }
     };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let asker = Asker { number, uid, gid, stream: own };
+    let deadline = Deadline::after(FIRST_WAIT);
+    let asker = Asker { number, uid, gid, stream: own, deadline: deadline.clone() };
     if events.blocking_send(Event::Asked { asker, ask, descriptor }).is_err() {
         return;
     }
     loop {
-        // An Err: he says what is not understood, which is as good as going.
-        let next = hear_next(&mut stream).unwrap_or_default();
+        // An Err: he says what is not understood, which is as good as going, as it is to say nothing.
+        let next = hear_next(&mut stream, || deadline.get()).unwrap_or_default();
         let gone = next.is_none();
         if events.blocking_send(Event::AskedMore(number, next)).is_err() || gone {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_shared_and_some_are_roots() {
+        let askers = Askers::default();
+        let take = |uid| Slot::take(&askers, uid);
+        let mut held: Vec<Slot> = (0..ASKS_USER_MAX).filter_map(|_| take(7)).collect();
+        assert_eq!(held.len(), ASKS_USER_MAX);
+        assert!(take(7).is_none());
+        held.extend((100..100 + ASKS_MAX as u32).filter_map(take));
+        assert_eq!(held.len(), ASKS_MAX - ASKS_ROOT);
+        assert!(take(8).is_none());
+        held.extend((0..ASKS_MAX).filter_map(|_| take(0)));
+        assert_eq!(held.len(), ASKS_MAX);
+        assert!(take(0).is_none());
+        drop(held);
+        assert!(askers.lock().expect("whole").is_empty());
+        assert!(take(7).is_some());
     }
 }

@@ -48,7 +48,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The largest first frame, in bytes: a draft has neither environment nor files.
 pub const FRAME_MAX: usize = 1024 * 1024;
@@ -56,8 +56,10 @@ pub const FRAME_MAX: usize = 1024 * 1024;
 pub const PARTS_MAX: usize = REQUEST_MAX;
 /// What an apinit's socket has behind its name, where its door is.
 const SUFFIX: &str = "door";
-/// How long a frame that has begun may take.
+/// How long a frame that has begun may take, all of it.
 const FRAME_WAIT: Duration = Duration::from_secs(5);
+/// How often one who waits for a frame looks whether his time is over.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What is asked at a door.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,11 +234,30 @@ pub fn say(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
     stream.write_all(&frame(&pb::DoorAnswer::from(answer)))
 }
 
+/// Reads all of it before a moment, however small the pieces are in which it comes.
+fn read_until(stream: &mut UnixStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut std::mem::take(&mut bytes)[count..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// What is asked first, with the descriptor that comes with it.
 ///
 /// # Errors
 /// It is not understood, it has no descriptor, or it does not come within five seconds.
 pub fn hear_first(stream: &mut UnixStream) -> io::Result<(Ask, OwnedFd)> {
+    let until = Instant::now() + FRAME_WAIT;
     stream.set_read_timeout(Some(FRAME_WAIT))?;
     let mut first = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -249,26 +270,43 @@ pub fn hear_first(stream: &mut UnixStream) -> io::Result<(Ask, OwnedFd)> {
             given.extend(fds);
         }
     }
-    stream.read_exact(&mut first[count..])?;
-    let ask = Ask::try_from(rest::<pb::DoorAsk>(stream, first, FRAME_MAX)?)?;
+    read_until(stream, &mut first[count..], until)?;
+    let ask = Ask::try_from(rest::<pb::DoorAsk>(stream, first, FRAME_MAX, until)?)?;
     let fd =
         given.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor"))?;
     Ok((ask, fd))
 }
 
-/// What is said next; none: the other end has closed.
+/// What is said next; none: the other end has closed, or his time, which is asked for anew again and again,
+/// is over.
 ///
 /// # Errors
 /// It is not understood, or the connection is broken.
-pub fn hear_next(stream: &mut UnixStream) -> io::Result<Option<Ask>> {
-    stream.set_read_timeout(None)?;
+pub fn hear_next(
+    stream: &mut UnixStream,
+    deadline: impl Fn() -> Instant,
+) -> io::Result<Option<Ask>> {
     let mut first = [0; 4];
-    if stream.read(&mut first[..1])? == 0 {
-        return Ok(None);
+    loop {
+        let left = deadline().saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        stream.set_read_timeout(Some(left.min(LOOK)))?;
+        match stream.read(&mut first[..1]) {
+            Ok(0) => return Ok(None),
+            Ok(_) => break,
+            Err(e) if is_timeout(&e) || e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
     }
-    stream.set_read_timeout(Some(FRAME_WAIT))?;
-    stream.read_exact(&mut first[1..])?;
-    Ask::try_from(rest::<pb::DoorAsk>(stream, first, PARTS_MAX)?).map(Some)
+    let until = Instant::now() + FRAME_WAIT;
+    read_until(stream, &mut first[1..], until)?;
+    Ask::try_from(rest::<pb::DoorAsk>(stream, first, PARTS_MAX, until)?).map(Some)
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// The frame that has this length, and at most so many bytes.
@@ -276,13 +314,14 @@ fn rest<M: Message + Default>(
     stream: &mut UnixStream,
     length: [u8; 4],
     most: usize,
+    until: Instant,
 ) -> io::Result<M> {
     let length = u32::from_le_bytes(length) as usize;
     if length > most {
         return Err(strange());
     }
     let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes)?;
+    read_until(stream, &mut bytes, until)?;
     M::decode(&*bytes).map_err(|_| strange())
 }
 
@@ -362,12 +401,11 @@ impl Door {
             })
         };
         let read = || -> io::Result<Answer> {
-            let stream = &mut &self.stream;
-            self.stream.set_read_timeout(Some(bound))?;
+            let until = Instant::now() + bound;
             let mut length = [0; 4];
-            stream.read_exact(&mut length)?;
             let mut own = self.stream.try_clone()?;
-            Answer::try_from(rest::<pb::DoorAnswer>(&mut own, length, PARTS_MAX)?)
+            read_until(&mut own, &mut length, until)?;
+            Answer::try_from(rest::<pb::DoorAnswer>(&mut own, length, PARTS_MAX, until)?)
         };
         read().map_err(failed)
     }
@@ -411,8 +449,10 @@ mod tests {
                     assert_eq!(ask, expected);
                     assert!(std::fs::File::from(fd).metadata().expect("known").is_dir());
                     say(&mut stream, said).expect("he reads");
-                    assert_eq!(hear_next(&mut stream).expect("more"), Some(Ask::Published));
-                    assert_eq!(hear_next(&mut stream).expect("an end"), None);
+                    let later = || Instant::now() + Duration::from_secs(60);
+                    let next = hear_next(&mut stream, later).expect("more");
+                    assert_eq!(next, Some(Ask::Published));
+                    assert_eq!(hear_next(&mut stream, later).expect("an end"), None);
                 });
                 let file = std::fs::File::open(folder.path()).expect("opened");
                 let mut door = super::ask(&socket, &asked, file.as_fd()).expect("asked");
@@ -423,6 +463,34 @@ mod tests {
             });
             accepted.expect("as expected");
         }
+    }
+
+    /// Time is that of the whole frame, and of the whole step.
+    #[test]
+    fn nobody_takes_for_ever() {
+        let (mut ours, theirs) = UnixStream::pair().expect("two");
+        let soon = Instant::now() + Duration::from_millis(50);
+        assert_eq!(hear_next(&mut ours, || soon).expect("a silence"), None);
+        // A byte now and then.
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                for byte in frame(&pb::DoorAsk::from(Ask::Join { parts: vec![Bytes::new(); 400] }))
+                {
+                    if (&theirs).write_all(&[byte]).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(25));
+                }
+            });
+            let mut length = [0; 4];
+            let until = begun + Duration::from_millis(200);
+            read_until(&mut ours, &mut length, until).expect("that much");
+            let error = rest::<pb::DoorAsk>(&mut ours, length, FRAME_MAX, until).expect_err("late");
+            assert!(is_timeout(&error), "{error}");
+            let _ = ours.shutdown(std::net::Shutdown::Both);
+            slow.join().expect("ended");
+        });
     }
 
     /// Rubbish, a length beyond all bounds, nothing, and no descriptor.

@@ -231,6 +231,120 @@ async fn a_large_environment_arrives() {
     apinit.end().await;
 }
 
+/// Memory of a process in KiB: `VmRSS`, or `VmHWM`, the most it has had.
+fn memory_of(pid: nix::unistd::Pid, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).expect("in KiB")
+}
+
+#[tokio::test]
+async fn launches_for_nothing_take_little_memory_and_give_it_back() {
+    use crate::support::users::ANNA;
+    if !nix::unistd::geteuid().is_root() {
+        let test = "apinit::launches_for_nothing_take_little_memory_and_give_it_back";
+        return crate::support::skip(test, "only root can be two users");
+    }
+    const MIB: u64 = 1024;
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let _link = instance.link().await;
+    let (socket, pid) = (instance.apinit_socket(0), apinit.pid());
+    let before = memory_of(pid, "VmRSS");
+    // More than three times what she may have.
+    const LAUNCHES: usize = 16;
+    let attack = std::thread::spawn(move || {
+        ANNA.does(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let mut fronts = Vec::new();
+                for number in 0..LAUNCHES {
+                    let mut first = launch(key(&format!("{}.1", 1_000 + number)), "true");
+                    if let ToApinit::Launch { launch, .. } = &mut first {
+                        launch.arguments.push(vec![b'x'; 7_500_000]);
+                    }
+                    fronts.push(Front::attach(&socket, first).await);
+                }
+                let mut refused = 0;
+                for front in &mut fronts {
+                    match front.next().await {
+                        Some(FromApinit::Refused { text, .. }) => {
+                            assert!(text.contains("launch_memory_user_max (32M)"), "{text}");
+                            refused += 1;
+                        }
+                        Some(FromApinit::NotNow(text)) => {
+                            assert!(text.contains("has not placed application"), "{text}");
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                refused
+            })
+        })
+    });
+    until("all to be answered", || attack.is_finished()).await;
+    let refused = attack.join().expect("as expected");
+    assert!(refused >= 1, "none was refused");
+    let most = memory_of(pid, "VmHWM") - before;
+    println!("{refused} of {LAUNCHES} refused, at most {} MiB more", most / MIB);
+    until("the memory to be given back", || memory_of(pid, "VmRSS") < before + 24 * MIB).await;
+    apinit.end().await;
+}
+
+/// Users who ask at the door and say no more keep nobody out: not root, and soon not each other.
+#[tokio::test]
+async fn whoever_stands_at_the_door_keeps_nobody_out() {
+    use crate::support::users::{ANNA, User};
+    use psched::node::checkpoint::door::{Answer, Ask, ask, beside};
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    if !nix::unistd::geteuid().is_root() {
+        let test = "apinit::whoever_stands_at_the_door_keeps_nobody_out";
+        return crate::support::skip(test, "only root can be many users");
+    }
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let _link = instance.link().await;
+    let socket = instance.apinit_socket(0);
+    let asks = |socket: &Path| {
+        let folder = std::fs::File::open("/tmp").expect("opened");
+        let asked = Ask::Restore { key: key("77.1"), ticket: TICKET };
+        let mut door = ask(socket, &asked, folder.as_fd()).expect("asked");
+        door.answer(BOUND).expect("answered")
+    };
+    tokio::task::spawn_blocking(move || {
+        let mut held = Vec::new();
+        for more in 0..12 {
+            let user = User { uid: 61_700 + more, ..ANNA };
+            user.does(|| {
+                for _ in 0..8 {
+                    let door = std::os::unix::net::UnixStream::connect(beside(&socket));
+                    let mut door = door.expect("connected");
+                    // The beginning of a frame.
+                    let _ = door.write_all(&[200]);
+                    held.push(door);
+                }
+            });
+        }
+        assert_eq!(asks(&socket), Answer::NotYet, "root");
+        // Most were taken; these are given up before their users are.
+        let until = std::time::Instant::now() + BOUND;
+        while ANNA.does(|| asks(&socket)) != Answer::NotYet {
+            assert!(std::time::Instant::now() < until, "their places are not given up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for mut door in held {
+            door.set_read_timeout(Some(BOUND)).expect("set");
+            let mut said = Vec::new();
+            // An Err: it was closed with something unread.
+            let _ = door.read_to_end(&mut said);
+        }
+    })
+    .await
+    .expect("as expected");
+    apinit.end().await;
+}
+
 #[tokio::test]
 async fn an_application_runs_as_its_owner() {
     if !nix::unistd::getuid().is_root() {

@@ -121,7 +121,9 @@ async fn the_folder_comes_before_the_launch() {
     assert_eq!(dir.hold(), Ok(()));
     let mut stream = second.2;
     let end = soon(tokio::task::spawn_blocking(move || {
-        psched::node::checkpoint::door::hear_next(&mut stream)
+        psched::node::checkpoint::door::hear_next(&mut stream, || {
+            std::time::Instant::now() + std::time::Duration::from_secs(60)
+        })
     }));
     assert!(matches!(end.await.expect("no panic"), Ok(None)), "closed");
     // stdin is its own.

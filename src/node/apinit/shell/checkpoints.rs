@@ -26,7 +26,7 @@
 
 use super::apps::App;
 use super::{Event, Shell};
-use crate::agent::{Action, DumpWord, Happening};
+use crate::agent::{Action, DumpWord, Happening, NAME_WAIT, PARTS_WAIT};
 use crate::apteam::Key;
 use crate::apteam::talk::shepherd::ToShepherd;
 use crate::checkpoint::{BackEnd, Kind, Manifest, join};
@@ -43,6 +43,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+/// How long one who has begun a dump is waited for while there is something to do here: as long as cpr waits.
+const DUMP_WAIT: Duration = PARTS_WAIT;
+/// How much longer than the agent waits for the word that a checkpoint has its name.
+const NAME_MARGIN: Duration = Duration::from_secs(60);
 /// How old a draft may be: a later one has more time run on it.
 const DRAFT_AGE: Duration = Duration::from_secs(60);
 /// How long a CRIU of a former life is waited for.
@@ -158,6 +162,7 @@ impl Shell {
                 Err(why) => asker.say(Answer::Refused(why)),
                 Ok((said, part)) => {
                     let number = asker.number;
+                    asker.expect_within(DUMP_WAIT);
                     let wanted = Wanted {
                         asker,
                         key,
@@ -506,6 +511,9 @@ impl Shell {
                 app.span.in_scope(|| tracing::info!(bytes, ?frozen, ?total, "checkpointed"));
             }
             wanted.stage = Stage::Sealed;
+            // The application has gone on by then; and his place here is another's.
+            let wait = if wanted.part.is_some() { PARTS_WAIT } else { NAME_WAIT };
+            wanted.asker.expect_within(wait + NAME_MARGIN);
             wanted.asker.say_much(Answer::Dumped { bytes, frozen, total, part });
         }
     }
