@@ -350,10 +350,12 @@ pub fn ask(socket: &Path, ask: &Ask, descriptor: BorrowedFd<'_>) -> Result<Door,
     let mut rights = SendAncillaryBuffer::new(&mut space);
     rights.push(SendAncillaryMessage::ScmRights(&fds));
     let pieces = [IoSlice::new(&bytes)];
-    let sent = sendmsg(&stream, &pieces, &mut rights, SendFlags::NOSIGNAL);
-    let sent = sent.map_err(|e| failed(e.into()))?;
-    stream.write_all(&bytes[sent..]).map_err(failed)?;
-    Ok(Door { stream })
+    let sent = sendmsg(&stream, &pieces, &mut rights, SendFlags::NOSIGNAL).map_err(io::Error::from);
+    // A broken pipe: it has refused without hearing what is asked, and its answer is there to be read.
+    match sent.and_then(|sent| stream.write_all(&bytes[sent..])) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(error)),
+        _ => Ok(Door { stream }),
+    }
 }
 
 /// Gives up a question whose answer somebody waits for.

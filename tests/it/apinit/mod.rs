@@ -261,7 +261,7 @@ async fn launches_for_nothing_take_little_memory_and_give_it_back() {
                 for number in 0..LAUNCHES {
                     let mut first = launch(key(&format!("{}.1", 1_000 + number)), "true");
                     if let ToApinit::Launch { launch, .. } = &mut first {
-                        launch.arguments.push(vec![b'x'; 7_500_000]);
+                        launch.arguments.extend(vec![vec![b'x'; 1_900_000]; 4]);
                     }
                     fronts.push(Front::attach(&socket, first).await);
                 }
