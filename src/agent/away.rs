@@ -38,6 +38,7 @@ use crate::apteam::Key;
 use crate::apteam::place::Place;
 use crate::apteam::talk::node::{Report, Restoring, Shift};
 use crate::apteam::talk::shepherd::Hello;
+use crate::machine::Nid;
 
 /// How far one is whose memory goes out by a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,13 +187,20 @@ impl Agent {
 
     /// The real processors of each of its places here.
     pub(super) fn cpus_of(&self, app: &App) -> Vec<Vec<u32>> {
-        let real = |place: &Place| -> Vec<u32> {
-            let node = self.node(place.nid);
-            let cpus = place.processors.iter();
-            cpus.filter_map(|p| node?.cpu(*p, &self.me.cpus)).collect()
-        };
         let own = app.place.places.0.iter().filter(|place| app.nids.contains(&place.nid));
-        own.map(real).collect()
+        own.map(|place| self.cpus_at(place)).collect()
+    }
+
+    /// The real processors of a place here.
+    pub fn cpus_at(&self, place: &Place) -> Vec<u32> {
+        let node = self.node(place.nid);
+        place.processors.iter().filter_map(|p| node?.cpu(*p, &self.me.cpus)).collect()
+    }
+
+    /// All real processors of a node here, whoever has them.
+    pub fn cpus_of_node(&self, nid: Nid) -> Vec<u32> {
+        let Some(node) = self.node(nid) else { return Vec::new() };
+        (0..node.processors).filter_map(|p| node.cpu(p, &self.me.cpus)).collect()
     }
 }
 

@@ -149,6 +149,16 @@ impl Agent {
         self.stuck(key, named, out);
     }
 
+    /// Its user is told what was found of it.
+    pub(super) fn strayed(&self, key: Key, text: String, out: &mut Out) {
+        if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
+            out.push(Action::SendFront(
+                conn,
+                FromApinit::Notice(format!("Apid {}: {text}", key.apid)),
+            ));
+        }
+    }
+
     /// Processes outlive their KILL.
     pub(super) fn stuck(&mut self, key: Key, processes: Vec<String>, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.stuck != processes) else {

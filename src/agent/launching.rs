@@ -1,7 +1,7 @@
 //! From the launch to the go.
 
 use super::application::{App, Shepherd};
-use super::{Action, Agent, GroupsOwner, HostLaunch, NodeSpec, Out};
+use super::{Action, Agent, HostLaunch, NodeSpec, Out};
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
@@ -13,6 +13,7 @@ use crate::machine::Nid;
 use crate::shepherd::mapping::mapping_of;
 use crate::variables::Isolation;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// What is said where an apshepherd of a release before would run the first program in all PEs.
 const ONE_PROGRAM: &str = "the apshepherd there is of a release that runs one program in an \
@@ -52,7 +53,6 @@ impl Agent {
         if let Some(app) = self.apps.get_mut(&key) {
             app.sent = true;
         }
-        out.push(Action::SetGroupsOwner { key, owner: GroupsOwner::User });
         out.push(Action::SendShepherd(key, ToShepherd::Launch(Box::new(launch))));
         self.drop_launch(key);
     }
@@ -119,8 +119,11 @@ impl Agent {
                 let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
                 let depth = part.depth();
                 let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
+                let all: BTreeSet<u32> = self.cpus_at(part).into_iter().collect();
                 pes.extend((first..).zip(sets).map(|(rank, set)| {
                     let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
+                    // One that is bound to none has those of its application, and nobody else's.
+                    let cpus = if cpus.is_empty() { all.clone() } else { cpus };
                     let cpus = cpus.into_iter().collect();
                     LocalPe { rank, nid: part.nid, cpus, nice, depth }
                 }));
@@ -135,10 +138,30 @@ impl Agent {
     }
 
     /// Every PE here stands before its first instruction.
-    pub(super) fn own_ready(&mut self, now: u64, key: Key, out: &mut Out) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        if app.ready || !app.sent || !app.running() {
-            return;
+    pub(super) fn own_ready(&self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get(&key).filter(|app| app.may_be_ready()) else { return };
+        let own = app.place.places.0.iter().filter(|place| app.nids.contains(&place.nid));
+        let pes = own.map(|place| (place.nid, place.pes)).collect();
+        out.push(Action::VerifyPlaces { key, pes });
+    }
+
+    /// Each of them is held by the group of its node, or one is not: then none runs an instruction.
+    pub(super) fn places_verified(
+        &mut self,
+        now: u64,
+        key: Key,
+        result: Result<(), String>,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.may_be_ready()) else { return };
+        if let Err(text) = result {
+            let (rank, nid) = (app.first_rank(), app.nid());
+            let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+            let found = Decisive { at_ns: now, cause: cause.clone() };
+            app.first = Decisive::earlier(app.first.take(), Some(found.clone()));
+            self.tell_head_of(key, found, out);
+            // They stand, and could not end by themselves.
+            return self.end_all(now, key, cause, Duration::ZERO, None, out);
         }
         app.ready = true;
         let yields = &app.place.yields;
@@ -147,7 +170,6 @@ impl Agent {
         if !nids.is_empty() {
             out.push(Action::Yield { key, nids, nice: yields.nice });
         }
-        out.push(Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit });
         if app.head() {
             self.try_go(now, key, out);
         } else if let Some(conn) = app.open_front() {
@@ -202,5 +224,12 @@ impl Agent {
         }
         self.report(Report::Running(key), out);
         self.report_movable(key, out);
+    }
+}
+
+impl App {
+    /// Its launch was sent, and its PEs have not been ready yet.
+    fn may_be_ready(&self) -> bool {
+        !self.ready && self.sent && self.running()
     }
 }

@@ -112,15 +112,6 @@ pub struct Me {
     pub boot_id: String,
 }
 
-/// Whose processes an application's groups belong to, for as long as its PEs are being born.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupsOwner {
-    /// The application's owner: its shepherd may put processes there.
-    User,
-    /// apinit again: user code can't.
-    Apinit,
-}
-
 /// What happens to an apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
@@ -198,6 +189,10 @@ pub enum Happening {
     },
     /// An application of a former life of this apinit.
     Found(Box<Found>),
+    /// Answer to [`Action::VerifyPlaces`]: they are; or what was found, in words.
+    PlacesVerified(Key, Result<(), String>),
+    /// Something of an application is not where it belongs, or was not: for its user.
+    Strayed(Key, String),
     /// The switcher says this.
     Turns(News),
     /// Answer to [`Action::Rebind`]: all its threads are bound to their new processors, and that is kept; or
@@ -366,12 +361,14 @@ pub enum Action {
     Distrust(Vec<String>),
     /// Keep this in the runtime directory: the store that is obeyed, and what the nodes are.
     Remember(Welcome),
-    /// Let the owner's processes into the groups, or no more.
-    SetGroupsOwner {
+    /// Its PEs here stand before their first instruction, or it has been brought back and stands. Look whether
+    /// each of them is in the group of its node, and nothing else in the others. Answered by
+    /// [`Happening::PlacesVerified`].
+    VerifyPlaces {
         /// Of which application.
         key: Key,
-        /// Whose they are to be.
-        owner: GroupsOwner,
+        /// How many PEs each of its nodes here has.
+        pes: Vec<(Nid, u32)>,
     },
     /// Let the PEs on these nodes, which all stand before their first instruction, give way to the system.
     Yield {
@@ -533,6 +530,8 @@ impl Agent {
                 self.groups_stuck(key, processes, named, o);
             }
             Happening::Found(found) => self.found(now_ns, *found, o),
+            Happening::PlacesVerified(key, result) => self.places_verified(now_ns, key, result, o),
+            Happening::Strayed(key, text) => self.strayed(key, text, o),
             Happening::Turns(news) => self.news(now_ns, news, o),
             Happening::Ran(key, ran) => self.ran(now_ns, key, ran, o),
             Happening::Rebound(key, result) => self.rebound(now_ns, key, result, o),

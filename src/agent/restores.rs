@@ -182,7 +182,7 @@ impl Agent {
             };
             out.push(Action::SendShepherd(key, message));
         }
-        self.own_ready(now, key, out);
+        self.own_ready(key, out);
     }
 
     /// It can't be brought back, or has been only in part: whatever is there of it is killed.

@@ -42,7 +42,7 @@ impl Agent {
                     self.start_or_refuse(now, key, out);
                 }
             }
-            FromShepherd::Ready => self.own_ready(now, key, out),
+            FromShepherd::Ready => self.own_ready(key, out),
             FromShepherd::Failed(decisive) | FromShepherd::Decisive(decisive) => {
                 self.own_decisive(now, key, decisive, out);
             }

@@ -12,13 +12,13 @@
 //! ```
 //!
 //! Processes are born in their group (clone3). The kernel lets a process put another into a group
-//! if it may write `cgroup.procs` of that group and of the nearest group above both. So while the
-//! shepherd, which is the user's, forks the PEs, those files are the user's, and apinit's again
-//! before any of them has run an instruction ([`AppGroups::give`]).
+//! if it may write `cgroup.procs` of that group and of the nearest group above both. These files are
+//! apinit's and stay so: an apshepherd of another user's has a capability for that until its PEs are made
+//! ([`crate::os::placing`]).
 //!
 //! **Controllers.** Where no group can be made there are none, which is said, and descent, sessions
 //! and a marker in the environment stand in ([`super::apinit`]). Finding and killing take no
-//! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`
+//! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`, `cpuset.cpus`
 //! ([`Limits`]) where the kernel has the controller in v2 and apinit's own group was delegated to it
 //! with that controller. By the memory controller a gang's memory is kept while it runs
 //! ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
@@ -30,7 +30,7 @@ mod freezer;
 mod memory;
 mod reclaim;
 
-pub use application::{AppGroups, Limits, processes_in};
+pub use application::{AppGroups, Limits, Seat, numbers, processes_in};
 pub use eager::Eager;
 pub use freezer::Freezer;
 pub use memory::Memory;
@@ -61,7 +61,8 @@ fn of_shepherd(nodes: &BTreeMap<Nid, Limits>, room: u64) -> Limits {
     let sum = |of: fn(&Limits) -> Option<u64>, own: u64| -> Option<u64> {
         nodes.values().try_fold(own, |sum, limits| Some(sum.saturating_add(of(limits)?)))
     };
-    Limits { memory: sum(|l| l.memory, room), pids: sum(|l| l.pids, PROCESSES_BESIDE) }
+    let memory = sum(|l| l.memory, room);
+    Limits { memory, pids: sum(|l| l.pids, PROCESSES_BESIDE), seat: Seat::default() }
 }
 
 /// The v2 mount in /proc/self/mountinfo: (its root, where it is mounted).
@@ -158,10 +159,19 @@ impl Groups {
         }
     }
 
+    /// (For tests.) Groups below this process's own, without controllers.
+    #[cfg(test)]
+    pub fn bare() -> Option<Groups> {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        let (root, point) = v2_mount(&read("/proc/self/mountinfo")?)?;
+        let base = directory(&root, &point, v2_group(&read("/proc/self/cgroup")?)?)?;
+        Some(Groups { base, controllers: Controllers::default() })
+    }
+
     /// The limits that groups have, by name.
     pub fn limits(&self) -> Vec<String> {
-        let Controllers { memory, pids, .. } = self.controllers;
-        let all = [(memory, "memory"), (pids, "processes")];
+        let Controllers { memory, pids, cpuset, .. } = self.controllers;
+        let all = [(memory, "memory"), (pids, "processes"), (cpuset, "processors")];
         all.into_iter().filter(|(has, _)| *has).map(|(_, name)| name.to_owned()).collect()
     }
 
@@ -215,15 +225,16 @@ impl Groups {
         room: u64,
     ) -> io::Result<AppGroups> {
         let nids: Vec<Nid> = limits.keys().copied().collect();
-        let Controllers { memory, pids, .. } = self.controllers;
-        let used = [(memory, "memory"), (pids, "pids")];
+        let Controllers { memory, pids, cpuset, .. } = self.controllers;
+        let used = [(memory, "memory"), (pids, "pids"), (cpuset, "cpuset")];
         let used: Vec<&str> = used.into_iter().filter(|(has, _)| *has).map(|(_, n)| n).collect();
         let kept = |wanted: Limits| Limits {
             memory: wanted.memory.filter(|_| memory),
             pids: wanted.pids.filter(|_| pids),
+            seat: if cpuset { wanted.seat } else { Seat::default() },
         };
         AppGroups::make(path, &nids, &used, kept(of_shepherd(limits, room)), |nid| {
-            kept(limits.get(&nid).copied().unwrap_or_default())
+            kept(limits.get(&nid).cloned().unwrap_or_default())
         })
     }
 }
@@ -234,9 +245,9 @@ mod tests {
 
     #[test]
     fn a_shepherd_has_what_its_nodes_have_together() {
-        let limits = |memory, pids| Limits { memory, pids };
+        let limits = |memory, pids| Limits { memory, pids, seat: Seat::default() };
         let of =
-            |nodes: &[Limits]| of_shepherd(&(0..).map(Nid).zip(nodes.iter().copied()).collect(), 5);
+            |nodes: &[Limits]| of_shepherd(&(0..).map(Nid).zip(nodes.iter().cloned()).collect(), 5);
         let both = of(&[limits(Some(10), Some(3)), limits(Some(20), Some(4))]);
         assert_eq!(both, limits(Some(35), Some(7 + PROCESSES_BESIDE)));
         let one = of(&[limits(Some(10), Some(3)), limits(None, Some(u64::MAX))]);

@@ -6,7 +6,8 @@
 //! else. What goes wrong there comes up a pipe as a [`Failure`]: which step, which errno.
 //!
 //! In order, the child
-//!  1. will be killed when its parent dies, and makes a session (so no terminal's ^C meets it, and a
+//!  1. drops its parent's right to put it into its group ([`super::placing`]), will be killed when its
+//!     parent dies, and makes a session (so no terminal's ^C meets it, and a
 //!     shell in it can make jobs of its own);
 //!  2. has default signals, its umask, directory and processors, and is as nice as it is to be;
 //!  3. has its four files, all others being closed: 0, 1, 2 and, for PMI, [`PMI_FD`];
@@ -18,6 +19,7 @@
 //! child, which is traced, and the parent keeps it for later.
 
 use super::clone::{CLONE_INTO_CGROUP, CloneArgs};
+use super::placing::Placing;
 use super::shed;
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
@@ -55,6 +57,8 @@ pub enum Step {
     Exec = 7,
     /// nice.
     Yield = 8,
+    /// capset.
+    Rights = 9,
 }
 
 /// What a child says up the pipe.
@@ -86,6 +90,7 @@ impl Failure {
             6 => Step::Trace,
             7 => Step::Exec,
             8 => Step::Yield,
+            9 => Step::Rights,
             _ => return None,
         };
         Some(Failure { index: word(0), step, errno: word(8) as i32 })
@@ -154,6 +159,8 @@ pub struct PeSetup<'a> {
     pub pmi: Option<BorrowedFd<'a>>,
     /// The directory of the control group to be born in.
     pub group: Option<BorrowedFd<'a>>,
+    /// The caller's right to put it there, where the group is root's and the caller is not.
+    pub placing: Option<&'a Placing>,
     /// Where failures are written.
     pub failures: BorrowedFd<'a>,
 }
@@ -198,17 +205,28 @@ pub fn fork_pe(program: &Program, pe: &PeSetup<'_>) -> io::Result<i32> {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = group.as_raw_fd() as u64;
     }
-    let clone3_missing = || io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
-    // SAFETY: no shared memory and no stack of its own: this is fork, and in the child (the only
-    // thread, as in the parent) nothing but `become_pe` runs, which never returns.
-    let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
-    if pid == -1 && pe.group.is_none() && clone3_missing() {
+    let mut clone = || {
+        // SAFETY: no shared memory and no stack of its own: this is fork, and in the child (the only
+        // thread, as in the parent) nothing but `become_pe` runs, which never returns.
+        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+        if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+    };
+    let pid = match pe.placing {
+        Some(placing) => placing.within(clone)?,
+        None => clone(),
+    };
+    let pid = match pid {
         // Some containers filter it out.
         // SAFETY: as above.
-        pid = unsafe { libc::fork() }.into();
-    }
+        Err(e) if pe.group.is_none() && e.raw_os_error() == Some(libc::ENOSYS) => unsafe {
+            match libc::fork() {
+                -1 => return Err(io::Error::last_os_error()),
+                pid => pid.into(),
+            }
+        },
+        pid => pid?,
+    };
     match pid {
-        -1 => Err(io::Error::last_os_error()),
         // SAFETY: all pointers live in this frame, of which the child has a copy.
         0 => unsafe { become_pe(program, pe, &argv, &envp, &mask, parent) },
         pid => Ok(pid as i32),
@@ -236,6 +254,7 @@ unsafe fn become_pe(
                 fail(failures, pe.index, step);
             }
         };
+        check(pe.placing.is_none() || Placing::disown(), Step::Rights);
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0, Step::Session);
         if libc::getppid() != parent {
             libc::_exit(127);

@@ -19,6 +19,7 @@ pub mod instance;
 pub mod notify;
 pub mod nudge;
 pub mod peer;
+pub mod placing;
 pub mod realtime;
 pub mod shed;
 pub mod signal_helper;

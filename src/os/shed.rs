@@ -12,6 +12,7 @@
 //!
 //! What is called between clone3 and execve makes system calls and allocates nothing.
 
+use super::placing::Placing;
 use std::ffi::{CStr, c_int, c_ulong};
 use std::io;
 
@@ -160,18 +161,25 @@ pub(super) fn no_rights_over_users() -> bool {
 /// Makes this process its owner's for good, with no capabilities, and lets nobody trace it or read its
 /// memory who is not root. At no instant may the owner do so: the kernel takes that right away before
 /// it changes the ids (but where `fs.suid_dumpable` is 1, see [`dumps_all`]). To be called first of
-/// all, while there is one thread.
+/// all, while there is one thread. `placing`: an ordinary user's keeps the right to put its PEs into
+/// groups of root's.
 ///
 /// # Errors
 /// Those of setresuid and prctl; or a capability can't be given up. The process must not go on then.
-pub fn become_user(uid: u32) -> io::Result<()> {
+pub fn become_user(uid: u32, placing: bool) -> io::Result<Option<Placing>> {
+    let placing = placing && uid != 0;
+    if placing {
+        Placing::outlast_ids()?;
+    }
     let owner = nix::unistd::Uid::from_raw(uid);
     nix::unistd::setresuid(owner, owner, owner)?;
+    let kept = placing.then(Placing::take).transpose()?;
     // SAFETY: system calls on memory of their own; nobody else's capabilities change.
-    if !unsafe { rights(uid) } {
+    if kept.is_none() && !unsafe { rights(uid) } {
         return Err(io::Error::last_os_error());
     }
-    Ok(nix::sys::prctl::set_dumpable(false)?)
+    nix::sys::prctl::set_dumpable(false)?;
+    Ok(kept)
 }
 
 /// Whether this host lets users trace what has changed its ids (`fs.suid_dumpable` is 1, a setting for

@@ -467,7 +467,10 @@ impl World {
                 }
             }
             Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
-            Action::SetGroupsOwner { .. } | Action::Yield { .. } => {}
+            Action::VerifyPlaces { key, .. } => {
+                proc.own.push_back(Happening::PlacesVerified(key, Ok(())));
+            }
+            Action::Yield { .. } => {}
             Action::KillGroups { key, shepherd } => {
                 if self.killed_away(slot, key) {
                     return true;

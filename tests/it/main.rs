@@ -62,3 +62,4 @@ mod units;
 mod versions;
 mod views;
 mod waiting;
+mod walls;

@@ -44,8 +44,9 @@ fn each_kind_is_worked_out_here() {
         (Binding::Depth, [vec![4, 6], vec![7, 9]], Binding::Cpu),
         // The first processor of PE 1 is the real one 9.
         (Binding::NumaNode, [vec![4, 6, 7], vec![9]], Binding::Cpu),
-        (Binding::None, [vec![], vec![]], Binding::None),
-        (lists(&[&[(2, 3)], &[]]), [vec![7, 9], vec![]], Binding::Cpu),
+        // Not at all: then to all that the application has there.
+        (Binding::None, [vec![4, 6, 7, 9], vec![4, 6, 7, 9]], Binding::None),
+        (lists(&[&[(2, 3)], &[]]), [vec![7, 9], vec![4, 6, 7, 9]], Binding::Cpu),
     ] {
         let (mut agent, key) = with_wide();
         let actions = act(&mut agent, S, bound(key, binding.clone()));

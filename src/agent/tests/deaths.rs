@@ -123,7 +123,7 @@ impl World {
     }
 
     fn agent(&mut self, at: usize, happening: Happening) {
-        for action in self.hosts[at].agent.apply(self.now, happening) {
+        for action in all_well(&mut self.hosts[at].agent, self.now, happening) {
             self.act(at, action);
         }
     }

@@ -1,7 +1,7 @@
 //! Ends of every kind.
 
 use super::*;
-use crate::apteam::ending::Usage;
+use crate::apteam::ending::{NOT_THE_PROGRAM, Usage};
 
 fn terminated(key: Key, cause: Cause, kill_after: Duration) -> Action {
     Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after })
@@ -238,6 +238,28 @@ fn the_groups_know_what_was_used() {
     }
 }
 
+/// One that is held by no freezer would run beside others.
+#[test]
+fn nothing_runs_where_a_pe_is_outside_of_its_group() {
+    let (mut agent, key) = with_launched();
+    assert_eq!(
+        agent.apply(2 * S, from_shepherd(key, FromShepherd::Ready)),
+        [Action::VerifyPlaces { key, pes: vec![(Nid(0), 2), (Nid(1), 2)] }]
+    );
+    let found = || Happening::PlacesVerified(key, Err("process 7 of it was found in /x".into()));
+    let actions = act(&mut agent, 2 * S, found());
+    let text = "process 7 of it was found in /x".to_owned();
+    let cause = Cause::LaunchFailed { rank: 0, nid: Nid(0), errno: NOT_THE_PROGRAM, text };
+    assert!(actions.contains(&terminated(key, cause, Duration::ZERO)), "{actions:?}");
+    let go = Action::SendShepherd(key, ToShepherd::Go);
+    let later = [Happening::PlacesVerified(key, Ok(())), Happening::Tick];
+    for happening in later {
+        assert!(!agent.apply(2 * S, happening).contains(&go));
+    }
+    // Nor is it ended twice.
+    assert!(!act(&mut agent, 3 * S, found()).iter().any(|a| matches!(a, Action::SendShepherd(..))));
+}
+
 #[test]
 fn a_launch_fails() {
     let (mut agent, key) = with_launched();
@@ -245,10 +267,7 @@ fn a_launch_fails() {
     let first = Decisive { at_ns: 2 * S, cause };
     assert_eq!(act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Failed(first.clone()))), []);
     // Ready that comes now makes nothing go.
-    assert_eq!(
-        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready)),
-        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }]
-    );
+    assert_eq!(act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready)), []);
     let failed = HostEnd { key, first: Some(first), ..HostEnd::default() };
     let message = FromShepherd::Ended(Box::new(failed.clone()));
     assert_eq!(

@@ -26,7 +26,6 @@ fn a_whole_life() {
             Action::KeepFront(key, FRONT),
             to_front(FromApinit::Accepted),
             Action::Report(Report::Launched(key)),
-            Action::SetGroupsOwner { key, owner: GroupsOwner::User },
             Action::SendShepherd(
                 key,
                 ToShepherd::Launch(Box::new(HostLaunch {
@@ -48,11 +47,9 @@ fn a_whole_life() {
             ),
         ]
     );
-    // The groups are apinit's own again before any user code runs.
     assert_eq!(
         act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready)),
         [
-            Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit },
             Action::SendShepherd(key, ToShepherd::Go),
             Action::KeepGoing(key, 2 * S),
             to_front(FromApinit::Going),
@@ -585,10 +582,7 @@ fn pes_give_way_on_the_nodes_that_psched_names() {
     assert_eq!(nices, Some(vec![(0, 0), (0, 0), (1, 7), (1, 7)]));
     // Before user code runs; of the other host's nodes it says nothing.
     assert_eq!(
-        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready))[..2],
-        [
-            Action::Yield { key, nids: vec![Nid(1)], nice: 7 },
-            Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit },
-        ]
+        act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready))[..1],
+        [Action::Yield { key, nids: vec![Nid(1)], nice: 7 }]
     );
 }

@@ -211,10 +211,24 @@ fn not_now(conn: Conn, text: &str) -> Vec<Action> {
     vec![Action::SendFront(conn, FromApinit::NotNow(text.into())), Action::CloseFront(conn)]
 }
 
+/// Applies it; processes are found to be where they belong.
+fn all_well(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
+    let mut all = Vec::new();
+    for action in agent.apply(now, happening) {
+        match action {
+            Action::VerifyPlaces { key, .. } => {
+                all.extend(agent.apply(now, Happening::PlacesVerified(key, Ok(()))));
+            }
+            other => all.push(other),
+        }
+    }
+    all
+}
+
 /// Without the timer: what is due when is tested by letting time go by. And without the comings and
 /// goings that the switcher is told: [`turns`] has those.
 fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
-    let mut actions = agent.apply(now, happening);
+    let mut actions = all_well(agent, now, happening);
     let left_out = |action: &Action| {
         use switcher::Event::{Comes, Goes};
         matches!(action, Action::SetTimer(_) | Action::Turns(Comes { .. } | Goes(_)))
@@ -226,7 +240,7 @@ fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
 /// Applies all and forgets what came of it.
 fn go_through(agent: &mut Agent, now: u64, happenings: impl IntoIterator<Item = Happening>) {
     for happening in happenings {
-        agent.apply(now, happening);
+        all_well(agent, now, happening);
     }
 }
 

@@ -124,6 +124,9 @@ fn any_news() -> impl Strategy<Value = Happening> {
     let ran = |ns| Ran { ns, since_ns: None };
     prop_oneof![
         4 => any_key().prop_map(|key| Happening::Turns(News::MayGo(key))),
+        4 => (any_key(), prop::bool::weighted(0.9)).prop_map(|(key, well)| {
+            Happening::PlacesVerified(key, if well { Ok(()) } else { Err("no".to_owned()) })
+        }),
         1 => any_key().prop_map(|key| Happening::Turns(News::HasTurn(key))),
         1 => (any_key(), 0..5 * S).prop_map(move |(key, ns)| Happening::Ran(key, ran(ns))),
     ]
@@ -284,12 +287,7 @@ impl Onlooker {
                 let seen = Seen { launches: 1, ..of_place(&found.place) };
                 self.seen.entry(found.place.key).or_insert(seen);
             }
-            Happening::ShepherdMessage(key, FromShepherd::Ready) => {
-                if let Some(seen) = self.seen.get_mut(key).filter(|s| s.launches > 0) {
-                    seen.ready = true;
-                }
-            }
-            Happening::Restored(key, Ok(back)) if back.hello.going => {
+            Happening::PlacesVerified(key, Ok(())) => {
                 if let Some(seen) = self.seen.get_mut(key).filter(|s| s.launches > 0) {
                     seen.ready = true;
                 }
@@ -336,7 +334,7 @@ impl Onlooker {
             | Action::Turns(switcher::Event::Goes(key) | switcher::Event::Watch(key))
             | Action::Remove(key)
             | Action::OpenPeer { key, .. }
-            | Action::SetGroupsOwner { key, .. }
+            | Action::VerifyPlaces { key, .. }
             | Action::Yield { key, .. }
             | Action::KillGroups { key, .. } => Some(*key),
             Action::Report(Report::Ended(end)) => Some(end.key),

@@ -87,7 +87,8 @@ fn it_is_placed_launched_brought_back_and_goes() {
     // There is no shepherd yet that could hear this.
     assert_eq!(act(&mut agent, S, said(ToApinit::StdinEnd(0))), []);
     assert_eq!(act(&mut agent, S, said(ToApinit::Signal(numbered(1, 10)))), []);
-    let actions = agent.apply(2 * S, back());
+    let mut actions = agent.apply(2 * S, back());
+    actions.extend(agent.apply(2 * S, Happening::PlacesVerified(key, Ok(()))));
     let comes = actions.iter().find_map(|action| match action {
         Action::Turns(switcher::Event::Comes { going, ran_ns, .. }) => Some((*going, *ran_ns)),
         _ => None,
@@ -101,7 +102,7 @@ fn it_is_placed_launched_brought_back_and_goes() {
             Action::KeepPlace(at(place, Restoring::Done(SHIFT), &[3])),
             to_shepherd(ToShepherd::StdinEnd(50)),
             to_shepherd(ToShepherd::Signal(numbered(1, 10))),
-            Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit },
+            Action::VerifyPlaces { key, pes: vec![(Nid(1), 2)] },
             to_shepherd(ToShepherd::Go),
             Action::KeepGoing(key, 2 * S),
             to_front(FromApinit::Going),
@@ -115,7 +116,7 @@ fn it_is_placed_launched_brought_back_and_goes() {
 fn the_front_end_counts_from_its_own_beginning() {
     let mut agent = restoring(restart());
     let key = key(12, 1);
-    agent.apply(2 * S, back());
+    all_well(&mut agent, 2 * S, back());
     let written = |offset, text| from_shepherd(key, FromShepherd::Output(output(offset, text)));
     // What the former front end has had, in whole and in part.
     assert_eq!(
@@ -156,7 +157,7 @@ fn it_may_send_as_much_as_it_could() {
     use crate::variables::Variables;
     let mut agent = restoring(restart());
     let key = key(12, 1);
-    agent.apply(2 * S, back());
+    all_well(&mut agent, 2 * S, back());
     // As large as it can have been set.
     let most = 64 << 20;
     let mut variables = Variables::default();
@@ -172,7 +173,7 @@ fn it_may_send_as_much_as_it_could() {
 fn where_it_sits_now_and_when_is_told_by_this_host() {
     let mut agent = restoring(restart());
     let key = key(12, 1);
-    agent.apply(2 * S, back());
+    all_well(&mut agent, 2 * S, back());
     let abort = |nid, at_ns| {
         let cause = Cause::Abort { rank: 0, nid: Nid(nid), code: 1 };
         Decisive { at_ns, cause }
@@ -189,7 +190,8 @@ fn where_it_sits_now_and_when_is_told_by_this_host() {
 fn one_that_shares_stands_until_its_turn() {
     let mut agent = restoring(PlaceCommand { shares: true, ..restart() });
     let key = key(12, 1);
-    let actions = agent.apply(2 * S, back());
+    let mut actions = agent.apply(2 * S, back());
+    actions.extend(agent.apply(2 * S, Happening::PlacesVerified(key, Ok(()))));
     let comes = |action: &Action| {
         matches!(action, Action::Turns(switcher::Event::Comes { going: false, .. }))
     };
@@ -217,7 +219,7 @@ fn it_waits_for_its_processors() {
 fn what_it_had_run_counts_against_its_limit() {
     let limit = Some(BEFORE + Duration::from_secs(5));
     let mut agent = restoring(PlaceCommand { time_limit: limit, ..restart() });
-    agent.apply(2 * S, back());
+    all_well(&mut agent, 2 * S, back());
     let over = |actions: &[Action]| {
         actions.iter().any(|action| {
             matches!(

@@ -92,10 +92,7 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
         "{actions:?}"
     );
     assert_eq!(act(&mut agent, S, from_peer(key, FromApinit::Accepted)), []);
-    assert_eq!(
-        act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
-        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }]
-    );
+    assert_eq!(act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)), []);
     assert_eq!(
         act(&mut agent, 2 * S, from_peer(key, FromApinit::Ready)),
         [
@@ -130,7 +127,6 @@ fn the_other_does_as_the_head_says() {
             [
                 Action::KeepFront(..),
                 Action::SendFront(HEADS, FromApinit::Accepted),
-                Action::SetGroupsOwner { owner: GroupsOwner::User, .. },
                 Action::SendShepherd(_, ToShepherd::Launch(launch)),
             ] if !launch.alone && !launch.stdin
                 && launch.pes.iter().map(|pe| pe.rank).collect::<Vec<_>>() == [4, 5]
@@ -142,7 +138,7 @@ fn the_other_does_as_the_head_says() {
     let from_head = |message| Happening::AttachMessage(HEADS, message);
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
-        [Action::SetGroupsOwner { key, owner: GroupsOwner::Apinit }, to_head(FromApinit::Ready)]
+        [to_head(FromApinit::Ready)]
     );
     assert_eq!(
         act(&mut agent, S, from_head(ToApinit::Go)),

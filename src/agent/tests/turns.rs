@@ -14,7 +14,7 @@ fn stands(agent: &mut Agent, number: u64, place: PlaceCommand) -> Vec<Action> {
     let (key, conn) = (place.key, Conn(number));
     go_through(agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
     go_through(agent, 0, [opened(conn, OWNER), launch(conn, key)]);
-    agent.apply(S, from_shepherd(key, FromShepherd::Ready))
+    all_well(agent, S, from_shepherd(key, FromShepherd::Ready))
 }
 
 fn told(actions: &[Action]) -> Vec<&Event> {
@@ -77,7 +77,7 @@ fn who_shares_with_nobody_waits_for_all_and_goes_at_once() {
     assert!(told(&actions).contains(&&Event::Goes(key(1, 1))));
     let launch = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
     assert!(actions.iter().any(launch), "{actions:?}");
-    let ready = agent.apply(3 * S, from_shepherd(key(2, 1), FromShepherd::Ready));
+    let ready = all_well(&mut agent, 3 * S, from_shepherd(key(2, 1), FromShepherd::Ready));
     assert_eq!(told(&ready), [&comes(2, true)]);
     assert!(ready.contains(&go(key(2, 1))));
     // And who shares waits for it.

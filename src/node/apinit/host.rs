@@ -1,20 +1,10 @@
 //! What this host is and has.
 
 use crate::machine::found::Bank;
+use crate::node::groups::numbers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-
-/// Numbers as the kernel writes them: `0-3,8`.
-fn numbers(text: &str) -> BTreeSet<u32> {
-    // More than any kernel has.
-    const MOST: u32 = 1 << 16;
-    let range = |part: &str| -> Option<(u32, u32)> {
-        let (a, b) = part.split_once('-').unwrap_or((part, part));
-        Some((a.trim().parse().ok()?, b.trim().parse::<u32>().ok()?.min(MOST)))
-    };
-    text.split(',').filter_map(range).flat_map(|(a, b)| a..=b).collect()
-}
 
 /// Of each core the processor with the lowest number, of those allowed: the siblings of a core
 /// never go to two gangs. `siblings` gives the processors of a processor's core.
@@ -61,6 +51,27 @@ pub(super) fn banks(folder: &Path) -> Vec<Bank> {
     banks.into_values().collect()
 }
 
+/// The NUMA nodes that have memory; empty where the kernel does not say.
+pub(super) fn memory_nodes(folder: &Path) -> BTreeSet<u32> {
+    numbers(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
+}
+
+/// The NUMA nodes in which a psched node with these processors has its memory: its own, and those that have no
+/// processors and are everybody's. Empty: all, or it is not known.
+pub(super) fn mems_of(
+    cpus: &[u32],
+    numa: &BTreeMap<u32, u32>,
+    with_memory: &BTreeSet<u32>,
+) -> Vec<u32> {
+    let own: BTreeSet<u32> = cpus.iter().filter_map(|cpu| numa.get(cpu).copied()).collect();
+    let with_cpus: BTreeSet<u32> = numa.values().copied().collect();
+    if own.is_empty() || !own.is_subset(with_memory) || own == with_cpus {
+        return Vec::new();
+    }
+    let mine = |node: &u32| own.contains(node) || !with_cpus.contains(node);
+    with_memory.iter().copied().filter(mine).collect()
+}
+
 /// Bytes of memory.
 pub(super) fn memory() -> u64 {
     total(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
@@ -93,6 +104,22 @@ mod tests {
         // Nothing known of cores: each is one.
         assert_eq!(one_of_each_core(&[1, 5].into(), |_| [].into()), [1, 5]);
         assert!(!cpus().is_empty() && memory() > 0);
+    }
+
+    #[test]
+    fn memory_is_of_the_nodes_own_numa_nodes() {
+        let numa = [(0, 0), (1, 0), (2, 1), (3, 1)].into();
+        let mems = |cpus: &[u32], with_memory: &[u32]| {
+            mems_of(cpus, &numa, &with_memory.iter().copied().collect())
+        };
+        assert_eq!(mems(&[0, 1], &[0, 1]), [0]);
+        assert_eq!(mems(&[2], &[0, 1]), [1]);
+        // A NUMA node without processors is everybody's.
+        assert_eq!(mems(&[2, 3], &[0, 1, 7]), [1, 7]);
+        // All of them, one without memory, and nothing known: it is not confined.
+        assert_eq!(mems(&[1, 2], &[0, 1]), [] as [u32; 0]);
+        assert_eq!(mems(&[2], &[0]), [] as [u32; 0]);
+        assert_eq!(mems(&[9], &[0, 1]), [] as [u32; 0]);
     }
 
     #[test]

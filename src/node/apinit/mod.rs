@@ -46,6 +46,7 @@ mod host;
 mod link;
 mod mouth;
 mod peers;
+mod places;
 mod rebind;
 mod restore;
 mod runtime;

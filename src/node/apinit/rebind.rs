@@ -13,22 +13,28 @@
 //! ```text
 //!   thread 4711   0,1 -> 4,5        each old processor has its new one
 //!   thread 4712   0   -> 4
-//!   thread 4713   0-7 -> 0-7        it has freed itself of what PEs are bound to: it stays as it is
+//!   thread 4713   0-7 -> 4,5        it has freed itself of what PEs are bound to, and may have all of those
 //! ```
+//!
+//! Where control groups confine processes to processors (cpuset), those have their new ones before the threads,
+//! for the kernel binds no thread outside of its group's. (Linux before 6.2 binds all threads of a group
+//! to all of its processors when these change: so it is known before what each is bound to.)
 //!
 //! Memory follows where the new processors lie in another NUMA node. Pages that the kernel leaves cost time
 //! when they are used, and nothing else.
 
+use super::places::{self, Seating};
 use super::runtime::AppDirectory;
 use super::trail::{self, Trail};
 use crate::agent::Rebind;
 use crate::apteam::talk::node::PlaceCommand;
 use crate::machine::Nid;
-use crate::node::groups::AppGroups;
+use crate::node::groups::{AppGroups, Seat};
 use crate::os::affinity;
 use crate::rpc::pb;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::{Arc, Mutex};
 
 /// Threads are looked for again, for one may just have been made, at most so often.
 const LOOKS: usize = 4;
@@ -44,6 +50,10 @@ pub(super) struct Rebinding {
     pub place: PlaceCommand,
     /// The NUMA node of each processor.
     pub numa: BTreeMap<u32, u32>,
+    /// Where it may run now. Nobody looks after it while it is being bound.
+    pub seating: Arc<Mutex<Seating>>,
+    /// Where each node's part may run then.
+    pub seats: BTreeMap<Nid, Seat>,
 }
 
 impl Rebinding {
@@ -52,60 +62,88 @@ impl Rebinding {
     /// # Errors
     /// Why not, in words; all threads are bound as before then.
     pub fn carry_out(&self) -> Result<(), String> {
+        let mut seating = places::lock(&self.seating);
         let mut known = BTreeSet::new();
-        let mut all: Vec<pb::BoundThread> = Vec::new();
-        for _ in 0..LOOKS {
+        let mut journal = pb::MoveJournal {
+            place: Some(self.place.clone().into()),
+            threads: Vec::new(),
+            groups: self.seated_groups(&seating),
+        };
+        for look in 0..LOOKS {
             let new: Vec<pb::BoundThread> =
                 self.threads().into_iter().filter(|thread| known.insert(thread.tid)).collect();
-            if new.is_empty() {
+            if new.is_empty() && look > 0 {
                 break;
             }
-            let before = all.len();
-            all.extend(new);
-            let journal =
-                pb::MoveJournal { place: Some(self.place.clone().into()), threads: all.clone() };
+            let before = journal.threads.len();
+            journal.threads.extend(new);
             let kept = self.directory.keep_move(&journal).map_err(|error| format!("{error:#}"));
-            let bound = kept.and_then(|()| bind(&all[before..]));
+            let seated = kept.and_then(|()| match look {
+                0 => reseat(self.groups.as_ref(), &journal.groups, false),
+                _ => Ok(()),
+            });
+            let bound = seated.and_then(|()| bind(&journal.threads[before..]));
             if let Err(why) = bound {
-                self.take_back(&all);
+                self.take_back(&journal);
                 return Err(why);
             }
         }
         if let Err(error) = self.directory.keep_place_anew(self.place.clone()) {
-            self.take_back(&all);
+            self.take_back(&journal);
             return Err(format!("{error:#}"));
         }
         self.directory.drop_move();
+        seating.seats.clone_from(&self.seats);
         self.bring_memory();
         Ok(())
     }
 
-    fn take_back(&self, all: &[pb::BoundThread]) {
-        for thread in all {
-            // An Err: it has ended.
-            let _ = affinity::set(thread.tid, &thread.before);
-        }
+    fn take_back(&self, journal: &pb::MoveJournal) {
+        take_back(self.groups.as_ref(), journal);
         self.directory.drop_move();
+    }
+
+    /// Where its groups are confined to now, and then.
+    fn seated_groups(&self, now: &Seating) -> Vec<pb::SeatedGroup> {
+        if !self.groups.as_ref().is_some_and(AppGroups::confined) {
+            return Vec::new();
+        }
+        let group = |(nid, after): (&Nid, &Seat)| {
+            let before = now.seats.get(nid).cloned().unwrap_or_default();
+            pb::SeatedGroup {
+                nid: nid.0,
+                cpus_before: before.cpus,
+                cpus_after: after.cpus.clone(),
+                mems_before: before.mems,
+                mems_after: after.mems.clone(),
+            }
+        };
+        self.seats.iter().map(group).collect()
     }
 
     /// All threads that are to be bound otherwise.
     fn threads(&self) -> Vec<pb::BoundThread> {
         let mut all = Vec::new();
-        for (pid, cpus) in self.processes() {
-            for tid in threads_of(pid) {
-                all.extend(bound_thread(tid, &cpus));
+        let any: BTreeSet<u32> = self.seats.values().flat_map(|seat| seat.cpus.clone()).collect();
+        for (born, pid, cpus) in self.processes() {
+            let seat = born.and_then(|born| self.seats.get(&born)).map(|seat| &seat.cpus);
+            let whole: BTreeSet<u32> =
+                seat.map_or(any.clone(), |seat| seat.iter().copied().collect());
+            for tid in trail::threads_of(pid) {
+                all.extend(bound_thread(tid, &cpus, &whole));
             }
         }
         all
     }
 
-    /// Its processes, each with what becomes of its processors.
-    fn processes(&self) -> Vec<(i32, BTreeMap<u32, u32>)> {
+    /// Its processes, each with the node on which it was launched, where that is known, and with what becomes
+    /// of its processors.
+    fn processes(&self) -> Vec<(Option<Nid>, i32, BTreeMap<u32, u32>)> {
         let Some(groups) = &self.groups else {
             let all: BTreeMap<u32, u32> =
                 self.parts.iter().flat_map(|part| part.cpus.iter().copied()).collect();
             let found = self.trail.find().ours;
-            return found.into_iter().map(|process| (process.pid, all.clone())).collect();
+            return found.into_iter().map(|process| (None, process.pid, all.clone())).collect();
         };
         let of: BTreeMap<Nid, BTreeMap<u32, u32>> = self
             .parts
@@ -113,7 +151,9 @@ impl Rebinding {
             .map(|part| (part.born, part.cpus.iter().copied().collect()))
             .collect();
         let in_groups = groups.left_by_birth().into_iter();
-        in_groups.filter_map(|(born, pid)| Some((pid, of.get(&born)?.clone()))).collect()
+        in_groups
+            .filter_map(|(born, pid)| Some((Some(born), pid, of.get(&born)?.clone())))
+            .collect()
     }
 
     /// To the NUMA nodes of its new processors.
@@ -121,7 +161,7 @@ impl Rebinding {
         if self.numa.values().collect::<BTreeSet<_>>().len() < 2 {
             return;
         }
-        for (pid, cpus) in self.processes() {
+        for (_, pid, cpus) in self.processes() {
             let pairs = cpus
                 .iter()
                 .filter_map(|(old, new)| Some((*self.numa.get(old)?, *self.numa.get(new)?)));
@@ -138,18 +178,20 @@ impl Rebinding {
 /// Finishes what a former life of this apinit has begun: the placement as it is then.
 pub(super) fn finish(directory: &AppDirectory) -> Option<PlaceCommand> {
     let journal = directory.begun_move()?;
-    let place = PlaceCommand::try_from(journal.place?).ok()?;
+    let place = PlaceCommand::try_from(journal.place.clone()?).ok()?;
     // Those that are still the same threads.
     let same = |thread: &pb::BoundThread| trail::started(thread.tid) == Some(thread.started);
     let threads: Vec<pb::BoundThread> = journal.threads.into_iter().filter(same).collect();
-    let done = bind(&threads).and_then(|()| {
+    let journal = pb::MoveJournal { threads, ..journal };
+    let born = journal.groups.iter().map(|group| Nid(group.nid)).collect();
+    let groups = directory.groups().and_then(|path| AppGroups::found(path, born));
+    let seated = reseat(groups.as_ref(), &journal.groups, false);
+    let done = seated.and_then(|()| bind(&journal.threads)).and_then(|()| {
         directory.keep_place_anew(place.clone()).map_err(|error| format!("{error:#}"))
     });
     if let Err(why) = done {
         tracing::warn!("a move that was begun is taken back: {why}");
-        for thread in &threads {
-            let _ = affinity::set(thread.tid, &thread.before);
-        }
+        take_back(groups.as_ref(), &journal);
         directory.drop_move();
         return None;
     }
@@ -157,16 +199,51 @@ pub(super) fn finish(directory: &AppDirectory) -> Option<PlaceCommand> {
     Some(place)
 }
 
-fn threads_of(pid: i32) -> Vec<i32> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+/// Confines groups to where they are after a move, or were before.
+///
+/// # Errors
+/// Which one can't be, and why.
+fn reseat(groups: Option<&AppGroups>, all: &[pb::SeatedGroup], back: bool) -> Result<(), String> {
+    let Some(groups) = groups else { return Ok(()) };
+    for group in all {
+        let (cpus, mems) = match back {
+            true => (&group.cpus_before, &group.mems_before),
+            false => (&group.cpus_after, &group.mems_after),
+        };
+        let seat = Seat { cpus: cpus.clone(), mems: mems.clone() };
+        groups
+            .reseat(Nid(group.nid), &seat)
+            .map_err(|e| format!("the group of NID {} can't be confined: {e}", group.nid))?;
+    }
+    Ok(())
 }
 
-/// What a thread is bound to, and is to be; `None`: it has ended, or is not bound to what its PE has.
-fn bound_thread(tid: i32, cpus: &BTreeMap<u32, u32>) -> Option<pb::BoundThread> {
+/// All as it was.
+fn take_back(groups: Option<&AppGroups>, journal: &pb::MoveJournal) {
+    if let Err(why) = reseat(groups, &journal.groups, true) {
+        tracing::warn!("a move is taken back: {why}");
+    }
+    for thread in &journal.threads {
+        // An Err: it has ended.
+        let _ = affinity::set(thread.tid, &thread.before);
+    }
+}
+
+/// What a thread is bound to, and is to be: where its PE was bound to all or to some processors, to those
+/// that they become; else to the `whole` of them. `None`: it has ended.
+fn bound_thread(
+    tid: i32,
+    cpus: &BTreeMap<u32, u32>,
+    whole: &BTreeSet<u32>,
+) -> Option<pb::BoundThread> {
     let before = affinity::get(tid).ok()?;
-    let after: Option<BTreeSet<u32>> = before.iter().map(|cpu| cpus.get(cpu).copied()).collect();
-    let after: Vec<u32> = after?.into_iter().collect();
+    let each: Option<BTreeSet<u32>> = before.iter().map(|cpu| cpus.get(cpu).copied()).collect();
+    let all = cpus.keys().all(|cpu| before.contains(cpu));
+    let after = each.filter(|_| !all || whole.is_empty()).unwrap_or_else(|| whole.clone());
+    let after: Vec<u32> = after.into_iter().collect();
+    if after.is_empty() {
+        return None;
+    }
     let started = trail::started(tid)?;
     Some(pb::BoundThread { tid, started, before, after })
 }
@@ -200,15 +277,22 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_translated_and_free_threads_left_alone() {
+    fn sets_are_translated_and_free_threads_get_all() {
         let mut child = sleeper();
         let tid = child.id() as i32;
         let all = affinity::get(tid).expect("a child");
         affinity::set(tid, &all[..1]).expect("a child");
-        let to = [(all[0], 70)].into();
-        let bound = bound_thread(tid, &to).expect("it is bound");
-        assert_eq!((bound.before, bound.after), (all[..1].to_vec(), vec![70]));
-        assert_eq!(bound_thread(tid, &[(all[0] + 1, 5)].into()), None);
+        let whole = [70, 71].into();
+        let after = |to: &[(u32, u32)]| {
+            let bound = bound_thread(tid, &to.iter().copied().collect(), &whole).expect("it lives");
+            assert_eq!(bound.before, all[..1]);
+            bound.after
+        };
+        assert_eq!(after(&[(all[0], 70), (all[0] + 1, 71)]), [70]);
+        // One that has all has all, though several of them were one.
+        assert_eq!(after(&[(all[0], 70)]), [70, 71]);
+        // One that has bound itself elsewhere.
+        assert_eq!(after(&[(all[0] + 1, 70)]), [70, 71]);
         let why = bind(&[pb::BoundThread { tid, started: 0, before: vec![], after: vec![60_000] }]);
         assert!(why.is_err_and(|why| why.contains("60000")));
         let _ = child.kill();
@@ -244,7 +328,8 @@ mod tests {
         for (begun, expected) in [(started + 1, &all), (started, &last)] {
             let directory = AppDirectory::at(folder.path());
             let place = Some(placement());
-            let journal = pb::MoveJournal { place, threads: vec![thread(begun)] };
+            let threads = vec![thread(begun)];
+            let journal = pb::MoveJournal { place, threads, groups: Vec::new() };
             directory.keep_move(&journal).expect("kept");
             assert!(finish(&directory).is_some() && directory.place().is_some());
             assert_eq!(&affinity::get(tid).expect("a child"), expected);

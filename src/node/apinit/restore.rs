@@ -191,7 +191,8 @@ impl Restoring {
             return Err(format!("its images are of {had} nodes, and it has {has}"));
         }
         let failed = |e: std::io::Error| format!("its groups can't be made: {e}");
-        let limits = born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, *limits));
+        let limits =
+            born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, limits.clone()));
         let limits: BTreeMap<Nid, Limits> = limits.collect();
         let room = room_of_shepherd(&self.place);
         // What there is was made by its nodes of now, and has never been used.

@@ -13,6 +13,7 @@ use super::door::Asker;
 use super::dump::{Images, Prepared};
 use super::link::{self, Link};
 use super::peers::Peer;
+use super::places;
 use super::restore::Returned;
 use super::runtime::{Process, Runtime};
 use super::shepherds::{Program, Shepherd};
@@ -44,7 +45,7 @@ use apps::App;
 pub(super) use apps::room_of_shepherd;
 use bytes::Bytes;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +144,8 @@ pub(super) enum Event {
     TookOut(Key, Result<u64, String>),
     /// It is back, or why not.
     CameBack(Key, Result<Box<OfAway>, String>),
+    /// What was found of applications where it does not belong, and which of them was the last to be looked at.
+    Looked(Vec<places::Stray>, Option<Key>),
 }
 
 /// Why the loop ended.
@@ -192,6 +195,12 @@ pub(super) struct Shell {
     plans_wait: u32,
     /// The NUMA node of each real processor.
     numa: BTreeMap<u32, u32>,
+    /// The NUMA nodes that have memory.
+    memory_nodes: BTreeSet<u32>,
+    /// The application at whose places was looked last.
+    looked_at: Option<Key>,
+    /// It is being looked.
+    looking: bool,
     /// It was said what keeps PEs from giving way.
     yields_told: bool,
     /// Checkpoints that somebody at the door wants, by the number of the question.
@@ -227,7 +236,7 @@ impl Shell {
             Err(why) => {
                 notes.push(format!(
                     "no cgroups ({why}): processes are found by descent, session and environment, \
-                     memory (-m) and processes (pids_max) are not limited"
+                     memory (-m) and processes (pids_max) are not limited, processors are not enforced"
                 ));
                 None
             }
@@ -335,6 +344,9 @@ impl Shell {
             plans_due: None,
             plans_wait: 0,
             numa,
+            memory_nodes: host::memory_nodes(Path::new("/sys/devices/system/node")),
+            looked_at: None,
+            looking: false,
             yields_told: false,
             wanted: BTreeMap::new(),
             sealing: None,
@@ -376,6 +388,8 @@ impl Shell {
         let mut beat = notify.beat().map(tokio::time::interval);
         let measured = self.groups.as_ref().is_some_and(Groups::measures_memory);
         let mut peaks = measured.then(|| tokio::time::interval(turns::PEAKS));
+        let mut places = tokio::time::interval(places::PERIOD);
+        places.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut taken = 0;
         let ending = loop {
             let timer =
@@ -397,6 +411,7 @@ impl Shell {
                     self.tell_had(false);
                     self.tell_roll_out();
                 }
+                _ = places.tick() => self.look_at_places(),
                 event = self.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -550,6 +565,7 @@ impl Shell {
             Event::Thawed(key) => return self.thawed(key),
             Event::TookOut(key, result) => return self.took_out(key, result),
             Event::CameBack(key, result) => return self.came_back(key, result),
+            Event::Looked(strays, last) => return self.looked_at_places(strays, last),
         };
         self.own.push_back(happening);
     }
@@ -708,7 +724,7 @@ impl Shell {
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
                 self.runtime.remember(welcome);
             }
-            Action::SetGroupsOwner { key, owner } => self.set_groups_owner(key, owner),
+            Action::VerifyPlaces { key, pes } => self.verify_places(key, &pes),
             Action::Yield { key, nids, nice } => self.yields(key, &nids, nice),
             Action::KillGroups { key, shepherd } => self.kill_groups(key, shepherd),
             Action::CheckGroupsEmpty(key) => self.check_groups(key),

@@ -141,6 +141,35 @@ pub(super) fn started(tid: i32) -> Option<u64> {
     Some(stat(tid)?.started)
 }
 
+/// Whether a process is there, and has not ended.
+pub(super) fn lives(pid: i32) -> bool {
+    stat(pid).is_some_and(|stat| !stat.ended)
+}
+
+/// The process that has this number now.
+pub(super) fn process(pid: i32) -> Option<Process> {
+    let stat = stat(pid)?;
+    Some(Process { pid, started: stat.started })
+}
+
+/// The threads of a process.
+pub(super) fn threads_of(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The parent of a process.
+pub(super) fn parent(pid: i32) -> Option<i32> {
+    Some(stat(pid)?.parent)
+}
+
+/// The children of a process by their numbers, those that have ended too. Where the kernel has no list of them:
+/// none.
+pub(super) fn listed_children(parent: i32) -> Vec<i32> {
+    let list = listed(parent).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// What the kernel lists as the children of a process's threads.
 fn listed(parent: i32) -> std::io::Result<String> {
     let mut all = String::new();

@@ -2,7 +2,7 @@
 
 use super::{Freezer, Memory};
 use crate::machine::Nid;
-use nix::unistd::{Gid, Uid, chown};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,12 +20,61 @@ pub struct AppGroups {
 }
 
 /// What the group of a node may have; `None`: anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory; none of it in swap, where the program would crawl instead of being told.
     pub memory: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u64>,
+    /// Where its processes may run.
+    pub seat: Seat,
+}
+
+/// Where the processes of a node's group may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// Real processors; empty: any.
+    pub cpus: Vec<u32>,
+    /// NUMA nodes for memory; empty: any.
+    pub mems: Vec<u32>,
+}
+
+impl Seat {
+    /// Confines this group to it, which has had none if it is `fresh`, with all that is there. (On Linux
+    /// before 6.2 threads lose what they have bound themselves to.)
+    ///
+    /// # Errors
+    /// Those of write; or the group above has not all of these processors.
+    fn take(&self, group: &Path, fresh: bool) -> io::Result<()> {
+        let list = |numbers: &[u32]| {
+            let all: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            // (What is empty would not be written at all.)
+            all.join(",") + "\n"
+        };
+        if !fresh || !self.mems.is_empty() {
+            set(group, "cpuset.mems", &list(&self.mems))?;
+        }
+        set(group, "cpuset.cpus", &list(&self.cpus))?;
+        let has = fs::read_to_string(group.join("cpuset.cpus.effective"))?;
+        let wanted: BTreeSet<u32> = self.cpus.iter().copied().collect();
+        if wanted.is_empty() || numbers(&has) == wanted {
+            return Ok(());
+        }
+        let text =
+            format!("processors {} for it: it may use {}", list(&self.cpus).trim(), has.trim());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+}
+
+/// The numbers in a list of the kernel's: `0-3,8`.
+pub fn numbers(list: &str) -> BTreeSet<u32> {
+    // More than any kernel has.
+    const MOST: u32 = 1 << 16;
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?.min(MOST))
+    };
+    list.split(',').filter_map(range).flatten().collect()
 }
 
 /// How often it is looked whether what was killed has gone.
@@ -48,7 +97,10 @@ fn set(group: &Path, file: &str, value: &str) -> io::Result<()> {
 }
 
 /// Limits a group.
-fn limit(group: &Path, Limits { memory, pids }: Limits) -> io::Result<()> {
+fn limit(group: &Path, Limits { memory, pids, seat }: &Limits) -> io::Result<()> {
+    if *seat != Seat::default() {
+        seat.take(group, true)?;
+    }
     if let Some(bytes) = memory {
         set(group, "memory.max", &bytes.to_string())?;
         // Absent where the kernel has no swap.
@@ -84,7 +136,7 @@ impl AppGroups {
         }
         let mut tries = 0;
         let made = loop {
-            let made = groups.try_make(controllers, own, &limits);
+            let made = groups.try_make(controllers, &own, &limits);
             // Another apinit of this host may just have removed the group above, which was empty.
             let again = made.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
             tries += 1;
@@ -101,14 +153,15 @@ impl AppGroups {
     fn try_make(
         &self,
         controllers: &[&str],
-        own: Limits,
+        own: &Limits,
         limits: &impl Fn(Nid) -> Limits,
     ) -> io::Result<()> {
         let above = self.path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         for group in [above, &self.path] {
             make_dir(group)?;
-            for controller in controllers {
-                set(group, "cgroup.subtree_control", &format!("+{controller}"))?;
+            if !controllers.is_empty() {
+                let all: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+                set(group, "cgroup.subtree_control", &all.join(" "))?;
             }
         }
         let shepherd = self.path.join("shepherd");
@@ -121,7 +174,7 @@ impl AppGroups {
                 // One without the others is no program any more.
                 set(&group, "memory.oom.group", "1")?;
             }
-            limit(&group, limits(*nid))?;
+            limit(&group, &limits(*nid))?;
         }
         Ok(())
     }
@@ -163,6 +216,33 @@ impl AppGroups {
         self.path.join(nid.to_string())
     }
 
+    /// Whether its processes may run on nothing but their nodes' processors.
+    pub fn confined(&self) -> bool {
+        self.nids.iter().all(|nid| self.of_nid(*nid).join("cpuset.cpus").exists())
+    }
+
+    /// Gives the group that has this node's name another seat, where groups are confined at all.
+    ///
+    /// # Errors
+    /// Those of write; or these processors are not to be had.
+    pub fn reseat(&self, born: Nid, seat: &Seat) -> io::Result<()> {
+        let group = self.of_nid(born);
+        if group.join("cpuset.cpus").exists() { seat.take(&group, false) } else { Ok(()) }
+    }
+
+    /// The names of the nodes' groups: those of the nodes on which it was launched.
+    pub fn born(&self) -> &[Nid] {
+        &self.nids
+    }
+
+    /// Puts a process into the group that has this node's name.
+    ///
+    /// # Errors
+    /// Those of write: ESRCH, it has ended.
+    pub fn put(&self, born: Nid, pid: i32) -> io::Result<()> {
+        fs::write(self.of_nid(born).join("cgroup.procs"), pid.to_string())
+    }
+
     /// The directory of the shepherd's group, and that of each node's.
     ///
     /// # Errors
@@ -172,22 +252,6 @@ impl AppGroups {
         let nids: io::Result<_> =
             self.nids.iter().map(|nid| Ok((*nid, open(self.of_nid(*nid))?))).collect();
         Ok((open(self.path.join("shepherd"))?, nids?))
-    }
-
-    /// Lets this user put processes into the groups of the nodes; or, with apinit's own id, no more.
-    ///
-    /// # Errors
-    /// Those of chown.
-    pub fn give(&self, uid: u32) -> io::Result<()> {
-        for nid in &self.nids {
-            self.give_one(&self.of_nid(*nid), uid)?;
-        }
-        self.give_one(&self.path, uid)
-    }
-
-    fn give_one(&self, group: &Path, uid: u32) -> io::Result<()> {
-        let file = group.join("cgroup.procs");
-        chown(&file, Some(Uid::from_raw(uid)), None::<Gid>).map_err(io::Error::from)
     }
 
     /// The freezers of the nodes' groups. The shepherd is in none of them.
@@ -205,6 +269,11 @@ impl AppGroups {
     /// Those of open.
     pub fn freezer(&self) -> io::Result<Freezer> {
         Freezer::open(&self.path)
+    }
+
+    /// The processes in the group that holds all the others: none, if nobody has moved.
+    pub fn above(&self) -> Vec<i32> {
+        processes_of(&self.path)
     }
 
     /// The processes in the shepherd's group: it alone, if nobody has moved.
@@ -333,13 +402,18 @@ impl AppGroups {
 
 /// The processes that are alive in this group and in those below it; none where it has gone.
 pub fn processes_in(group: &Path) -> Vec<i32> {
-    let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    let mut all: Vec<i32> = own.lines().filter_map(|pid| pid.parse().ok()).collect();
+    let mut all = processes_of(group);
     let below = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
         all.extend(processes_in(&entry.path()));
     }
     all
+}
+
+/// The processes that are alive in this group itself.
+fn processes_of(group: &Path) -> Vec<i32> {
+    let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    own.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Bytes by a memory.stat, and by what is in swap; some of that may still be in memory too.

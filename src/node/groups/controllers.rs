@@ -27,12 +27,15 @@ pub struct Controllers {
     pub memory: bool,
     /// `pids.max`.
     pub pids: bool,
+    /// `cpuset.cpus`, and `cpuset.mems`.
+    pub cpuset: bool,
     /// What there is not, in words.
     pub notes: Vec<String>,
 }
 
 /// The controllers that are used, and what each is for.
-const USED: [(&str, &str); 2] = [
+const USED: [(&str, &str); 3] = [
+    ("cpuset", "processors are not enforced"),
     ("memory", "memory is neither limited (-m) nor kept for a gang"),
     ("pids", "processes (pids_max) are not limited"),
 ];
@@ -80,6 +83,7 @@ pub fn enable(base: &Path, supervised: bool) -> Controllers {
         if enabled.iter().any(|e| e == name) {
             match name {
                 "memory" => found.memory = true,
+                "cpuset" => found.cpuset = true,
                 _ => found.pids = true,
             }
         } else if there.iter().any(|t| t == name) {
@@ -157,20 +161,22 @@ mod tests {
         write("cgroup.subtree_control", "pids\n");
         let found = enable(group.path(), false);
         assert_eq!((found.memory, found.pids), (false, true));
-        assert!(found.notes[0].starts_with(
+        assert!(found.notes[0].starts_with("processors are not enforced: no cpuset controller"));
+        assert!(found.notes[1].starts_with(
             "memory is neither limited (-m) nor kept for a gang: no memory controller"
         ));
         // Delegated, and somebody else is there.
-        write("cgroup.controllers", "memory pids\n");
+        write("cgroup.controllers", "cpuset memory pids\n");
+        write("cgroup.subtree_control", "cpuset pids\n");
         write("cgroup.type", "domain\n");
         write("cgroup.procs", "1\n");
         let found = enable(group.path(), false);
-        assert_eq!((found.memory, found.notes.len()), (false, 1));
+        assert_eq!((found.memory, found.cpuset, found.notes.len()), (false, true, 1));
         assert!(found.notes[0].contains("other processes are in apinit's group"), "{found:?}");
         assert!(enable(group.path(), true).notes[0].contains("psched-groups.service"));
         assert_eq!(
             fs::read_to_string(group.path().join("cgroup.subtree_control")).ok(),
-            Some("pids\n".into())
+            Some("cpuset pids\n".into())
         );
         // What is above decides whether memory can be kept.
         let below = group.path().join("below");

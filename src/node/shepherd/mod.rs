@@ -40,6 +40,7 @@ use crate::node::frames::PACKET_MAX;
 use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
 use crate::os::host::monotonic_ns;
 use crate::os::inherit;
+use crate::os::placing::Placing;
 use crate::os::shed::become_user;
 use crate::shepherd::{Action, Happening, Left, NAMED_MAX, Shepherd};
 use bytes::{Buf, Bytes};
@@ -143,6 +144,8 @@ struct Shell {
     lifeline: Option<OwnedFd>,
     signals: SignalFd,
     groups: Vec<(Nid, OwnedFd)>,
+    /// Its right to put PEs there, until it has.
+    placing: Option<Placing>,
     limits: Limits,
     link: Option<Link>,
     link_waits: bool,
@@ -174,12 +177,17 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         }
     };
     // Before anything else: until then it is root's.
-    if let Some(Err(error)) = options.uid.map(become_user) {
-        eprintln!("apshepherd: it can't become its owner's: {error}");
-        return ExitCode::FAILURE;
-    }
+    // (It keeps the right to put its PEs into groups that are root's.)
+    let placing = !options.groups.is_empty();
+    let placing = match options.uid.map(|uid| become_user(uid, placing)).transpose() {
+        Ok(placing) => placing.flatten(),
+        Err(error) => {
+            eprintln!("apshepherd: it can't become its owner's: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let diagnostics = Diagnostics::begin(options.key);
-    match Shell::new(options, diagnostics).and_then(Shell::run) {
+    match Shell::new(options, diagnostics, placing).and_then(Shell::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             diagnostics.say(e);
@@ -189,7 +197,11 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 impl Shell {
-    fn new(options: Options, diagnostics: Diagnostics) -> std::io::Result<Shell> {
+    fn new(
+        options: Options,
+        diagnostics: Diagnostics,
+        placing: Option<Placing>,
+    ) -> std::io::Result<Shell> {
         nix::sys::prctl::set_dumpable(false)?;
         nix::sys::prctl::set_child_subreaper(true)?;
         // No file system is kept busy by a process that needs none.
@@ -230,6 +242,7 @@ impl Shell {
             lifeline,
             signals,
             groups,
+            placing,
             limits: Limits::default(),
             link: None,
             link_waits: false,

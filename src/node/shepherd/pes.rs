@@ -4,6 +4,7 @@ use super::program::{self, Refusal};
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::machine::Nid;
 use crate::os::fork::{Failure, PeSetup, Program, fork_pe, high};
+use crate::os::placing::Placing;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -105,11 +106,13 @@ pub struct Forked {
     pub failed: Option<(u32, Refusal)>,
 }
 
-/// Forks every PE of a launch. `programs` has that of each part which has a PE here.
+/// Forks every PE of a launch. `programs` has that of each part which has a PE here. `placing` is the right
+/// to put them into their groups, where these are root's.
 pub fn fork_all(
     launch: &HostLaunch,
     programs: &BTreeMap<usize, Program>,
     groups: &[(Nid, OwnedFd)],
+    placing: Option<&Placing>,
 ) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -146,6 +149,7 @@ pub fn fork_all(
                 stdio: [reads.as_fd(), stdout.as_fd(), stderr.as_fd()],
                 pmi: pmi.as_ref().map(|(_, theirs)| theirs.as_fd()),
                 group: group.map(|(_, fd)| fd.as_fd()),
+                placing: placing.filter(|_| group.is_some()),
                 failures: to_failures.as_fd(),
             };
             let pid = Pid::from_raw(fork_pe(program, &setup)?);

@@ -10,16 +10,19 @@ impl Shell {
             // Refused: then it is looked at when a PE ends.
             let _ = watch(&self.epoll, file, Token::Processes(index), EpollFlags::EPOLLPRI);
         }
+        // Once: afterwards this process has no right that its user has not.
+        let placing = self.placing.take();
         let prepared = program::prepare(&launch, self.soft_files);
         let failed = match prepared {
             Ok(programs) => {
-                let forked = pes::fork_all(&launch, &programs, &self.groups);
+                let forked = pes::fork_all(&launch, &programs, &self.groups, placing.as_ref());
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed
             }
             Err(refused) => Some(refused),
         };
+        drop(placing);
         let mut watched = Ok(());
         for (index, pe) in self.pes.all.iter().enumerate() {
             let [stdout, stderr] = &pe.output;

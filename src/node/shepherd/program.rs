@@ -213,6 +213,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
         }
         Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
         Step::Yield => format!("it can't be made nicer (nice: {why})"),
+        Step::Rights => format!("it can't drop the rights of its apshepherd (capset: {why})"),
         Step::Session => format!("it can't have a session of its own: {why}"),
         Step::Files => format!("its standard files can't be set up: {why}"),
         Step::Limits => format!("its limits can't be set: {why}"),

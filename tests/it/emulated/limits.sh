@@ -5,7 +5,7 @@ CONFIG='variables: { pids_max: 40, kill_grace: 1s, application.max_resident: 1 }
 daemons
 
 apstat -n >/tmp/nodes
-has "a node's limits are shown" /tmp/nodes "memory,processes"
+has "a node's limits are shown" /tmp/nodes "memory,processes,processors"
 is "apinit sits in a leaf" "$(cat /proc/$apinit_pid/cgroup)" "0::/apinit/psched.daemon"
 
 # fill MEGABYTES: a process of that size.

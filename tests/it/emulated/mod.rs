@@ -20,6 +20,14 @@ fn limits_are_kept_and_told() {
 }
 
 #[test]
+fn no_pe_leaves_its_group_or_its_processors() {
+    let name = "emulated::no_pe_leaves_its_group_or_its_processors";
+    let psmgr = binaries().join("psmgr");
+    let Some(machine) = Machine::build(name, &[&psmgr]) else { return };
+    machine.run(include_str!("walls.sh"), None);
+}
+
+#[test]
 fn another_boot() {
     let name = "emulated::another_boot";
     let Some(machine) = Machine::build(name, &[]) else { return };

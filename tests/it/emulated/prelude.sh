@@ -34,7 +34,7 @@ daemons() {
 listening: /run/psched/psched.sock
 state: $STATE
 nodes:
-  - { nids: "0-1", processors: 2, memory: 512M, flavors: [ap, os, su] }
+  - { nids: "0-1", processors: ${PROCESSORS:-2}, memory: 512M, flavors: [ap, os, su] }
 ${CONFIG:-$unshared}
 END
     export PSCHED_SOCKET=/run/psched/psched.sock
@@ -46,7 +46,7 @@ END
 }
 
 start_apinit() {
-    echo "+memory +pids +cpu" >/sys/fs/cgroup/cgroup.subtree_control
+    echo "+memory +pids +cpu +cpuset" >/sys/fs/cgroup/cgroup.subtree_control
     mkdir -p /sys/fs/cgroup/apinit
     (
         if ! echo 0 >/sys/fs/cgroup/apinit/cgroup.procs; then

@@ -18,7 +18,7 @@ start_apinit() {
     apinit_pid=$!
 }
 
-echo "+memory +pids +cpu" >/sys/fs/cgroup/cgroup.subtree_control
+echo "+memory +pids +cpu +cpuset" >/sys/fs/cgroup/cgroup.subtree_control
 (unit psched-groups.service apinit --hold-groups 2>/run/groups.log) &
 holder_pid=$!
 held=/sys/fs/cgroup/psched-groups.service
@@ -27,7 +27,7 @@ WHERE='--groups /psched-groups.service'
 daemons
 
 apstat -n >/tmp/nodes
-has "limits are there" /tmp/nodes "memory,processes"
+has "limits are there" /tmp/nodes "memory,processes,processors"
 aprun -n 2 -N 2 -m 40M sleep 1000 >/tmp/out 2>/tmp/err &
 aprun_pid=$!
 eventually 20 "it runs" sh -c 'apstat -a | grep -q running' && ok "it runs"

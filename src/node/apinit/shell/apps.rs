@@ -2,7 +2,7 @@
 
 use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
-use crate::agent::{Action, Found, GroupsOwner, Happening};
+use crate::agent::{Action, Found, Happening};
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
@@ -10,22 +10,23 @@ use crate::apteam::talk::shepherd::{ToShepherd, misfit};
 use crate::machine::Nid;
 use crate::node::apinit::attach::{Front, next_conn, wait_for_end};
 use crate::node::apinit::away::bytes_in;
-use crate::node::apinit::rebind;
+use crate::node::apinit::places::{self, Look, Seating, Stray};
 use crate::node::apinit::runtime::{AppDirectory, Process};
 use crate::node::apinit::shepherds::{self, Making, Shepherd};
 use crate::node::apinit::switching::Meter;
 use crate::node::apinit::trail::{self, Born, Shepherds, Trail};
-use crate::node::groups::{AppGroups, Limits};
+use crate::node::apinit::{host, rebind};
+use crate::node::groups::{AppGroups, Limits, Seat};
 use crate::node::stuck::{self, Wait};
 use crate::node::yields;
 use crate::os::space::Space;
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
 use anyhow::Context;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a group may take to be removed before what is in it is killed.
@@ -56,6 +57,10 @@ pub(super) struct App {
     pub(super) note: Option<String>,
     /// The same of processes that do not stop.
     pub(super) unfrozen: Option<String>,
+    /// The same of what was not where it belongs.
+    pub(super) strayed: Option<String>,
+    /// Where its processes belong.
+    pub(super) seating: Arc<Mutex<Seating>>,
     /// Its threads at the last look for those, by number.
     pub(super) waits: BTreeMap<i32, Wait>,
     /// What it runs, once it has come.
@@ -103,13 +108,6 @@ impl App {
 fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
     let nid = nids.first().map_or(0, |nid| nid.0);
     tracing::info_span!("application", apid = place.key.apid.0, nid, uid = place.owner.uid)
-}
-
-/// What an application may have on a node.
-pub(super) fn limits_of(place: &PlaceCommand, nid: Nid) -> Limits {
-    let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
-    let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
-    Limits { memory, pids: place.pids_max }
 }
 
 /// Bytes of memory that an apshepherd takes at most: itself, and what it keeps for its application.
@@ -236,6 +234,8 @@ impl Shell {
                 span,
                 note,
                 unfrozen: None,
+                strayed: None,
+                seating: Arc::new(Mutex::new(Seating::default())),
                 waits: BTreeMap::new(),
                 meter: None,
                 peaks: BTreeMap::new(),
@@ -247,6 +247,9 @@ impl Shell {
                 busless: isolated(self.space.as_ref(), &place).is_some_and(|s| s.hides_user_bus()),
                 directory: directory.clone(),
             };
+            if let Some(groups) = &app.groups {
+                places::lock(&app.seating).seats = self.seats(&place, groups.born());
+            }
             self.apps.insert(key, app);
             self.thaw_dumped(key);
             let going_ns = directory.going();
@@ -296,6 +299,9 @@ impl Shell {
     ) -> anyhow::Result<()> {
         let key = place.key;
         let directory = self.runtime.make(key).context("can't make its runtime directory")?;
+        let seats = self.seats(place, &nids);
+        let limits: BTreeMap<Nid, Limits> =
+            nids.iter().map(|nid| (*nid, self.limits_of(place, *nid))).collect();
         let app = App {
             directory: directory.clone(),
             groups: None,
@@ -309,6 +315,8 @@ impl Shell {
             killed: false,
             note: None,
             unfrozen: None,
+            strayed: None,
+            seating: Arc::new(Mutex::new(Seating::at(seats))),
             waits: BTreeMap::new(),
             meter: None,
             peaks: BTreeMap::new(),
@@ -326,7 +334,6 @@ impl Shell {
             let mark = self.agent.store_mark();
             // Known before they are there: whoever comes after us has to remove them.
             directory.keep_groups(&groups.path_of(mark, key, &nids, alone))?;
-            let limits = nids.iter().map(|nid| (*nid, limits_of(place, *nid))).collect();
             let room = room_of_shepherd(place);
             let made = groups.make(mark, key, &limits, alone, room);
             let made = made.context("can't make its groups")?;
@@ -358,17 +365,89 @@ impl Shell {
         kept.and_then(|()| directory.keep_place(place.clone())).inspect_err(|_| shepherd.kill())
     }
 
-    pub(super) fn set_groups_owner(&mut self, key: Key, owner: GroupsOwner) {
+    /// Looks whether its PEs, which stand before their first instruction, are where they belong.
+    pub(super) fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) {
         let Some(app) = self.apps.get(&key) else { return };
-        let own = nix::unistd::geteuid();
-        let Some(groups) = app.groups.as_ref().filter(|_| own.is_root()) else { return };
-        let uid = match owner {
-            GroupsOwner::User => app.owner,
-            GroupsOwner::Apinit => own.as_raw(),
+        let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
+        let looked = match (&app.groups, shepherd) {
+            // One that has been brought back has been put there by apinit, and may have any processes.
+            (Some(groups), Some(shepherd)) if app.first.is_none() => {
+                places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
+            }
+            _ => Ok(()),
         };
-        if let Err(error) = groups.give(uid) {
-            let text = format!("its groups can't be given to user {uid}: {error}");
-            self.own.push_back(Happening::ShepherdLost { key, text });
+        if let Err(found) = &looked {
+            app.span.in_scope(|| tracing::warn!("not started: {found}"));
+        }
+        self.own.push_back(Happening::PlacesVerified(key, looked));
+    }
+
+    /// Where an application may run on a node: on the processors that it has there.
+    fn seat(&self, place: &PlaceCommand, nid: Nid) -> Seat {
+        let Some(part) = place.places.0.iter().find(|part| part.nid == nid) else {
+            return Seat::default();
+        };
+        let cpus: BTreeSet<u32> = self.agent.cpus_at(part).into_iter().collect();
+        let all = self.agent.cpus_of_node(nid);
+        let mems = host::mems_of(&all, &self.numa, &self.memory_nodes);
+        Seat { cpus: cpus.into_iter().collect(), mems }
+    }
+
+    /// The same of all its nodes here, in the order of its places, by the names of its groups.
+    pub(super) fn seats(&self, place: &PlaceCommand, born: &[Nid]) -> BTreeMap<Nid, Seat> {
+        let now = self.nids_here(place).into_iter().map(|nid| self.seat(place, nid));
+        born.iter().copied().zip(now).collect()
+    }
+
+    /// What an application may have on a node.
+    pub(super) fn limits_of(&self, place: &PlaceCommand, nid: Nid) -> Limits {
+        let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
+        let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
+        Limits { memory, pids: place.pids_max, seat: self.seat(place, nid) }
+    }
+
+    /// Looks whether everything is where it belongs, beside the one task.
+    pub(super) fn look_at_places(&mut self) {
+        if self.looking {
+            return;
+        }
+        // One that is dumped, or brought back, is moved about on purpose.
+        let still = |app: &&App| {
+            let moved = app.away || app.comes.is_some() || app.hung_up.is_some();
+            !moved && app.thawing.is_none() && !app.killed && !app.silent
+        };
+        let look = |(key, app): (&Key, &App)| {
+            let shepherd = app.shepherd.as_ref()?.process.pid;
+            let (groups, seating) = (app.groups.clone()?, Arc::clone(&app.seating));
+            Some(Look { key: *key, groups, shepherd, seating })
+        };
+        let apps = self.apps.iter().filter(|(_, app)| still(app));
+        let all: Vec<Look> = apps.filter_map(look).collect();
+        if all.is_empty() {
+            return;
+        }
+        self.looking = true;
+        let (last, events) = (self.looked_at, self.events.clone());
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || places::round(all, last)).await;
+            let (found, last) = done.unwrap_or_default();
+            let _ = events.send(Event::Looked(found, last)).await;
+        });
+    }
+
+    /// What was found.
+    pub(super) fn looked_at_places(&mut self, strays: Vec<Stray>, last: Option<Key>) {
+        (self.looking, self.looked_at) = (false, last);
+        for Stray { key, text } in strays {
+            let Some(app) = self.apps.get_mut(&key) else { continue };
+            app.span.in_scope(|| tracing::warn!("{text}"));
+            // Its user, and whoever looks at the node, hear of the first: there may be one each second.
+            if app.strayed.is_none() {
+                let note = format!("application {key}: {text}");
+                app.strayed = Some(note.clone());
+                self.hello.send_modify(|hello| hello.notes.push(note));
+                self.own.push_back(Happening::Strayed(key, text));
+            }
         }
     }
 
@@ -473,7 +552,7 @@ impl Shell {
         self.peers.retain(|(of, _), _| *of != key);
         let Some(app) = self.apps.remove(&key) else { return };
         app.span.in_scope(|| tracing::info!("forgotten"));
-        let notes = [&app.note, &app.unfrozen];
+        let notes = [&app.note, &app.unfrozen, &app.strayed];
         if notes.iter().any(|note| note.is_some()) {
             let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
             self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));

@@ -1,10 +1,11 @@
 //! Bringing an application back, as far as the one task has a part in it.
 
-use super::apps::{isolated, limits_of};
+use super::apps::isolated;
 use super::{Event, Shell};
 use crate::agent::Happening;
 use crate::apteam::Key;
 use crate::apteam::talk::node::PlaceCommand;
+use crate::node::apinit::places;
 use crate::node::apinit::restore::{Restoring, Returned};
 use crate::node::apinit::shepherds::Shepherd;
 use std::fs;
@@ -36,6 +37,7 @@ impl Shell {
             return Err("nothing is to be restored".into());
         };
         let nids = self.nids_here(&place);
+        let limits = nids.into_iter().map(|nid| (nid, self.limits_of(&place, nid))).collect();
         let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
         let folder = app.restore_from.take().ok_or(
             "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
@@ -56,7 +58,7 @@ impl Shell {
             folder,
             sealing,
             restart,
-            limits: nids.into_iter().map(|nid| (nid, limits_of(&place, nid))).collect(),
+            limits,
             cpus,
             directory: app.directory.clone(),
             groups,
@@ -70,6 +72,11 @@ impl Shell {
 
     /// It is back, or why not.
     pub(super) fn restored(&mut self, key: Key, result: Result<Box<Returned>, String>) {
+        let place = self.apps.get(&key).and_then(|app| app.directory.place());
+        let seats = result.as_ref().ok().zip(place);
+        // Its groups have the names of the nodes on which it was launched.
+        let seats = seats.map(|(returned, place)| self.seats(&place, returned.groups.born()));
+        let seats = seats.unwrap_or_default();
         let Some(app) = self.apps.get_mut(&key) else {
             // (The agent keeps it until it has heard.)
             return;
@@ -77,6 +84,7 @@ impl Shell {
         let _in = app.span.clone().entered();
         let returned = result.and_then(|returned| {
             let Returned { back, shepherd, first, groups, connection, total } = *returned;
+            places::lock(&app.seating).seats = seats;
             app.groups = Some(groups);
             app.first = Some(first);
             let shepherd = Shepherd::connected(key, shepherd, connection, &self.events)?;

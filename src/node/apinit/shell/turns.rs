@@ -12,6 +12,7 @@ use crate::node::apinit::switching::Means;
 use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is looked how much memory applications have had.
@@ -56,6 +57,7 @@ impl Shell {
     pub(super) fn rebind(&mut self, key: Key, parts: Vec<Rebind>, place: PlaceCommand) {
         let Some(app) = self.apps.get(&key) else { return };
         let now: Vec<Nid> = place.places.nids().collect();
+        let seats = self.seats(&place, &place.moved.born);
         let rebinding = Rebinding {
             directory: app.directory.clone(),
             groups: app.groups.clone(),
@@ -63,6 +65,8 @@ impl Shell {
             parts,
             place,
             numa: self.numa.clone(),
+            seating: Arc::clone(&app.seating),
+            seats,
         };
         let (span, events) = (app.span.clone(), self.events.clone());
         self.leaving.spawn(async move {
