@@ -55,6 +55,14 @@ is "the first has its own" "$(cpus "$1")" 0
 is "the second has its own" "$(cpus "$2")" 1
 taskset -p 1 "$2" >/dev/null 2>&1
 is "root's word does not help it" "$(cpus "$2")" 1
+# Both run all the time: the first waits for hardly anybody. (Were they two on its processor, it would wait as
+# long as it runs.)
+part() { cut -d ' ' -f "$1" "/proc/$2/schedstat"; }
+ran=$(part 1 "$1") waited=$(part 2 "$1")
+eventually 60 "the first runs" sh -c "[ \$(cut -d ' ' -f 1 /proc/$1/schedstat) -ge $((ran + 2000000000)) ]"
+ran=$((($(part 1 "$1") - ran) / 1000000)) waited=$((($(part 2 "$1") - waited) / 1000000))
+if [ $waited -le $((ran / 2)) ]; then ok "its processor is its own"; else no "it waited" "$waited of $ran ms"; fi
+echo "it waited $waited ms and ran $ran ms"
 apkill -9 4 5
 wait $first_aprun $second_aprun
 
