@@ -5,11 +5,13 @@
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
 use super::question::{answer, asked, parsed, write_out};
+use super::table::whole_seconds;
 use crate::apteam::signal;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -58,14 +60,28 @@ pub fn run() -> ExitCode {
 async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
     let mut client = PschedClient::new(channel);
-    let call = client.kill(pb::KillRequest { apids, signal });
+    let call = client.kill(pb::KillRequest { apids: apids.clone(), signal });
     let reply = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?;
     if !reply.unrecorded.is_empty() {
         eprintln!("apkill: done, but not on record: {}", reply.unrecorded);
     }
+    for (wait, apids) in ending(&apids, &reply.kill_in_ns) {
+        eprintln!("apkill: {apids}: ending, KILL in {wait} (at once: apkill -9)");
+    }
     let mut problems = reply.problems;
     problems.retain(|problem| !problem.is_empty());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Those that have a time to end by themselves, by that time: `4m50s`, `12, 13`.
+fn ending(apids: &[u64], kill_in_ns: &[u64]) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for (apid, ns) in apids.iter().zip(kill_in_ns).filter(|(_, ns)| **ns > 0) {
+        let apids = all.entry(whole_seconds(*ns)).or_default();
+        let comma = if apids.is_empty() { "" } else { ", " };
+        *apids += &format!("{comma}{apid}");
+    }
+    all
 }
 
 /// A first argument that is a signal, as the option that clap knows.
@@ -140,6 +156,16 @@ mod tests {
             assert!(parse(words).is_err(), "{words}");
         }
         assert!(signal_list().contains("\n15 TERM\n"));
+    }
+
+    #[test]
+    fn whoever_has_time_to_end_is_told_how_long() {
+        const SECOND: u64 = 1_000_000_000;
+        let told = ending(&[7, 8, 9, 10], &[300 * SECOND, 0, 299 * SECOND + 1, 290 * SECOND]);
+        let told: Vec<(&str, &str)> = told.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(told, [("4m50s", "10"), ("5m", "7, 9")]);
+        // An older psched says nothing of it.
+        assert!(ending(&[7], &[]).is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::question::{asked, write_out};
 use crate::config::{self, Config, SIZE_MAX};
+use crate::daemon::people::unknown;
 use crate::rpc::connect::{SOCKET_VARIABLE, connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -49,6 +50,9 @@ async fn check(args: &CheckArgs) -> Result<(), Vec<String>> {
         lines
     })?;
     let mut told = format!("{}: good: {}\n", args.file.display(), summary(&config));
+    for line in unknown(&config) {
+        told += &format!("warning: {line}\n");
+    }
     if args.diff {
         told += &differences(text, &config).await.map_err(|why| vec![why])?;
     }

@@ -1,8 +1,10 @@
 //! Tables of typed cells, written as text or as JSON.
 
+use crate::variables::units::format_duration;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// What a user typed must not steer another's terminal.
 pub fn clean(text: &str) -> String {
@@ -201,6 +203,11 @@ pub fn short(ns: u64) -> String {
         6_000..360_000 => format!("{}h", seconds / 3_600),
         _ => format!("{}d", seconds / 86_400),
     }
+}
+
+/// A length of time to the second: `4m50s`, `1h5s`; less than a second counts as one.
+pub fn whole_seconds(ns: u64) -> String {
+    format_duration(Duration::from_secs(ns.div_ceil(1_000_000_000)))
 }
 
 /// As much of a text as a terminal of this size shows: lines cut, not wrapped; the last line free

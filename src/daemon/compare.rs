@@ -4,7 +4,8 @@
 //! the same functions, and the scheduler tries it on a copy of itself; so what is told is what would be.
 
 use super::core::Input;
-use super::reload::{groups_looked_up, merged};
+use super::people::groups_looked_up;
+use super::reload::merged;
 use super::services::{Service, ending};
 use crate::config::{self, SIZE_MAX};
 use crate::rpc::pb;

@@ -2,6 +2,7 @@
 
 use super::core::{Input, now};
 use super::names::names;
+use super::people::no_users_of;
 use super::services::{Service, caller, ending};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed};
@@ -9,6 +10,7 @@ use crate::machine::{Flavor, Flavors, Nid};
 use crate::rpc::pb;
 use crate::scheduler::tuning::Wanted;
 use crate::scheduler::{Event, Manage, NodesTo, ReplyId};
+use crate::variables::WEIGHT;
 use std::collections::BTreeSet;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -88,6 +90,10 @@ impl Service {
             )));
         }
         let wanted: Wanted = values.into_iter().map(|v| (v.name, v.value)).collect();
+        let problems = no_users(&wanted).await;
+        if !problems.is_empty() {
+            return Ok(Response::new(pb::ManageReply { done: Vec::new(), problems }));
+        }
         let (answer, set) = oneshot::channel();
         self.ask(by.uid, Input::Set { wanted, by, answer }).await?;
         set.await.map_err(|_| ending())?.map(Response::new)
@@ -183,6 +189,7 @@ impl Service {
                 }];
                 let waits = |line| format!("{line} when psched is restarted (applications run on)");
                 done.extend(told.waits.into_iter().map(waits));
+                done.extend(told.notes);
                 pb::ManageReply { done, problems: Vec::new() }
             }
             Err(text) => pb::ManageReply { done: Vec::new(), problems: vec![text] },
@@ -203,6 +210,18 @@ impl Service {
         };
         Ok(Response::new(pb::LogReply { changes: changes.into_iter().map(row).collect() }))
     }
+}
+
+/// A sentence for each weight that is given to nobody. (One may be taken from whoever is no user any more.)
+async fn no_users(wanted: &Wanted) -> Vec<String> {
+    let given = wanted.iter().filter(|(_, value)| value.is_some());
+    let names = given.filter_map(|(name, _)| name.strip_prefix(WEIGHT).map(str::to_owned));
+    let names: Vec<String> = names.collect();
+    if names.is_empty() {
+        return names;
+    }
+    // An Err: psched is ending.
+    tokio::task::spawn_blocking(move || no_users_of(&names)).await.unwrap_or_default()
 }
 
 fn nids(list: Vec<u32>) -> BTreeSet<Nid> {

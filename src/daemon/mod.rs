@@ -19,6 +19,7 @@ mod fronts;
 mod links;
 mod management;
 mod names;
+pub mod people;
 mod private;
 mod reading;
 pub mod records;
@@ -253,8 +254,10 @@ async fn serve(
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
     let core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });
+    let named = config.clone();
+    tokio::task::spawn_blocking(move || people::warn_of_unknown(&named));
     let stop = CancellationToken::new();
-    let administrators = Arc::new(RwLock::new(reload::administrators(config)));
+    let administrators = Arc::new(RwLock::new(people::administrators(config)));
     let running = Arc::new(RwLock::new(config.clone()));
     let reload = Arc::new(tokio::sync::Mutex::new(reload::Reload {
         arguments: arguments.clone(),

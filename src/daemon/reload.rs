@@ -8,7 +8,7 @@
 
 use super::Arguments;
 use super::core::{Input, now};
-use super::names::{Number, names};
+use super::people::{administrators, groups_looked_up, warn_of_unknown};
 use super::tune::Reconfigured;
 use crate::apteam::change::By;
 use crate::config::Config;
@@ -49,12 +49,14 @@ impl Reload {
     pub async fn again(&mut self, by: Option<By>) -> Result<Told, String> {
         let ending = || "psched is ending".to_owned();
         let arguments = self.arguments.clone();
+        let told = by.is_some();
         let read = tokio::task::spawn_blocking(move || {
             let config = configuration(&arguments)?;
             let administrators = administrators(&config);
-            anyhow::Ok((config, administrators))
+            let unknown = if told { warn_of_unknown(&config) } else { Vec::new() };
+            anyhow::Ok((config, administrators, unknown))
         });
-        let (new, administrators) = match read.await {
+        let (new, administrators, unknown) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
                 let text = format!("{error:#}; what was in force stays so");
@@ -71,7 +73,8 @@ impl Reload {
         // Nobody answers where psched just ends.
         let input = Input::Reconfigured { new: read, answer };
         self.inputs.send(input).await.map_err(|_| ending())?;
-        let told = tuned.await.map_err(|_| ending())?;
+        let mut told = tuned.await.map_err(|_| ending())?;
+        told.notes = unknown;
         for line in &told.waits {
             tracing::warn!(
                 "{line} when psched is restarted (applications run on); until then as before"
@@ -160,44 +163,6 @@ pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
     })?;
     groups_looked_up(&mut config);
     Ok(config)
-}
-
-/// User ids of the configured administrators; a name without a user is said and left out.
-pub fn administrators(config: &Config) -> BTreeSet<u32> {
-    let mut ids = BTreeSet::new();
-    for name in &config.administrators {
-        let name = name.to_string();
-        match name.parse().map_or_else(|_| names().user_id(&name), Number::Is) {
-            Number::Is(uid) => {
-                ids.insert(uid);
-            }
-            Number::None => tracing::warn!("the administrator {name} is not a user of this host"),
-            Number::NoAnswer => tracing::warn!(
-                "the name service does not say who the administrator {name} is: psched asks again in a while"
-            ),
-        }
-    }
-    ids
-}
-
-/// Groups by name get their numbers; one that this host does not know lets nobody in.
-pub fn groups_looked_up(config: &mut Config) {
-    let mut number = |name: &str| {
-        match names().group_id(name) {
-            Number::Is(gid) => return Some(gid),
-            Number::None => {
-                tracing::warn!("the group {name} of psched.yaml is not a group of this host");
-            }
-            Number::NoAnswer => tracing::warn!(
-                "the name service does not tell the group {name} of psched.yaml, which lets nobody in until \
-                 then: psched asks again in a while"
-            ),
-        }
-        None
-    };
-    let gates = config.machine.regions.iter_mut().filter_map(|region| region.gate.people.as_mut());
-    let accounts = config.machine.accounts.iter_mut().map(|account| &mut account.people);
-    gates.chain(accounts).for_each(|people| people.look_up(&mut number));
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use super::budget::Budgets;
 use super::checkpoints::Deposits;
 use super::committer::Trouble;
-use super::core::{Identity, Input, ended, refused};
+use super::core::{Identity, Input, ended, now, refused};
 use super::fair;
 use super::fronts::FrontEnd;
 use super::names::names;
@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -439,10 +440,25 @@ impl pb::psched_server::Psched for Service {
             unrecorded = unrecorded.or(why);
             told.extend(apids.iter().zip(problems).filter_map(|(apid, why)| Some((*apid, why?))));
         }
-        let problem = |apid: u64| told.get(&Apid(apid)).cloned().unwrap_or_default();
-        let problems = request.apids.into_iter().map(problem).collect();
-        let unrecorded = unrecorded.unwrap_or_default();
-        Ok(Response::new(pb::KillReply { problems, unrecorded }))
+        let left: Vec<Apid> = apids.into_iter().filter(|apid| !told.contains_key(apid)).collect();
+        let kill_in = move |scheduler: &Scheduler| {
+            let now_ns = now().mono_ns;
+            let of = |apid| scheduler.kill_in(scheduler.team(apid)?, now_ns);
+            let all = left.into_iter().filter_map(|apid| Some((apid, of(apid)?)));
+            all.collect::<BTreeMap<Apid, Duration>>()
+        };
+        let kill_in = match request.signal {
+            0 => self.read(peer.uid, kill_in).await?,
+            _ => BTreeMap::new(),
+        };
+        let kill_in_ns =
+            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turns::nanos);
+        let problem = |apid: &u64| told.get(&Apid(*apid)).cloned().unwrap_or_default();
+        Ok(Response::new(pb::KillReply {
+            problems: request.apids.iter().map(problem).collect(),
+            unrecorded: unrecorded.unwrap_or_default(),
+            kill_in_ns: request.apids.iter().map(kill_in_ns).collect(),
+        }))
     }
 
     async fn list(

@@ -20,7 +20,8 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let when = when.filter(|_| waits);
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
     let stays = scheduler.why_it_stays(team).unwrap_or_default();
-    pb::ApplicationRow { waiting: why, when, turn, memory, domain, stays, ..row(team) }
+    let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::turns::nanos);
+    pb::ApplicationRow { kill_in_ns, waiting: why, when, turn, memory, domain, stays, ..row(team) }
 }
 
 fn when_row(when: When) -> pb::When {

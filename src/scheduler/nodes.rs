@@ -501,6 +501,15 @@ impl Scheduler {
         }
     }
 
+    /// How long it is from this time of psched's monotonic clock until what is left of it gets KILL; `None`: it
+    /// is not being ended.
+    pub fn kill_in(&self, team: &Apteam, now_ns: u64) -> Option<Duration> {
+        let ends = matches!(team.state, State::Launching | State::Running);
+        let doomed = team.doomed.as_ref().filter(|_| ends)?;
+        let passed = Duration::from_nanos(now_ns.saturating_sub(doomed.at_ns));
+        Some(self.kill_after(&doomed.cause).saturating_sub(passed))
+    }
+
     /// One host's part is empty.
     pub(super) fn part_ended(&mut self, now: Now, end: HostEnd, said: Said, out: &mut Vec<Effect>) {
         let apid = end.key.apid;

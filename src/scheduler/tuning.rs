@@ -54,6 +54,8 @@ pub struct Told {
     pub changes: Vec<String>,
     /// At the next start.
     pub waits: Vec<String>,
+    /// What whoever has changed it may have got wrong, though it is in force.
+    pub notes: Vec<String>,
 }
 
 /// What psched.yaml says, and what psmgr has set over it.

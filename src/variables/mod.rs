@@ -32,14 +32,14 @@ mod tests;
 pub mod units;
 
 pub use kind::{Allocator, Isolation, Kind, Order, Private, Top};
-pub use table::{Definition, TABLE, WEIGHTS, WEIGHTS_MAX, all};
+pub use table::{Definition, TABLE, WEIGHT, WEIGHTS, WEIGHTS_MAX, all};
 
 /// The domain of regions that name none, and of a machine without regions.
 pub const APPLICATION: &str = "application";
 
 use std::collections::BTreeMap;
 use std::fmt;
-use table::{USER_MAX, WEIGHT};
+use table::USER_MAX;
 
 /// What cures a refusal at a bound: `have an administrator raise postings_max (100000) with
 /// psmgr set`. `value` is the variable's value now, as text.

@@ -395,7 +395,7 @@ pub const WEIGHTS: Definition = Definition {
 };
 
 /// What the names of [`WEIGHTS`] begin with.
-pub(super) const WEIGHT: &str = "weight.user.";
+pub const WEIGHT: &str = "weight.user.";
 /// Users that have a weight.
 pub const WEIGHTS_MAX: usize = 10_000;
 /// The longest name of a user that has one, in bytes.

@@ -50,6 +50,13 @@ fn a_good_file_is_summed_up_and_one_that_is_not_there_is_named() {
     assert!(ran.out().ends_with(good), "{}", ran.out());
     let none = check(&[OsStr::new("/nowhere/psched.yaml")]).expect(1);
     none.says("psched check: /nowhere/psched.yaml can't be read: No such file or directory");
+    // A slip in a name is no problem for psched, but for whoever made it.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = std::fs::read_to_string(&shipped).expect("it is there");
+    std::fs::write(file.path(), text + "\nadministrators: [nobody-1]\n").expect("written");
+    let ran = check(&[file.path().as_os_str()]).expect(0);
+    let warning = "warning: administrators: nobody-1 is not a user of this host\n";
+    assert!(ran.out().ends_with(warning), "{}", ran.out());
     // Nobody to compare it with.
     let alone = check(&[shipped.as_os_str(), OsStr::new("--diff")]).expect(1);
     alone.says("no psched answers on /run/psched/psched.sock");

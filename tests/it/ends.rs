@@ -169,6 +169,12 @@ fn apkill_ends_ones_own() {
     instance.run("apkill", [&apid]).expect(0);
     running.wait(BOUND).expect(143).says("killed by user");
     let (running, apid) = start("trap '' TERM; while :; do sleep 0.1; done");
+    // Whoever has ended one that goes on is told for how long.
+    let told = instance.run("apkill", [&apid]).expect(0);
+    told.says(&format!("apkill: {apid}: ending, KILL in 5m (at once: apkill -9)"));
+    assert_eq!(instance.wait_for("ending", 1).len(), 1);
+    let rows = instance.run("apstat", ["-a"]).expect(0).out();
+    assert!(rows.contains("ending KILL in 4m") || rows.contains("ending KILL in 5m "), "{rows}");
     instance.run("apkill", ["-9", &apid]).expect(0);
     running.wait(BOUND).expect(137);
     let (running, apid) = start("trap 'exit 9' USR1; while :; do sleep 0.05; done");

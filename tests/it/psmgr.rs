@@ -59,10 +59,10 @@ fn variables_are_set_at_once_and_kept() {
     let mut hand = Hand::start(ONE, &[("0", None)]);
     let runs = hand.start_script("-n 1", FOREVER);
     let apid = hand.wait_for("running", 1)[0];
-    let told = done(&hand, "set postings_user_max=1 weight.user.anna=3 history_max=7");
+    let told = done(&hand, "set postings_user_max=1 weight.user.root=3 history_max=7");
     assert_eq!(
         told,
-        "postings_user_max: 10000 -> 1\nweight.user.anna: 1 -> 3\nhistory_max: 10000 -> 7 when \
+        "postings_user_max: 10000 -> 1\nweight.user.root: 1 -> 3\nhistory_max: 10000 -> 7 when \
          psched is started again (applications run on); until then as before\n"
     );
     let waits = hand.start_script("-n 1", "true");
@@ -83,14 +83,14 @@ fn variables_are_set_at_once_and_kept() {
     refused(&hand);
     let (set, from) = value(&hand, "postings_user_max");
     assert!(set == "1" && from.starts_with("psmgr ("), "{set} {from}");
-    assert_eq!(value(&hand, "weight.user.anna").0, "3");
+    assert_eq!(value(&hand, "weight.user.root").0, "3");
     assert_eq!(value(&hand, "kill_grace"), ("7s".into(), "psched.yaml".into()));
     assert_eq!(value(&hand, "ticket_time"), ("1m".into(), "default".into()));
     assert!(!done(&hand, "show history_max").contains("until"));
-    let told = done(&hand, "set --reset postings_user_max weight.user.anna kill_grace");
+    let told = done(&hand, "set --reset postings_user_max weight.user.root kill_grace");
     assert_eq!(
         told,
-        "postings_user_max: 1 -> 5 (psched.yaml)\nweight.user.anna: 3 -> 1 (default)\nkill_grace: \
+        "postings_user_max: 1 -> 5 (psched.yaml)\nweight.user.root: 3 -> 1 (default)\nkill_grace: \
          7s (psched.yaml), not set by psmgr\n"
     );
     let log = json(&hand, "log");
@@ -104,7 +104,7 @@ fn variables_are_set_at_once_and_kept() {
         log,
         [
             ["postings_user_max", "10000", "1"],
-            ["weight.user.anna", "1", "3"],
+            ["weight.user.root", "1", "3"],
             ["history_max", "10000", "7"],
             [
                 "psched.yaml",
@@ -112,7 +112,7 @@ fn variables_are_set_at_once_and_kept() {
                 "kill_grace 5s -> 7s, postings_user_max 10000 -> 5 has no effect: psmgr has set it to 1",
             ],
             ["postings_user_max", "1", "5 (psched.yaml)"],
-            ["weight.user.anna", "3", "1 (default)"],
+            ["weight.user.root", "3", "1 (default)"],
         ]
     );
     let newest = json(&hand, "log -n 1");
@@ -140,6 +140,10 @@ fn what_is_wrong_changes_nothing() {
         .says("9h is out of the range of kill_grace; give a duration such as 500ms, 5s or 1m30s")
         .says("there is no variable kill_grase; did you mean kill_grace?");
     assert_eq!(wrong.out(), "");
+    let nobody = run(&mut psmgr(&hand, "set ticket_time=9s weight.user.nobody-1=2")).expect(1);
+    nobody.says("weight.user.nobody-1: nobody-1 is not a user of this host");
+    // Nothing is known to be wrong with one that is taken away.
+    run(&mut psmgr(&hand, "set --reset weight.user.nobody-1")).expect(0);
     run(&mut psmgr(&hand, "set --reset colour")).expect(1).says("there is no variable colour");
     run(&mut psmgr(&hand, "show colour")).expect(1).says("no variable matches colour");
     run(&mut psmgr(&hand, "drain 0,7")).expect(1).says("NID 7: not in psched.yaml");

@@ -8,7 +8,7 @@ pub use parse::parse;
 
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
-use crate::commands::table::{Cell, Report, Table, moment, short};
+use crate::commands::table::{Cell, Report, Table, moment, short, whole_seconds};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
@@ -63,9 +63,18 @@ fn waits(row: &pb::ApplicationRow) -> bool {
     row.places.is_empty() && row.state != "ended"
 }
 
-/// Its state; one that is held is that first.
+/// Its state; one that is being ended or held is that first.
 fn state(row: &pb::ApplicationRow) -> &str {
-    if row.held.is_some() { "held" } else { &row.state }
+    match row {
+        _ if row.kill_in_ns.is_some() => "ending",
+        _ if row.held.is_some() => "held",
+        _ => &row.state,
+    }
+}
+
+/// `KILL in 4m50s`, of one that is being ended.
+fn ends(row: &pb::ApplicationRow) -> Option<String> {
+    Some(format!("KILL in {}", whole_seconds(row.kill_in_ns?)))
 }
 
 /// The words of a wait, as one line.
@@ -85,9 +94,12 @@ fn decision(row: &pb::ApplicationRow) -> String {
     }
 }
 
-/// `runs`, `frozen 0.8s` (until its next turn), `held`.
+/// `runs`, `frozen 0.8s` (until its next turn), `held`; of one that is being ended, when it gets KILL.
 fn turn(row: &pb::ApplicationRow) -> Cell {
     use pb::turn::Kind;
+    if let Some(ends) = ends(row) {
+        return Cell::Text(ends);
+    }
     let Some(turn) = &row.turn else { return Cell::None };
     match turn.kind() {
         Kind::Unknown => Cell::None,
