@@ -280,7 +280,7 @@ impl App {
     fn unfit(&self, to: &[Place], own: &BTreeSet<Nid>) -> Option<String> {
         let strange = to.iter().find(|place| !own.contains(&place.nid));
         if let Some(place) = strange {
-            return Some(format!("NID {} is not on its host", place.nid));
+            return Some(format!("NID {} is not one of its apinit's", place.nid));
         }
         let from = &self.place.places.0;
         let alike =

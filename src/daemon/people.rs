@@ -164,7 +164,7 @@ mod tests {
         );
         let text = "administrators: [nobody-1, 7]\nvariables: { weight.user.nobody-2: 2, weight.user.4001: 3 }\n\
                     accounts:\n  - { name: ocean, users: [root, nobody-3], groups: [nobodies, root] }\n\
-                    regions:\n  - { name: all, nids: 0-1, gate: { users: [nobody-1, nobody-4] } }\n";
+                    regions:\n  - { name: all, nids: 0-1, gates: { users: [nobody-1, nobody-4] } }\n";
         assert_eq!(
             told(text),
             [

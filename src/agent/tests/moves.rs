@@ -175,7 +175,7 @@ fn refused(agent: &mut Agent, happening: Happening, why: &str) {
 #[test]
 fn what_can_t_be_is_not_begun() {
     let (mut agent, key) = with_room();
-    refused(&mut agent, order(key, 1, [3, 4]), "NID 4 is not on its host");
+    refused(&mut agent, order(key, 1, [3, 4]), "NID 4 is not one of its apinit's");
     let mut other = on([2, 3]);
     other = PlacementList(other.0.iter().take(1).cloned().collect());
     let order_of = |places| {

@@ -130,7 +130,7 @@ impl Scheduler {
         let name = self.name_of(team.apid);
         let Some(nids) = nids else {
             return format!(
-                "application {name} has no other place on its host: it needs {} neighbouring nodes there \
+                "application {name} has no other place among its apinit's nodes: it needs {} neighbouring ones \
                  that are open to it, with processors and memory free (apstat -n)",
                 team.places.0.len()
             );
@@ -138,7 +138,7 @@ impl Scheduler {
         let far: Vec<Nid> = nids.iter().copied().filter(|nid| !here.contains(nid)).collect();
         if !far.is_empty() {
             return format!(
-                "application {name}: {} not on its host, and it can be moved within its host only: \
+                "application {name}: {} another apinit's, and it can be moved between nodes of its own only: \
                  name nodes of {}",
                 match far.len() {
                     1 => format!("{} is", nids_text(far)),

@@ -114,7 +114,7 @@ impl Node {
                     }
                     return;
                 }
-                failed("it is not on its host")
+                failed("it is not one of its apinit's")
             }
             Some(_) => failed("it does not run"),
         };
