@@ -12,7 +12,13 @@
 //!
 //! An old copy is told from the store itself by the starts of psched, each of which has a random id:
 //! whoever has gone on from what the node obeys has that start on record. A copy that was made
-//! since that start has it too; it is told by the numbers of the applications that it lacks.
+//! since that start has it too. It is told by the commits of the store, which psched counts: all
+//! that it says carries how many are durable, and the node remembers the highest number. A command
+//! leaves psched once its commit is durable, so a psched that goes on from all that the node was
+//! told has as many at least, and any later start came after them. A copy that has been used since
+//! may have more by now; its start came too early all the same.
+//!
+//! (Of a psched that counts no commits a copy is told by the numbers of the applications that it lacks.)
 //!
 //! Neither adoption nor purge is remembered before it is done: when psched, apinit or the link between them dies in
 //! the middle, the node is foreign still, and the same command goes on from there.
@@ -69,7 +75,10 @@ impl Agent {
                 known.epoch, welcome.epoch
             ));
         }
-        if welcome.starts.iter().any(|(_, id)| self.distrusted.contains(id)) {
+        if let Some(why) = lacks_commits(known, welcome) {
+            return Some(format!("{why}: {copy}"));
+        }
+        if welcome.starts.iter().any(|start| self.distrusted.contains(&start.id)) {
             return Some(format!(
                 "it has met a start of this store that lacked its applications: {copy}"
             ));
@@ -91,6 +100,19 @@ impl Agent {
             "it has application {newest}, and the numbers of this store go to {} only: {copy}",
             welcome.next_apid.saturating_sub(1)
         ))
+    }
+
+    /// psched says that its store has so many commits.
+    pub(super) fn counted(&mut self, commits: u64, out: &mut Out) {
+        let told = match &mut self.stranger {
+            Some(stranger) => Some(&mut stranger.welcome),
+            None => self.welcome.as_mut().filter(|_| self.linked),
+        };
+        let Some(welcome) = told.filter(|welcome| welcome.commits < commits) else { return };
+        welcome.commits = commits;
+        if self.stranger.is_none() {
+            out.push(Action::RememberCommits(commits));
+        }
     }
 
     pub(super) fn meet_stranger(&mut self, welcome: Welcome, why: String) {
@@ -182,6 +204,27 @@ impl Agent {
             self.obey(now, stranger.welcome, out);
         }
     }
+}
+
+/// Why a psched can't go on from all that the node was told by the one that it obeys: its store has too
+/// few commits, or a later start on it came before some of them.
+fn lacks_commits(known: &Welcome, welcome: &Welcome) -> Option<String> {
+    if known.commits == 0 || welcome.commits == 0 {
+        return None;
+    }
+    let (epoch, heard) = (known.epoch, known.commits);
+    if welcome.commits < heard {
+        return Some(format!(
+            "it has heard of commit {heard} of this store, and this psched's last is {}",
+            welcome.commits
+        ));
+    }
+    let later = welcome.starts.iter().filter(|start| start.epoch > epoch && start.commits > 0);
+    let early = later.filter(|start| start.commits < heard).min_by_key(|start| start.epoch)?;
+    Some(format!(
+        "it has heard of commit {heard} of this store, and start {} of this psched came after commit {}",
+        early.epoch, early.commits
+    ))
 }
 
 /// The first eight digits of a store's id, by which its groups are known too.

@@ -119,6 +119,8 @@ pub enum Happening {
     Linked(Welcome),
     /// The stream to psched is lost.
     Unlinked,
+    /// psched's store has so many commits, all of them durable: told before what leaves psched after them.
+    Counted(u64),
     /// psched said this, as the `u64`th command of the link.
     Command(u64, Command),
     /// A front end, or a head, has opened a stream.
@@ -361,6 +363,8 @@ pub enum Action {
     Distrust(Vec<String>),
     /// Keep this in the runtime directory: the store that is obeyed, and what the nodes are.
     Remember(Welcome),
+    /// Keep with it that its store has so many commits.
+    RememberCommits(u64),
     /// Its PEs here stand before their first instruction, or it has been brought back and stands. Look whether
     /// each of them is in the group of its node, and nothing else in the others. Answered by
     /// [`Happening::PlacesVerified`].
@@ -469,6 +473,11 @@ impl Agent {
         self.welcome.as_ref().map_or(("", 0), |w| (&w.store_id, w.epoch))
     }
 
+    /// Commits of that store that it has heard of.
+    pub fn commits(&self) -> u64 {
+        self.welcome.as_ref().map_or(0, |w| w.commits)
+    }
+
     /// The first eight digits of the store's id, by which its groups and processes are known.
     pub fn store_mark(&self) -> &str {
         let id = self.store().0;
@@ -505,6 +514,7 @@ impl Agent {
         match happening {
             Happening::Linked(welcome) => self.linked(now_ns, welcome, o),
             Happening::Unlinked => (self.linked, self.stranger) = (false, None),
+            Happening::Counted(commits) => self.counted(commits, o),
             Happening::Command(seq, command) => self.command(now_ns, seq, command, o),
             Happening::AttachOpened { conn, uid, trusted, watched } => {
                 self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);

@@ -1,7 +1,8 @@
-//! psched: the placement scheduler's daemon, `psched check`, `psched start`, `psched simulate` and `psched torture`.
+//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `restore`, `simulate`, `start` and
+//! `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{check, simulate, start, torture};
+use psched::commands::{backup, check, simulate, start, torture};
 use psched::daemon;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -27,7 +28,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Backup(backup::BackupArgs),
     Check(check::CheckArgs),
+    Restore(backup::RestoreArgs),
     Simulate(simulate::SimulateArgs),
     Start(start::StartArgs),
     Torture(torture::TortureArgs),
@@ -68,6 +71,8 @@ fn main() -> ExitCode {
         }
     };
     match cli.command {
+        Some(Command::Backup(args)) => backup::back_up(&args),
+        Some(Command::Restore(args)) => backup::restore(&args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Start(args)) => start::run(args),

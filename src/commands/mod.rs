@@ -1,9 +1,10 @@
-//! The commands: aprun, apstat, apkill, cpr, psmgr, psview, snflv, `psched check`, `psched start`,
-//! `psched simulate` and `psched torture`.
+//! The commands: aprun, apstat, apkill, cpr, psmgr, psview, snflv, `psched backup` and `restore`,
+//! `psched check`, `psched start`, `psched simulate` and `psched torture`.
 
 pub mod apkill;
 pub mod aprun;
 pub mod apstat;
+pub mod backup;
 pub mod check;
 pub mod cpr;
 mod pages;

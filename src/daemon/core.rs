@@ -21,7 +21,7 @@ use super::fronts::{FrontEnd, Fronts};
 use super::tune::Tuner;
 use super::usage;
 use crate::apteam::change::By;
-use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
+use crate::apteam::talk::node::{Command, NodeSpec, Start, Welcome};
 use crate::apteam::{Apid, SealKey};
 use crate::machine::{Machine, Nid};
 use crate::os::host::{monotonic_ns, wall_ns};
@@ -36,6 +36,7 @@ use crate::variables::Variables;
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store_watch::StoreWatch;
 use tokio::sync::{mpsc, oneshot};
@@ -89,6 +90,8 @@ pub enum Input {
     Show { answer: oneshot::Sender<pb::ShowReply> },
     /// An apinit calls.
     LinkOpened { link: LinkId, event: Box<Event>, sender: LinkSender },
+    /// An apinit's heartbeat.
+    Beat(LinkId),
     /// Anything for the scheduler that needs no answer.
     Event(Box<Event>),
     /// A question. What it returns is called when everything before it is durable, or is known to
@@ -115,6 +118,8 @@ pub type Killed = (Vec<Option<String>>, Option<String>);
 struct LinkOut {
     sender: LinkSender,
     seq: u64,
+    /// Commits that it was told of.
+    commits: u64,
 }
 
 enum Waiter {
@@ -152,7 +157,9 @@ pub struct Identity {
     /// How many times psched has started on it.
     pub epoch: u64,
     /// The last starts by epoch, this one too.
-    pub starts: Vec<(u64, String)>,
+    pub starts: Vec<Start>,
+    /// Commits of the store that are durable.
+    pub commits: Arc<AtomicU64>,
     /// This host's boot.
     pub boot_id: String,
     /// From TERM to KILL.
@@ -164,7 +171,12 @@ pub struct Identity {
 impl Identity {
     /// The id of that start, if it is on record.
     pub fn start(&self, epoch: u64) -> Option<&str> {
-        self.starts.iter().find(|(e, _)| *e == epoch).map(|(_, id)| id.as_str())
+        self.starts.iter().find(|start| start.epoch == epoch).map(|start| start.id.as_str())
+    }
+
+    /// Commits of the store that are durable now.
+    fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
     }
 }
 
@@ -416,13 +428,14 @@ impl Core {
             }
             Input::Show { answer } => self.show_variables(answer),
             Input::LinkOpened { link, event, sender } => {
-                self.links.insert(link, LinkOut { sender, seq: 0 });
+                self.links.insert(link, LinkOut { sender, seq: 0, commits: 0 });
                 if self.outbox.leaves_out(&event, self.trouble.waits().is_some()) {
                     let why = self.takes_nothing().unwrap_or_default();
                     return self.perform(Effect::RefuseLink { link, why });
                 }
                 self.event(*event);
             }
+            Input::Beat(link) => self.beat(link),
             Input::Event(event) => self.events(vec![*event]),
             Input::Read(read) => {
                 let look = read(&self.scheduler);
@@ -651,21 +664,37 @@ impl Core {
             boot_id: self.identity.boot_id.clone(),
             next_apid: self.scheduler.next_apid(),
             starts: self.identity.starts.clone(),
+            commits: self.identity.commits(),
             bounds: self.scheduler.settings().host_bounds,
             checkpoint_key: self.identity.checkpoint_key.clone(),
         };
         self.send(link, pb::to_node::Message::Welcome(welcome.into()));
     }
 
+    /// An apinit's heartbeat is answered with what has become durable since it was last told.
+    fn beat(&mut self, link: LinkId) {
+        let commits = self.identity.commits();
+        if self.links.get(&link).is_some_and(|out| out.commits < commits) {
+            self.send_to_node(link, None);
+        }
+    }
+
     fn send(&mut self, link: LinkId, message: pb::to_node::Message) {
+        self.send_to_node(link, Some(message));
+    }
+
+    fn send_to_node(&mut self, link: LinkId, message: Option<pb::to_node::Message>) {
+        let commits = self.identity.commits();
         let Some(out) = self.links.get_mut(&link) else { return };
-        let seq = if matches!(message, pb::to_node::Message::Welcome(_)) {
-            0
-        } else {
-            out.seq += 1;
-            out.seq
+        let seq = match message {
+            None | Some(pb::to_node::Message::Welcome(_)) => 0,
+            Some(_) => {
+                out.seq += 1;
+                out.seq
+            }
         };
-        if out.sender.try_send(Ok(pb::ToNode { seq, message: Some(message) })).is_err() {
+        out.commits = commits;
+        if out.sender.try_send(Ok(pb::ToNode { seq, commits, message })).is_err() {
             // It does not read: its connection ends, and after the next one inventories are
             // exchanged, so that nothing is lost by this.
             tracing::warn!(link = link.0, "an apinit does not keep up; its connection is closed");

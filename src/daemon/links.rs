@@ -113,7 +113,7 @@ async fn listen(
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);
                 Input::Event(Box::new(Event::Report { link, report }))
             }
-            (pb::from_node::Message::Heartbeat(_), None) => continue,
+            (pb::from_node::Message::Heartbeat(_), None) => Input::Beat(link),
             (pb::from_node::Message::Hello(_), None) => {
                 return Err(Status::failed_precondition("a second hello"));
             }

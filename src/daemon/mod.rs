@@ -47,7 +47,7 @@ use crate::scheduler::tuning::Tuning;
 use crate::scheduler::{Abilities, RollsOut, Scheduler, Settings};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
@@ -87,6 +87,12 @@ pub struct Arguments {
     pub runtime: Option<PathBuf>,
 }
 
+/// The state directory: what the command line says, else what psched.yaml says.
+pub fn state_directory(named: Option<&Path>, config: &Config) -> PathBuf {
+    let configured = || config.state.as_ref().map(PathBuf::from);
+    named.map(Path::to_owned).or_else(configured).unwrap_or_else(|| "/var/lib/psched".into())
+}
+
 /// Runs the daemon until a signal ends it. The status: 0 after a signal, 1 when it could not start.
 pub fn run(arguments: Arguments) -> ExitCode {
     crate::logging::init_daemon("psched");
@@ -118,11 +124,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         listen::FILES_USUAL
     });
     let config = reload::configuration(arguments)?;
-    let state = arguments
-        .state
-        .clone()
-        .or_else(|| config.state.as_ref().map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from("/var/lib/psched"));
+    let state = state_directory(arguments.state.as_deref(), &config);
     let mut store = store::Store::open(&state)?;
     let restored = store.restore()?;
     let (tuning, wrong) = Tuning::new(config.variables.clone(), restored.variables);
@@ -136,6 +138,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         store_id: store.id.clone(),
         epoch: store.epoch,
         starts: store.starts.clone(),
+        commits: store.commits(),
         boot_id: crate::os::host::boot_id(),
         kill_grace: variables.kill_grace(),
         checkpoint_key: load_or_make_key(&state.join(KEY_FILE))

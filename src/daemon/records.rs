@@ -1,13 +1,45 @@
 //! An apteam as the bytes that the store keeps.
+//!
+//! Its times are those of the wall clock, but for one: when a ticket lapses is on the monotonic clock, which
+//! begins anew with each boot of psched's host. So the boot is kept with it, and the wall clock's time for any
+//! other.
 
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
 use crate::apteam::{Key, Ticket};
+use crate::os::host;
 use crate::rpc::{Malformed, pb};
 use prost::Message;
+use std::sync::OnceLock;
+
+/// The clocks by which a ticket's time is kept.
+#[derive(Clone, Debug)]
+pub struct Clocks {
+    /// The boot of psched's host.
+    pub boot_id: String,
+    /// Since that boot.
+    pub mono_ns: u64,
+    /// Since the epoch.
+    pub wall_ns: u64,
+}
+
+impl Clocks {
+    /// As they are now.
+    pub fn now() -> Clocks {
+        static BOOT_ID: OnceLock<String> = OnceLock::new();
+        let boot_id = BOOT_ID.get_or_init(host::boot_id).clone();
+        Clocks { boot_id, mono_ns: host::monotonic_ns(), wall_ns: host::wall_ns() }
+    }
+}
 
 /// The record as bytes.
 pub fn encode(team: &Apteam) -> Vec<u8> {
+    encode_at(team, &Clocks::now())
+}
+
+/// The same by these clocks.
+pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
+    let left_ns = team.ticket_until_ns.saturating_sub(clocks.mono_ns);
     let record = pb::ApteamRecord {
         key: Some(team.key().into()),
         state: team.state.name().into(),
@@ -19,6 +51,9 @@ pub fn encode(team: &Apteam) -> Vec<u8> {
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_until_ns: team.ticket_until_ns,
+        ticket_boot_id: clocks.boot_id.clone(),
+        ticket_lapses_at_ns: clocks.wall_ns.saturating_add(left_ns),
+        ticket_left_ns: left_ns,
         passed_over: team.passed_over,
         posted_at_ns: team.posted_at_ns,
         running_at_ns: team.running_at_ns,
@@ -59,10 +94,29 @@ pub enum RecordError {
 /// # Errors
 /// What is wrong with them.
 pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
+    decode_at(bytes, &Clocks::now())
+}
+
+/// When a ticket lapses, on this boot's monotonic clock. (A wall clock that was set back gives it no more
+/// time than it had.)
+fn ticket_until(record: &pb::ApteamRecord, clocks: &Clocks) -> u64 {
+    if record.ticket_boot_id.is_empty() || record.ticket_boot_id == clocks.boot_id {
+        return record.ticket_until_ns;
+    }
+    let left = record.ticket_lapses_at_ns.saturating_sub(clocks.wall_ns);
+    clocks.mono_ns.saturating_add(left.min(record.ticket_left_ns))
+}
+
+/// The same by these clocks.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
     let record = pb::ApteamRecord::decode(bytes)?;
     let key = Key::try_from(record.key.ok_or(RecordError::Missing("key"))?)?;
     let ticket: [u8; 16] =
         record.ticket.as_ref().try_into().map_err(|_| RecordError::Missing("ticket"))?;
+    let ticket_until_ns = ticket_until(&record, clocks);
     let front = (record.front_pid > 0)
         .then_some(FrontProcess { pid: record.front_pid, started: record.front_started });
     Ok(Apteam {
@@ -75,7 +129,7 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
         places: PlacementList::try_from(record.places)?,
         hosts: record.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         ticket: Ticket(ticket),
-        ticket_until_ns: record.ticket_until_ns,
+        ticket_until_ns,
         passed_over: record.passed_over,
         posted_at_ns: record.posted_at_ns,
         running_at_ns: record.running_at_ns,

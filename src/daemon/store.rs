@@ -5,7 +5,9 @@
 //! one transaction, so that the disk is waited for once for all of them ([`super::committer`]).
 //!
 //! The store has a random id and an epoch that counts psched's starts on it: nodes remember both,
-//! so that an empty or wrong state directory can't be taken for the machine's memory.
+//! so that an empty or wrong state directory can't be taken for the machine's memory. It also counts
+//! its commits: nodes remember the highest number that they were told, so that a copy of the store,
+//! whenever it was made, is not taken for the store that went on.
 //!
 //! # When the disk fails
 //! A transaction that failed is never synced again as it was: SQLite writes its pages anew with the next
@@ -16,6 +18,7 @@
 
 mod administration;
 mod aside;
+pub mod backup;
 mod reader;
 mod room;
 
@@ -25,6 +28,7 @@ use super::records;
 use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
 use crate::os::trust;
 use crate::scheduler::tuning::SetValue;
@@ -99,8 +103,10 @@ pub struct Store {
     pub id: String,
     /// How many times psched has started on it.
     pub epoch: u64,
-    /// The last of psched's starts by epoch, this one too, each with its random id.
-    pub starts: Vec<(u64, String)>,
+    /// The last of psched's starts by epoch, this one too.
+    pub starts: Vec<Start>,
+    /// Commits that are durable.
+    commits: Arc<AtomicU64>,
     /// Ended applications that are kept.
     pub history_max: u64,
     /// Bytes that the records of one user's ended applications may take.
@@ -154,32 +160,11 @@ impl Store {
     /// What is wrong with it.
     pub fn open(directory: &Path) -> Result<Store, StoreError> {
         let in_directory = |source| StoreError::Directory { path: directory.into(), source };
-        let trusted = |directory: &Path| {
-            let unsafe_place = |why| StoreError::Unsafe { path: directory.into(), why };
-            trust::check_directory(directory).map_err(unsafe_place)
-        };
-        // Before anything is made there: what there is of the path.
-        let absolute = std::path::absolute(directory).map_err(in_directory)?;
-        absolute.ancestors().find(|d| d.is_dir()).map_or(Ok(()), trusted)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_directory)?;
-        trusted(directory)?;
-        let own = |name| {
-            let mut options = File::options();
-            options.create(true).truncate(false).write(true).mode(0o600);
-            options.open(directory.join(name)).map_err(in_directory)
-        };
-        let lock = own("lock")?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(StoreError::InUse(directory.into()));
-            }
-            Err(std::fs::TryLockError::Error(e)) => return Err(in_directory(e)),
-        }
-        let path = directory.join("psched.db");
+        let lock = take_directory(directory)?;
+        let path = directory.join(FILE);
         // SQLite gives its other files the mode of this one. (A read-only one is its to complain of.)
         if !path.exists() {
-            own("psched.db")?;
+            own_file(directory, FILE)?;
         }
         let told = |e: rusqlite::Error| explain(&path, &e);
         let mut connection = Connection::open(&path).map_err(told)?;
@@ -237,6 +222,14 @@ impl Store {
         transaction
             .execute("DELETE FROM start WHERE epoch <= ?1", [epoch - STARTS_KEPT])
             .map_err(told)?;
+        let before = commits(&transaction).map_err(told)?;
+        transaction
+            .execute("INSERT OR REPLACE INTO start_commits VALUES (?1, ?2)", params![epoch, before])
+            .map_err(told)?;
+        transaction
+            .execute("DELETE FROM start_commits WHERE epoch <= ?1", [epoch - STARTS_KEPT])
+            .map_err(told)?;
+        let commits = count_commit(&transaction).map_err(told)?;
         let starts = starts(&transaction).map_err(told)?;
         transaction.commit().map_err(told)?;
         let _ = room::shrink(&connection, room::PAGES_AT_START);
@@ -248,6 +241,7 @@ impl Store {
             id,
             epoch: u64::try_from(epoch).unwrap_or(1),
             starts,
+            commits: Arc::new(AtomicU64::new(commits)),
             history_max: 10_000,
             records_user_max: Arc::new(AtomicU64::new(u64::MAX)),
             // It may be one of a release, or with a variable, that kept more.
@@ -345,12 +339,8 @@ impl Store {
         for record in records {
             put(&transaction, record, &mut self.logged).map_err(told)?;
         }
-        if records.is_empty() {
-            // Still a page to be written: this is how the store is tried after it has failed.
-            let touch = "INSERT INTO meta VALUES ('tried', 1)
-                         ON CONFLICT (key) DO UPDATE SET value = value + 1";
-            transaction.execute(touch, []).map_err(told)?;
-        }
+        // (With no records too this is a page to be written: so the store is tried after it has failed.)
+        let commits = count_commit(&transaction).map_err(told)?;
         if prune {
             let last = transaction
                 .query_row(
@@ -377,6 +367,7 @@ impl Store {
                 .map_err(told)?;
         }
         transaction.commit().map_err(told)?;
+        self.commits.store(commits, Ordering::Release);
         let weight: u64 = records.iter().map(|record| weight(record)).sum();
         self.prunes += u64::from(prune);
         self.since_prune = if prune { 0 } else { self.since_prune + weight };
@@ -409,6 +400,11 @@ impl Store {
         empty_log(&self.connection).map_err(|e| explain(&self.path, &e))
     }
 
+    /// The number of commits that are durable. It goes with all that leaves psched for its nodes.
+    pub fn commits(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.commits)
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -424,6 +420,39 @@ fn weight(record: &Record) -> u64 {
         Record::New(team) => 1 + team.posting.kept_bytes() / 16_384,
         _ => 1,
     }
+}
+
+/// The database, in the state directory.
+const FILE: &str = "psched.db";
+
+/// Makes a state directory where it is missing, and holds it: nobody else has it as long as the
+/// returned file is open.
+fn take_directory(directory: &Path) -> Result<File, StoreError> {
+    let in_directory = |source| StoreError::Directory { path: directory.into(), source };
+    // Before anything is made there: what there is of the path.
+    let absolute = std::path::absolute(directory).map_err(in_directory)?;
+    absolute.ancestors().find(|d| d.is_dir()).map_or(Ok(()), check_trust)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_directory)?;
+    check_trust(directory)?;
+    let lock = own_file(directory, "lock")?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(directory.into())),
+        Err(std::fs::TryLockError::Error(e)) => Err(in_directory(e)),
+    }
+}
+
+fn check_trust(directory: &Path) -> Result<(), StoreError> {
+    let unsafe_place = |why| StoreError::Unsafe { path: directory.into(), why };
+    trust::check_directory(directory).map_err(unsafe_place)
+}
+
+/// A file of its owner's alone, made where it is missing.
+fn own_file(directory: &Path, name: &str) -> Result<File, StoreError> {
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let failed = |source| StoreError::Directory { path: directory.into(), source };
+    options.open(directory.join(name)).map_err(failed)
 }
 
 /// Pages of the log after which it is copied into the database and begun again from its start.
@@ -477,12 +506,32 @@ fn make_room(connection: &mut Connection, path: &Path) -> rusqlite::Result<()> {
 /// number.
 const STARTS_KEPT: i64 = 256;
 
-fn starts(transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<Vec<(u64, String)>> {
-    let mut rows = transaction.prepare("SELECT epoch, id FROM start ORDER BY epoch")?;
+fn starts(transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<Vec<Start>> {
+    let mut rows = transaction.prepare(
+        "SELECT epoch, id, commits FROM start LEFT JOIN start_commits USING (epoch) ORDER BY epoch",
+    )?;
+    let number = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     let row = |r: &rusqlite::Row<'_>| {
-        Ok((u64::try_from(r.get::<_, i64>(0)?).unwrap_or(0), r.get::<_, String>(1)?))
+        Ok(Start { epoch: number(r.get(0)?), id: r.get(1)?, commits: number(r.get(2)?) })
     };
     rows.query_map([], row)?.collect()
+}
+
+/// Commits of the store so far; a store that no release has counted in yet has none.
+fn commits(connection: &Connection) -> rusqlite::Result<i64> {
+    let counted = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'commits'";
+    Ok(connection.query_row(counted, [], |r| r.get(0)).optional()?.unwrap_or(0))
+}
+
+/// Counts this one, and says which it is.
+fn count_commit(transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<u64> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO meta VALUES ('commits', 1)
+             ON CONFLICT (key) DO UPDATE SET value = value + 1",
+        )?
+        .execute([])?;
+    Ok(u64::try_from(commits(transaction)?).unwrap_or(0))
 }
 
 fn put(
@@ -653,6 +702,7 @@ CREATE TABLE IF NOT EXISTS event (
 );
 CREATE INDEX IF NOT EXISTS event_apid ON event (apid);
 CREATE TABLE IF NOT EXISTS start (epoch INTEGER PRIMARY KEY, id TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS start_commits (epoch INTEGER PRIMARY KEY, commits INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
 ";
 

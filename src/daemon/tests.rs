@@ -496,3 +496,51 @@ fn an_event_log_has_a_bound() {
     assert_eq!(all[1_000].detail, "15 further events are not kept (the last: signal)");
     assert_eq!(all[1_001].name, "ended");
 }
+
+/// The monotonic clock begins anew with each boot: what a ticket has left does not.
+#[test]
+fn a_ticket_has_the_rest_of_its_time_after_another_boot() {
+    let clocks = |boot: &str, mono_s: u64, wall_s: u64| records::Clocks {
+        boot_id: boot.into(),
+        mono_ns: mono_s * 1_000_000_000,
+        wall_ns: wall_s * 1_000_000_000,
+    };
+    let placed = |until_s: u64| Apteam {
+        ticket_until_ns: until_s * 1_000_000_000,
+        ..team(7, State::Placed)
+    };
+    // Up for ten days, with a minute to go.
+    let record = records::encode_at(&placed(864_060), &clocks("one", 864_000, 1_000_000));
+    let until = |at: records::Clocks| {
+        records::decode_at(&record, &at).expect("a record").ticket_until_ns / 1_000_000_000
+    };
+    assert_eq!(until(clocks("one", 864_001, 1_000_001)), 864_060);
+    assert_eq!(until(clocks("another", 20, 1_000_040)), 40);
+    assert_eq!(until(clocks("another", 20, 1_000_100)), 20, "it has lapsed");
+    assert_eq!(until(clocks("another", 20, 999_000)), 80, "a clock that was set back");
+    // A small one of long ago is no long one of today.
+    let record = records::encode_at(&placed(0), &clocks("one", 50, 1_000_000));
+    let at = clocks("another", 20, 2_000_000);
+    let until = records::decode_at(&record, &at).expect("a record").ticket_until_ns;
+    assert_eq!(until, 20_000_000_000);
+}
+
+/// psched.yaml describes so many nodes at most, and an application may be on all of them.
+#[test]
+fn an_application_on_as_many_nodes_as_there_can_be_is_read_again() {
+    for nodes in [65_537, crate::config::NODES_MAX as u32] {
+        let place = |nid| Place { nid: Nid(nid), processors: vec![0], pes: 1 };
+        let places = PlacementList((0..nodes).map(place).collect::<Vec<_>>().into());
+        let host = |nid| crate::apteam::place::HostPart {
+            nids: vec![Nid(nid)],
+            socket: "s".into(),
+            host_id: "h".into(),
+        };
+        let hosts: Vec<_> = (0..nodes).map(host).collect();
+        let end = HostEnd { nids: (0..nodes).map(Nid).collect(), ..HostEnd::default() };
+        let team =
+            Apteam { places, hosts: hosts.into(), end: Some(end), ..team(7, State::Running) };
+        let read = records::decode(&records::encode(&team)).expect("it is read again");
+        assert!(read.places == team.places && read.hosts.len() == nodes as usize);
+    }
+}

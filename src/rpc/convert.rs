@@ -34,8 +34,11 @@ use std::time::Duration;
 
 /// The longest text in a message, in bytes: names, paths, explanations.
 pub const TEXT_MAX: usize = 64 * 1024;
-/// The longest list of nodes, hosts, supplementary groups or a node's processors.
+/// The longest list of supplementary groups, of a node's processors, or of what one host has.
 pub const LIST_MAX: usize = 65_536;
+/// The longest list of nodes, or of hosts: more than any machine can have (a list of NIDs in psched.yaml
+/// has a million at most), so that each placement that psched makes can be read again.
+pub const NODES_MAX: usize = 1 << 20;
 /// The longest list of one for each PE, of arguments or of environment variables.
 pub const LONG_LIST_MAX: usize = 1 << 20;
 /// The most stdin or output in one message, in bytes.
@@ -124,7 +127,8 @@ impl Field {
     }
 
     fn nids(self, list: Vec<u32>) -> Result<Vec<Nid>, Malformed> {
-        Ok(self.numbers(list)?.into_iter().map(Nid).collect())
+        self.bounded(&list, NODES_MAX)?;
+        Ok(list.into_iter().map(Nid).collect())
     }
 
     fn text(self, text: String) -> Result<String, Malformed> {

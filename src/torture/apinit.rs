@@ -454,11 +454,16 @@ impl World {
             }
             Action::Inventory { items, .. } => self.tell_psched(slot, Msg::Inventory(items)),
             Action::Report(report) => self.tell_psched(slot, Msg::Report(Box::new(report))),
-            // No psched tells here which starts it knows of.
+            // Of a psched that counts its commits no node needs that.
             Action::Distrust(_) => {}
             Action::Foreign(foreign) => {
                 self.checks.warned(&foreign.why);
                 if let Some((wire, _)) = proc.link.take() {
+                    let own = self.wires.get(&wire).map(|w| w.ends[1]);
+                    if let Some(Who::PschedLink(_)) = own {
+                        let why = &foreign.why;
+                        self.checks.broken(format!("an apinit does not obey its psched: {why}"));
+                    }
                     self.hang_up(wire, 0);
                     self.link_down(slot);
                     if let Some(proc) = &mut self.slots[slot].proc {
@@ -467,6 +472,11 @@ impl World {
                 }
             }
             Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
+            Action::RememberCommits(commits) => {
+                if let Some(welcome) = &mut self.slots[slot].welcome {
+                    welcome.commits = commits;
+                }
+            }
             Action::VerifyPlaces { key, .. } => {
                 proc.own.push_back(Happening::PlacesVerified(key, Ok(())));
             }
@@ -742,6 +752,10 @@ impl World {
                 self.checks.apinit_away(&self.slots[slot].nids, self.now);
                 Target::WrongPsched(slot)
             }
+            false if self.reaches_copy(slot) => {
+                self.checks.apinit_away(&self.slots[slot].nids, self.now);
+                Target::Copy
+            }
             false => Target::PschedLink,
         };
         let wire = self.dial_psched(Who::ApinitLink(slot), host, target);
@@ -774,7 +788,12 @@ impl World {
                 self.tell_peaks(slot, true);
                 self.apinit_settles(slot);
             }
-            Msg::Command(seq, command) => {
+            Msg::Command(seq, commits, command) => {
+                self.apinit_happens(slot, Happening::Counted(commits));
+                if self.slots[slot].proc.as_ref().is_none_or(|p| p.link.is_none_or(|l| l.0 != wire))
+                {
+                    return;
+                }
                 self.apinit_happens(slot, Happening::Command(seq, *command));
             }
             Msg::LinkRefused(text) => {

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 19] = [
+pub const CLASSES: [(&str, &str); 20] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -32,10 +32,12 @@ pub const CLASSES: [(&str, &str); 19] = [
     ("strangers", "users try to launch, or to end, what is not theirs"),
     ("stores", "apinits reach a psched of another store, or of an old copy, which discards all"),
     (ORDERS, "administrators drain, resume and lose nodes, hold and release applications"),
+    (COPIES, "a copy of the store, made while psched ran, is put in its place"),
 ];
 
-/// A class that seeds have or have not whatever else they have.
+/// Classes that seeds have or have not whatever else they have.
 const ORDERS: &str = "orders";
+const COPIES: &str = "copies";
 
 /// Which classes a seed has.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +61,7 @@ pub struct Faults {
     pub strangers: bool,
     pub stores: bool,
     pub orders: bool,
+    pub copies: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -89,6 +92,7 @@ pub enum Fault {
     Nap(Option<Pid>),
     Stranger,
     Order,
+    Copy,
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -116,10 +120,12 @@ impl Faults {
             None if rng.u32(0..8) == 0 => BTreeSet::new(),
             None => {
                 let share = rng.u32(2..8);
-                let orders = rng.clone().bool();
-                let some = CLASSES.iter().map(|c| c.0).filter(|c| *c != ORDERS);
+                let mut apart = rng.clone();
+                let (orders, copies) = (apart.bool(), apart.u32(0..4) == 0);
+                let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES].contains(c));
                 let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
-                some.into_iter().chain(orders.then_some(ORDERS)).collect()
+                let apart = [orders.then_some(ORDERS), copies.then_some(COPIES)];
+                some.into_iter().chain(apart.into_iter().flatten()).collect()
             }
         };
         let has = |name: &str| chosen.contains(name);
@@ -143,6 +149,7 @@ impl Faults {
             strangers: has("strangers"),
             stores: has("stores"),
             orders: has(ORDERS),
+            copies: has(COPIES),
             ..Faults::default()
         }
     }
@@ -178,6 +185,7 @@ impl World {
             (m.naps, Fault::Nap(None)),
             (m.strangers, Fault::Stranger),
             (m.orders, Fault::Order),
+            (m.copies, Fault::Copy),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -192,7 +200,7 @@ impl World {
             Fault::Break | Fault::Stale | Fault::Stranger => time / 120,
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
-            Fault::Order => time / 60,
+            Fault::Order | Fault::Copy => time / 60,
             Fault::Cut | Fault::Stop | Fault::DiskFull => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
@@ -332,6 +340,7 @@ impl World {
             Fault::Stale => self.say_again(),
             Fault::Stranger => self.stranger_comes(),
             Fault::Order => self.administrator_comes(),
+            Fault::Copy => self.copy_or_put_back(),
             Fault::Stop => {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
@@ -380,7 +389,7 @@ impl World {
             Who::FrontPsched(pid) | Who::FrontApinit(pid) => {
                 self.mix.fronts_stopped.get(&pid).copied()?
             }
-            Who::Nobody | Who::Shepherd(_) | Who::WrongPsched(_) => return None,
+            Who::Nobody | Who::Shepherd(_) | Who::WrongPsched(_) | Who::Copy(_) => return None,
         };
         Some(until).filter(|until| *until > self.now)
     }

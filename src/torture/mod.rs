@@ -46,6 +46,7 @@
 mod apinit;
 mod away;
 pub mod checks;
+mod copies;
 pub mod faults;
 mod front;
 mod host;

@@ -80,6 +80,7 @@ impl World {
                     boot_id: self.hosts[0].boot_id(),
                     next_apid: u64::MAX,
                     starts: Vec::new(),
+                    commits: 0,
                     bounds: Default::default(),
                     checkpoint_key: None,
                 };
@@ -92,7 +93,7 @@ impl World {
                 let keys: Vec<Key> = items.into_iter().map(|(key, _)| key).collect();
                 for (seq, key) in keys.into_iter().enumerate() {
                     let discard = Box::new(Command::Discard(key));
-                    self.send(wire, 1, Msg::Command(seq as u64 + 1, discard));
+                    self.send(wire, 1, Msg::Command(seq as u64 + 1, 0, discard));
                 }
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! psched around its scheduler: links, front ends, answers. As `daemon::core` does it.
 
 use super::checks::Asked;
-use super::store::Thread;
+use super::store::{Disk, Thread};
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
@@ -87,7 +87,8 @@ impl World {
             // Its epoch can't be written: whoever supervises it tries again.
             return self.after(500 * MS, Ev::PschedStart);
         }
-        self.disk.epoch += 1;
+        let pid = self.new_pid();
+        self.disk.start(format!("start-{pid}"));
         let (teams, boots, next) = self.disk.restore();
         let orders = self.disk.orders.clone();
         let now = self.psched_now();
@@ -95,7 +96,6 @@ impl World {
         let (mut scheduler, effects) =
             Scheduler::restore(machine, settings, teams, boots, orders, next, now);
         scheduler.started(self.disk.epoch);
-        let pid = self.new_pid();
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);
         let waiting: Vec<(Apid, FrontProcess)> =
@@ -378,8 +378,8 @@ impl World {
             Effect::Command { link, command } => {
                 if let Some((wire, seq)) = psched.links.get_mut(&link) {
                     *seq += 1;
-                    let (wire, seq) = (*wire, *seq);
-                    self.send(wire, 1, Msg::Command(seq, Box::new(command)));
+                    let (wire, seq, commits) = (*wire, *seq, self.disk.commits);
+                    self.send(wire, 1, Msg::Command(seq, commits, Box::new(command)));
                 }
             }
             Effect::Welcome { link, nids } => self.welcome(link, &nids),
@@ -424,6 +424,16 @@ impl World {
     }
 
     fn welcome(&mut self, link: LinkId, nids: &[Nid]) {
+        let next_apid = self.psched.as_ref().map_or(u64::MAX, |p| p.scheduler.next_apid());
+        let welcome = self.welcome_of(&self.disk, next_apid, nids);
+        let wire = self.psched.as_ref().and_then(|p| p.links.get(&link)).map(|l| l.0);
+        if let Some(wire) = wire {
+            self.send(wire, 1, Msg::Welcome(welcome));
+        }
+    }
+
+    /// How a psched on this disk introduces itself.
+    pub fn welcome_of(&self, disk: &Disk, next_apid: u64, nids: &[Nid]) -> Welcome {
         let (machine, mono_ns) = (&self.machine, self.mono(0));
         let spec = |n: &crate::machine::Node| NodeSpec {
             nid: n.nid,
@@ -432,21 +442,18 @@ impl World {
             first_processor: machine.first_processor(n.nid),
             memory: n.memory,
         };
-        let welcome = Welcome {
+        Welcome {
             store_id: "torture0store".into(),
-            epoch: self.disk.epoch,
+            epoch: disk.epoch,
             nodes: nids.iter().filter_map(|n| machine.nodes.get(n)).map(spec).collect(),
             kill_grace: self.settings.kill_grace,
             mono_ns,
             boot_id: self.hosts[0].boot_id(),
-            next_apid: self.psched.as_ref().map_or(u64::MAX, |p| p.scheduler.next_apid()),
-            starts: Vec::new(),
+            next_apid,
+            starts: disk.starts.clone(),
+            commits: disk.commits,
             bounds: self.settings.host_bounds,
             checkpoint_key: None,
-        };
-        let wire = self.psched.as_ref().and_then(|p| p.links.get(&link)).map(|l| l.0);
-        if let Some(wire) = wire {
-            self.send(wire, 1, Msg::Welcome(welcome));
         }
     }
 

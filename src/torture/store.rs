@@ -11,12 +11,13 @@ use super::{MS, US};
 use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
 use crate::scheduler::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome, Record};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is on the disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Disk {
     /// By number; the newest stays for ever.
     pub teams: BTreeMap<Apid, Apteam>,
@@ -24,6 +25,10 @@ pub struct Disk {
     /// What administrators have said of nodes.
     pub orders: Orders,
     pub epoch: u64,
+    /// psched's starts on it.
+    pub starts: Vec<Start>,
+    /// Transactions so far.
+    pub commits: u64,
     /// Nothing more can be written.
     pub full: bool,
 }
@@ -221,6 +226,7 @@ impl World {
     /// Records are on the disk.
     fn synced(&mut self, records: &[Record]) {
         self.disk.keep(records);
+        self.disk.commits += 1;
         for record in records {
             if let Record::New(team) | Record::Update(team) = record {
                 self.note(|| format!("on disk: {} {}", team.key(), team.state.name()));

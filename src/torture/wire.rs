@@ -40,7 +40,8 @@ pub enum Msg {
     /// psched to apinit.
     Welcome(Welcome),
     LinkRefused(String),
-    Command(u64, Box<Command>),
+    /// Its number, and how many commits were durable when it left.
+    Command(u64, u64, Box<Command>),
     /// A front end, or a head, and an apinit.
     ToApinit(Box<ToApinit>),
     FromApinit(FromApinit),
@@ -68,6 +69,8 @@ pub enum Target {
     PschedLink,
     /// A psched that is not the machine's, for this apinit.
     WrongPsched(usize),
+    /// One that was started on a copy of psched's store.
+    Copy,
     /// psched, for a front end.
     PschedFront(Pid),
     /// An apinit, for a front end of this process (`None`: another apinit) and user.
@@ -82,6 +85,7 @@ pub enum Who {
     PschedLink(LinkId),
     PschedFront(Pid),
     WrongPsched(usize),
+    Copy(LinkId),
     ApinitLink(usize),
     ApinitFront(usize, Conn),
     ApinitPeer(usize, Key, u32, u64),
@@ -252,6 +256,7 @@ impl World {
         let who = match target {
             Target::PschedLink => self.psched_link_opened(id),
             Target::WrongPsched(slot) => Some(Who::WrongPsched(slot)),
+            Target::Copy => Some(Who::Copy(LinkId(self.number()))),
             Target::PschedFront(pid) => self.psched_front_opened(id, pid),
             Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
         };
@@ -292,6 +297,7 @@ impl World {
             Who::PschedLink(link) => self.psched_link_says(id, link, msg),
             Who::PschedFront(pid) => self.psched_front_says(id, pid, msg),
             Who::WrongPsched(slot) => self.wrong_psched_says(id, slot, msg),
+            Who::Copy(link) => self.copy_hears(id, link, msg),
             Who::ApinitLink(slot) => self.apinit_link_says(id, slot, msg),
             Who::ApinitFront(slot, conn) => self.apinit_front_says(slot, conn, msg),
             Who::ApinitPeer(slot, key, index, generation) => {

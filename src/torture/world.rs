@@ -2,6 +2,7 @@
 
 use super::apinit::Slot;
 use super::checks::{Checks, Parts};
+use super::copies::Copies;
 use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
@@ -216,6 +217,8 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub psched: Option<Box<Psched>>,
     pub disk: Disk,
+    pub copies: Copies,
+    pub chance_of_copies: Rng,
     pub slots: Vec<Slot>,
     pub sheps: BTreeMap<Pid, Shep>,
     pub procs: BTreeMap<ProcId, Proc>,
@@ -256,6 +259,7 @@ impl World {
         let mut memory = Memory::choose(fork());
         let cpr = Cpr::choose(fork());
         let mut others = fork();
+        let chance_of_copies = fork();
         let mut machine = Machine::default();
         let mut hosts = vec![Host::new("login".into(), &mut shape)];
         let mut slots = Vec::new();
@@ -356,6 +360,8 @@ impl World {
             hosts,
             psched: None,
             disk: Disk::default(),
+            copies: Copies::default(),
+            chance_of_copies,
             slots,
             sheps: BTreeMap::new(),
             procs: BTreeMap::new(),

@@ -2,6 +2,7 @@
 
 mod apinit;
 mod aprun_cli;
+mod backup;
 mod bad;
 mod bounds;
 mod check;

@@ -69,7 +69,14 @@ fn check(page: &str, commands: &[&[&str]]) {
 fn psched_8() {
     check(
         "psched.8",
-        &[&["psched"], &["psched", "check"], &["psched", "start"], &["psched", "torture"]],
+        &[
+            &["psched"],
+            &["psched", "backup"],
+            &["psched", "check"],
+            &["psched", "restore"],
+            &["psched", "start"],
+            &["psched", "torture"],
+        ],
     );
 }
 

@@ -7,25 +7,30 @@ fn other() -> Welcome {
     Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() }
 }
 
+/// Of a release that counts no commits.
+fn start(epoch: u64, id: &str) -> Start {
+    Start { epoch, id: id.into(), commits: 0 }
+}
+
 fn older() -> Welcome {
-    Welcome { epoch: 2, starts: vec![(2, "two".into())], ..welcome() }
+    Welcome { epoch: 2, starts: vec![start(2, "two")], ..welcome() }
 }
 
 /// Of a copy made in epoch 2, and started often since.
 fn branched() -> Welcome {
-    let starts = [(2, "two"), (3, "other"), (4, "another")].map(|(e, id)| (e, id.into()));
+    let starts = [start(2, "two"), start(3, "other"), start(4, "another")];
     Welcome { epoch: 4, starts: starts.into(), ..welcome() }
 }
 
 /// The next start.
 fn next() -> Welcome {
-    let starts = [(3, "three"), (4, "four")].map(|(e, id)| (e, id.into()));
+    let starts = [start(3, "three"), start(4, "four")];
     Welcome { epoch: 4, starts: starts.into(), ..welcome() }
 }
 
 /// Of a copy made in epoch 3, before the application was posted.
 fn copied() -> Welcome {
-    let starts = [(3, "three"), (4, "copy")].map(|(e, id)| (e, id.into()));
+    let starts = [start(3, "three"), start(4, "copy")];
     Welcome { epoch: 4, next_apid: 12, starts: starts.into(), ..welcome() }
 }
 
@@ -99,7 +104,7 @@ fn a_young_copy_is_not_obeyed() {
     );
     // Other numbers have been given on it meanwhile, and it was started again.
     let mut later = Welcome { epoch: 5, next_apid: 40, ..copied() };
-    later.starts.push((5, "later".into()));
+    later.starts.push(start(5, "later"));
     for next in [Welcome { next_apid: 40, ..copied() }, later.clone()] {
         agent.apply(5 * S, Happening::Unlinked);
         let actions = act(&mut agent, 5 * S, Happening::Linked(next));
@@ -122,6 +127,74 @@ fn a_young_copy_is_not_obeyed() {
     let inventory = Action::Inventory { items, last_command: 1 };
     let movable = Action::Report(Report::Movable { key, wall: None });
     assert_eq!(actions, [Action::Remember(next()), inventory, movable]);
+}
+
+/// The store that the node obeys, with the starts that led to it, each with the commits before it.
+fn counted(commits: u64, starts: [(u64, &str, u64); 2]) -> Welcome {
+    let epoch = starts[1].0;
+    let start = |(epoch, id, commits): (u64, &str, u64)| Start { epoch, id: id.into(), commits };
+    Welcome { epoch, commits, starts: starts.map(start).into(), ..welcome() }
+}
+
+/// A copy made while psched ran lacks commits that the node has heard of, or was started before them.
+#[test]
+fn a_copy_made_without_a_start_is_not_obeyed() {
+    let own = [(2, "two", 10), (3, "three", 20)];
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Linked(counted(21, own)));
+    // Each command, and the answer to each heartbeat, may tell more; never fewer.
+    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(30)), [Action::RememberCommits(30)]);
+    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(29)), []);
+    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(30)), []);
+    agent.apply(4 * S, Happening::Unlinked);
+    // Not from one that it is not linked to.
+    assert_eq!(act(&mut agent, 4 * S, Happening::Counted(99)), []);
+    let started = |before, commits| counted(commits, [(3, "three", 20), (4, "four", before)]);
+    let few = "it has heard of commit 30 of this store, and this psched's last is 28: this psched has \
+               an old copy of its state";
+    let early = "it has heard of commit 30 of this store, and start 4 of this psched came after commit \
+                 29: this psched has an old copy of its state";
+    for (copy, why) in [
+        (counted(28, own), few),
+        (started(27, 28), few),
+        // It has been used since, as much as one likes.
+        (started(29, 30), early),
+        (started(29, 1_000), early),
+    ] {
+        let actions = act(&mut agent, 5 * S, Happening::Linked(copy.clone()));
+        assert_eq!(told(&actions).why, why);
+        // What it says of its own commits the node does not take for those of its store.
+        assert_eq!(act(&mut agent, 5 * S, Happening::Counted(2_000)), []);
+        assert_eq!(agent.commits(), 30);
+        agent.apply(5 * S, Happening::Unlinked);
+        // A later life of this apinit remembers it.
+        let remembered = Welcome { commits: 30, ..counted(21, own) };
+        let mut again = Agent::new(agent.me.clone(), Some(remembered));
+        told_by(&mut again, copy);
+    }
+    // The next start came after all of them; one of a release that does not count says nothing.
+    for next in [started(30, 31), counted(31, [(3, "three", 20), (5, "five", 0)])] {
+        let actions = act(&mut agent, 6 * S, Happening::Linked(next.clone()));
+        assert_eq!(actions[0], Action::Remember(next));
+        assert!(matches!(&actions[1], Action::Inventory { items, .. } if items[0].0 == key));
+    }
+}
+
+/// Adopted with what it had committed by then.
+#[test]
+fn an_adopted_copy_counts_on() {
+    let own = [(2, "two", 10), (3, "three", 20)];
+    let (mut agent, _) = with_running();
+    agent.apply(3 * S, Happening::Linked(counted(40, own)));
+    agent.apply(4 * S, Happening::Unlinked);
+    let copy = counted(30, [(3, "three", 20), (4, "copy", 29)]);
+    agent.apply(5 * S, Happening::Linked(copy.clone()));
+    agent.apply(5 * S, Happening::Counted(33));
+    let actions = act(&mut agent, 5 * S, command(Command::Adopt));
+    assert_eq!(actions[0], Action::Remember(Welcome { commits: 33, ..copy }));
+    // Now it is the one that it obeyed which is foreign.
+    agent.apply(6 * S, Happening::Unlinked);
+    told_by(&mut agent, counted(50, own));
 }
 
 #[track_caller]

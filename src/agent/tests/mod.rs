@@ -26,7 +26,7 @@ use crate::apteam::posting::Shape;
 use crate::apteam::talk::attach::{
     NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
-use crate::apteam::talk::node::Yields;
+use crate::apteam::talk::node::{Start, Yields};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::variables::Isolation;
 use bytes::Bytes;
@@ -68,7 +68,9 @@ fn welcome() -> Welcome {
         mono_ns: 0,
         boot_id: "boot".into(),
         next_apid: 100,
-        starts: vec![(2, "two".into()), (3, "three".into())],
+        starts: [(2, "two"), (3, "three")]
+            .map(|(epoch, id)| Start { epoch, id: id.into(), commits: 0 })
+            .into(),
         ..Welcome::default()
     }
 }

@@ -140,8 +140,11 @@ pub struct Welcome {
     pub boot_id: String,
     /// The number of the next application: this psched has not given it, nor any higher one.
     pub next_apid: u64,
-    /// The last starts on this store by epoch, this one too, each with its random id.
-    pub starts: Vec<(u64, String)>,
+    /// The last starts on this store by epoch, this one too.
+    pub starts: Vec<Start>,
+    /// Commits of the store so far, as far as this psched knows that they are durable; 0: it is of a
+    /// release that does not count them.
+    pub commits: u64,
     /// What the apinit may hold.
     pub bounds: HostBounds,
     /// What it seals checkpoints with; none: this psched has no key.
@@ -151,8 +154,19 @@ pub struct Welcome {
 impl Welcome {
     /// The id of that start, if it is known.
     pub fn start(&self, epoch: u64) -> Option<&str> {
-        self.starts.iter().find(|(e, _)| *e == epoch).map(|(_, id)| id.as_str())
+        self.starts.iter().find(|start| start.epoch == epoch).map(|start| start.id.as_str())
     }
+}
+
+/// A start of psched on a store.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Start {
+    /// Which one, counted from 1.
+    pub epoch: u64,
+    /// Random.
+    pub id: String,
+    /// Commits of the store before it; 0: not known, a release that does not count them made it.
+    pub commits: u64,
 }
 
 /// How far an application is on a node.

@@ -117,6 +117,7 @@ async fn dial(
         last_command: Arc::clone(&last_command),
     };
     let link_up = link.clone();
+    let mut counted = welcome.commits;
     if events.send(Event::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
@@ -146,7 +147,14 @@ async fn dial(
                 }
             }
             message = stream.message() => match message {
-                Ok(Some(pb::ToNode { seq, message })) => {
+                Ok(Some(pb::ToNode { seq, commits, message })) => {
+                    // Before what has left psched after them.
+                    if commits > counted {
+                        counted = commits;
+                        if events.send(Event::Counted(commits)).await.is_err() {
+                            break Ok(());
+                        }
+                    }
                     let command = match message {
                         None => continue,
                         Some(pb::to_node::Message::Welcome(_)) => continue,

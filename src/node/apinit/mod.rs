@@ -21,6 +21,7 @@
 //!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
 //!   apinit-0.door            where cpr passes a folder ([`door`])
 //!   apps-0/welcome           the store that is obeyed, and the nodes
+//!   apps-0/commits           the last commit of that store that was heard of
 //!   apps-0/distrusted        starts of psched on old copies of it
 //!   apps-0/plans             the slice plans that are held
 //!   apps-0/cpus              the processors by which its nodes are counted

@@ -7,16 +7,18 @@ use crate::os::peer::process_started;
 use crate::rpc::pb;
 use anyhow::Context;
 use prost::Message;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of all applications of this apinit. It is closed to everybody else.
 #[derive(Debug)]
 pub(super) struct Runtime {
     path: PathBuf,
+    /// Where commits of the store that is obeyed are kept, and the start that they are of.
+    commits: Option<(File, String)>,
 }
 
 /// A process by pid and start time: together they name it for ever.
@@ -89,17 +91,41 @@ impl Runtime {
             path.display()
         );
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-        Ok(Runtime { path })
+        Ok(Runtime { path, commits: None })
     }
 
-    pub fn remember(&self, welcome: Welcome) {
+    pub fn remember(&mut self, welcome: Welcome) {
         // The key is psched's to keep.
         let welcome = Welcome { checkpoint_key: None, ..welcome };
+        // Commits of another start are none of this one's.
+        let start = welcome.start(welcome.epoch).unwrap_or_default().to_owned();
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        self.commits = options
+            .open(self.path.join("commits"))
+            .inspect_err(|error| tracing::warn!(%error, "can't keep what psched has committed"))
+            .ok()
+            .map(|file| (file, start));
         let bytes = pb::Welcome::from(welcome).encode_to_vec();
         if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
             tracing::warn!(%error, "can't keep what psched said of itself");
         }
         let _ = fs::remove_file(self.path.join("distrusted"));
+    }
+
+    /// The store that is obeyed has so many commits. (This comes with each command: a line of always
+    /// the same length is written over, which no kill cuts in two.)
+    pub fn remember_commits(&self, commits: u64) {
+        let Some((file, start)) = &self.commits else { return };
+        if let Err(error) = file.write_all_at(format!("{start} {commits:020}\n").as_bytes(), 0) {
+            tracing::warn!(%error, "can't keep what psched has committed");
+        }
+    }
+
+    fn remembered_commits(&self, start: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.path.join("commits")).ok()?;
+        let (of, commits) = text.lines().next()?.split_once(' ')?;
+        commits.parse().ok().filter(|_| of == start)
     }
 
     /// Starts of psched that are not to be obeyed, a line each; until the next `remember`.
@@ -117,7 +143,12 @@ impl Runtime {
 
     pub fn remembered(&self) -> Option<Welcome> {
         let bytes = fs::read(self.path.join("welcome")).ok()?;
-        Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()
+        let mut welcome = Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()?;
+        let start = welcome.start(welcome.epoch).unwrap_or_default();
+        if let Some(commits) = self.remembered_commits(start) {
+            welcome.commits = welcome.commits.max(commits);
+        }
+        Some(welcome)
     }
 
     /// Keeps the processors by which nodes are counted.
@@ -385,17 +416,29 @@ impl AppDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apteam::talk::node::Start;
 
     #[test]
     fn what_is_kept_comes_back() {
         let directory = tempfile::tempdir().expect("a directory");
-        let runtime = Runtime::open(directory.path().join("apps-0")).expect("it is made");
+        let mut runtime = Runtime::open(directory.path().join("apps-0")).expect("it is made");
         let runtime_again = Runtime::open(directory.path().join("apps-0"));
         assert!(runtime_again.is_ok(), "and taken up again");
         assert_eq!(runtime.remembered(), None);
-        let welcome = Welcome { store_id: "ab".into(), epoch: 3, ..Welcome::default() };
+        let start = |id: &str| Start { epoch: 3, id: id.into(), commits: 7 };
+        let starts = vec![start("three")];
+        let welcome =
+            Welcome { store_id: "ab".into(), epoch: 3, commits: 8, starts, ..Welcome::default() };
         runtime.remember(welcome.clone());
-        assert_eq!(runtime.remembered(), Some(welcome));
+        assert_eq!(runtime.remembered().as_ref(), Some(&welcome));
+        for commits in [19, 120] {
+            runtime.remember_commits(commits);
+            assert_eq!(runtime.remembered(), Some(Welcome { commits, ..welcome.clone() }));
+        }
+        // Of one that is obeyed from now on they are none.
+        let other = Welcome { starts: vec![start("another")], ..welcome };
+        runtime.remember(other.clone());
+        assert_eq!(runtime.remembered(), Some(other));
         let key = Key::parse("12.1").expect("a key");
         let app = runtime.make(key).expect("it is made");
         assert_eq!((app.going(), app.groups(), app.process("front")), (None, None, None));

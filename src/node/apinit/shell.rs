@@ -81,6 +81,8 @@ pub(super) enum Event {
     LinkUp(Link, Welcome),
     LinkDown,
     Commanded(u64, Command),
+    /// Commits of its store.
+    Counted(u64),
     FrontOpened {
         conn: Conn,
         peer: Caller,
@@ -468,6 +470,7 @@ impl Shell {
                 self.link = None;
                 Happening::Unlinked
             }
+            Event::Counted(commits) => Happening::Counted(commits),
             Event::Commanded(seq, command) => {
                 let adopted = matches!(command, Command::Adopt);
                 self.own.push_back(Happening::Command(seq, command));
@@ -715,6 +718,7 @@ impl Shell {
                 self.tell_psched(pb::from_node::Message::Foreign((*foreign).into()));
             }
             Action::Distrust(starts) => self.runtime.distrust(&starts),
+            Action::RememberCommits(commits) => self.runtime.remember_commits(commits),
             Action::Remember(welcome) => {
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
                 self.bounds.send_replace(listening(welcome.bounds, self.files));

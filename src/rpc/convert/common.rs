@@ -1,6 +1,6 @@
 //! Words that every service shares: keys, places, endings.
 
-use super::{COUNT_MAX, Field, LIST_MAX, Malformed, all, bare, given, ms};
+use super::{COUNT_MAX, Field, Malformed, NODES_MAX, all, bare, given, ms};
 use crate::apteam::bounds::Bounds;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
@@ -129,7 +129,7 @@ impl From<PlacementList> for Vec<pb::Place> {
 impl TryFrom<Vec<pb::Place>> for PlacementList {
     type Error = Malformed;
     fn try_from(places: Vec<pb::Place>) -> Result<Self, Malformed> {
-        let places: Vec<Place> = Field("Placement", "places").list(places, LIST_MAX)?;
+        let places: Vec<Place> = Field("Placement", "places").list(places, NODES_MAX)?;
         Ok(PlacementList(places.into()))
     }
 }

@@ -2,13 +2,14 @@
 
 use super::posting::{account, account_name};
 use super::{
-    Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, bare, given, limit, limit_ms, ms, nanos,
+    Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX, all, bare, given, limit, limit_ms, ms,
+    nanos,
 };
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::NumberedSignal;
 use crate::apteam::talk::node::{
     Command, Foreign, ForeignApplication, Hello, MoveCommand, Moved, NICE_MAX, NodeSpec, Phase,
-    PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Welcome, Yields,
+    PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
 };
 use crate::apteam::{Key, SealKey, Ticket};
 use crate::machine::Nid;
@@ -132,16 +133,17 @@ impl TryFrom<pb::NodeSpec> for NodeSpec {
     }
 }
 
-impl From<(u64, String)> for pb::Start {
-    fn from((epoch, id): (u64, String)) -> Self {
-        Self { epoch, id }
+impl From<Start> for pb::Start {
+    fn from(Start { epoch, id, commits }: Start) -> Self {
+        Self { epoch, id, commits }
     }
 }
 
-impl TryFrom<pb::Start> for (u64, String) {
+impl TryFrom<pb::Start> for Start {
     type Error = Malformed;
     fn try_from(start: pb::Start) -> Result<Self, Malformed> {
-        Ok((start.epoch, Field("Start", "id").text(start.id)?))
+        let pb::Start { epoch, id, commits } = start;
+        Ok(Start { epoch, id: Field("Start", "id").text(id)?, commits })
     }
 }
 
@@ -186,6 +188,7 @@ impl From<Welcome> for pb::Welcome {
             boot_id: welcome.boot_id,
             next_apid: welcome.next_apid,
             starts: all(welcome.starts),
+            commits: welcome.commits,
             bounds: Some(welcome.bounds.into()),
             checkpoint_key: welcome
                 .checkpoint_key
@@ -201,12 +204,13 @@ impl TryFrom<pb::Welcome> for Welcome {
         Ok(Welcome {
             store_id: Field("Welcome", "store_id").text(welcome.store_id)?,
             epoch: welcome.epoch,
-            nodes: Field("Welcome", "nodes").list(welcome.nodes, LIST_MAX)?,
+            nodes: Field("Welcome", "nodes").list(welcome.nodes, NODES_MAX)?,
             kill_grace: Duration::from_millis(welcome.kill_grace_ms),
             mono_ns: welcome.mono_ns,
             boot_id: Field("Welcome", "boot_id").text(welcome.boot_id)?,
             next_apid: welcome.next_apid,
             starts: Field("Welcome", "starts").list(welcome.starts, LIST_MAX)?,
+            commits: welcome.commits,
             bounds: welcome.bounds.unwrap_or_default().into(),
             checkpoint_key: match &welcome.checkpoint_key[..] {
                 [] => None,
@@ -330,7 +334,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             owner: of("owner").need(place.owner)?,
             shape: of("shape").need(place.shape)?,
             places: place.places.try_into()?,
-            hosts: of("hosts").list(place.hosts, LIST_MAX).map(Vec::into)?,
+            hosts: of("hosts").list(place.hosts, NODES_MAX).map(Vec::into)?,
             ticket: Ticket(of("ticket").secret(place.ticket)?),
             ticket_left: Duration::from_millis(place.ticket_left_ms),
             cpu_limit: limit(place.cpu_limit_ms),

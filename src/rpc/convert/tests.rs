@@ -17,8 +17,8 @@ use crate::apteam::talk::attach::{
     StdinPiece, ToApinit,
 };
 use crate::apteam::talk::node::{
-    self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Welcome,
-    Yields,
+    self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
+    Welcome, Yields,
 };
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
@@ -461,21 +461,29 @@ fn welcome() -> impl Strategy<Value = Welcome> {
             memory,
         },
     );
-    let store = (text(), any::<u64>(), vec((any::<u64>(), text()), 0..3));
+    let start = (any::<u64>(), text(), any::<u64>()).prop_map(|(epoch, id, commits)| Start {
+        epoch,
+        id,
+        commits,
+    });
+    let store = (text(), any::<u64>(), vec(start, 0..3), any::<u64>());
     let clock = (any::<(u64, u64)>(), text());
     let key = proptest::option::of(any::<[u8; 32]>()).prop_map(|key| key.map(SealKey));
     (store, vec(spec, 0..4), millis(), clock, host_bounds(), key).prop_map(
-        |((store_id, epoch, starts), nodes, kill_grace, clock, bounds, checkpoint_key)| Welcome {
-            store_id,
-            epoch,
-            nodes,
-            kill_grace,
-            mono_ns: clock.0.0,
-            boot_id: clock.1,
-            next_apid: clock.0.1,
-            starts,
-            bounds,
-            checkpoint_key,
+        |((store_id, epoch, starts, commits), nodes, kill_grace, clock, bounds, checkpoint_key)| {
+            Welcome {
+                store_id,
+                epoch,
+                nodes,
+                kill_grace,
+                mono_ns: clock.0.0,
+                boot_id: clock.1,
+                next_apid: clock.0.1,
+                starts,
+                commits,
+                bounds,
+                checkpoint_key,
+            }
         },
     )
 }
@@ -776,7 +784,7 @@ proptest! {
         prop_assert_eq!(there_and_back::<_, pb::NodeHello>(&hello), Ok(hello));
         prop_assert_eq!(there_and_back::<_, pb::Welcome>(&welcome), Ok(welcome));
         prop_assert_eq!(there_and_back::<_, pb::NodeReport>(&report), Ok(report));
-        let frame = pb::ToNode { seq: 1, message: Some(command.clone().into()) };
+        let frame = pb::ToNode { seq: 1, commits: 2, message: Some(command.clone().into()) };
         let frame = pb::ToNode::decode(&frame.encode_to_vec()[..]).expect("whole");
         let back = frame.message.expect("there").try_into();
         prop_assert_eq!(back, Ok::<Command, Malformed>(command));

@@ -54,6 +54,8 @@ pub(super) struct Node {
     pub link: Option<LinkId>,
     /// The store that it obeys, and the start of psched on it.
     pub obeys: Option<(u32, u64)>,
+    /// Commits of the store that it has heard of.
+    pub commits: u64,
     pub foreign: bool,
     pub purging: bool,
     pub held: BTreeMap<Key, Held>,
@@ -65,7 +67,8 @@ pub(super) struct Node {
     pub fails_to_roll_out: bool,
     /// Nor does it say that it can.
     pub without_swap: bool,
-    pub commands: VecDeque<Command>,
+    /// Each with the commits that were durable when it left psched.
+    pub commands: VecDeque<(u64, Command)>,
     pub reports: VecDeque<Report>,
     pub heard: Vec<Report>,
 }
@@ -184,9 +187,12 @@ impl World {
         self.event(Event::LinkOpened { link, hello });
         let node = &mut self.nodes[number];
         (node.foreign, node.purging) = (false, false);
-        let stranger = node
-            .obeys
-            .is_some_and(|(id, start)| id != self.kept.id || !self.kept.starts.contains(&start));
+        let commits = node.commits;
+        let kept = &self.kept;
+        let stranger = node.obeys.is_some_and(|(id, start)| {
+            let early = kept.starts.range(start + 1..).any(|(_, before)| *before < commits);
+            id != kept.id || !kept.starts.contains_key(&start) || kept.commits < commits || early
+        });
         if !stranger {
             self.obey(number);
             return;
@@ -219,6 +225,7 @@ impl World {
         }
         (node.foreign, node.purging) = (false, false);
         node.obeys = Some((self.kept.id, self.starts));
+        node.commits = self.kept.commits;
         let items = node.held.iter().map(|(key, held)| (*key, held.phase())).collect();
         let mut said = Vec::new();
         for held in node.held.values() {
@@ -329,10 +336,11 @@ impl World {
 
     pub fn deliver(&mut self, number: usize) {
         let node = &mut self.nodes[number];
-        let Some(command) = node.commands.pop_front() else { return };
+        let Some((commits, command)) = node.commands.pop_front() else { return };
         if node.foreign {
             return self.stranger_says(number, command);
         }
+        node.commits = node.commits.max(commits);
         match command {
             Command::Place(place) => {
                 node.held.entry(place.key).or_insert(Held::Placed(place));

@@ -34,8 +34,11 @@ pub(super) struct Kind {
 #[derive(Clone, Default)]
 pub(super) struct Kept {
     pub id: u32,
-    /// The starts of psched that led to this, by numbers that no other start has.
-    pub starts: BTreeSet<u64>,
+    /// The starts of psched that led to this, by numbers that no other start has, each with the commits
+    /// before it.
+    pub starts: BTreeMap<u64, u64>,
+    /// Commits so far.
+    pub commits: u64,
     pub saved: BTreeMap<Apid, Apteam>,
     pub accepted: BTreeSet<Apid>,
     pub ended: BTreeMap<Apid, u32>,
@@ -88,7 +91,7 @@ impl World {
             domains,
             moves: moves.is_some(),
             swaps,
-            kept: Kept { id: 1, starts: [1].into(), ..Kept::default() },
+            kept: Kept { id: 1, starts: [(1, 0)].into(), ..Kept::default() },
             copy: None,
             stores: 1,
             starts: 1,
@@ -112,6 +115,9 @@ impl World {
     }
 
     pub fn effects(&mut self, effects: Vec<Effect>) {
+        let saves =
+            |effect: &Effect| matches!(effect, Effect::Save { .. } | Effect::SaveAdopted { .. });
+        self.kept.commits += u64::from(effects.iter().any(saves));
         for effect in effects {
             match effect {
                 Effect::Save { team, .. } => {
@@ -153,7 +159,7 @@ impl World {
                 }
                 Effect::Command { link, command } => {
                     if let Some(node) = self.nodes.iter_mut().find(|n| n.link == Some(link)) {
-                        node.commands.push_back(command);
+                        node.commands.push_back((self.kept.commits, command));
                     }
                 }
                 _ => {}
@@ -253,8 +259,6 @@ impl World {
             Step::Crash => self.crash(),
             Step::Copy => {
                 self.copy = Some(self.kept.clone());
-                // From here on the two are told apart.
-                self.crash();
             }
             Step::OldCopy(call) => {
                 if let Some(copy) = self.copy.clone() {
@@ -343,7 +347,8 @@ impl World {
         let records: Vec<Apteam> = self.kept.saved.values().cloned().collect();
         let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
         self.starts += 1;
-        self.kept.starts.insert(self.starts);
+        self.kept.starts.insert(self.starts, self.kept.commits);
+        self.kept.commits += 1;
         let (scheduler, effects) = Scheduler::restore(
             self.machine.clone(),
             self.scheduler.settings().clone(),

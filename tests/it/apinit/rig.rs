@@ -63,7 +63,8 @@ pub struct Link {
 impl Link {
     pub async fn send(&mut self, command: Command) {
         self.seq += 1;
-        let message = pb::ToNode { seq: self.seq, message: Some(command.into()) };
+        let message =
+            pb::ToNode { seq: self.seq, message: Some(command.into()), ..Default::default() };
         self.commands.send(Ok(message)).await.expect("the link is open");
     }
 
@@ -143,7 +144,7 @@ impl Nodes for PlayedNodes {
                 ..Welcome::default()
             };
             let welcome = Some(pb::to_node::Message::Welcome(welcome.into()));
-            let _ = commands.send(Ok(pb::ToNode { seq: 0, message: welcome })).await;
+            let _ = commands.send(Ok(pb::ToNode { message: welcome, ..Default::default() })).await;
             let (sender, reports) = mpsc::unbounded_channel();
             let (noted, notes) = watch::channel(hello.notes.clone());
             let mut link =

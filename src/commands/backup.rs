@@ -1,0 +1,102 @@
+//! `psched backup` and `psched restore`: copies of psched's state.
+
+use super::question::write_out;
+use crate::daemon::store::backup::{self, Contents};
+use crate::daemon::{configuration_of, state_directory};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Where the state is.
+#[derive(Args, Debug)]
+struct State {
+    /// The configuration that names the state directory [default: /etc/psched/psched.yaml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The state directory
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl State {
+    fn directory(&self) -> anyhow::Result<PathBuf> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        let usual = || PathBuf::from("/etc/psched/psched.yaml");
+        let config = configuration_of(&self.config.clone().unwrap_or_else(usual))?;
+        Ok(state_directory(None, &config))
+    }
+}
+
+/// Copy psched's state to a file, also while psched runs
+#[derive(Args, Debug)]
+pub struct BackupArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    state: State,
+}
+
+/// Put a copy of psched's state in its place; psched must not run
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    /// The file that psched backup has written
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    state: State,
+}
+
+/// Runs `psched backup`, and gives the status to exit with.
+pub fn back_up(args: &BackupArgs) -> ExitCode {
+    let done = || -> anyhow::Result<String> {
+        let directory = args.state.directory()?;
+        let contents = backup::back_up(&directory, &args.file, args.force)?;
+        Ok(format!("{}: {}\n", args.file.display(), told(&contents)))
+    };
+    ended("psched backup", done())
+}
+
+/// Runs `psched restore`, and gives the status to exit with.
+pub fn restore(args: &RestoreArgs) -> ExitCode {
+    let done = || -> anyhow::Result<String> {
+        let directory = args.state.directory()?;
+        let (contents, replaced) = backup::restore(&directory, &args.file)?;
+        Ok(restored(&directory, &contents, replaced.as_deref()))
+    };
+    ended("psched restore", done())
+}
+
+fn told(contents: &Contents) -> String {
+    let Contents { store_id, commits, applications, running } = contents;
+    let short = store_id.get(..8).unwrap_or(store_id);
+    let s = if *applications == 1 { "" } else { "s" };
+    format!(
+        "store {short} as of commit {commits}, with {applications} application{s} that had not ended, \
+         {running} of them running"
+    )
+}
+
+fn restored(directory: &Path, contents: &Contents, replaced: Option<&Path>) -> String {
+    let mut text = format!("{}: {}\n", directory.display(), told(contents));
+    if let Some(replaced) = replaced {
+        text += &format!("the former store is {}\n", replaced.display());
+    }
+    text + "start psched; nodes that have heard of later commits show as foreign (apstat -n), and what \
+            runs there runs on: psmgr adopt NIDS takes it over, psmgr purge NIDS ends it\n"
+}
+
+fn ended(name: &str, done: anyhow::Result<String>) -> ExitCode {
+    match done.and_then(|text| write_out(&text).map_err(anyhow::Error::msg)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
