@@ -339,11 +339,11 @@ impl Usage {
     #[must_use]
     pub fn and(self, other: Usage) -> Usage {
         Usage {
-            utime: self.utime + other.utime,
-            stime: self.stime + other.stime,
+            utime: self.utime.saturating_add(other.utime),
+            stime: self.stime.saturating_add(other.stime),
             max_rss_kib: self.max_rss_kib.max(other.max_rss_kib),
-            inblocks: self.inblocks + other.inblocks,
-            outblocks: self.outblocks + other.outblocks,
+            inblocks: self.inblocks.saturating_add(other.inblocks),
+            outblocks: self.outblocks.saturating_add(other.outblocks),
         }
     }
 }
@@ -409,7 +409,7 @@ impl HostEnd {
             count_end(&mut self.ends, end);
         }
         self.usage = self.usage.and(other.usage);
-        self.leftovers += other.leftovers;
+        self.leftovers = self.leftovers.saturating_add(other.leftovers);
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
         self.frozen = self.frozen.max(other.frozen);
@@ -446,7 +446,7 @@ impl HostEnd {
 pub fn count_end(ends: &mut Vec<EndCount>, more: EndCount) {
     let same = ends.binary_search_by_key(&(more.end, more.consequence), |e| (e.end, e.consequence));
     match same {
-        Ok(i) => ends[i].count += more.count,
+        Ok(i) => ends[i].count = ends[i].count.saturating_add(more.count),
         Err(i) => ends.insert(i, more),
     }
 }

@@ -1,16 +1,27 @@
 //! An apteam as the bytes that the store keeps.
 //!
-//! Its times are those of the wall clock, but for one: when a ticket lapses is on the monotonic clock, which
-//! begins anew with each boot of psched's host. So the boot is kept with it, and the wall clock's time for any
-//! other.
+//! Its times are those of the wall clock, but for two, which are on the monotonic clock: when a ticket lapses,
+//! and when the first thing went wrong. That clock begins anew with each boot of psched's host. So the boot is
+//! kept with them. For any other boot the ticket's time is kept by the wall clock too, and what has gone wrong
+//! has done so before all that this boot can hear of.
+//!
+//! Whatever psched takes in can be read again: what a message may have at most, a record may have too, and
+//! texts that psched itself makes longer are cut.
 
+use crate::apteam::ending::{Decisive, HostEnd};
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
 use crate::apteam::{Key, Ticket};
+use crate::config;
 use crate::os::host;
+use crate::rpc::convert::{LIST_MAX, NODES_MAX};
 use crate::rpc::{Malformed, pb};
 use prost::Message;
 use std::sync::OnceLock;
+
+// Each node that psched.yaml can describe has room in a record, and so have its processors.
+const _: () = assert!(config::NODES_MAX <= NODES_MAX);
+const _: () = assert!(config::PROCESSORS_MAX as usize <= LIST_MAX);
 
 /// The clocks by which a ticket's time is kept.
 #[derive(Clone, Debug)]
@@ -51,7 +62,7 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_until_ns: team.ticket_until_ns,
-        ticket_boot_id: clocks.boot_id.clone(),
+        boot_id: clocks.boot_id.clone(),
         ticket_lapses_at_ns: clocks.wall_ns.saturating_add(left_ns),
         ticket_left_ns: left_ns,
         passed_over: team.passed_over,
@@ -100,11 +111,16 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
 /// When a ticket lapses, on this boot's monotonic clock. (A wall clock that was set back gives it no more
 /// time than it had.)
 fn ticket_until(record: &pb::ApteamRecord, clocks: &Clocks) -> u64 {
-    if record.ticket_boot_id.is_empty() || record.ticket_boot_id == clocks.boot_id {
+    if is_of_boot(record, clocks) {
         return record.ticket_until_ns;
     }
     let left = record.ticket_lapses_at_ns.saturating_sub(clocks.wall_ns);
     clocks.mono_ns.saturating_add(left.min(record.ticket_left_ns))
+}
+
+/// Whether its monotonic times are those of this boot. (A release that did not tell is believed.)
+fn is_of_boot(record: &pb::ApteamRecord, clocks: &Clocks) -> bool {
+    record.boot_id.is_empty() || record.boot_id == clocks.boot_id
 }
 
 /// The same by these clocks.
@@ -117,6 +133,16 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
     let ticket: [u8; 16] =
         record.ticket.as_ref().try_into().map_err(|_| RecordError::Missing("ticket"))?;
     let ticket_until_ns = ticket_until(&record, clocks);
+    let of_boot = is_of_boot(&record, clocks);
+    let on_this_boot = |decisive: &mut Decisive| {
+        if !of_boot {
+            decisive.at_ns = 0;
+        }
+    };
+    let mut end: Option<HostEnd> = record.end.map(TryInto::try_into).transpose()?;
+    end.iter_mut().filter_map(|end| end.first.as_mut()).for_each(on_this_boot);
+    let mut doomed: Option<Decisive> = record.doomed.map(TryInto::try_into).transpose()?;
+    doomed.iter_mut().for_each(on_this_boot);
     let front = (record.front_pid > 0)
         .then_some(FrontProcess { pid: record.front_pid, started: record.front_started });
     Ok(Apteam {
@@ -134,8 +160,8 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         posted_at_ns: record.posted_at_ns,
         running_at_ns: record.running_at_ns,
         ended_at_ns: record.ended_at_ns,
-        end: record.end.map(TryInto::try_into).transpose()?,
-        doomed: record.doomed.map(TryInto::try_into).transpose()?,
+        end,
+        doomed,
         signals: record.signals.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         last_signal: record.last_signal,
         held: record.held.map(TryInto::try_into).transpose()?,

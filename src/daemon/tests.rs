@@ -1,5 +1,7 @@
 //! The store and its thread, on real files.
 
+mod bounds;
+
 use super::committer::{self, Commit, Outcome, Release};
 use super::records;
 use super::store::{Reader, Record, Store, StoreError};
@@ -523,24 +525,15 @@ fn a_ticket_has_the_rest_of_its_time_after_another_boot() {
     let at = clocks("another", 20, 2_000_000);
     let until = records::decode_at(&record, &at).expect("a record").ticket_until_ns;
     assert_eq!(until, 20_000_000_000);
-}
-
-/// psched.yaml describes so many nodes at most, and an application may be on all of them.
-#[test]
-fn an_application_on_as_many_nodes_as_there_can_be_is_read_again() {
-    for nodes in [65_537, crate::config::NODES_MAX as u32] {
-        let place = |nid| Place { nid: Nid(nid), processors: vec![0], pes: 1 };
-        let places = PlacementList((0..nodes).map(place).collect::<Vec<_>>().into());
-        let host = |nid| crate::apteam::place::HostPart {
-            nids: vec![Nid(nid)],
-            socket: "s".into(),
-            host_id: "h".into(),
-        };
-        let hosts: Vec<_> = (0..nodes).map(host).collect();
-        let end = HostEnd { nids: (0..nodes).map(Nid).collect(), ..HostEnd::default() };
-        let team =
-            Apteam { places, hosts: hosts.into(), end: Some(end), ..team(7, State::Running) };
-        let read = records::decode(&records::encode(&team)).expect("it is read again");
-        assert!(read.places == team.places && read.hosts.len() == nodes as usize);
-    }
+    // What went wrong in an earlier boot did so before all that is heard of in this one.
+    let doomed = Some(Decisive { at_ns: 864_000_000_000_000, cause: Cause::FrontGone });
+    let end = Some(HostEnd { first: doomed.clone(), ..HostEnd::default() });
+    let ends = Apteam { doomed, end, ..placed(0) };
+    let record = records::encode_at(&ends, &clocks("one", 864_000, 1_000_000));
+    let firsts = |boot| {
+        let read = records::decode_at(&record, &clocks(boot, 20, 1_000_040)).expect("a record");
+        [read.doomed, read.end.expect("an end").first].map(|first| first.expect("one").at_ns)
+    };
+    assert_eq!(firsts("one"), [864_000_000_000_000; 2]);
+    assert_eq!(firsts("another"), [0; 2]);
 }

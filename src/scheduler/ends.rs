@@ -13,7 +13,7 @@ use std::time::Duration;
 const TERM: i32 = 15;
 const KILL: i32 = 9;
 /// Signals to an application that its nodes are not known to have.
-const SIGNALS_MAX: usize = 16;
+pub const SIGNALS_MAX: usize = 16;
 /// Signals that a posting, which has no process yet, ends by.
 const ENDING_SIGNALS: [i32; 6] = [1, 2, 3, 6, KILL, TERM];
 

@@ -63,6 +63,7 @@ mod view;
 
 pub use closed::NodesTo;
 pub use effect::{Effect, Looked, News, Refusal};
+pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, Now, ReplyId};
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use restarts::Origin;

@@ -1,11 +1,11 @@
 //! Words that every service shares: keys, places, endings.
 
-use super::{COUNT_MAX, Field, Malformed, NODES_MAX, all, bare, given, ms};
+use super::{COUNT_MAX, Field, Malformed, NODES_MAX, TEXT_MAX, all, bare, given, ms};
 use crate::apteam::bounds::Bounds;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{Explanation, Owner, Shape};
+use crate::apteam::posting::{Explanation, Owner, Shape, cut};
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::machine::Nid;
 use crate::rpc::pb;
@@ -55,7 +55,7 @@ impl TryFrom<pb::ApplicationKey> for Key {
 impl From<Owner> for pb::Owner {
     fn from(owner: Owner) -> Self {
         let Owner { uid, gid, groups, name, terminal } = owner;
-        Self { uid, gid, groups, name, terminal }
+        Self { uid, gid, groups, name: cut(name, TEXT_MAX), terminal }
     }
 }
 
@@ -71,7 +71,7 @@ impl TryFrom<pb::Owner> for Owner {
 impl From<By> for pb::By {
     fn from(by: By) -> Self {
         let By { uid, name, at_ns } = by;
-        Self { uid, user: name, at_ns }
+        Self { uid, user: cut(name, TEXT_MAX), at_ns }
     }
 }
 
@@ -181,6 +181,8 @@ impl TryFrom<pb::Usage> for Usage {
 impl From<Cause> for pb::Cause {
     fn from(cause: Cause) -> Self {
         use pb::cause::Kind;
+        // (Such a text may hold one that came in a message.)
+        let cut = |text| cut(text, TEXT_MAX);
         let of = |kind: Kind| pb::Cause { kind: kind.into(), ..pb::Cause::default() };
         match cause {
             Cause::PeExit { rank, nid, code } => {
@@ -196,19 +198,25 @@ impl From<Cause> for pb::Cause {
                 pb::Cause { rank, nid: nid.0, code: code.into(), ..of(Kind::NoFinalize) }
             }
             Cause::Garbage { rank, nid, text } => {
-                pb::Cause { rank, nid: nid.0, text, ..of(Kind::Garbage) }
+                pb::Cause { rank, nid: nid.0, text: cut(text), ..of(Kind::Garbage) }
             }
             Cause::Kill { signal, uid } => pb::Cause { signal, uid, ..of(Kind::Kill) },
             Cause::TimeLimit { limit } => pb::Cause { limit_ms: ms(limit), ..of(Kind::TimeLimit) },
             Cause::FrontGone => of(Kind::FrontGone),
             Cause::StdoutClosed => of(Kind::StdoutClosed),
-            Cause::LaunchFailed { rank, nid, errno, text } => {
-                pb::Cause { rank, nid: nid.0, code: errno, text, ..of(Kind::LaunchFailed) }
-            }
+            Cause::LaunchFailed { rank, nid, errno, text } => pb::Cause {
+                rank,
+                nid: nid.0,
+                code: errno,
+                text: cut(text),
+                ..of(Kind::LaunchFailed)
+            },
             Cause::ShepherdLost { nid, text } => {
-                pb::Cause { nid: nid.0, text, ..of(Kind::ShepherdLost) }
+                pb::Cause { nid: nid.0, text: cut(text), ..of(Kind::ShepherdLost) }
             }
-            Cause::NodeLost { nid, text } => pb::Cause { nid: nid.0, text, ..of(Kind::NodeLost) },
+            Cause::NodeLost { nid, text } => {
+                pb::Cause { nid: nid.0, text: cut(text), ..of(Kind::NodeLost) }
+            }
             Cause::NoRecord => of(Kind::NoRecord),
             Cause::OverMemory { nid, pes, per_pe, largest } => {
                 let (rank, largest) = largest.unwrap_or_default();
