@@ -1,6 +1,6 @@
 //! `psched torture`: seeds of the simulated cluster, as many as somebody likes.
 
-use crate::torture::faults::CLASSES;
+use crate::torture::faults::{CHOSEN, CLASSES};
 use crate::torture::{self, Counts, Failure, Options, scenarios};
 use clap::Args;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub struct TortureArgs {
     /// Simulated days of work and faults in each seed [default: 20 minutes]
     #[arg(long, value_name = "D", value_parser = days)]
     days: Option<f64>,
-    /// Only these classes of faults, or none; otherwise each seed chooses
+    /// Only these classes of faults, or none; otherwise each seed chooses ("chosen" in the list: too)
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',', value_parser = class)]
     faults: Option<Vec<String>>,
     /// Instead of seeds, the scenario of this name, or all
@@ -42,11 +42,11 @@ fn days(text: &str) -> Result<f64, String> {
 }
 
 fn class(text: &str) -> Result<String, String> {
-    if text == "none" || CLASSES.iter().any(|(name, _)| *name == text) {
+    if ["none", CHOSEN].contains(&text) || CLASSES.iter().any(|(name, _)| *name == text) {
         return Ok(text.to_owned());
     }
     let names: Vec<&str> = CLASSES.iter().map(|(name, _)| *name).collect();
-    Err(format!("it is one of none, {}", names.join(", ")))
+    Err(format!("it is one of none, {CHOSEN}, {}", names.join(", ")))
 }
 
 fn scenario(text: &str) -> Result<String, String> {

@@ -746,17 +746,17 @@ impl World {
         let host = at.host;
         // One that has obeyed none yet would obey any.
         let wrong = self.mix.stores && !self.ending && !hello.store_id.is_empty();
-        let target = match wrong && self.faults.u32(0..4) == 0 {
-            true => {
+        let target = match (wrong && self.faults.u32(0..4) == 0, self.reaches_copy(slot)) {
+            (true, _) => {
                 self.counts.add("stores");
                 self.checks.apinit_away(&self.slots[slot].nids, self.now);
                 Target::WrongPsched(slot)
             }
-            false if self.reaches_copy(slot) => {
+            (false, Some(number)) => {
                 self.checks.apinit_away(&self.slots[slot].nids, self.now);
-                Target::Copy
+                Target::Copy(number)
             }
-            false => Target::PschedLink,
+            (false, None) => Target::PschedLink,
         };
         let wire = self.dial_psched(Who::ApinitLink(slot), host, target);
         self.send(wire, 0, Msg::Hello(Box::new(hello)));
@@ -789,7 +789,9 @@ impl World {
                 self.apinit_settles(slot);
             }
             Msg::Command(seq, commits, command) => {
-                self.apinit_happens(slot, Happening::Counted(commits));
+                if commits > 0 {
+                    self.apinit_happens(slot, Happening::Counted(commits));
+                }
                 if self.slots[slot].proc.as_ref().is_none_or(|p| p.link.is_none_or(|l| l.0 != wire))
                 {
                     return;

@@ -8,7 +8,7 @@
 //! here, since they would not obey their own psched again before an administrator says so.)
 
 use super::store::Disk;
-use super::wire::{Msg, WireId};
+use super::wire::{Msg, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND};
 use crate::apteam::talk::node::Start;
@@ -26,6 +26,8 @@ pub struct Copies {
 #[derive(Debug)]
 struct Started {
     disk: Disk,
+    /// No other has it.
+    number: u64,
     /// Commits when it was made.
     before: u64,
     scheduler: Scheduler,
@@ -67,32 +69,35 @@ impl World {
         scheduler.started(disk.epoch);
         let until = self.now + self.chance_of_copies.u64(SECOND..8 * SECOND);
         let links = BTreeMap::new();
-        self.copies.started = Some(Box::new(Started { disk, before, scheduler, links, until }));
+        self.copies.started =
+            Some(Box::new(Started { disk, number, before, scheduler, links, until }));
         if self.psched.is_some() {
             self.kill_psched();
         }
     }
 
-    /// Whether an apinit that dials psched now reaches the one on the copy.
-    pub fn reaches_copy(&self, slot: usize) -> bool {
-        let (Some(started), Some(proc)) = (&self.copies.started, &self.slots[slot].proc) else {
-            return false;
-        };
-        self.now < started.until && !self.ending && proc.agent.commits() > started.before
+    /// The psched on the copy, by its number, if an apinit that dials psched now reaches that one.
+    pub fn reaches_copy(&self, slot: usize) -> Option<u64> {
+        let (started, proc) = (self.copies.started.as_ref()?, self.slots[slot].proc.as_ref()?);
+        let there = self.now < started.until && !self.ending;
+        (there && proc.agent.commits() > started.before).then_some(started.number)
+    }
+
+    /// An apinit has dialled the psched on a copy: that may be gone by now, and another be there.
+    pub fn copy_opened(&mut self, wire: WireId, number: u64) -> Option<Who> {
+        let link = LinkId(self.number());
+        let started = self.copies.started.as_mut().filter(|started| started.number == number)?;
+        started.links.insert(link, (wire, 0));
+        let late = self.chance_of_copies.u64(10 * MS..3_000 * MS);
+        self.after(late, Ev::Lost(wire, 1));
+        self.after(late, Ev::Lost(wire, 0));
+        Some(Who::Copy(link))
     }
 
     /// What the psched on the copy hears.
-    pub fn copy_hears(&mut self, wire: WireId, link: LinkId, msg: Msg) {
+    pub fn copy_hears(&mut self, link: LinkId, msg: Msg) {
         let event = match msg {
-            Msg::Hello(hello) => {
-                let late = self.chance_of_copies.u64(10 * MS..3_000 * MS);
-                self.after(late, Ev::Lost(wire, 1));
-                self.after(late, Ev::Lost(wire, 0));
-                if let Some(started) = &mut self.copies.started {
-                    started.links.insert(link, (wire, 0));
-                }
-                Event::LinkOpened { link, hello }
-            }
+            Msg::Hello(hello) => Event::LinkOpened { link, hello },
             Msg::Inventory(items) => Event::Inventory { link, items },
             Msg::Report(report) => Event::Report { link, report },
             Msg::Eof => Event::LinkClosed { link },
@@ -100,6 +105,10 @@ impl World {
         };
         let now = self.psched_now();
         let Some(started) = &mut self.copies.started else { return };
+        if !started.links.contains_key(&link) {
+            // It was one's before this.
+            return;
+        }
         for effect in started.scheduler.apply(now, event) {
             self.copy_does(effect);
         }

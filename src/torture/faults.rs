@@ -35,9 +35,12 @@ pub const CLASSES: [(&str, &str); 20] = [
     (COPIES, "a copy of the store, made while psched ran, is put in its place"),
 ];
 
-/// Classes that seeds have or have not whatever else they have.
+/// A class that seeds have or have not whatever else they have.
 const ORDERS: &str = "orders";
+/// One that they have only where it is asked for, since seeds were known by their histories before it was there.
 const COPIES: &str = "copies";
+/// In a list of classes: and those that the seed chooses.
+pub const CHOSEN: &str = "chosen";
 
 /// Which classes a seed has.
 #[derive(Clone, Debug, Default)]
@@ -112,22 +115,26 @@ fn key_of(report: &Report) -> Option<Key> {
 }
 
 impl Faults {
+    /// The classes that a seed has by itself.
+    fn of_seed(rng: &mut Rng) -> Vec<&'static str> {
+        // Some seeds have none, so that the base is proved.
+        if rng.u32(0..8) == 0 {
+            return Vec::new();
+        }
+        let share = rng.u32(2..8);
+        let orders = rng.clone().bool();
+        let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES].contains(c));
+        let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
+        some.into_iter().chain(orders.then_some(ORDERS)).collect()
+    }
+
     /// The classes of a seed: those that were asked for, or some.
     pub fn choose(options: &Options, rng: &mut Rng) -> Faults {
-        let chosen: BTreeSet<&str> = match &options.faults {
-            Some(names) => names.iter().map(String::as_str).collect(),
-            // Some seeds have none, so that the base is proved.
-            None if rng.u32(0..8) == 0 => BTreeSet::new(),
-            None => {
-                let share = rng.u32(2..8);
-                let mut apart = rng.clone();
-                let (orders, copies) = (apart.bool(), apart.u32(0..4) == 0);
-                let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES].contains(c));
-                let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
-                let apart = [orders.then_some(ORDERS), copies.then_some(COPIES)];
-                some.into_iter().chain(apart.into_iter().flatten()).collect()
-            }
-        };
+        let mut chosen: BTreeSet<&str> =
+            options.faults.iter().flatten().map(String::as_str).collect();
+        if options.faults.is_none() || chosen.remove(CHOSEN) {
+            chosen.extend(Faults::of_seed(rng));
+        }
         let has = |name: &str| chosen.contains(name);
         Faults {
             delay: has("delay"),

@@ -378,7 +378,7 @@ impl World {
             Effect::Command { link, command } => {
                 if let Some((wire, seq)) = psched.links.get_mut(&link) {
                     *seq += 1;
-                    let (wire, seq, commits) = (*wire, *seq, self.disk.commits);
+                    let (wire, seq, commits) = (*wire, *seq, self.counted(&self.disk));
                     self.send(wire, 1, Msg::Command(seq, commits, Box::new(command)));
                 }
             }
@@ -432,6 +432,12 @@ impl World {
         }
     }
 
+    /// How many commits a psched on this disk says that there are. (Without copies none counts them, so that
+    /// seeds are the histories that they were before it was done.)
+    pub fn counted(&self, disk: &Disk) -> u64 {
+        if self.mix.copies { disk.commits } else { 0 }
+    }
+
     /// How a psched on this disk introduces itself.
     pub fn welcome_of(&self, disk: &Disk, next_apid: u64, nids: &[Nid]) -> Welcome {
         let (machine, mono_ns) = (&self.machine, self.mono(0));
@@ -450,8 +456,8 @@ impl World {
             mono_ns,
             boot_id: self.hosts[0].boot_id(),
             next_apid,
-            starts: disk.starts.clone(),
-            commits: disk.commits,
+            starts: if self.mix.copies { disk.starts.clone() } else { Vec::new() },
+            commits: self.counted(disk),
             bounds: self.settings.host_bounds,
             checkpoint_key: None,
         }

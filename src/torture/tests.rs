@@ -60,6 +60,15 @@ fn nothing_is_lost_whatever_goes_wrong() {
     assert!(counts.brought_back > 500, "nobody is brought back: {counts:?}");
 }
 
+/// Beside what else a seed has, copies of the store are put in its place: nobody obeys them.
+#[test]
+fn no_copy_is_obeyed() {
+    let faults = ["chosen", "copies"].map(str::to_owned);
+    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
+    let counts = seeds(1..41, of, (5_000, 100));
+    assert!(counts.faults.get("copies").is_some_and(|copies| *copies > 500), "{counts:?}");
+}
+
 #[test]
 fn a_seed_is_the_same_history_each_time() {
     let [a, b] = [run(&Options::new(7)), run(&Options::new(7))];

@@ -69,8 +69,8 @@ pub enum Target {
     PschedLink,
     /// A psched that is not the machine's, for this apinit.
     WrongPsched(usize),
-    /// One that was started on a copy of psched's store.
-    Copy,
+    /// One that was started on a copy of psched's store, by its number.
+    Copy(u64),
     /// psched, for a front end.
     PschedFront(Pid),
     /// An apinit, for a front end of this process (`None`: another apinit) and user.
@@ -256,7 +256,7 @@ impl World {
         let who = match target {
             Target::PschedLink => self.psched_link_opened(id),
             Target::WrongPsched(slot) => Some(Who::WrongPsched(slot)),
-            Target::Copy => Some(Who::Copy(LinkId(self.number()))),
+            Target::Copy(number) => self.copy_opened(id, number),
             Target::PschedFront(pid) => self.psched_front_opened(id, pid),
             Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
         };
@@ -297,7 +297,7 @@ impl World {
             Who::PschedLink(link) => self.psched_link_says(id, link, msg),
             Who::PschedFront(pid) => self.psched_front_says(id, pid, msg),
             Who::WrongPsched(slot) => self.wrong_psched_says(id, slot, msg),
-            Who::Copy(link) => self.copy_hears(id, link, msg),
+            Who::Copy(link) => self.copy_hears(link, msg),
             Who::ApinitLink(slot) => self.apinit_link_says(id, slot, msg),
             Who::ApinitFront(slot, conn) => self.apinit_front_says(slot, conn, msg),
             Who::ApinitPeer(slot, key, index, generation) => {

@@ -259,7 +259,8 @@ impl World {
         let mut memory = Memory::choose(fork());
         let cpr = Cpr::choose(fork());
         let mut others = fork();
-        let chance_of_copies = fork();
+        // (Of its own, so that older classes come as they did before this one was there.)
+        let chance_of_copies = Rng::with_seed(options.seed ^ 0x00c0_91e5);
         let mut machine = Machine::default();
         let mut hosts = vec![Host::new("login".into(), &mut shape)];
         let mut slots = Vec::new();
