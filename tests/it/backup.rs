@@ -1,5 +1,6 @@
 //! Copies of the state, made while psched runs and put back later.
 
+use crate::support::criu::criu;
 use crate::support::hand::Hand;
 use crate::support::*;
 use std::os::unix::fs::PermissionsExt;
@@ -39,12 +40,11 @@ fn go_on(hand: &Hand, commit: u64) {
     eventually(BOUND, "the node hears of later commits", || heard(hand) > commit);
 }
 
-/// psched is killed and started on this copy: the node does not obey it, and says what runs there.
+/// psched, which does not run, is started on this copy: the node does not obey it, and says what runs there.
 #[track_caller]
 fn put_back(hand: &mut Hand, (file, commit): &(PathBuf, u64), apid: u64) {
     assert!(heard(hand) > *commit, "{} is no old copy", file.display());
     let state = format!("on-{}", file.file_name().expect("a name").to_string_lossy());
-    hand.kill_psched();
     let told = run(&mut psched(hand, "restore", file, &state)).expect(0).out();
     assert!(told.contains("psmgr adopt"), "{told}");
     // It is an old one however often it is started, and whatever it is used for.
@@ -88,6 +88,7 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     hand.wait_for("running", 1);
     copies.push(copied(&hand, "running", "state"));
     go_on(&hand, copies[3].1);
+    hand.kill_psched();
     for copy in &copies {
         put_back(&mut hand, copy, apid);
     }
@@ -109,12 +110,59 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     eventually(BOUND, "it is being ended", || ends.exists());
     let ending = copied(&hand, "ending", "state");
     go_on(&hand, ending.1);
+    hand.kill_psched();
     put_back(&mut hand, &ending, apid);
     hand.start_psched();
     assert_eq!(hand.wait_for("running", 1), [apid]);
     std::fs::write(&saved, "").expect("written");
     let run = third.wait(BOUND);
     assert!(run.out().contains("saved"), "{} {}", run.out(), run.stderr);
+    hand.end();
+}
+
+/// Copies made while it goes on after a checkpoint, while only the checkpoint is left of it, and when it has been
+/// restarted from that under another number.
+#[test]
+fn a_copy_made_around_a_checkpoint_ends_nothing() {
+    let test = "backup::a_copy_made_around_a_checkpoint_ends_nothing";
+    let Some(criu) = criu(test) else { return };
+    let named = format!("PSCHED_CRIU={}", criu.program().display());
+    let prefix = ["env", &named, "PSCHED_LOG=info"].map(Into::into);
+    let mut hand = Hand::start_by(&prefix, ONE, &[("0", None)]);
+    let work = tempfile::tempdir().expect("a folder");
+    let here = |hand: &Hand, program: &str, line: &str| {
+        let mut command = hand.command(program, words(line));
+        command.current_dir(work.path());
+        command
+    };
+    let (goes, script) = until(&hand, "goes", "echo gone; exit 3");
+    let first = Running::start(here(&hand, "aprun", "-q -n 1 sh -c").arg(script));
+    let apid = hand.wait_for("running", 1)[0];
+    run(&mut here(&hand, "cpr", &format!("-c kept -p {apid}"))).expect(0);
+    let mut copies = vec![copied(&hand, "goes-on", "state")];
+    go_on(&hand, copies[0].1);
+    hand.kill_psched();
+    put_back(&mut hand, &copies[0], apid);
+    hand.start_psched();
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    eventually(BOUND, "it can be checkpointed", || {
+        run(&mut here(&hand, "cpr", &format!("-c tonight -f -k -p {apid}"))).status == 0
+    });
+    first.wait(BOUND).expect(137);
+    hand.wait_for("running", 0);
+    copies.push(copied(&hand, "checkpointed", "state"));
+    let second = Running::start(&mut here(&hand, "cpr", "-r tonight"));
+    let apid = hand.wait_for("running", 1)[0];
+    copies.push(copied(&hand, "restarted", "state"));
+    go_on(&hand, copies[2].1);
+    hand.kill_psched();
+    for copy in &copies {
+        put_back(&mut hand, copy, apid);
+    }
+    hand.start_psched();
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    std::fs::write(&goes, "").expect("written");
+    assert_eq!(second.wait(BOUND).expect(3).out(), "gone\n");
     hand.end();
 }
 
@@ -130,6 +178,7 @@ fn what_runs_goes_on_on_a_restored_copy_that_is_adopted() {
     let apid = hand.wait_for("running", 1)[0];
     let copy = copied(&hand, "copy", "state");
     go_on(&hand, copy.1);
+    hand.kill_psched();
     put_back(&mut hand, &copy, apid);
     hand.start_psched_on("on-copy");
     eventually(BOUND, "it is adopted", || {
