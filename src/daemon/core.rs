@@ -35,6 +35,7 @@ use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Schedu
 use crate::variables::Variables;
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -166,6 +167,8 @@ pub struct Identity {
     pub kill_grace: Duration,
     /// What checkpoints are sealed with; none: there can be none.
     pub checkpoint_key: Option<SealKey>,
+    /// The directory of the store, and of that key.
+    pub state: PathBuf,
 }
 
 impl Identity {

@@ -144,6 +144,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         checkpoint_key: load_or_make_key(&state.join(KEY_FILE))
             .inspect_err(|why| tracing::warn!("applications can't be checkpointed: {why}"))
             .ok(),
+        state: std::path::absolute(&state).unwrap_or_else(|_| state.clone()),
     };
     tracing::info!(
         store = identity.store_id,

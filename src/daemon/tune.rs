@@ -146,9 +146,10 @@ impl Core {
         };
         let variables = self.tuner.tuning.show().into_iter().map(row).collect();
         let trouble = self.trouble.clone();
+        let state_directory = self.identity.state.to_string_lossy().into_owned();
         self.look(Box::new(move |_| {
             let notices = trouble.notice().into_iter().collect();
-            let _ = answer.send(pb::ShowReply { variables, notices });
+            let _ = answer.send(pb::ShowReply { variables, notices, state_directory });
         }));
     }
 }

@@ -16,6 +16,7 @@ pub mod fork;
 pub mod host;
 pub mod inherit;
 pub mod instance;
+pub mod mounts;
 pub mod notify;
 pub mod nudge;
 pub mod peer;

@@ -110,6 +110,25 @@ fn good_ones_are_told() {
     assert_eq!(place.names(), ["queued", "tonight"]);
 }
 
+/// The key is that of the psched that is asked, wherever its state is.
+#[test]
+fn the_key_is_of_the_psched_that_is_asked() {
+    let instance = instance(1, 1);
+    let key = instance.folder().join("state/checkpoint.key");
+    let mut place = Place::new();
+    place.key = psched::node::checkpoint::dir::load_key(&key).expect("read").expect("there");
+    place.made("tonight");
+    let mut command = place.command("-i --json tonight");
+    command.env_remove("PSCHED_CHECKPOINT_KEY").env("PSCHED_SOCKET", &instance.socket);
+    let told = run(&mut command).expect(0).out();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["checkpoints"][0]["seal"], "verified", "{told}");
+    // Without one it is looked for where a machine's is.
+    let socket = place.at("none.sock");
+    let told = run(command.env("PSCHED_SOCKET", socket)).expect(0).out();
+    assert!(told.contains("not_verified"), "{told}");
+}
+
 #[test]
 fn bad_ones_are_explained() {
     let place = Place::new();

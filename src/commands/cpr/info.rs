@@ -2,19 +2,25 @@
 
 use super::problem;
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, SealKey, manifest_of, verify};
-use crate::commands::question::write_out;
+use crate::commands::question::{answer, write_out};
 use crate::commands::table::{Cell, Report, Table, clean, clip, moment};
 use crate::node::checkpoint::dir::{self, KEY_FILE, Leftover, Spot, load_key};
+use crate::rpc::connect::{connect, socket_path};
+use crate::rpc::pb;
 use crate::variables::units::about;
 use jiff::tz::TimeZone;
+use pb::psched_client::PschedClient;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names the file of the key, where it is not root's.
 const KEY_VARIABLE: &str = "PSCHED_CHECKPOINT_KEY";
-/// The state directory of a machine's psched.
+/// The state directory of a machine's psched, where none answers.
 const STATE: &str = "/var/lib/psched";
+/// How long psched may take to say where it has its own.
+const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
 /// What is known of who sealed a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,17 +79,42 @@ pub fn info(dirs: &[PathBuf], json: bool) -> Result<(), Vec<String>> {
 
 /// The key, or why there is none.
 fn key() -> (Option<SealKey>, String) {
-    let root = || {
-        let is_root = rustix::process::geteuid().is_root();
-        is_root.then(|| Path::new(STATE).join(KEY_FILE).into_os_string())
+    const ROOT: &str = "only root can, who reads the key";
+    let (path, silent) = match std::env::var_os(KEY_VARIABLE) {
+        Some(path) => (PathBuf::from(path), None),
+        None => match state() {
+            Ok(state) => (state.join(KEY_FILE), None),
+            Err(why) => (Path::new(STATE).join(KEY_FILE), Some(why)),
+        },
     };
-    let Some(path) = std::env::var_os(KEY_VARIABLE).or_else(root) else {
-        return (None, "only root can, who reads the key".into());
-    };
-    match load_key(path.as_ref()) {
+    // (A user reads that of his private instance.)
+    let closed = std::fs::File::open(&path)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+    if closed || (silent.is_some() && !rustix::process::geteuid().is_root()) {
+        return (None, ROOT.into());
+    }
+    let silent = silent.map(|why| format!(", and no psched says where it has its own: {why}"));
+    match load_key(&path) {
         Ok(Some(key)) => (Some(key), String::new()),
-        Ok(None) => (None, format!("there is no key in {}", Path::new(&path).display())),
+        Ok(None) => {
+            let silent = silent.unwrap_or_default();
+            (None, format!("there is no key in {}{silent}", path.display()))
+        }
         Err(flaw) => (None, flaw.to_string()),
+    }
+}
+
+/// Where the psched that is asked keeps its state.
+fn state() -> Result<PathBuf, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let state = runtime.map_err(|e| e.to_string())?.block_on(async {
+        let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
+        let mut client = PschedClient::new(channel);
+        answer(client.show(pb::ShowRequest {}), ANSWER_BOUND).await
+    })?;
+    match state.state_directory {
+        empty if empty.is_empty() => Err("it is of an older release".into()),
+        state => Ok(state.into()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `cpr`: checkpoints of applications, as on IRIX.
 //!
 //! A checkpoint is a folder; what is in it and how it is kept is told by [`crate::checkpoint`] and
-//! [`crate::node::checkpoint::dir`]. To look at one (`-i`) and to remove one (`-D`) asks psched
-//! nothing: it is done here, as the user who asks. To restart one (`-r`) is what aprun does, of a posting and a
+//! [`crate::node::checkpoint::dir`]. To look at one (`-i`) and to remove one (`-D`) is done
+//! here, as the user who asks; psched is asked only where its key is. To restart one (`-r`) is what aprun does, of a posting and a
 //! program that are in there: [`restart`].
 //!
 //! ```text
@@ -27,6 +27,7 @@ use crate::apteam::Apid;
 use crate::checkpoint::Flaw;
 use crate::node::checkpoint::dir::{self, Spot};
 use clap::{ArgGroup, Parser};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,6 +93,18 @@ enum Task {
     Delete(Vec<PathBuf>),
 }
 
+/// The words of a command line. `-i` takes all that follows it, up to the next option: so what stands between it and
+/// its folders, of which there is only one thing, is brought before it.
+fn in_order(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    if let Some(at) = words[..end].iter().position(|word| word == "--json") {
+        let json = words.remove(at);
+        words.insert(1.min(words.len()), json);
+    }
+    words
+}
+
 impl Cli {
     /// clap has seen to it that it is one.
     fn task(self) -> Task {
@@ -112,7 +125,7 @@ impl Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    match parsed(Cli::try_parse(), 2).map(Cli::task) {
+    match parsed(Cli::try_parse_from(in_order(std::env::args_os())), 2).map(Cli::task) {
         Ok(Task::Checkpoint(options)) => make::checkpoint(options),
         Ok(Task::Restart(options)) => restart::restart(options),
         Ok(Task::Info { dirs, json }) => ended("cpr", info::info(&dirs, json)),
@@ -159,7 +172,7 @@ mod tests {
     use super::*;
 
     fn parse(words: &str) -> Result<Task, clap::Error> {
-        Cli::try_parse_from(words.split(' ')).map(Cli::task)
+        Cli::try_parse_from(in_order(words.split(' ').map(Into::into))).map(Cli::task)
     }
 
     #[test]
@@ -176,6 +189,7 @@ mod tests {
                 Task::Restart(Restart { dir: "d".into(), output: Some("o".into()) }),
             ),
             ("cpr -i d e --json", Task::Info { dirs: vec!["d".into(), "e".into()], json: true }),
+            ("cpr -i --json d", Task::Info { dirs: vec!["d".into()], json: true }),
             ("cpr -D d e", Task::Delete(vec!["d".into(), "e".into()])),
         ];
         for (words, task) in good {

@@ -16,6 +16,7 @@ mod golden;
 
 use super::pages;
 use super::question::{asked, parsed, write_out};
+use crate::node::checkpoint::OF_ROOT_ALONE;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -134,13 +135,31 @@ impl Psched {
                 none.insert(client.max_decoding_message_size(64 * 1024 * 1024))
             }
         };
-        pages::turns(client, switches, ANSWER_BOUND).await
+        let reply = pages::turns(client, switches, ANSWER_BOUND).await?;
+        Ok(for_user(reply, rustix::process::geteuid().as_raw()))
     }
+}
+
+/// Without what would not checkpoint an application of this user's.
+fn for_user(mut reply: pb::TurnsReply, uid: u32) -> pb::TurnsReply {
+    for node in reply.nodes.iter_mut().filter(|_| uid != 0) {
+        node.back_ends.retain(|back_end| !back_end.ends_with(OF_ROOT_ALONE));
+    }
+    reply
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_would_not_work_for_the_user_is_not_named() {
+        let back_ends = vec![format!("criu 4.2{OF_ROOT_ALONE}"), "application".to_owned()];
+        let node = pb::NodeRow { back_ends: back_ends.clone(), ..pb::NodeRow::default() };
+        let reply = pb::TurnsReply { nodes: vec![node], ..pb::TurnsReply::default() };
+        assert_eq!(for_user(reply.clone(), 0).nodes[0].back_ends, back_ends);
+        assert_eq!(for_user(reply, 1000).nodes[0].back_ends, ["application"]);
+    }
 
     #[test]
     fn options_that_go_together_and_not() {

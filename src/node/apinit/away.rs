@@ -25,6 +25,7 @@
 //! What a killed apinit leaves there of an application that has no mark is removed by its next life. Images that cpr
 //! has passed for a restart are copied there too.
 
+use super::image_space::{self, BESIDE};
 use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherds::{self, Connection};
 use crate::agent::CameBack;
@@ -32,8 +33,8 @@ use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring, RollOut, Shift};
 use crate::machine::Nid;
 use crate::node::checkpoint::{
-    DumpOptions, Given, Known, Restored, Running, break_off, clock_ahead_ns, dump_application,
-    leads_out, restore_application,
+    DumpOptions, Given, Known, Owner, Restored, Running, break_off, clock_ahead_ns,
+    dump_application, leads_out, restore_application,
 };
 use crate::node::groups::AppGroups;
 use crate::os::space::Space;
@@ -56,10 +57,6 @@ const END: Duration = Duration::from_secs(5);
 /// somebody's just now.
 const TRIES: u32 = 3;
 const AGAIN: Duration = Duration::from_secs(1);
-/// Of the file system so much stays free, one part in this many.
-const KEPT: u64 = 16;
-/// CRIU writes so much beside the memory of each process, in bytes, at most.
-const BESIDE: u64 = 4 << 20;
 
 /// Where images are that this apinit makes for itself.
 #[derive(Clone, Debug)]
@@ -104,6 +101,11 @@ impl Shelf {
         self.path.join(format!("{key}.copy"))
     }
 
+    /// The folder in which images are made, before they are their user's.
+    pub fn stage(&self, key: Key, number: u64) -> PathBuf {
+        self.path.join(format!("{key}.dump-{number}"))
+    }
+
     /// Removes what is of none of these.
     pub fn keep_only(&self, keys: &BTreeSet<Key>) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
@@ -116,9 +118,7 @@ impl Shelf {
 
     /// Bytes that may be written there, and how many there are.
     fn room(&self) -> io::Result<(u64, u64)> {
-        let stat = rustix::fs::statvfs(&self.path)?;
-        let (all, free) = (stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize);
-        Ok((free.saturating_sub(all / KEPT), all))
+        image_space::room(&self.path)
     }
 
     /// Whether memory can go there: what stands in the way, as what follows "NID 0 has".
@@ -144,6 +144,9 @@ pub(super) struct TakeOut {
     pub directory: AppDirectory,
     pub lifeline: Option<Arc<OwnedFd>>,
     pub groups: AppGroups,
+    pub owner: Owner,
+    /// Bytes of removed files that are still open.
+    pub ghost_limit: u64,
 }
 
 /// What stood in the way, in words.
@@ -169,8 +172,9 @@ impl TakeOut {
             socket: &self.directory.socket(),
             lifeline: self.lifeline.as_deref().map(AsFd::as_fd),
             groups: &self.groups,
+            owner: &self.owner,
         };
-        let options = DumpOptions { go_on: true, bound: BOUND };
+        let options = DumpOptions { go_on: true, bound: BOUND, ghost_limit: self.ghost_limit };
         let dumped = dump_application(&criu, &running, images.as_fd(), options);
         let marked = dumped.map_err(|e| words(&e)).and_then(|dumped| {
             self.directory.keep_away(&path).map_err(|e| format!("{e:#}"))?;
@@ -279,6 +283,7 @@ impl BringBack {
             groups: &self.groups,
             space: self.space.as_ref(),
             cpus: &self.cpus,
+            owner: &(&self.place.owner).into(),
         };
         let held = HeldSocket::new(&self.directory)?;
         let restored = restore_application(&criu, images.as_fd(), &given, BOUND, &mut |_| Ok(()));

@@ -8,29 +8,33 @@
 //! # Approach
 //! ```text
 //!   prepare      the folder is borrowed, CRIU is started, and waits: the application runs
-//!   carry out    everything stands; a part waits here until all parts do; CRIU dumps
-//!   seal         each file is summed up and put on disk: the application runs again
+//!   carry out    everything stands; a part waits here until all parts do; CRIU dumps, into a folder of root's
+//!   seal         each file is summed up, copied into the folder, and put on disk: the application runs again
 //! ```
+//!
+//! What is summed up is what CRIU has written where nobody else can come to it, and never what the user's folder
+//! gives back: its file system may be his (FUSE), or another host's.
 
+use super::image_space::{has_room, needed};
+use super::runtime::fresh_folder;
 use super::shell::{Event, Events};
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey};
-use crate::node::checkpoint::dir::Lent;
+use crate::node::checkpoint::dir::{Dir, Lent, refuse_fuse};
 use crate::node::checkpoint::{
-    Begun, CheckpointError, DumpOptions, Dumped, Known, Resume, Running, keep_resume, quiet,
+    Begun, CheckpointError, DumpOptions, Dumped, Known, Owner, Resume, Running, keep_resume, quiet,
 };
 use crate::node::groups::AppGroups;
 use crate::os::host::{boot_id, hostname, monotonic_ns, wall_ns};
 use bytes::Bytes;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// It stays frozen by its nodes' groups, and is ended by the agent if it is to end. CRIU is killed after the bound,
-/// whatever becomes of what it dumps: far longer than any disk takes.
-const OPTIONS: DumpOptions = DumpOptions { go_on: true, bound: Duration::from_secs(3600) };
+/// CRIU is killed after that, whatever becomes of what it dumps: far longer than any disk takes.
+const BOUND: Duration = Duration::from_secs(3600);
 /// How long a part that stands waits until all do: each is frozen within seconds, or can't be.
 const STAND_WAIT: Duration = Duration::from_secs(60);
 
@@ -41,6 +45,10 @@ pub(super) struct Target {
     pub socket: PathBuf,
     pub lifeline: Option<Arc<OwnedFd>>,
     pub groups: AppGroups,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Bytes of removed files that are still open.
+    pub ghost_limit: u64,
 }
 
 impl Target {
@@ -50,7 +58,13 @@ impl Target {
             socket: &self.socket,
             lifeline: self.lifeline.as_deref().map(AsFd::as_fd),
             groups: &self.groups,
+            owner: &self.owner,
         }
+    }
+
+    /// It stays frozen by its nodes' groups, and is ended by the agent if it is to end.
+    fn options(&self) -> DumpOptions {
+        DumpOptions { go_on: true, bound: BOUND, ghost_limit: self.ghost_limit }
     }
 }
 
@@ -60,15 +74,16 @@ impl Target {
 pub(super) struct Prepared {
     /// (It ends before the folder is given back.)
     begun: Option<Begun>,
-    /// Of one that is no part: the folder of its images in the one that is lent.
+    /// Of one that is no part: the folder of its images in the one in which they are made.
     below: Option<OwnedFd>,
+    stage: Stage,
     lent: Lent,
     user: (u32, u32),
 }
 
 impl Prepared {
-    /// Borrows the folder from this user, for a `part` or a whole. Without a target, which is not there just now,
-    /// nothing is begun.
+    /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at `stage`. Without a
+    /// target, which is not there just now, nothing is begun.
     ///
     /// # Errors
     /// What stood in the way, in words.
@@ -77,15 +92,21 @@ impl Prepared {
         folder: OwnedFd,
         user: (u32, u32),
         part: bool,
+        stage: &Path,
         target: Option<&Target>,
     ) -> Result<Prepared, String> {
+        refuse_fuse(folder.as_fd()).map_err(|e| e.to_string())?;
+        if let Some(target) = target {
+            has_room(stage.parent().unwrap_or(stage), needed(&target.groups))?;
+        }
         let lent = Lent::new(folder, user).map_err(|e| e.to_string())?;
+        let stage = Stage::new(stage)?;
         // A part has the whole folder that is lent, which is one in another.
         let below = match part {
-            false => Some(lent.dir().folder(&Kind::folder(0)).map_err(|e| e.to_string())?),
+            false => Some(stage.dir.folder(&Kind::folder(0)).map_err(|e| e.to_string())?),
             true => None,
         };
-        let mut prepared = Prepared { begun: None, below, lent, user };
+        let mut prepared = Prepared { begun: None, below, stage, lent, user };
         if let Some(target) = target {
             prepared.begun = Some(prepared.begin(criu, target)?);
         }
@@ -94,12 +115,39 @@ impl Prepared {
 
     fn begin(&self, criu: &Known, target: &Target) -> Result<Begun, String> {
         let criu = criu.good().map_err(|e| e.to_string())?;
-        let begun = Begun::new(&criu, &target.running(), self.images(), OPTIONS);
+        let begun = Begun::new(&criu, &target.running(), self.images(), target.options());
         begun.map_err(|e| e.to_string())
     }
 
     fn images(&self) -> BorrowedFd<'_> {
-        self.below.as_ref().map_or(self.lent.dir().as_fd(), AsFd::as_fd)
+        self.below.as_ref().map_or(self.stage.dir.as_fd(), AsFd::as_fd)
+    }
+}
+
+/// A folder of root's in which images are made. Dropped, it is removed.
+struct Stage {
+    path: PathBuf,
+    dir: Dir,
+}
+
+impl Stage {
+    fn new(path: &Path) -> Result<Stage, String> {
+        let made = fresh_folder(path);
+        let made = made.map_err(|e| format!("can't make the folder {}: {e}", path.display()))?;
+        let dir = Dir::new(made).map_err(|e| e.to_string())?;
+        Ok(Stage { path: path.to_owned(), dir })
+    }
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stage").field(&self.path).finish()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -133,8 +181,8 @@ impl Dump {
         let dumped = begun.carry_on(&target.running(), &mut stands);
         let dumped = dumped.map_err(|e| e.to_string())?;
         keep_resume(prepared.images(), resume).map_err(|e| e.to_string())?;
-        let Prepared { lent, user, .. } = prepared;
-        Ok(Images { lent, user, dumped, stood_ns })
+        let Prepared { lent, stage, user, .. } = prepared;
+        Ok(Images { lent, stage, user, dumped, stood_ns })
     }
 }
 
@@ -172,9 +220,10 @@ impl Standing {
     }
 }
 
-/// A folder with images, that is to be sealed.
+/// Images, which are to be copied into the folder and sealed.
 pub(super) struct Images {
     lent: Lent,
+    stage: Stage,
     user: (u32, u32),
     dumped: Dumped,
     /// Of a part: from when to when it stood.
@@ -198,7 +247,8 @@ impl Images {
         let own = nix::unistd::geteuid().as_raw();
         let user = (self.user.0 != own).then_some(self.user);
         let stood_ns = self.stood_ns.ok_or("it did not wait for the other parts")?;
-        let files = self.lent.dir().seal_part(folder, user).map_err(|e| e.to_string())?;
+        let files =
+            self.lent.dir().seal_part(&self.stage.dir, folder, user).map_err(|e| e.to_string())?;
         let part = Part {
             draft: Checksum::of(said),
             folder: folder.to_owned(),
@@ -223,7 +273,8 @@ impl Images {
         let manifest = Manifest { made, kind, ..draft };
         let own = nix::unistd::geteuid().as_raw();
         let user = (self.user.0 != own).then_some(self.user);
-        let sealed = self.lent.dir().seal(manifest, key, user).map_err(|e| e.to_string())?;
+        let sealed = self.lent.dir().seal_copies(&self.stage.dir, manifest, key, user);
+        let sealed = sealed.map_err(|e| e.to_string())?;
         self.lent.keep();
         Ok(sealed.bytes())
     }

@@ -32,6 +32,7 @@
 //!       ran                              how long it has run, and when that was, of one that was stopped
 //!       sessions                         the PEs' pids, likewise, where there are no groups
 //!       images                           a copy of what it is being brought back from
+//!       dump-7                           images that are being made
 //!       dumped                           it is being dumped, and stands still
 //! ```
 //!
@@ -44,6 +45,7 @@ mod door;
 mod dump;
 mod halves;
 mod host;
+mod image_space;
 mod link;
 mod mouth;
 mod peers;
@@ -57,6 +59,7 @@ mod switching;
 mod trail;
 
 use crate::machine::{Nid, parse_nids};
+use crate::node::checkpoint::GHOST_LIMIT;
 use crate::node::checkpoint::door::beside;
 use crate::node::groups::Groups;
 use crate::os::instance::{self, Member};
@@ -64,6 +67,7 @@ use crate::os::notify::Notify;
 use crate::rpc::listen::{
     FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, raise_descriptor_limit,
 };
+use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::os::fd::{OwnedFd, RawFd};
@@ -93,6 +97,10 @@ pub struct Options {
     /// Where there is no swap: take memory of gangs whose next turn is far out by a checkpoint, made in this folder
     #[arg(long, value_name = "FOLDER", env = "PSCHED_ROLL_OUT")]
     pub roll_out: Option<PathBuf>,
+    /// Bytes of removed files that an application may still have open, where it is checkpointed: 4G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PSCHED_GHOST_LIMIT",
+          default_value_t = GHOST_LIMIT, hide_default_value = true)]
+    pub ghost_limit: u64,
     /// Only hold the control group in which it is started, for another's --groups
     #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
     pub hold_groups: bool,

@@ -19,6 +19,7 @@
 //! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over: once
 //! psched has been told, for that may take as long as the copy has taken.
 
+use super::image_space::has_room;
 use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shell::room_of_shepherd;
 use super::shepherds::{self, Connection};
@@ -28,7 +29,7 @@ use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::talk::node::{PlaceCommand, Restart};
 use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
-use crate::node::checkpoint::dir::{Dir, compare_copies};
+use crate::node::checkpoint::dir::{Dir, compare_copies, refuse_fuse};
 use crate::node::checkpoint::{
     CheckpointError, Given, Known, Late, Restored, born_of, clock_ahead_ns, read_late, read_resume,
     restore_application,
@@ -143,6 +144,7 @@ impl Restoring {
             groups: &groups,
             space: self.space.as_ref(),
             cpus: &self.cpus,
+            owner: &(&self.place.owner).into(),
         };
         let mut late = |what| {
             let done = match what {
@@ -168,14 +170,17 @@ impl Restoring {
     /// A copy of its images, which nobody else can change, but for what CRIU needs later.
     fn fetch(&self) -> Result<Fetched, Why> {
         let folder = self.folder.try_clone().map_err(|e| format!("its folder: {e}"))?;
+        refuse_fuse(folder.as_fd()).map_err(flawed)?;
         let dir = Dir::new(folder).map_err(flawed)?;
         let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
         manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
         let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
         let name = fits(&manifest, &self.restart, &self.place.places, &nids)?.to_owned();
+        let only = manifest.only(&name);
+        has_room(self.copy.parent().unwrap_or(&self.copy), only.bytes())?;
         let to = fresh_folder(&self.copy);
         let to = to.map_err(|e| format!("can't make the folder {}: {e}", self.copy.display()))?;
-        let all = manifest.only(&name).files.into_iter();
+        let all = only.files.into_iter();
         let (rest, first): (Vec<Image>, Vec<Image>) = all.partition(|file| read_late(&file.name));
         dir.fetch(&first, to.as_fd()).map_err(flawed)?;
         let images = open_folder(to.as_fd(), &name);

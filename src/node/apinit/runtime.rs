@@ -65,6 +65,9 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
+/// What the names of folders begin with in which images are made.
+const STAGE: &str = "dump-";
+
 /// An empty folder, opened, which is apinit's alone. What was there is removed.
 pub(super) fn fresh_folder(path: &Path) -> io::Result<OwnedFd> {
     let _ = fs::remove_dir_all(path);
@@ -372,6 +375,20 @@ impl AppDirectory {
     /// Where a copy of the images may be that it is brought back from.
     pub fn images(&self) -> PathBuf {
         self.path.join("images")
+    }
+
+    /// Where images of it may be made, before they are their user's.
+    pub fn stage(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{STAGE}{number}"))
+    }
+
+    /// Removes what a former life of this apinit has left there.
+    pub fn drop_stages(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(STAGE)) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Its memory is in this folder of images, and no process of it counts any more.

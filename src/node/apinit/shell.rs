@@ -213,6 +213,8 @@ pub(super) struct Shell {
     criu: Arc<Known>,
     /// Where memory goes that no swap takes.
     shelf: Option<Shelf>,
+    /// Bytes that an application may have in removed files which are still open, where it is dumped.
+    ghost_limit: u64,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,
     children: Signal,
@@ -354,6 +356,7 @@ impl Shell {
             sealing: None,
             criu,
             shelf,
+            ghost_limit: options.ghost_limit,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };

@@ -303,7 +303,8 @@ impl Criu {
     }
 
     /// Restores a tree of processes: the pid of its root, as the caller sees it. It is a descendant of
-    /// the first process of the caller's PID namespace, or of its nearest subreaper. `stage` is called at
+    /// the first process of the caller's PID namespace, or of its nearest subreaper. `ready` is called when CRIU
+    /// has been loaded, with all its libraries, and has looked at nothing else. `stage` is called at
     /// each stage by CRIU's name for it: at `pre-resume` all processes are there, and none has run an
     /// instruction. But CRIU goes on there whatever it is told; at `post-restore`, before they have their
     /// ids, it obeys.
@@ -313,6 +314,7 @@ impl Criu {
     pub fn restore(
         &self,
         request: &RestoreRequest<'_>,
+        ready: &mut dyn FnMut() -> Result<(), String>,
         stage: &mut dyn FnMut(&str) -> Result<(), String>,
     ) -> Result<i32, CriuError> {
         let given = request.inherit.iter();
@@ -341,7 +343,14 @@ impl Criu {
             log: Some((request.images, RESTORE_LOG)),
             bound: request.bound,
         };
-        let answer = self.start(ask, asking)?.answer(stage)?;
+        // It answers this one first, and waits for another.
+        let first = proto::Request {
+            r#type: proto::RequestType::Version.into(),
+            keep_open: Some(true),
+            ..Default::default()
+        };
+        let waiting = self.start(first, asking)?.again(ask, ready)?;
+        let answer = waiting.answer(stage)?;
         answer.restore.map(|r| r.pid).ok_or_else(|| broken(what, "names no process"))
     }
 
@@ -409,6 +418,28 @@ impl Waiting {
     /// been left in any state; otherwise they are as they were.
     pub fn dump(self) -> Result<(), CriuError> {
         self.answer(&mut |_| Ok(())).map(|_| ())
+    }
+
+    /// Takes its answer to a request after which it waits for another, does that, and asks the other.
+    fn again(
+        mut self,
+        request: proto::Request,
+        between: &mut dyn FnMut() -> Result<(), String>,
+    ) -> Result<Waiting, CriuError> {
+        let answer = self.converse(&mut |_| Ok(())).map(drop);
+        let done = answer.and_then(|()| between().map_err(CriuError::Stage));
+        if let Err(error) = done {
+            self.child.kill();
+            self.child.wait(END);
+            return Err(match self.child.failure() {
+                Some(why) => CriuError::Start(self.program.display().to_string(), why),
+                None => error,
+            });
+        }
+        let bytes = request.encode_to_vec();
+        self.asked = send(self.socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL).map(drop);
+        self.kind = request.r#type;
+        Ok(self)
     }
 
     /// Waits for its answer and its end, and answers what it asks in between.

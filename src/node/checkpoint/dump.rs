@@ -10,15 +10,18 @@
 //!   thawed
 //! ```
 
+use super::access::{self, Given};
 use super::criu::{Criu, CriuError, DumpRequest, Version, Waiting};
+use super::images::{Images, Owner};
 use super::proc;
 use super::saved::{self, Role, Saved, SavedFile};
 use super::tcp::Link;
-use super::{CheckpointError, GHOST_LIMIT, beside, binding, memory, root_alone};
+use super::{CheckpointError, beside, binding, memory, root_alone};
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Freezer};
 use crate::node::stuck;
 use crate::os::spawn::Namespaces;
+use crate::variables::units::about;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -46,6 +49,8 @@ pub struct Running<'a> {
     pub lifeline: Option<BorrowedFd<'a>>,
     /// Its groups.
     pub groups: &'a AppGroups,
+    /// Whose it is, as psched's record says.
+    pub owner: &'a Owner,
 }
 
 /// How it is dumped.
@@ -56,6 +61,8 @@ pub struct DumpOptions {
     /// CRIU is killed after that. It should be far more than it takes to write all memory: what CRIU has
     /// not let go of then is lost.
     pub bound: Duration,
+    /// Bytes that it may have in removed files which are still open: these become images.
+    pub ghost_limit: u64,
 }
 
 /// What a dump has come to.
@@ -135,6 +142,7 @@ impl Begun {
 
         let frozen_at = Instant::now();
         let frozen = Frozen::all_of(running)?;
+        has_its_owners(running, options.ghost_limit)?;
         let links = stands()?;
         let tree = Tree::of(running)?;
         tree.save(running, version, links, images)?;
@@ -155,6 +163,20 @@ impl Begun {
                 return Err(error.into());
             }
             tracing::info!(%error, "dumped once more");
+        }
+        // What only root could read of it is not given to anybody.
+        let said = Images::read(images).and_then(|said| {
+            let listener = listener(running).map_err(|e| e.to_string())?;
+            said.check(
+                running.owner,
+                &Given { keys: [listener.key].into(), ..Given::default() }.sockets(),
+            )
+        });
+        if let Err(why) = said {
+            if !options.go_on {
+                go_on(running);
+            }
+            return Err(CheckpointError::new(why));
         }
         if !options.go_on {
             // Frozen and stopped: it has run no instruction since.
@@ -224,7 +246,7 @@ impl Tree {
             leave_running: options.go_on,
             group: running.groups.path(),
             external: self.asked.external.clone(),
-            ghost_limit: GHOST_LIMIT,
+            ghost_limit: u32::try_from(options.ghost_limit).unwrap_or(u32::MAX),
             bound: options.bound,
         }
     }
@@ -255,7 +277,7 @@ impl Tree {
             let image =
                 beside::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
             let mut image = BufWriter::new(image);
-            memory::pack(memory.as_fd(), &mut image)?;
+            memory::pack(memory.as_fd(), &mut image, running.owner)?;
             image.flush().map_err(|e| failed("the images", e))?;
         }
         saved.write(images)
@@ -272,6 +294,32 @@ pub fn has_own_space(shepherd: i32) -> Result<bool, CheckpointError> {
 
 fn failed(what: &str, error: std::io::Error) -> CheckpointError {
     CheckpointError::new(format!("{what} can't be opened: {error}"))
+}
+
+/// Lets go of what CRIU has left stopped.
+fn go_on(running: &Running<'_>) {
+    let all = running.groups.left().into_iter().map(|(_, pid)| pid).chain([running.shepherd]);
+    for pid in all {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        // An Err: it has ended.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT);
+    }
+}
+
+/// Whether all that its processes have could be given back to its owner, who is to have the images too; and whether
+/// what it has open of removed files is no more than that.
+fn has_its_owners(running: &Running<'_>, ghost_limit: u64) -> Result<(), CheckpointError> {
+    let pids: Vec<i32> = running.groups.left().into_iter().map(|(_, pid)| pid).collect();
+    let removed = access::standing(running.owner, &pids).map_err(CheckpointError::new)?;
+    if removed > ghost_limit {
+        return Err(CheckpointError::new(format!(
+            "it has {} open of files that were removed, and {} are kept of such (apinit --ghost-limit): it is to \
+             close them, or not to remove them",
+            about(removed),
+            about(ghost_limit)
+        )));
+    }
+    Ok(())
 }
 
 /// An application that stands still, until this is dropped.

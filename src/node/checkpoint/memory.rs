@@ -15,6 +15,7 @@
 //! Numbers are of eight bytes, the lowest first.
 
 use super::CheckpointError;
+use super::images::Owner;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
 };
@@ -89,9 +90,13 @@ impl Head {
 /// Packs what is in a directory; gives the bytes of data.
 ///
 /// # Errors
-/// The disk is full, say; or something is there that is neither a file nor a directory.
-pub fn pack(from: BorrowedFd<'_>, to: &mut dyn Write) -> Result<u64, CheckpointError> {
-    let mut packing = Packing { to, files: 0, bytes: 0, buffer: vec![0; PIECE] };
+/// The disk is full, say; or something is there that is neither a file nor a directory, or that is not its owner's.
+pub fn pack(
+    from: BorrowedFd<'_>,
+    to: &mut dyn Write,
+    owner: &Owner,
+) -> Result<u64, CheckpointError> {
+    let mut packing = Packing { to, owner, files: 0, bytes: 0, buffer: vec![0; PIECE] };
     packing.directory(from, 0).map_err(|(name, error)| {
         CheckpointError::new(format!("/dev/shm/{name} can't be copied: {error}"))
     })?;
@@ -100,12 +105,23 @@ pub fn pack(from: BorrowedFd<'_>, to: &mut dyn Write) -> Result<u64, CheckpointE
 
 struct Packing<'a> {
     to: &'a mut dyn Write,
+    owner: &'a Owner,
     files: usize,
     bytes: u64,
     buffer: Vec<u8>,
 }
 
 type Failed = (String, io::Error);
+
+/// Whether something of these ids is this owner's, or he is root: another's would be given to him as an image.
+fn his(owner: &Owner, uid: u32, gid: u32) -> io::Result<()> {
+    if owner.uid == 0 || (uid == owner.uid && owner.has_group(gid)) {
+        return Ok(());
+    }
+    let text =
+        format!("it is of user {uid}, group {gid}, and the application is user {}'s", owner.uid);
+    Err(io::Error::other(text))
+}
 
 impl Packing<'_> {
     fn number(&mut self, number: u64) -> io::Result<()> {
@@ -144,6 +160,7 @@ impl Packing<'_> {
             let text = format!("it is neither a file nor a directory ({kind:?}): remove it");
             return Err(failed(io::Error::other(text)));
         }
+        his(self.owner, stat.st_uid, stat.st_gid).map_err(failed)?;
         let only = if directory { OFlags::DIRECTORY } else { OFlags::empty() };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | only;
         let source = rustix::fs::openat(from, name, flags, Mode::empty()).map_err(errno)?;
@@ -190,8 +207,12 @@ impl Packing<'_> {
 ///
 /// # Errors
 /// It is not what is packed, or memory is short.
-pub fn unpack(from: &mut dyn Read, to: BorrowedFd<'_>) -> Result<(), CheckpointError> {
-    let mut unpacking = Unpacking { from, files: 0, buffer: vec![0; PIECE] };
+pub fn unpack(
+    from: &mut dyn Read,
+    to: BorrowedFd<'_>,
+    owner: &Owner,
+) -> Result<(), CheckpointError> {
+    let mut unpacking = Unpacking { from, owner, files: 0, buffer: vec![0; PIECE] };
     unpacking.directory(to, 0).map_err(|error| {
         CheckpointError::new(format!("/dev/shm can't be laid out as it was: {error}"))
     })
@@ -199,6 +220,7 @@ pub fn unpack(from: &mut dyn Read, to: BorrowedFd<'_>) -> Result<(), CheckpointE
 
 struct Unpacking<'a> {
     from: &'a mut dyn Read,
+    owner: &'a Owner,
     files: usize,
     buffer: Vec<u8>,
 }
@@ -223,6 +245,7 @@ impl Unpacking<'_> {
             let mut head = vec![0; length as usize];
             self.from.read_exact(&mut head)?;
             let head: Head = serde_json::from_slice(&head)?;
+            his(self.owner, head.uid, head.gid)?;
             let name = head.name()?;
             let own = Mode::RUSR | Mode::WUSR | Mode::XUSR;
             let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -267,6 +290,26 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+    fn own() -> Owner {
+        let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        Owner { uid, gid, groups: vec![] }
+    }
+
+    #[test]
+    fn what_is_not_its_owners_is_refused() {
+        let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+        std::fs::write(from.path().join("theirs"), "text").expect("written");
+        let open = |path: &std::path::Path| File::open(path).expect("opened");
+        let other = Owner { uid: own().uid + 1, ..own() };
+        let mut image = Vec::new();
+        let error = pack(open(from.path()).as_fd(), &mut image, &other).expect_err("not his");
+        assert!(error.to_string().contains("/dev/shm/theirs"), "{error}");
+        image.clear();
+        pack(open(from.path()).as_fd(), &mut image, &own()).expect("packed");
+        let error = unpack(&mut &image[..], open(to.path()).as_fd(), &other).expect_err("not his");
+        assert!(error.to_string().contains("it is of user"), "{error}");
+    }
+
     #[test]
     fn files_come_as_they_are_and_holes_stay_holes() {
         let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
@@ -279,9 +322,9 @@ mod tests {
         std::fs::set_permissions(from.path().join("below/small"), mode).expect("mode");
         let open = |path: &std::path::Path| File::open(path).expect("opened");
         let mut image = Vec::new();
-        let bytes = pack(open(from.path()).as_fd(), &mut image).expect("packed");
+        let bytes = pack(open(from.path()).as_fd(), &mut image, &own()).expect("packed");
         assert!(bytes < 2 << 20, "{bytes}");
-        unpack(&mut &image[..], open(to.path()).as_fd()).expect("laid out");
+        unpack(&mut &image[..], open(to.path()).as_fd(), &own()).expect("laid out");
         let copied = std::fs::read(to.path().join("sparse")).expect("read");
         assert_eq!(copied.len(), 64 << 20);
         assert_eq!(&copied[32 << 20..][..5], b"here\0");
@@ -296,7 +339,7 @@ mod tests {
         let from = tempfile::tempdir().expect("made");
         std::os::unix::fs::symlink("/etc/passwd", from.path().join("link")).expect("made");
         let open = |path: &std::path::Path| File::open(path).expect("opened");
-        let error = pack(open(from.path()).as_fd(), &mut Vec::new()).expect_err("a link");
+        let error = pack(open(from.path()).as_fd(), &mut Vec::new(), &own()).expect_err("a link");
         assert!(error.to_string().contains("/dev/shm/link"), "{error}");
     }
 
@@ -307,15 +350,16 @@ mod tests {
         std::fs::write(from.path().join("abcd"), "text").expect("written");
         let open = |path: &std::path::Path| File::open(path).expect("opened");
         let mut image = Vec::new();
-        pack(open(from.path()).as_fd(), &mut image).expect("packed");
+        pack(open(from.path()).as_fd(), &mut image, &own()).expect("packed");
         let cut = &image[..image.len() - 1];
-        assert!(unpack(&mut &*cut, open(to.path()).as_fd()).is_err());
+        assert!(unpack(&mut &*cut, open(to.path()).as_fd(), &own()).is_err());
         std::fs::remove_file(to.path().join("abcd")).expect("it was begun");
         // The name, as the head has it, is another one as long.
         let (name, other) = (b"97,98,99,100", b"46,46,47,120");
         let at = image.windows(name.len()).position(|bytes| bytes == name).expect("its name");
         image[at..at + name.len()].copy_from_slice(other);
-        let error = unpack(&mut &image[..], open(to.path()).as_fd()).expect_err("elsewhere");
+        let error =
+            unpack(&mut &image[..], open(to.path()).as_fd(), &own()).expect_err("elsewhere");
         assert!(error.to_string().contains("a name that is none"), "{error}");
     }
 }

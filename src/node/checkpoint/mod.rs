@@ -86,6 +86,7 @@ pub mod criu;
 pub mod dir;
 pub mod door;
 mod dump;
+mod images;
 mod known;
 mod memory;
 mod proc;
@@ -97,6 +98,7 @@ pub mod within;
 mod words;
 
 pub use dump::{Begun, DumpOptions, Dumped, Running, dump_application, has_own_space};
+pub use images::Owner;
 pub use known::Known;
 pub use restore::{Given, Late, Restored, born_of, clock_ahead_ns, read_late, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
@@ -104,9 +106,22 @@ pub use tcp::{Link, break_off, leads_out, quiet};
 
 use std::os::fd::BorrowedFd;
 
-/// Bytes up to which CRIU keeps a removed file that is still open: as many as it can count. Shared memory
-/// of MPI programs is such files.
-const GHOST_LIMIT: u32 = u32::MAX;
+/// Bytes of removed files that are still open which an application may have, where nobody says otherwise: shared
+/// memory of MPI programs is such files.
+pub const GHOST_LIMIT: u64 = 4 << 30;
+
+/// What stands behind the name of a back end of a node where that can only have root's own applications.
+pub const OF_ROOT_ALONE: &str = " (root's applications only)";
+
+/// Whether CRIU can dump processes of others than root: to read their limits takes CAP_SYS_RESOURCE, which root of a
+/// container may lack. CRIU itself finds that out when everything stands.
+pub fn dumps_others() -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = rights.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    rights.is_some_and(|rights| rights >> SYS_RESOURCE & 1 == 1)
+}
 
 /// Why there is no checkpoint, or no restart, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

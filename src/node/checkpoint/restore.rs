@@ -8,6 +8,7 @@
 //! runs. It hears in one message what has come of it.
 
 use super::criu::{Child, Criu, readable};
+use super::images::Owner;
 use super::saved::{Role, Saved};
 use super::{CheckpointError, proc, root_alone};
 use crate::machine::Nid;
@@ -51,6 +52,8 @@ pub struct Given<'a> {
     /// The real processors of each node's part, in the order of the groups: threads that were bound are
     /// bound to these. Without, and where there are none, they are not bound any more.
     pub cpus: &'a [Vec<u32>],
+    /// Whose it is, as psched's record says: it is given nothing that he could not have.
+    pub owner: &'a Owner,
 }
 
 /// A restored application.
@@ -78,6 +81,7 @@ pub(super) struct Order {
     pub own_memory: bool,
     /// The processors of each node's part.
     pub cpus: Vec<(u32, Vec<u32>)>,
+    pub owner: Owner,
     pub bound_ms: u64,
 }
 
@@ -186,6 +190,7 @@ pub fn restore_application(
         own_group: group.as_raw_fd(),
         own_memory: space.is_some(),
         cpus: groups.iter().zip(given.cpus).map(|((nid, _), cpus)| (nid.0, cpus.clone())).collect(),
+        owner: given.owner.clone(),
         bound_ms: u64::try_from(bound.as_millis()).unwrap_or(u64::MAX),
     };
     let mut keep = vec![theirs.as_fd(), images, group.as_fd()];

@@ -1,25 +1,29 @@
 //! The first process of a restored application's PID namespace.
 //!
 //! It is root's, in the shepherd's group, and does one thing after the other: it mounts a /proc that shows
-//! this namespace, lays out the files of /dev/shm, runs CRIU, which waits before it makes a process until all images
-//! are there, and at the stage at which everybody is there
-//! and nobody has run an instruction looks at their files ([`access`]) and puts each process into the group
-//! that it was in. From then on it waits
+//! this namespace, lays out the files of /dev/shm, looks whether the images have anything that their owner could not
+//! have ([`access`]), runs CRIU, which waits before it makes a process until all images are there, and follows no
+//! symbolic link meanwhile ([`NoLinks`]); and at the stage at which everybody is there
+//! and nobody has run an instruction it puts each process into the group that it was in, and looks at what each
+//! really has. From then on it waits
 //! for children, as the first process has to, until the shepherd has ended; its end is the end of whoever
 //! is left.
 
-use super::access::{self, Owner};
+use super::access::{self, Given};
 use super::criu::{Criu, RestoreRequest};
+use super::images::Images;
 use super::restore::{GO, MESSAGE_MAX, Order, Outcome, SURE};
 use super::saved::Saved;
 use super::{CheckpointError, beside, binding, memory, tcp};
 use crate::node::groups::Eager;
 use crate::os::inherit;
+use crate::os::mounts::NoLinks;
 use nix::mount::{MsFlags, mount};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -97,7 +101,7 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     if order.own_memory {
         let image = beside::open(images, memory::FILE).map_err(|e| failed(memory::FILE, &e))?;
         let to = File::open("/dev/shm").map_err(|e| failed("/dev/shm", &e))?;
-        memory::unpack(&mut BufReader::new(image), to.as_fd())?;
+        memory::unpack(&mut BufReader::new(image), to.as_fd(), &order.owner)?;
     }
 
     let mut inherit = Vec::new();
@@ -106,11 +110,24 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
         let given = given.and_then(|(_, number)| file(number));
         inherit.push((saved.key.clone(), given.ok_or_else(|| failed(&saved.key, &"not given"))?));
     }
+    let said = Images::read(images).map_err(CheckpointError::new)?;
+    let given = Given {
+        numbers: numbers_of(taken.values()).map_err(|e| failed("what it was given", &e))?,
+        keys: saved.files.iter().map(|file| file.key.clone()).collect(),
+    };
+    access::before(&order.owner, &said, &given).map_err(CheckpointError::new)?;
+
     let criu = Criu::find(Some(&order.criu)).map_err(|e| CheckpointError::new(e.to_string()))?;
     let bound = Duration::from_millis(order.bound_ms);
     let own_group = file(&order.own_group).ok_or_else(|| failed("its group", &"not given"))?;
     // Everybody is put into his group at the last stage, and stands until he is.
     let mut eager = Some(Eager::of(own_group));
+    let no_links = Cell::new(None);
+    let mut ready = || {
+        let begun = NoLinks::begin().map_err(|e| format!("links can't be closed: {e}"))?;
+        no_links.set(Some(begun));
+        Ok(())
+    };
     let mut stage = |name: &str| {
         if name == EMPTY {
             hears(&mut heard, GO)?;
@@ -127,13 +144,21 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
         let pids: Vec<i32> = saved.groups.iter().flat_map(|(_, pids)| pids).copied().collect();
         let group =
             |nid| order.groups.iter().find(|(n, _)| *n == nid).and_then(|(_, number)| file(number));
-        let ready = Owner::of(saved.shepherd)
-            .and_then(|owner| access::check(&owner, &pids))
-            .and_then(|()| into_groups(&saved, group))
-            .and_then(|()| binding::again(&saved.bound, &order.cpus));
+        let ready = match pids.iter().chain([&saved.shepherd]).find(|pid| !said.pids.contains(pid))
+        {
+            None => into_groups(&saved, group),
+            Some(pid) => Err(format!("process {pid} of it is not in its images")),
+        };
+        let ready = ready.and_then(|()| binding::again(&saved.bound, &order.cpus));
         drop(eager.take());
-        // (Last: they are compared meanwhile.)
-        let ready = ready.and_then(|()| hears(&mut heard, SURE));
+        // (Late: they are compared meanwhile.)
+        let ready = ready
+            .and_then(|()| hears(&mut heard, SURE))
+            .and_then(|()| access::after(&order.owner, &said, &given, saved.shepherd))
+            .and_then(|()| {
+                let ended = no_links.take().map_or(Ok(()), NoLinks::end);
+                ended.map_err(|e| format!("links can't be opened again: {e}"))
+            });
         if let Err(why) = ready {
             // CRIU would let them run all the same: a no is not heard at this stage. The end of this
             // process is theirs, before they have run anything.
@@ -142,8 +167,18 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
         }
         Ok(())
     };
-    criu.restore(&RestoreRequest { images, inherit, bound }, &mut stage)
+    criu.restore(&RestoreRequest { images, inherit, bound }, &mut ready, &mut stage)
         .map_err(|e| CheckpointError::new(e.to_string()))
+}
+
+/// What this process has been given, and runs itself, by their numbers: root's, and the restored shepherd's.
+fn numbers_of<'a>(
+    fds: impl Iterator<Item = &'a OwnedFd>,
+) -> std::io::Result<BTreeSet<access::Number>> {
+    let own = File::open("/proc/self/exe")?;
+    let own = [rustix::fs::fstat(&own)];
+    let all = fds.map(rustix::fs::fstat).chain(own);
+    all.map(|stat| stat.map(|stat| (stat.st_dev, stat.st_ino)).map_err(Into::into)).collect()
 }
 
 /// Waits for this word.

@@ -12,7 +12,8 @@ use psched::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
 use psched::node::checkpoint::criu::{Criu, CriuError};
 use psched::node::checkpoint::{
-    CheckpointError, Given, Late, Restored, Running as Application, read_late, restore_application,
+    CheckpointError, Given, Late, Owner, Restored, Running as Application, read_late,
+    restore_application,
 };
 use psched::node::frames::{Joiner, PACKET_MAX, split};
 use psched::node::groups::AppGroups;
@@ -49,8 +50,12 @@ impl Images {
         late
     }
 
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Whether a CRIU that has these open waits for a word.
-    fn waited_for(&self) -> bool {
+    pub fn waited_for(&self) -> bool {
         let link = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
         pids().any(|pid| {
             let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
@@ -84,10 +89,7 @@ pub fn dumpable(pid: i32) -> bool {
 
 /// Whether root can dump processes of others: that takes CAP_SYS_RESOURCE.
 pub fn dumps_others() -> bool {
-    const SYS_RESOURCE: u32 = 24;
-    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("its rights");
-    u64::from_str_radix(line.trim(), 16).expect("a mask") >> SYS_RESOURCE & 1 == 1
+    psched::node::checkpoint::dumps_others()
 }
 
 /// The children of all of these.
@@ -101,7 +103,17 @@ pub struct Taken {
     pub socket: PathBuf,
     groups: AppGroups,
     lifeline: Option<File>,
-    owner: u32,
+    owner: Owner,
+}
+
+/// Whose a process is.
+fn owner_of(pid: i32) -> Owner {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let ids = |name: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("its ids");
+        line.split_whitespace().map(|id| id.parse().expect("an id")).collect()
+    };
+    Owner { uid: ids("Uid:")[0], gid: ids("Gid:")[0], groups: ids("Groups:") }
 }
 
 const NIDS: [Nid; 1] = [Nid(0)];
@@ -109,18 +121,16 @@ const NIDS: [Nid; 1] = [Nid(0)];
 impl Taken {
     /// That of a runtime directory, on NID 0; `start` holds the other end of its lifeline.
     pub fn of(runtime: &Path, start: Option<i32>) -> Taken {
-        use std::os::unix::fs::MetadataExt;
         let read = |name| std::fs::read_to_string(runtime.join(name)).expect("kept");
         let shepherd = read("shepherd").split(' ').next().and_then(|p| p.parse().ok());
         let shepherd: i32 = shepherd.expect("a pid");
         let groups = AppGroups::found(read("groups").trim_end().into(), NIDS.into());
-        let owner = std::fs::metadata(format!("/proc/{shepherd}")).expect("it lives").uid();
         Taken {
             shepherd,
             socket: runtime.join("shepherd.sock"),
             groups: groups.expect("its groups"),
             lifeline: start.map(|start| common_pipe(shepherd, start)),
-            owner,
+            owner: owner_of(shepherd),
         }
     }
 
@@ -130,7 +140,27 @@ impl Taken {
             socket: &self.socket,
             lifeline: self.lifeline.as_ref().map(AsFd::as_fd),
             groups: &self.groups,
+            owner: &self.owner,
         }
+    }
+
+    /// It is somebody else's from now on.
+    pub fn belongs_to(&mut self, owner: Owner) {
+        self.owner = owner;
+    }
+
+    /// Until the processes that come back of it are in their group, in which nothing else happens to them than that
+    /// they are looked at.
+    #[track_caller]
+    pub fn wait_until_there(&self) {
+        let beside = self.groups.path().parent().expect("a store's");
+        eventually(BOUND, "its processes are there", || {
+            let mut groups = listing(beside).into_iter().map(|name| beside.join(name));
+            groups.any(|group| {
+                let procs = std::fs::read_to_string(group.join("0/cgroup.procs"));
+                group != self.groups.path() && procs.is_ok_and(|procs| !procs.is_empty())
+            })
+        });
     }
 
     pub fn pes(&self) -> Vec<i32> {
@@ -172,7 +202,7 @@ pub struct Back {
     pub lifeline: Option<OwnedFd>,
     reads: File,
     groups: PathBuf,
-    owner: u32,
+    owner: Owner,
     _folder: tempfile::TempDir,
     ended: bool,
 }
@@ -212,15 +242,7 @@ impl Back {
             if what == Late::Bring {
                 return Ok(());
             }
-            let beside = taken.groups.path().parent().expect("a store's");
-            let there = || {
-                let mut groups = listing(beside).into_iter().map(|name| beside.join(name));
-                groups.any(|group| {
-                    let procs = std::fs::read_to_string(group.join("0/cgroup.procs"));
-                    group != taken.groups.path() && procs.is_ok_and(|procs| !procs.is_empty())
-                })
-            };
-            eventually(BOUND, "its processes are there", there);
+            taken.wait_until_there();
             for _ in 0..50 {
                 assert!(images.waited_for(), "CRIU goes on");
                 std::thread::sleep(Duration::from_millis(2));
@@ -230,7 +252,11 @@ impl Back {
         Back::restore_with(criu, images, taken, &mut compare).map(drop).expect_err("refused")
     }
 
-    fn restore_with(
+    /// The same, and all that is to be done meanwhile.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn restore_with(
         criu: &Criu,
         images: &Images,
         taken: &Taken,
@@ -258,6 +284,7 @@ impl Back {
             groups: &made,
             space: Some(&space),
             cpus: &[],
+            owner: &taken.owner,
         };
         // Nothing runs before it is let.
         std::fs::write(groups.join("0/cgroup.freeze"), "1").expect("frozen");
@@ -268,7 +295,7 @@ impl Back {
         })?;
         let (reads, lifeline) = (OwnedFd::from(reads).into(), Some(OwnedFd::from(writes)));
         let ended = false;
-        let owner = taken.owner;
+        let owner = taken.owner.clone();
         let back =
             Back { restored, socket, lifeline, reads, groups, owner, _folder: folder, ended };
         let (outer, inner) = (back.taken(), |pid| format!("/proc/{pid}/cgroup"));
@@ -278,7 +305,7 @@ impl Back {
             assert!(group.trim_end().ends_with("/0"), "{group}");
             use std::os::unix::fs::MetadataExt;
             let uid = std::fs::metadata(format!("/proc/{pid}")).expect("it lives").uid();
-            assert_eq!(uid, back.owner);
+            assert_eq!(uid, back.owner.uid);
         }
         std::fs::write(back.groups.join("0/cgroup.freeze"), "0").expect("thawed");
         Ok(back)
@@ -291,7 +318,7 @@ impl Back {
             socket: self.socket.clone(),
             groups: AppGroups::found(self.groups.clone(), NIDS.into()).expect("there"),
             lifeline: Some(self.reads.try_clone().expect("cloned")),
-            owner: self.owner,
+            owner: self.owner.clone(),
         }
     }
 

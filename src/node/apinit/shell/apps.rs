@@ -251,6 +251,7 @@ impl Shell {
                 places::lock(&app.seating).seats = self.seats(&place, groups.born());
             }
             self.apps.insert(key, app);
+            directory.drop_stages();
             self.thaw_dumped(key);
             let going_ns = directory.going();
             let bytes = directory.away().map(|images| bytes_in(&images));

@@ -48,7 +48,7 @@ impl Shell {
     pub(super) fn take_out_hung_up(&mut self, key: Key) {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd.as_ref().zip(app.groups.clone()).zip(self.shelf.clone());
-        let Some(((shepherd, groups), shelf)) = ready else {
+        let Some((((shepherd, groups), shelf), owner)) = ready.zip(self.agent.owner(key)) else {
             return self.took_out(key, Err("there is no folder for it".to_owned()));
         };
         let take_out = TakeOut {
@@ -59,6 +59,8 @@ impl Shell {
             directory: app.directory.clone(),
             lifeline: self.lifeline.clone(),
             groups,
+            owner: owner.into(),
+            ghost_limit: self.ghost_limit,
         };
         let (span, directory) = (app.span.clone(), app.directory.clone());
         let events = self.events.clone();

@@ -35,7 +35,7 @@ use crate::node::apinit::dump::{Dump, Images, Prepared, Standing, Target};
 use crate::node::apinit::shepherds;
 use crate::node::checkpoint::criu::CriuError;
 use crate::node::checkpoint::door::{Answer, Ask};
-use crate::node::checkpoint::{Known, Resume, has_own_space};
+use crate::node::checkpoint::{Known, OF_ROOT_ALONE, Resume, dumps_others, has_own_space};
 use crate::os::host::wall_ns;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
@@ -142,7 +142,8 @@ pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
     let root = nix::unistd::geteuid().is_root();
     let checked = root.then(|| criu.good().and_then(|criu| criu.version()));
     let by_criu = checked.and_then(|checked| match checked {
-        Ok(version) => Some(format!("criu {version}")),
+        Ok(version) if dumps_others() => Some(format!("criu {version}")),
+        Ok(version) => Some(format!("criu {version}{OF_ROOT_ALONE}")),
         Err(CriuError::Missing(_)) => None,
         Err(why) => {
             tracing::warn!("applications can't be checkpointed by criu: {why}");
@@ -217,6 +218,11 @@ impl Shell {
         let draft = Manifest::read_draft(draft, sealing).map_err(|_| {
             format!("user {} has brought something that psched has not said", asker.uid)
         })?;
+        if draft.recovery.owner.uid != 0 && !dumps_others() {
+            return Err("root lacks the capability CAP_SYS_RESOURCE here, so that it can dump its own processes \
+                        only"
+                .into());
+        }
         let age = Duration::from_nanos(wall_ns().saturating_sub(draft.made.at_ns));
         let of = Key { apid: draft.recovery.apid, incarnation: draft.recovery.incarnation };
         if of != key || age > DRAFT_AGE {
@@ -255,6 +261,8 @@ impl Shell {
             socket: app.directory.socket(),
             lifeline: self.lifeline.clone(),
             groups: app.groups.clone()?,
+            owner: self.agent.owner(key)?.into(),
+            ghost_limit: self.ghost_limit,
         })
     }
 
@@ -263,10 +271,18 @@ impl Shell {
         let Some(wanted) = self.wanted.get(&number) else { return };
         let user = (wanted.asker.uid, wanted.asker.gid);
         let (part, target) = (wanted.part.is_some(), self.target(wanted.key));
+        let stage = match (&self.shelf, self.apps.get(&wanted.key)) {
+            (Some(shelf), _) => shelf.stage(wanted.key, number),
+            (None, Some(app)) => app.directory.stage(number),
+            (None, None) => {
+                let why = format!("application {} is not here any more", wanted.key.apid);
+                return self.answer_dump(number, Answer::Refused(why));
+            }
+        };
         let (criu, events) = (Arc::clone(&self.criu), self.events.clone());
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || {
-                Prepared::new(&criu, folder, user, part, target.as_ref()).map(Box::new)
+                Prepared::new(&criu, folder, user, part, &stage, target.as_ref()).map(Box::new)
             });
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
             let _ = events.send(Event::Prepared(number, result)).await;

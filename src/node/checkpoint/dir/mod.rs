@@ -14,9 +14,11 @@
 //! ```
 //!
 //! **Writing** ([`Partial`], [`Dir::seal`]): beside it, under another name; each file and the folder are on
-//! disk before they are renamed. While root writes them they are in a folder that only root may enter, so
-//! that what is sealed is what the back end wrote. Then they are given to the user, for they count against
-//! his quota, and he is to look at them and remove them.
+//! disk before they are renamed. While root writes them they are in a folder that only root may enter. What a back
+//! end has written is summed up in a folder of root's own, and then copied there ([`Dir::seal_copies`]): what is
+//! sealed is what was written, whatever file system the user's folder is on. Then the files are given to the
+//! user, for they count against his quota, and he is to look at them and remove them. A folder of FUSE, whose
+//! file system is a user's program, is refused ([`refuse_fuse`]).
 //!
 //! **Reading** ([`Dir`]): the user could change a file between the look at it and its use. Root therefore
 //! restores from a copy of its own, which is compared while it is made ([`Dir::fetch`]).
@@ -46,7 +48,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Take, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -153,6 +155,37 @@ impl Spot {
             },
         }
     }
+}
+
+/// Refuses a folder whose file system is a program of a user's (FUSE): it gives back what it likes, or nothing, and
+/// whoever waits for it waits as long as it likes. Nothing is asked of it here, if its mount is one of ours.
+///
+/// # Errors
+/// It is one.
+pub fn refuse_fuse(folder: BorrowedFd<'_>) -> Result<(), Flaw> {
+    const FUSE: i64 = 0x6573_5546;
+    let flaw = || {
+        Flaw::Unfit(
+            "can't be in a folder of a FUSE file system, whose program could give back other bytes than were \
+             written; name a folder on another one"
+                .into(),
+        )
+    };
+    let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
+    let info = read(&format!("/proc/self/fdinfo/{}", folder.as_raw_fd()));
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
+    let mounts = read("/proc/self/mountinfo");
+    let of_kind = |line: &'_ str| {
+        let own = line.split(' ').next() == mount;
+        line.split_once(" - ").filter(|_| own).map(|(_, rest)| rest.starts_with("fuse"))
+    };
+    match mounts.lines().find_map(of_kind) {
+        Some(true) => return Err(flaw()),
+        Some(false) => return Ok(()),
+        None => {}
+    }
+    let found = rustix::fs::fstatfs(folder).map_err(|e| system("looking at the folder", e))?;
+    if i64::from(found.f_type) == FUSE { Err(flaw()) } else { Ok(()) }
 }
 
 /// The folder of a checkpoint, opened.

@@ -1,7 +1,7 @@
 //! Making a checkpoint of what has been written into a folder.
 
 use super::each::at_once;
-use super::{Dir, FOLDER, open_plain, system};
+use super::{Dir, FOLDER, open_plain, pour, system};
 use crate::checkpoint::{Files, Flaw, Image, MANIFEST, Manifest, SealKey, Summing, name_fits};
 use rustix::fs::{Gid, Mode, OFlags, Uid, mkdirat, openat};
 use rustix::io::Errno;
@@ -42,6 +42,33 @@ impl Dir {
         user: Option<(u32, u32)>,
     ) -> Result<Manifest, Flaw> {
         let files = self.images(user)?;
+        self.seal_with(files, manifest, key, user)
+    }
+
+    /// The same of what is in another folder, which nobody else can enter or change: it is copied here, and what is
+    /// summed up is what is read there. Whatever this folder's file system gives back later, only that is what
+    /// was sealed.
+    ///
+    /// # Errors
+    /// As of [`Dir::seal`].
+    pub fn seal_copies(
+        &self,
+        from: &Dir,
+        manifest: Manifest,
+        key: &SealKey,
+        user: Option<(u32, u32)>,
+    ) -> Result<Manifest, Flaw> {
+        let files = self.copies(from, user)?;
+        self.seal_with(files, manifest, key, user)
+    }
+
+    fn seal_with(
+        &self,
+        files: Vec<Image>,
+        manifest: Manifest,
+        key: &SealKey,
+        user: Option<(u32, u32)>,
+    ) -> Result<Manifest, Flaw> {
         let manifest = Manifest { files, ..manifest };
         let text = manifest.seal(key)?;
         let mut rest = vec![(MANIFEST, OwnedFd::from(self.put_manifest(&text)?), FILE)];
@@ -63,8 +90,13 @@ impl Dir {
     ///
     /// # Errors
     /// As of the whole.
-    pub fn seal_part(&self, folder: &str, user: Option<(u32, u32)>) -> Result<Vec<Image>, Flaw> {
-        let mut files = self.images(user)?;
+    pub fn seal_part(
+        &self,
+        from: &Dir,
+        folder: &str,
+        user: Option<(u32, u32)>,
+    ) -> Result<Vec<Image>, Flaw> {
+        let mut files = self.copies(from, user)?;
         give(self.as_fd(), Mode::RWXU, user)
             .and_then(|()| rustix::fs::fsync(self))
             .map_err(|e| keeping(folder, e))?;
@@ -91,6 +123,40 @@ impl Dir {
             give(file.as_fd(), FILE, user).map_err(|e| keeping(name, e))?;
         }
         at_once(&names, |name| self.kept(name))
+    }
+
+    /// Copies all files of another folder, and puts the copies on disk, given to their user: what was read there, in
+    /// order of the names.
+    fn copies(&self, from: &Dir, user: Option<(u32, u32)>) -> Result<Vec<Image>, Flaw> {
+        let mut names = from.names()?;
+        names.sort();
+        for name in &names {
+            if !name_fits(name) {
+                return Err(Flaw::Unfit(format!("can't have a file named {name:?}")));
+            }
+            if let Some((folder, _)) = name.split_once('/') {
+                self.folder(folder)?;
+            }
+        }
+        let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        at_once(&names, |name| {
+            let writing = |e: std::io::Error| system(format!("writing {name}"), e);
+            let source = from.plain(name)?;
+            // (Whatever is above it has just been made, in a folder that is ours.)
+            let to = openat(self, name, create | OFlags::CLOEXEC, FILE);
+            let mut to = File::from(to.map_err(|e| writing(e.into()))?);
+            let (mut sum, mut written) = (Summing::default(), Ok(()));
+            let size = pour(source, name, &mut |piece| {
+                sum.add(piece);
+                if written.is_ok() {
+                    written = to.write_all(piece);
+                }
+            })?;
+            written.map_err(writing)?;
+            give(to.as_fd(), FILE, user).map_err(|e| keeping(name, e))?;
+            rustix::fs::fsync(&to).map_err(|e| keeping(name, e))?;
+            Ok(Image { name: name.clone(), size, sum: sum.done() })
+        })
     }
 
     /// Puts the folder itself on disk, for who has written the manifest and not the rest.

@@ -62,6 +62,57 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// What is sealed is what was written elsewhere, whatever there is of it here.
+#[test]
+fn what_is_sealed_is_what_was_copied() {
+    let place = Place::new();
+    let from = place.partial("from");
+    let to = Partial::create(place.spot("to")).expect("made");
+    let sealed = to.dir().seal_copies(from.dir(), example(), &KEY, None).expect("sealed");
+    assert_eq!(sealed, example());
+    to.publish(false).expect("published");
+    let dir = place.spot("to").open().expect("a folder").expect("there");
+    assert_eq!(whole(&dir, Some(&KEY)), Ok(example()));
+    let part = Partial::create(place.spot("part")).expect("made");
+    let folder = part.dir().folder("host-1").expect("made");
+    let (folder, source) = (Dir::new(folder).expect("one"), from.dir().folder("host-0"));
+    let source = Dir::new(source.expect("there")).expect("one");
+    let files = folder.seal_part(&source, "host-1", None).expect("sealed");
+    let pages = Image { name: "host-1/pages-1.img".into(), ..example().files[1].clone() };
+    assert_eq!(files, [pages]);
+    // A link is no file of a checkpoint.
+    symlink("/etc/passwd", place.at("link")).expect("linked");
+    fs::rename(place.at("link"), place.at(&place.names()[0]).join("host-0/x.img")).expect("moved");
+    let to = Partial::create(place.spot("other")).expect("made");
+    let flaw = to.dir().seal_copies(from.dir(), example(), &KEY, None).expect_err("a link");
+    assert!(flaw.to_string().contains("symbolic link"), "{flaw}");
+}
+
+/// It is told apart without asking the program that it is, which never answers here.
+#[test]
+fn a_folder_of_fuse_is_refused() {
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+    let place = Place::new();
+    let opened = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).expect("opened")
+    };
+    assert_eq!(refuse_fuse(opened(place.0.path()).as_fd()), Ok(()));
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    let (true, Ok(device)) = (is_root(), device) else { return };
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let (point, kind) = (place.0.path(), Some("fuse"));
+    if mount(Some("test"), point, kind, flags, Some(&options[..])).is_err() {
+        return;
+    }
+    let refused = refuse_fuse(opened(point).as_fd());
+    umount2(point, MntFlags::MNT_DETACH).expect("ours");
+    drop(device);
+    let flaw = refused.expect_err("it is FUSE's").to_string();
+    assert!(flaw.contains("a checkpoint can't be in a folder of a FUSE file system"), "{flaw}");
+}
+
 #[test]
 fn a_checkpoint_appears_when_it_is_whole() {
     let place = Place::new();
