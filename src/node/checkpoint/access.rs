@@ -25,7 +25,8 @@
 //! in the same way ([`standing`]): what could not be brought back is not taken out, and what its user may not
 //! read, as the memory of a set-user-ID program that it runs, does not come into his hands as an image.
 //!
-//! Root may have what it likes.
+//! Root's own applications are looked at as well: what root may open it may have, but not by a path that leads
+//! elsewhere by now, and no process among them may be another's, who could have something put into its place.
 //!
 //! [`NoLinks`]: crate::os::mounts::NoLinks
 
@@ -159,9 +160,6 @@ impl Given {
 /// The first thing that he could not have, and why.
 pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<(), String> {
     images.check(owner, &given.sockets())?;
-    if owner.uid == 0 {
-        return Ok(());
-    }
     let root = open_root("self")?;
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     // What is root's own and given: looked at as root.
@@ -197,7 +195,7 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
             // CRIU removes what has the name.
             let Ok(held) = hold(root.as_fd(), socket) else { continue };
             let found = fstat(&held).map_err(|error| refused(owner, socket, error))?;
-            if found.st_uid != owner.uid {
+            if owner.uid != 0 && found.st_uid != owner.uid {
                 return Err(format!(
                     "it listened at {}, where something of user {} is by now",
                     socket.display(),
@@ -241,9 +239,6 @@ pub(super) fn after(
     given: &Given,
     shepherd: i32,
 ) -> Result<(), String> {
-    if owner.uid == 0 {
-        return Ok(());
-    }
     let root = number(open_root("self")?.as_fd());
     let mut all = All::new();
     for pid in &images.pids {
@@ -280,7 +275,7 @@ pub(super) fn after(
         for path in &named {
             let held = hold(root.as_fd(), path).map_err(|error| refused(owner, path, error))?;
             let found = fstat(&held).map_err(|error| refused(owner, path, error))?;
-            if found.st_uid != owner.uid {
+            if owner.uid != 0 && found.st_uid != owner.uid {
                 return Err(format!(
                     "the socket {} is user {}'s by now",
                     path.display(),
@@ -302,8 +297,7 @@ pub(super) fn standing(owner: &Owner, pids: &[i32]) -> Result<u64, String> {
     let memory = memory_device();
     let mut first = None;
     for pid in pids {
-        let checked = if owner.uid == 0 { Ok(()) } else { ids(owner, *pid) };
-        let used = match checked.and_then(|()| used_by(*pid)) {
+        let used = match ids(owner, *pid).and_then(|()| used_by(*pid)) {
             Ok(used) => used,
             Err(_) if is_over(*pid) => continue,
             Err(why) => return Err(why),
@@ -321,16 +315,13 @@ pub(super) fn standing(owner: &Owner, pids: &[i32]) -> Result<u64, String> {
             return Err(format!("it has more than {FILES_MAX} files open"));
         }
     }
-    if owner.uid == 0 {
-        return Ok(bytes);
-    }
     match first {
         Some(first) => look(owner, &first.to_string(), all, &|_| true).map(|()| bytes),
         None => Ok(bytes),
     }
 }
 
-/// Whether each thread of a process has the ids of its owner, and no capabilities.
+/// Whether each thread of a process has the ids of its owner, and no capabilities if that is not root.
 fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
     let own = Limits::own();
     let folder = format!("/proc/{pid}/task");
@@ -362,6 +353,9 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
                  what runs with its owner's own rights can be checkpointed",
                 owner.uid
             ));
+        }
+        if owner.uid == 0 {
+            continue;
         }
         let none = |name: &str| set(name).ok_or_else(strange).map(|set| set == 0);
         let inherits = own.inherits(set("CapInh:").ok_or_else(strange)?);
@@ -621,9 +615,10 @@ mod tests {
         set(&path, 0o600);
         assert!(checked(&images(&reads)).is_err());
         assert!(standing(&anna(), &[reads.0.id() as i32]).is_err());
-        // Root may have what it likes.
+        // Root's own it is no more.
         let root = Owner { uid: 0, gid: 0, groups: vec![] };
-        assert_eq!(after(&root, &images(&reads), &Given::default(), 0), Ok(()));
+        let why = after(&root, &images(&reads), &Given::default(), 0).expect_err("hers");
+        assert!(why.contains("has the rights of user 61301"), "{why}");
         // So may the shepherd, of what it is given.
         let found = fs::metadata(&path).expect("there");
         let given = Given { numbers: [(found.dev(), found.ino())].into(), ..Given::default() };

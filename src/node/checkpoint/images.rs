@@ -111,9 +111,25 @@ struct Thread {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct Task {
+    #[prost(uint32, tag = "2")]
+    state: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Core {
+    #[prost(message, optional, tag = "3")]
+    task: Option<Task>,
     #[prost(message, optional, tag = "5")]
     thread: Option<Thread>,
+}
+
+impl Core {
+    /// Whether it has ended, and only its parent has yet to hear of that: it has no ids then, and never runs.
+    fn is_over(&self) -> bool {
+        const OVER: [u32; 2] = [2, 6];
+        self.task.as_ref().is_some_and(|task| OVER.contains(&task.state))
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -451,8 +467,13 @@ impl Images {
         match kind {
             CORE => {
                 while let Some(core) = entries.next::<Core>() {
-                    let creds = core.map_err(none)?.thread.and_then(|thread| thread.creds);
-                    self.creds.push((name.to_owned(), creds.ok_or(None)?));
+                    let core = core.map_err(none)?;
+                    let is_over = core.is_over();
+                    match core.thread.and_then(|thread| thread.creds) {
+                        Some(creds) => self.creds.push((name.to_owned(), creds)),
+                        None if is_over => {}
+                        None => return Err(None),
+                    }
                 }
             }
             PSTREE => {
@@ -570,18 +591,19 @@ impl Images {
         Ok(())
     }
 
-    /// Whether all that they say of users and groups is this owner's. Not asked of root. `given` are the sockets
-    /// that will be another's, by their numbers; capabilities and securebits may be those of this process.
+    /// Whether all that they say of users and groups is this owner's. `given` are the sockets
+    /// that will be another's, by their numbers; capabilities and securebits may be those of this process. Of root only
+    /// the ids of processes are asked: what else there is it may have given away.
     ///
     /// # Errors
     /// What is not.
     pub fn check(&self, owner: &Owner, given: &[u32]) -> Result<(), String> {
-        if owner.uid == 0 {
-            return Ok(());
-        }
         let own = Limits::own();
         for (name, creds) in &self.creds {
             creds.check(owner, &own).map_err(|why| format!("{name}: a process has {why}"))?;
+        }
+        if owner.uid == 0 {
+            return Ok(());
         }
         for (what, uid, gid) in &self.owners {
             if *uid != owner.uid {
@@ -653,6 +675,9 @@ impl Creds {
         if let Some(gid) = gids.find(|gid| !owner.has_group(**gid)) {
             return Err(format!("the rights of group {gid}, in which user {} is not", owner.uid));
         }
+        if owner.uid == 0 {
+            return Ok(());
+        }
         let some = |words: &[u32]| words.iter().any(|word| *word != 0);
         let word = |n: usize| u64::from(self.inheritable.get(n).copied().unwrap_or(0));
         let inheritable = word(0) | word(1) << 32;
@@ -711,7 +736,8 @@ mod tests {
     }
 
     fn core(creds: Creds) -> Vec<u8> {
-        Core { thread: Some(Thread { creds: Some(creds) }) }.encode_to_vec()
+        let task = Some(Task { state: 1 });
+        Core { task, thread: Some(Thread { creds: Some(creds) }) }.encode_to_vec()
     }
 
     /// A folder of images of one process, with these beside it.
@@ -760,9 +786,22 @@ mod tests {
             change(&mut creds);
             let why = checked(creds.clone(), &[]).expect_err("not hers");
             assert!(why.starts_with("core-7.img: a process has "), "{n}: {why}");
-            // Root's may have anything.
+            // Root's may have nobody else's either.
             let root = Owner { uid: 0, gid: 0, groups: vec![] };
-            assert_eq!(read(folder(creds, &[]).path()).expect("read").check(&root, &[]), Ok(()));
+            assert!(read(folder(creds, &[]).path()).expect("read").check(&root, &[]).is_err());
+        }
+    }
+
+    /// What root runs for itself has all capabilities. Only what has ended has no ids.
+    #[test]
+    fn ids_are_asked_of_roots_and_of_all_that_run() {
+        let root = Owner { uid: 0, gid: 0, groups: vec![] };
+        let all = Creds { permitted: vec![u32::MAX, 0x1ff], ..Creds::default() };
+        assert_eq!(read(folder(all, &[]).path()).expect("read").check(&root, &[]), Ok(()));
+        for (state, known) in [(1, false), (2, true), (3, false), (6, true)] {
+            let core = Core { task: Some(Task { state }), thread: None }.encode_to_vec();
+            let done = checked(creds(), &[("core-8.img", image(CORE, &[(core, b"")]))]);
+            assert_eq!(done.is_ok(), known, "{state}: {done:?}");
         }
     }
 

@@ -257,6 +257,14 @@ fn what_is_not_hers_is_not_given_back() {
     // And hers is there again when that is looked at.
     let why = hers.refused(|| swap("secret"), Some(&|| back("secret")));
     assert!(why.contains("may not open"), "{why}");
+    // Or what CRIU has opened has no name any more.
+    let remove = || {
+        fs::remove_file(&file).expect("her folder");
+        fs::rename(&aside, &file).expect("moved");
+    };
+    let why = hers.refused(|| swap("secret"), Some(&remove));
+    assert!(why.contains("may not open"), "{why}");
+    secret(&hers.at("secret"));
     symlink(hers.at("secret"), hers.at("link")).expect("linked");
     let why = hers.refused(|| swap("link"), None);
     assert!(why.contains("Too many levels of symbolic links"), "{why}");

@@ -118,6 +118,32 @@ fn where_there_is_no_room_for_its_images_that_is_said() {
     rig.can_be_restarted("tonight");
 }
 
+/// What is not in any folder any more becomes images, however large it is.
+#[test]
+fn removed_files_have_a_bound() {
+    let test = "checkpoint::otherwise::removed_files_have_a_bound";
+    let Some(criu) = criu(test) else { return };
+    let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
+    let rig = Rig::given(&criu, config, "PSCHED_GHOST_LIMIT=1M");
+    let script = "exec 8>removed; head -c 2M /dev/zero >&8; rm removed; echo >ready; \
+                  while [ ! -e done ]; do sleep 0.0183; done; exec 8>&-; echo >ready; sleep 1000.392";
+    let aprun = Running::start(rig.command("aprun", "-q sh -c").arg(script));
+    let apid = rig.running();
+    let ready = || {
+        eventually(BOUND, "it has come so far", || rig.at("ready").exists());
+        std::fs::remove_file(rig.at("ready")).expect("ours");
+    };
+    ready();
+    let line = format!("-c tonight -p {apid}");
+    rig.cpr(&line).expect(1).says("--ghost-limit").says("files that were removed");
+    // It goes on, and may be checkpointed without it.
+    std::fs::write(rig.at("done"), "").expect("written");
+    ready();
+    rig.cpr(&line).expect(0);
+    aprun.signal(15);
+    aprun.wait(BOUND).expect(128 + 15);
+}
+
 struct Unmounted<'a>(&'a Path);
 
 impl Drop for Unmounted<'_> {

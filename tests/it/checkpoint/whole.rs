@@ -38,9 +38,13 @@ impl Rig {
 
     /// With an apinit for NID 0 that takes memory out by checkpoints, in this folder.
     pub fn that_rolls_out(criu: &Criu, config: &str, folder: &Path) -> Rig {
+        Rig::given(criu, config, &format!("PSCHED_ROLL_OUT={}", folder.display()))
+    }
+
+    /// One whose daemons have this in their environment.
+    pub fn given(criu: &Criu, config: &str, variable: &str) -> Rig {
         let named = format!("PSCHED_CRIU={}", criu.program().display());
-        let folder = format!("PSCHED_ROLL_OUT={}", folder.display());
-        let prefix = ["env", &named, &folder, "PSCHED_LOG=info"].map(Into::into);
+        let prefix = ["env", &named, variable, "PSCHED_LOG=info"].map(Into::into);
         Rig::by(Hand::start_by(&prefix, config, &[("0", None)]), &["0"])
     }
 
