@@ -102,7 +102,7 @@ fn where_there_is_no_room_for_its_images_that_is_said() {
     let aprun = rig.counts(100_000, "out");
     let apid = rig.running();
     assert!(sized(nix::mount::MsFlags::MS_REMOUNT, "size=300k"));
-    rig.cpr(&format!("-c tonight -p {apid}")).expect(1).says("No space left on device");
+    rig.cpr(&format!("-c tonight -p {apid}")).expect(1).says("No space left on device").says("has room for");
     rig.goes_on("out");
     assert!(listing(&folder.path().join("apinit-0")).is_empty());
     aprun.signal(15);
@@ -110,7 +110,7 @@ fn where_there_is_no_room_for_its_images_that_is_said() {
     assert!(sized(nix::mount::MsFlags::MS_REMOUNT, "size=64m"));
     taken_off(&rig, "", ":");
     assert!(sized(nix::mount::MsFlags::MS_REMOUNT, "size=300k"));
-    rig.cpr("-r tonight").expect(125).says("No space left on device");
+    rig.cpr("-r tonight").expect(125).says("No space left on device").says("has room for");
     rig.hand.wait_for("running", 0);
     let left = listing(&folder.path().join("apinit-0"));
     assert!(left.is_empty(), "{left:?}");
