@@ -443,21 +443,26 @@ fn files(
 ) -> Result<Vec<SavedFile>, CheckpointError> {
     let lifeline = running.lifeline.map(rustix::fs::fstat).transpose();
     let lifeline = lifeline.map_err(|e| failed("its lifeline", e.into()))?;
-    let mut directories = Vec::new();
+    let mut of_groups = Vec::new();
     for (nid, fd) in groups {
         let stat = rustix::fs::fstat(fd).map_err(|e| failed("its groups", e.into()))?;
-        directories.push((*nid, stat.st_dev, stat.st_ino));
+        of_groups.push((Role::Group(nid.0), stat.st_dev, stat.st_ino));
+        for (role, name) in Role::of_group(nid.0) {
+            // An Err: there is no such controller.
+            if let Ok(stat) = rustix::fs::statat(fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+                of_groups.push((role, stat.st_dev, stat.st_ino));
+            }
+        }
     }
     let mounts = proc::mounts(running.shepherd)?;
     let mut found: Vec<SavedFile> = Vec::new();
     for open in proc::open_files(running.shepherd)? {
-        let directory =
-            directories.iter().find(|(_, dev, ino)| (open.dev, open.ino) == (*dev, *ino));
+        let of_group = of_groups.iter().find(|(_, dev, ino)| (open.dev, open.ino) == (*dev, *ino));
         let is_lifeline =
             lifeline.as_ref().is_some_and(|l| (l.st_dev, l.st_ino) == (open.dev, open.ino));
         let outside = !mounts.contains(&open.mount) && open.path.starts_with('/');
-        let role = match directory {
-            Some((nid, ..)) => Role::Group(nid.0),
+        let role = match of_group {
+            Some((role, ..)) => *role,
             None if is_lifeline => Role::Lifeline,
             None if open.null && outside => Role::Null,
             None if open.number == 2 && !open.null => Role::Log,

@@ -799,7 +799,8 @@ mod tests {
         let all = Creds { permitted: vec![u32::MAX, 0x1ff], ..Creds::default() };
         assert_eq!(read(folder(all, &[]).path()).expect("read").check(&root, &[]), Ok(()));
         // As CRIU has written it.
-        let ended = b"\x08\x01\x1a\x11\x08\x02\x10\x00\x18\x00\x20\x00\x28\x00\x32\x05sleep".to_vec();
+        let ended =
+            b"\x08\x01\x1a\x11\x08\x02\x10\x00\x18\x00\x20\x00\x28\x00\x32\x05sleep".to_vec();
         assert_eq!(checked(creds(), &[("core-8.img", image(CORE, &[(ended, b"")]))]), Ok(()));
         for (state, known) in [(1, false), (2, true), (3, false), (6, true)] {
             let core = Core { task: Some(Task { state }), thread: None }.encode_to_vec();

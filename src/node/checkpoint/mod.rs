@@ -15,7 +15,7 @@
 //! | the connection to apinit | apinit has hung up, and the shepherd has closed its end | apinit connects anew |
 //! | the socket on which it listens | dumped as it is | inherited, as `socket:[INODE]`: apinit's new one, at whatever path |
 //! | its lifeline, a pipe | dumped as it is | inherited, as `pipe:[INODE]`; else it would be at its end |
-//! | /dev/null, the log, directories of its groups, opened before it had mounts of its own | `external`, as `file[MOUNT:INODE]` | inherited by that name |
+//! | /dev/null, the log, directories and events of its groups, opened before it had mounts of its own | `external`, as `file[MOUNT:INODE]` | inherited by that name |
 //! | its mounts (it has a /dev/shm of its own) | CRIU runs in its mount namespace, which so is no part of the dump | a new one, /proc and /dev/shm mounted by us |
 //! | files with a name in /dev/shm | copied by us while everything is frozen (`memory`) | laid out before CRIU runs |
 //! | its IPC namespace | dumped by CRIU | made by CRIU |

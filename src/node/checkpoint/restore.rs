@@ -15,6 +15,7 @@ use crate::machine::Nid;
 use crate::node::groups::AppGroups;
 use crate::os::space::Space;
 use crate::os::spawn::{Namespaces, Spawn, Spawned, spawn};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::io::{Read, Write};
@@ -175,6 +176,9 @@ pub fn restore_application(
         (Role::Lifeline, given.lifeline.unwrap_or(own_lifeline.as_fd())),
     ];
     files.extend(groups.iter().map(|(nid, fd)| (Role::Group(nid.0), fd.as_fd())));
+    let events: Vec<(Role, OwnedFd)> =
+        groups.iter().flat_map(|(nid, fd)| events(nid.0, fd)).collect();
+    files.extend(events.iter().map(|(role, fd)| (*role, fd.as_fd())));
     for file in &saved.files {
         if !files.iter().any(|(role, _)| *role == file.role) {
             let text = format!("its {:?} is needed again, and not given", file.role);
@@ -236,6 +240,15 @@ pub fn restore_application(
             }
         }
     }
+}
+
+/// What tells of the limits of a node's group, where there are some.
+fn events(nid: u32, group: &OwnedFd) -> Vec<(Role, OwnedFd)> {
+    let open = |(role, name)| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Some((role, rustix::fs::openat(group, name, flags, Mode::empty()).ok()?))
+    };
+    Role::of_group(nid).into_iter().filter_map(open).collect()
 }
 
 /// Tells the first process what to do, and hears what has come of it.

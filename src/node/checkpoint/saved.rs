@@ -29,6 +29,17 @@ pub enum Role {
     Listener,
     /// The directory of a node's group.
     Group(u32),
+    /// By which it hears that memory was short there, where that is limited.
+    MemoryEvents(u32),
+    /// By which it hears that a fork was refused there, likewise.
+    ForkEvents(u32),
+}
+
+impl Role {
+    /// The files of a node's group that a shepherd has open, if they are there.
+    pub fn of_group(nid: u32) -> [(Role, &'static str); 2] {
+        [(Role::MemoryEvents(nid), "memory.events"), (Role::ForkEvents(nid), "pids.events")]
+    }
 }
 
 /// A file that is given anew.
