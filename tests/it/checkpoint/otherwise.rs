@@ -102,7 +102,10 @@ fn where_there_is_no_room_for_its_images_that_is_said() {
     let aprun = rig.counts(100_000, "out");
     let apid = rig.running();
     assert!(sized(nix::mount::MsFlags::MS_REMOUNT, "size=300k"));
-    rig.cpr(&format!("-c tonight -p {apid}")).expect(1).says("No space left on device").says("has room for");
+    rig.cpr(&format!("-c tonight -p {apid}"))
+        .expect(1)
+        .says("No space left on device")
+        .says("has room for");
     rig.goes_on("out");
     assert!(listing(&folder.path().join("apinit-0")).is_empty());
     aprun.signal(15);

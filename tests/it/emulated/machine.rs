@@ -38,6 +38,22 @@ const MODULES: [&str; 12] = [
     "fs/ext4/ext4",
 ];
 
+/// What CRIU wants of a kernel beside them, in the same way: to be told of sockets, and to look what there is.
+const FOR_CRIU: [&str; 10] = [
+    "net/ipv4/inet_diag",
+    "net/ipv4/tcp_diag",
+    "net/ipv4/udp_diag",
+    "net/ipv4/raw_diag",
+    "net/unix/unix_diag",
+    "net/netlink/netlink_diag",
+    "net/packet/af_packet_diag",
+    "drivers/net/veth",
+    "net/netfilter/nfnetlink",
+    "net/netfilter/nf_tables",
+];
+/// Where it has its CRIU.
+const CRIU: &str = "criu";
+
 /// What the machine is made of.
 pub struct Machine {
     folder: tempfile::TempDir,
@@ -76,6 +92,20 @@ impl Machine {
     /// Lays out the machine; `None`: it is skipped, because something is missing here. `programs`
     /// are more files for /bin.
     pub fn build(test: &str, programs: &[&Path]) -> Option<Machine> {
+        Machine::built(test, programs, None)
+    }
+
+    /// One with a CRIU, /criu/criu, for root and everybody: root may do there what root of a container may not.
+    pub fn with_criu(test: &str, programs: &[&Path]) -> Option<Machine> {
+        let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/criu");
+        if !fetched.join("criu").is_file() {
+            skip(test, "there is no CRIU for the emulated machine (tests/it/checkpoint/fetch)");
+            return None;
+        }
+        Machine::built(test, programs, Some(&fetched))
+    }
+
+    fn built(test: &str, programs: &[&Path], criu: Option<&Path>) -> Option<Machine> {
         if !cfg!(target_arch = "x86_64") {
             skip(test, "the emulated machine is an x86_64");
             return None;
@@ -101,7 +131,8 @@ impl Machine {
         }
         let busybox = find("busybox").expect("found before");
         archive.file("bin/busybox", &std::fs::read(&busybox).expect("read"), 0o755);
-        for (number, module) in MODULES.iter().enumerate() {
+        let for_criu = FOR_CRIU.iter().filter(|_| criu.is_some());
+        for (number, module) in MODULES.iter().chain(for_criu).enumerate() {
             // What a kernel has built in is no module.
             if let Ok(bytes) = std::fs::read(modules.join(format!("{module}.ko"))) {
                 let name = module.rsplit('/').next().expect("a name");
@@ -122,6 +153,9 @@ impl Machine {
             let name = library.to_str().expect("text").trim_start_matches('/').to_owned();
             archive.directories_above(&name);
             archive.file(&name, &std::fs::read(&library).expect("read"), 0o755);
+        }
+        if let Some(criu) = criu {
+            add_criu(&mut archive, criu, folder.path());
         }
         archive.file(
             "etc/passwd",
@@ -213,6 +247,38 @@ impl Machine {
         assert!(good, "the machine said:\n{console}");
         println!("{console}");
     }
+}
+
+/// The CRIU that was fetched, with the libraries that it is started with.
+fn add_criu(archive: &mut Archive, fetched: &Path, folder: &Path) {
+    let root = fetched.join("root/usr");
+    let (program, libraries) = (root.join("sbin/criu"), root.join("lib/x86_64-linux-gnu"));
+    let loader = libraries.join("ld-linux-x86-64.so.2");
+    let mut files = vec![fetched.join("criu"), loader.clone()];
+    let listed = Command::new(&loader)
+        .arg("--library-path")
+        .arg(&libraries)
+        .arg("--list")
+        .arg(&program)
+        .output()
+        .expect("its loader runs");
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let found = line.split_once(" => ").and_then(|(_, rest)| rest.split_once(" ("));
+        let found = found.map(|(path, _)| PathBuf::from(path));
+        files.extend(found.filter(|path| path.starts_with(&root)));
+    }
+    files.sort();
+    files.dedup();
+    let mut put = |path: &Path, bytes: &[u8]| {
+        let name = path.strip_prefix(fetched).expect("below it").to_str().expect("text");
+        let name = format!("{CRIU}/{name}");
+        archive.directories_above(&name);
+        archive.file(&name, bytes, 0o755);
+    };
+    for path in files {
+        put(&path, &std::fs::read(&path).expect("read"));
+    }
+    put(&program, &stripped(&program, folder));
 }
 
 /// A program without what is only for debuggers, which is nine tenths of it.

@@ -27,6 +27,16 @@ fn no_pe_leaves_its_group_or_its_processors() {
     machine.run(include_str!("walls.sh"), None);
 }
 
+/// (Root of a container may not dump processes of others.)
+#[test]
+fn a_user_is_given_back_what_is_hers() {
+    let name = "emulated::a_user_is_given_back_what_is_hers";
+    let own = ["cpr", "psview"].map(|program| binaries().join(program));
+    let own = own.each_ref().map(|path| path.as_path());
+    let Some(machine) = Machine::with_criu(name, &own) else { return };
+    machine.run(include_str!("user.sh"), None);
+}
+
 #[test]
 fn another_boot() {
     let name = "emulated::another_boot";
