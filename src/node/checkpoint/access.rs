@@ -448,7 +448,7 @@ fn internal(used: &Used, fd: BorrowedFd<'_>, memory: Option<u64>) -> bool {
     const HUGE: i64 = 0x9584_58f6;
     let path = used.path.as_os_str().as_bytes();
     let at_top = || path.iter().filter(|b| **b == b'/').count() == 1;
-    let huge = || rustix::fs::fstatfs(fd).is_ok_and(|found| i64::from(found.f_type) == HUGE);
+    let huge = || rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type == HUGE);
     memory == Some(used.number.0) || (at_top() && huge()) || path == b"/[aio] (deleted)"
 }
 

@@ -185,7 +185,7 @@ pub fn refuse_fuse(folder: BorrowedFd<'_>) -> Result<(), Flaw> {
         None => {}
     }
     let found = rustix::fs::fstatfs(folder).map_err(|e| system("looking at the folder", e))?;
-    if i64::from(found.f_type) == FUSE { Err(flaw()) } else { Ok(()) }
+    if found.f_type == FUSE { Err(flaw()) } else { Ok(()) }
 }
 
 /// The folder of a checkpoint, opened.
