@@ -13,7 +13,7 @@
 use super::access::{self, Given};
 use super::criu::{Criu, CriuError, DumpRequest, Version, Waiting};
 use super::images::{Images, Owner};
-use super::proc;
+use super::proc::{self, State};
 use super::saved::{self, Role, Saved, SavedFile};
 use super::tcp::Link;
 use super::{CheckpointError, beside, binding, memory, root_alone};
@@ -349,11 +349,19 @@ impl Frozen {
         // runs for a moment, until none is found in that.
         let until = Instant::now() + FREEZE;
         let mut moment = Duration::from_micros(500);
-        let waits = || {
-            running.groups.left().iter().any(|(_, pid)| proc::waits_uninterrupted(*pid))
-                || proc::waits_uninterrupted(running.shepherd)
+        let any = |state| {
+            running.groups.left().iter().any(|(_, pid)| proc::has_thread(*pid, state))
+                || proc::has_thread(running.shepherd, state)
         };
-        while waits() && Instant::now() < until {
+        while Instant::now() < until {
+            // (On its way to wait for its child one counts as frozen, and does not wait yet.)
+            if any(State::Runs) {
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            }
+            if !any(State::Waits) {
+                break;
+            }
             frozen.whole.freeze(false).map_err(cannot)?;
             std::thread::sleep(moment);
             // On a busy host nobody of it may have had a processor meanwhile.

@@ -61,14 +61,22 @@ pub(super) fn inner_pid(pid: i32) -> Result<i32, CheckpointError> {
     last.ok_or_else(|| CheckpointError::new(format!("{path} has no NSpid")))
 }
 
-/// Whether a thread of it waits in the kernel so that nothing stops it (state D): not one that is frozen by its
-/// group. One that is not there any more does not wait.
-pub(super) fn waits_uninterrupted(pid: i32) -> bool {
+/// How a thread is, as the kernel says it by a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It runs, or would if it had a processor. One whose group is frozen is about to sleep.
+    Runs = b'R' as isize,
+    /// It waits in the kernel so that nothing stops it: not one that is frozen by its group.
+    Waits = b'D' as isize,
+}
+
+/// Whether a thread of it is in this state. One that is not there any more is in none.
+pub(super) fn has_thread(pid: i32, state: State) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| std::fs::read(task.path().join("stat")).ok()).any(|stat| {
         // Behind its name, which may have anything in it.
         let end = stat.iter().rposition(|b| *b == b')').unwrap_or(0);
-        stat.get(end + 2) == Some(&b'D')
+        stat.get(end + 2) == Some(&(state as u8))
     })
 }
 
