@@ -113,7 +113,7 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     hand.kill_psched();
     put_back(&mut hand, &ending, apid);
     hand.start_psched();
-    assert_eq!(hand.wait_for("running", 1), [apid]);
+    assert_eq!(hand.wait_for("ending", 1), [apid]);
     std::fs::write(&saved, "").expect("written");
     let run = third.wait(BOUND);
     assert!(run.out().contains("saved"), "{} {}", run.out(), run.stderr);
