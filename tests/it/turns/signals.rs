@@ -29,7 +29,11 @@ async fn gangs_take_turns_by_signals() {
     let gaps = quantiles(told.iter().map(|s| s.gap_ns));
     eprintln!("{test}: gap {gaps:?} us (median, p99) of {}", told.len());
     exclusive(&[&gangs[0], &gangs[1]]);
-    assert!(gangs.iter().all(|gang| gang.runs().len() >= 10), "they had no turns");
+    assert!(
+        gangs.iter().all(|gang| gang.runs().len() >= 10),
+        "they had no turns: {:?}",
+        gangs.iter().map(|gang| gang.runs().len()).collect::<Vec<_>>()
+    );
     kill(&mut link, gangs).await;
     apinit.end().await;
 }
