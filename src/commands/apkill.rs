@@ -73,7 +73,7 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Those that have a time to end by themselves, by that time: `4m50s`, `12, 13`.
+/// Applications that get KILL later, by the time until then: `4m50s`, `12, 13`.
 fn ending(apids: &[u64], kill_in_ns: &[u64]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (apid, ns) in apids.iter().zip(kill_in_ns).filter(|(_, ns)| **ns > 0) {

@@ -1,7 +1,8 @@
 //! Users and groups that the configuration names: their numbers, and those that this host does not have.
 //!
 //! A name without a user is no error: directories of users change, and a psched.yaml may be written on another
-//! host. But most often it is a slip, so whoever checks the file, reads it again or sets a weight is told.
+//! host. But most often it is a slip, so an administrator who checks the file, has it read again or sets a weight
+//! is told.
 
 use super::names::{Names, Number, names};
 use crate::config::Config;
@@ -10,7 +11,7 @@ use crate::variables::WEIGHT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How long all look-ups of a file's names may take together; those that are left are counted.
+/// How long all look-ups of a file's names may take together; the remaining names are counted.
 const ALL_WAIT: Duration = Duration::from_secs(10);
 
 /// User ids of the configured administrators; a name without a user is left out.
@@ -32,7 +33,7 @@ pub fn administrators(config: &Config) -> BTreeSet<u32> {
     ids
 }
 
-/// Groups by name get their numbers; one that this host does not know lets nobody in.
+/// Groups by name get their numbers; a group that this host does not know lets nobody in.
 pub fn groups_looked_up(config: &mut Config) {
     let mut number = |name: &str| {
         match names().group_id(name) {

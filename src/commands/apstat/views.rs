@@ -63,7 +63,7 @@ fn waits(row: &pb::ApplicationRow) -> bool {
     row.places.is_empty() && row.state != "ended"
 }
 
-/// Its state; one that is being ended or held is that first.
+/// Its state; `ending` and `held` come before the scheduler's own.
 fn state(row: &pb::ApplicationRow) -> &str {
     match row {
         _ if row.kill_in_ns.is_some() => "ending",
@@ -72,7 +72,7 @@ fn state(row: &pb::ApplicationRow) -> &str {
     }
 }
 
-/// `KILL in 4m50s`, of one that is being ended.
+/// `KILL in 4m50s`, of an application that is being ended.
 fn ends(row: &pb::ApplicationRow) -> Option<String> {
     Some(format!("KILL in {}", whole_seconds(row.kill_in_ns?)))
 }

@@ -2,13 +2,13 @@
 //!
 //! # Problem
 //! What is outside of these groups is held by no freezer and bound by no limit: it would run beside the gang
-//! whose turn it is. No user may write to a group ([`crate::os::placing`]); root may, and what somebody else
+//! whose turn it is. No user may write to a group ([`crate::os::placing`]); root may, and what root
 //! does wrong must not be believed to be right. And every process may bind itself to any processor (taskset,
 //! numactl, GOMP_CPU_AFFINITY), also to one of another gang's, where no cpuset controller confines it.
 //!
 //! # Approach
 //! When all PEs stand before their first instruction, each node's group holds exactly its PEs, the group above
-//! nobody, and that of the shepherd its shepherd alone. If not, no PE runs ([`verify`]).
+//! no process, and the shepherd's group its shepherd alone. If not, no PE runs ([`verify`]).
 //!
 //! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of the shepherd,
 //! which lists them without a look at all processes. What is found outside goes back to the group in which it
@@ -284,7 +284,7 @@ mod tests {
     fn what_is_outside_of_its_group_is_found() {
         let Some(mut all) = groups([2, 1]) else { return };
         let pes = [(Nid(0), 2), (Nid(1), 1)];
-        // (One that has no children: those of this process are other tests'.)
+        // (A process without children: the children of this process are other tests'.)
         let shepherd = all.0[2].id() as i32;
         let told = |all: &Sleepers| {
             verify(&all.1, shepherd, &pes, &mut Seating::default()).err().unwrap_or_default()
@@ -312,7 +312,7 @@ mod tests {
         let _ = other.kill();
         let _ = other.wait();
         assert_eq!(told(&all), "");
-        // One that has been killed is told by its shepherd.
+        // The shepherd tells of a PE that has been killed.
         let _ = all.0[0].kill();
         let _ = all.0[0].wait();
         assert_eq!(told(&all), "");
@@ -357,7 +357,7 @@ mod tests {
         assert!(text.contains(&format!("process {first} of it")) && text.contains("put back"));
         assert!(all.1.left().contains(&(Nid(1), first as i32)));
         assert_eq!(found(&look, &all), [] as [String; 0]);
-        // One that was never seen where it belongs.
+        // A process that was never seen in its group is killed.
         let mut other = Command::new("sleep").arg("60").spawn().expect("sleep");
         put(&all, other.id(), "shepherd");
         let text = found(&look, &all).concat();

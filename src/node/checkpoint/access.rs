@@ -48,7 +48,7 @@ const FILES_MAX: usize = 1 << 20;
 const AT_ONCE: usize = 128;
 /// What the kernel writes behind the path of a file that has lost it.
 const DELETED: &[u8] = b" (deleted)";
-/// What CRIU adds to a name that somebody else has.
+/// What CRIU adds to the name of a removed file when another file has that name.
 const ANOTHER: &[u8] = b".cr_link";
 /// How it is held, without being opened.
 const HELD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
@@ -87,7 +87,7 @@ fn hold(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whether whoever asks may open this file so.
+/// Whether the caller may open this file so.
 fn may(file: BorrowedFd<'_>, reads: bool, writes: bool) -> rustix::io::Result<()> {
     let mut access = Access::EXISTS;
     access.set(Access::READ_OK, reads);
@@ -207,7 +207,7 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
     })
 }
 
-/// Whether whoever asks could make a file with this path: in the folder above, or the nearest that there is.
+/// Whether the caller could make a file with this path: in the folder above, or the nearest that there is.
 fn can_make(root: BorrowedFd<'_>, owner: &Owner, path: &Path) -> Result<(), String> {
     for folder in path.ancestors().skip(1) {
         match hold(root, folder) {
@@ -625,7 +625,7 @@ mod tests {
         let pid = reads.0.id() as i32;
         assert_eq!(after(&anna(), &images(&reads), &given, pid), Ok(()));
         assert!(after(&anna(), &images(&reads), &given, pid + 1).is_err());
-        // One that is a process of somebody else's.
+        // A process of another user.
         let bert = Owner { uid: 61_302, ..anna() };
         let why = after(&bert, &images(&reads), &Given::default(), 0).expect_err("not his");
         assert!(why.contains("has the rights of user 61301"), "{why}");

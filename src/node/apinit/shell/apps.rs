@@ -57,7 +57,7 @@ pub(super) struct App {
     pub(super) note: Option<String>,
     /// The same of processes that do not stop.
     pub(super) unfrozen: Option<String>,
-    /// The same of what was not where it belongs.
+    /// What psched is told of a process that was outside of its group.
     pub(super) strayed: Option<String>,
     /// Where its processes belong.
     pub(super) seating: Arc<Mutex<Seating>>,
@@ -371,7 +371,7 @@ impl Shell {
         let Some(app) = self.apps.get(&key) else { return };
         let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
         let looked = match (&app.groups, shepherd) {
-            // One that has been brought back has been put there by apinit, and may have any processes.
+            // apinit itself has put a restored application there, which may have any processes.
             (Some(groups), Some(shepherd)) if app.first.is_none() => {
                 places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
             }
@@ -412,7 +412,7 @@ impl Shell {
         if self.looking {
             return;
         }
-        // One that is dumped, or brought back, is moved about on purpose.
+        // An application that is dumped or restored is moved about on purpose.
         let still = |app: &&App| {
             let moved = app.away || app.comes.is_some() || app.hung_up.is_some();
             !moved && app.thawing.is_none() && !app.killed && !app.silent
@@ -442,7 +442,7 @@ impl Shell {
         for Stray { key, text } in strays {
             let Some(app) = self.apps.get_mut(&key) else { continue };
             app.span.in_scope(|| tracing::warn!("{text}"));
-            // Its user, and whoever looks at the node, hear of the first: there may be one each second.
+            // Its user and the node's notes are told of the first only: there may be one each second.
             if app.strayed.is_none() {
                 let note = format!("application {key}: {text}");
                 app.strayed = Some(note.clone());
