@@ -4,7 +4,7 @@
 //! host. But most often it is a slip, so an administrator who checks the file, has it read again or sets a weight
 //! is told.
 
-use super::names::{Names, Number, names};
+use super::names::{Number, names};
 use crate::config::Config;
 use crate::machine::gates::Who;
 use crate::variables::WEIGHT;
@@ -55,17 +55,7 @@ pub fn groups_looked_up(config: &mut Config) {
 /// A sentence for each user and group that the configuration names and this host does not have. Blocks for
 /// ten seconds at most.
 pub fn unknown(config: &Config) -> Vec<String> {
-    unknown_to(names(), config)
-}
-
-/// Says them in the log.
-pub fn warn_of_unknown(config: &Config) -> Vec<String> {
-    let unknown = unknown(config);
-    unknown.iter().for_each(|line| tracing::warn!("psched.yaml: {line}"));
-    unknown
-}
-
-fn unknown_to(names: &Names, config: &Config) -> Vec<String> {
+    let names = names();
     let (users, groups) = named(config);
     let until = Instant::now() + ALL_WAIT;
     let mut told = Vec::new();
@@ -91,6 +81,13 @@ fn unknown_to(names: &Names, config: &Config) -> Vec<String> {
         ));
     }
     told
+}
+
+/// Says them in the log.
+pub fn warn_of_unknown(config: &Config) -> Vec<String> {
+    let unknown = unknown(config);
+    unknown.iter().for_each(|line| tracing::warn!("psched.yaml: {line}"));
+    unknown
 }
 
 /// A sentence for each of these names, of those that get a weight, which no user has. A name of which nothing is

@@ -8,6 +8,7 @@
 
 pub mod acting;
 pub mod affinity;
+mod capabilities;
 pub mod claims;
 mod clone;
 pub mod dispositions;

@@ -11,29 +11,11 @@
 //! first act, and the shepherd drops it for good when all PEs are made, before one of them has run an
 //! instruction. As long as it has it, the kernel lets no process of the same user trace it.
 
-use std::ffi::c_int;
+use super::capabilities::{NONE, Sets, set};
 use std::io;
 
 /// Passes over the permissions of files. (From linux/capability.h.)
 const CAP_DAC_OVERRIDE: u32 = 1;
-/// `capset`: two words for each set.
-const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
-
-/// `capget` and `capset`: of whom.
-#[repr(C)]
-struct Header {
-    version: u32,
-    pid: c_int,
-}
-
-/// The calling thread's effective, permitted and inheritable capabilities; low words, then high ones.
-type Sets = [[u32; 3]; 2];
-
-fn set(sets: &Sets) -> bool {
-    let mut own = Header { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: both pointers are to what version 3 of the interface says.
-    unsafe { libc::syscall(libc::SYS_capset, &raw mut own, sets.as_ptr()) == 0 }
-}
 
 /// It is permitted, and nothing else is.
 fn only(effective: bool) -> Sets {
@@ -86,13 +68,13 @@ impl Placing {
 
     /// A child has none of it. Whether that worked: it must not go on else.
     pub(super) fn disown() -> bool {
-        set(&Sets::default())
+        set(&NONE)
     }
 }
 
 impl Drop for Placing {
     fn drop(&mut self) {
         // (It can't fail: less is always allowed.)
-        set(&Sets::default());
+        set(&NONE);
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! What is called between clone3 and execve makes system calls and allocates nothing.
 
+use super::capabilities;
 use super::placing::Placing;
 use std::ffi::{CStr, c_int, c_ulong};
 use std::io;
@@ -32,21 +33,10 @@ const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
 const MPOL_DEFAULT: c_int = 0;
 /// `personality`: nothing of another system's, and addresses at random.
 const PER_LINUX: c_ulong = 0;
-/// `capset`: two words for each set.
-const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
-/// Of the calling thread: effective, permitted, inheritable; low words, then high ones.
-const NO_CAPABILITIES: [[u32; 3]; 2] = [[0; 3]; 2];
 /// The right to signal processes of other users.
 const CAP_KILL: u32 = 5;
 /// The right to take on other users' ids.
 const CAP_SETUID: u32 = 7;
-
-/// What `capget` and `capset` are told first.
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: c_int,
-}
 
 /// Default dispositions for all signals, those included that glibc keeps for itself: its `signal`
 /// refuses them, and a parent that ignores them would hand that on.
@@ -104,22 +94,16 @@ pub(super) unsafe fn settings() {
 /// # Safety
 /// In a forked child only.
 pub(super) unsafe fn rights(uid: u32) -> bool {
-    let mut sets = NO_CAPABILITIES;
-    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: both pointers are to what version 3 of the interface says.
-    unsafe {
-        if uid == 0 {
-            let asked = libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr());
-            if asked != 0 {
-                return false;
-            }
-            for [_, _, inheritable] in &mut sets {
-                *inheritable = 0;
-            }
+    let mut sets = capabilities::NONE;
+    if uid == 0 {
+        let Some(own) = capabilities::get() else { return false };
+        sets = own;
+        for [_, _, inheritable] in &mut sets {
+            *inheritable = 0;
         }
-        // The kernel takes out of the ambient set what is no longer inheritable.
-        libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
     }
+    // The kernel takes out of the ambient set what is no longer inheritable.
+    capabilities::set(&sets)
 }
 
 /// No capability in any set, whoever this is. Whether that worked.
@@ -127,35 +111,22 @@ pub(super) unsafe fn rights(uid: u32) -> bool {
 /// # Safety
 /// In a forked child only.
 pub(super) unsafe fn no_capabilities() -> bool {
-    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: both pointers are to what version 3 of the interface says.
-    unsafe { libc::syscall(libc::SYS_capset, &raw const header, NO_CAPABILITIES.as_ptr()) == 0 }
+    capabilities::set(&capabilities::NONE)
 }
 
 /// Whether this thread may signal other users' processes.
 pub(super) fn may_signal_others() -> bool {
-    let mut sets = NO_CAPABILITIES;
-    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: both pointers are to what version 3 of the interface says.
-    let asked = unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) };
-    asked == 0 && sets[0][0] & 1 << CAP_KILL != 0
+    capabilities::get().is_some_and(|sets| sets[0][0] & 1 << CAP_KILL != 0)
 }
 
 /// Lays off, for this thread and those that it will make, the rights to signal other users' processes
 /// and to take on their ids. Whether that worked.
 pub(super) fn no_rights_over_users() -> bool {
-    let mut sets = NO_CAPABILITIES;
-    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: both pointers are to what version 3 of the interface says.
-    unsafe {
-        if libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) != 0 {
-            return false;
-        }
-        for set in &mut sets[0] {
-            *set &= !(1 << CAP_KILL | 1 << CAP_SETUID);
-        }
-        libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
+    let Some(mut sets) = capabilities::get() else { return false };
+    for set in &mut sets[0] {
+        *set &= !(1 << CAP_KILL | 1 << CAP_SETUID);
     }
+    capabilities::set(&sets)
 }
 
 /// Makes this process its owner's for good, with no capabilities, and lets nobody trace it or read its

@@ -61,6 +61,18 @@ fn put_back(hand: &mut Hand, (file, commit): &(PathBuf, u64), apid: u64) {
     }
 }
 
+/// psched goes on beyond all these copies, is started on each of them, and then on the state that went on.
+#[track_caller]
+fn each_put_back(hand: &mut Hand, copies: &[(PathBuf, u64)], apid: u64, state: &str) {
+    go_on(hand, copies.last().expect("one").1);
+    hand.kill_psched();
+    for copy in copies {
+        put_back(hand, copy, apid);
+    }
+    hand.start_psched();
+    assert_eq!(hand.wait_for(state, 1), [apid]);
+}
+
 fn until(hand: &Hand, name: &str, then: &str) -> (PathBuf, String) {
     let go = hand.folder().join(name);
     let script = format!("while ! [ -e {} ]; do sleep 0.02; done; {then}", go.display());
@@ -87,14 +99,7 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     copies.push(copied(&hand, "launching", "state"));
     hand.wait_for("running", 1);
     copies.push(copied(&hand, "running", "state"));
-    go_on(&hand, copies[3].1);
-    hand.kill_psched();
-    for copy in &copies {
-        put_back(&mut hand, copy, apid);
-    }
-    // The state that went on comes back.
-    hand.start_psched();
-    assert_eq!(hand.wait_for("running", 1), [apid]);
+    each_put_back(&mut hand, &copies, apid, "running");
     // Nor does a copy of one that is ending, which nobody kills before its time.
     std::fs::write(&goes, "").expect("written");
     let run = second.wait(BOUND).expect(3);
@@ -109,11 +114,7 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     run_apkill(&hand, apid);
     eventually(BOUND, "it is being ended", || ends.exists());
     let ending = copied(&hand, "ending", "state");
-    go_on(&hand, ending.1);
-    hand.kill_psched();
-    put_back(&mut hand, &ending, apid);
-    hand.start_psched();
-    assert_eq!(hand.wait_for("ending", 1), [apid]);
+    each_put_back(&mut hand, &[ending], apid, "ending");
     std::fs::write(&saved, "").expect("written");
     let run = third.wait(BOUND);
     assert!(run.out().contains("saved"), "{} {}", run.out(), run.stderr);
@@ -140,11 +141,7 @@ fn a_copy_made_around_a_checkpoint_ends_nothing() {
     let apid = hand.wait_for("running", 1)[0];
     run(&mut here(&hand, "cpr", &format!("-c kept -p {apid}"))).expect(0);
     let mut copies = vec![copied(&hand, "goes-on", "state")];
-    go_on(&hand, copies[0].1);
-    hand.kill_psched();
-    put_back(&mut hand, &copies[0], apid);
-    hand.start_psched();
-    assert_eq!(hand.wait_for("running", 1), [apid]);
+    each_put_back(&mut hand, &copies, apid, "running");
     eventually(BOUND, "it can be checkpointed", || {
         run(&mut here(&hand, "cpr", &format!("-c tonight -f -k -p {apid}"))).status == 0
     });
@@ -154,13 +151,7 @@ fn a_copy_made_around_a_checkpoint_ends_nothing() {
     let second = Running::start(&mut here(&hand, "cpr", "-r tonight"));
     let apid = hand.wait_for("running", 1)[0];
     copies.push(copied(&hand, "restarted", "state"));
-    go_on(&hand, copies[2].1);
-    hand.kill_psched();
-    for copy in &copies {
-        put_back(&mut hand, copy, apid);
-    }
-    hand.start_psched();
-    assert_eq!(hand.wait_for("running", 1), [apid]);
+    each_put_back(&mut hand, &copies, apid, "running");
     std::fs::write(&goes, "").expect("written");
     assert_eq!(second.wait(BOUND).expect(3).out(), "gone\n");
     hand.end();

@@ -2,7 +2,7 @@
 
 use crate::support::hand::Hand;
 use crate::support::nasty::idle;
-use crate::support::users::{ANNA, BERT, Bins, User};
+use crate::support::users::{self, ANNA, BERT, Bins, User};
 use crate::support::*;
 use psched::rpc::connect::{connect, status_text};
 use psched::rpc::pb;
@@ -17,15 +17,8 @@ fn with(variables: &str) -> String {
     format!("{ONE}variables:\n  {}\n", variables.replace(", ", "\n  "))
 }
 
-/// psched and apinit of root's, open to all; `None`: the test is skipped.
 fn daemons(test: &str, variables: &str) -> Option<(Hand, Bins)> {
-    if !is_root() {
-        skip(&format!("bounds::{test}"), "only root can be two users");
-        return None;
-    }
-    let hand = Hand::start(&with(variables), &[("0", None)]);
-    hand.open_to_all();
-    Some((hand, Bins::new()))
+    users::daemons(&format!("bounds::{test}"), &with(variables), "0")
 }
 
 fn aprun(hand: &Hand, bins: &Bins, user: User, script: &str) -> Running {

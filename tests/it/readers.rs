@@ -3,7 +3,7 @@
 
 use crate::support::hand::Hand;
 use crate::support::nasty::never_reads_any;
-use crate::support::users::{ANNA, BERT, Bins, User};
+use crate::support::users::{self, ANNA, BERT, Bins, User};
 use crate::support::*;
 use prost::Message;
 use psched::rpc::connect::{connect, status_text};
@@ -18,15 +18,8 @@ use tonic::{Code, Status, Streaming};
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\n";
 
-/// psched and apinit of root's, open to all; `None`: the test is skipped.
 fn daemons(test: &str) -> Option<(Hand, Bins)> {
-    if !is_root() {
-        skip(&format!("readers::{test}"), "only root can be two users");
-        return None;
-    }
-    let hand = Hand::start(ONE, &[("0", None)]);
-    hand.open_to_all();
-    Some((hand, Bins::new()))
+    users::daemons(&format!("readers::{test}"), ONE, "0")
 }
 
 /// Nothing is placed from now on: what is posted waits.

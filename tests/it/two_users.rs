@@ -1,7 +1,7 @@
 //! Two users on one psched and one apinit, which run as root: neither has anything of the other's.
 
 use crate::support::hand::Hand;
-use crate::support::users::{ANNA, BERT, Bins, User};
+use crate::support::users::{self, ANNA, BERT, Bins, User};
 use crate::support::*;
 use prost::Message;
 use psched::apteam::launch::Launch;
@@ -17,15 +17,8 @@ use tonic::Code;
 
 const ONE: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
 
-/// psched and apinit of root's, open to all; `None`: the test is skipped.
 fn daemons(test: &str) -> Option<(Hand, Bins)> {
-    if !is_root() {
-        skip(&format!("two_users::{test}"), "only root can be two users");
-        return None;
-    }
-    let hand = Hand::start(ONE, &[("0", None)]);
-    hand.open_to_all();
-    Some((hand, Bins::new()))
+    users::daemons(&format!("two_users::{test}"), ONE, "0")
 }
 
 fn start(hand: &Hand, bins: &Bins, user: User, options: &str, script: &str) -> Running {

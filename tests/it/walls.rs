@@ -1,7 +1,7 @@
 //! Walls between gangs: nobody puts a PE where no freezer holds it, nor on another gang's processor.
 
 use crate::support::hand::Hand;
-use crate::support::users::{ANNA, Bins};
+use crate::support::users::{self, ANNA, Bins};
 use crate::support::*;
 use std::fs::File;
 use std::io::Write;
@@ -11,15 +11,8 @@ use std::time::{Duration, Instant};
 
 const TWO: &str = "nodes:\n  - { nids: 0-1, processors: 1, flavors: [su, os, ap] }\n";
 
-/// psched and apinit of root's, open to all; `None`: the test is skipped.
 fn daemons(test: &str) -> Option<(Hand, Bins)> {
-    if !is_root() {
-        skip(&format!("walls::{test}"), "only root runs applications of others");
-        return None;
-    }
-    let hand = Hand::start(TWO, &[("0-1", None)]);
-    hand.open_to_all();
-    Some((hand, Bins::new()))
+    users::daemons(&format!("walls::{test}"), TWO, "0-1")
 }
 
 /// aprun of hers.

@@ -16,13 +16,18 @@ const KEPT_MAX: u64 = 256 << 20;
 /// CRIU writes so much beside the memory of each process, in bytes, at most.
 pub(super) const BESIDE: u64 = 4 << 20;
 
+/// Bytes of a file system that are free for users, and all that it has.
+fn space(path: &Path) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
+}
+
 /// Bytes that may be written there, and how many there are.
 ///
 /// # Errors
 /// Those of statvfs.
 pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
-    let stat = rustix::fs::statvfs(path)?;
-    let (all, free) = (stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize);
+    let (free, all) = space(path)?;
     Ok((free.saturating_sub(all / KEPT), all))
 }
 
@@ -31,8 +36,7 @@ pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
 /// # Errors
 /// They can't, and what would help.
 pub(super) fn has_room(path: &Path, bytes: u64) -> Result<(), String> {
-    let stat = rustix::fs::statvfs(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let (all, free) = (stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize);
+    let (free, all) = space(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let room = free.saturating_sub((all / KEPT).min(KEPT_MAX));
     if bytes <= room {
         return Ok(());

@@ -47,6 +47,17 @@ impl Bins {
     }
 }
 
+/// psched and an apinit of root's for these NIDs, open to all, and the commands; `None`: the test is skipped.
+pub fn daemons(test: &str, config: &str, nids: &str) -> Option<(hand::Hand, Bins)> {
+    if !is_root() {
+        skip(test, "only root can be two users");
+        return None;
+    }
+    let hand = hand::Hand::start(config, &[(nids, None)]);
+    hand.open_to_all();
+    Some((hand, Bins::new()))
+}
+
 impl User {
     /// A command of this user's; `program` is a path that he may execute.
     pub fn command<S: AsRef<OsStr>>(
