@@ -448,7 +448,8 @@ impl pb::psched_server::Psched for Service {
             all.collect::<BTreeMap<Apid, Duration>>()
         };
         let kill_in = match request.signal {
-            0 => self.read(peer.uid, kill_in).await?,
+            // An Err: it is done all the same, only when KILL comes is not known.
+            0 => self.read(peer.uid, kill_in).await.unwrap_or_default(),
             _ => BTreeMap::new(),
         };
         let kill_in_ns =
