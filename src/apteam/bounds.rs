@@ -50,7 +50,7 @@ pub struct HostBounds {
     pub launches_user: u64,
     /// Bytes of memory of all launches that wait for their placement.
     pub launch_bytes: u64,
-    /// The same of one user.
+    /// Bytes of memory of one user's launches that wait.
     pub launch_bytes_user: u64,
     /// How long a frozen gang's last process is waited for before the next gang is let run.
     pub freeze_wait: Duration,

@@ -212,7 +212,7 @@ impl Service {
     }
 }
 
-/// A sentence for each weight that is given to nobody. (One may be taken from whoever is no user any more.)
+/// A sentence for each weight of a name that no user has. (Such a weight may be taken away.)
 async fn no_users(wanted: &Wanted) -> Vec<String> {
     let given = wanted.iter().filter(|(_, value)| value.is_some());
     let names = given.filter_map(|(name, _)| name.strip_prefix(WEIGHT).map(str::to_owned));

@@ -80,7 +80,7 @@ fn launches_that_wait_have_so_much_memory() {
     let many = vec![Vec::new(); 200_000];
     let many = Launch { arguments: many, ..Launch::default() };
     assert!(many.footprint() > 5 * MIB, "{}", many.footprint());
-    // Whoever is given up makes room.
+    // A launch that is given up makes room.
     act(&mut agent, 0, Happening::AttachClosed(Conn(0)));
     assert_eq!(send(&mut agent, 7, OWNER), []);
     act(&mut agent, 10 * S, Happening::Tick);

@@ -238,7 +238,7 @@ fn the_groups_know_what_was_used() {
     }
 }
 
-/// One that is held by no freezer would run beside others.
+/// A PE that no freezer holds would run beside other gangs.
 #[test]
 fn nothing_runs_where_a_pe_is_outside_of_its_group() {
     let (mut agent, key) = with_launched();

@@ -30,7 +30,7 @@ pub enum BackupError {
     /// Not what psched writes.
     #[error("{path} is not a store of psched: {why}")]
     NotAStore { path: PathBuf, why: String },
-    /// Nobody has started psched on it.
+    /// psched was never started on it.
     #[error("there is no store in {0}: name psched's state directory with --state")]
     None(PathBuf),
     /// A file can't be used.

@@ -25,7 +25,7 @@ fn space(path: &Path) -> io::Result<(u64, u64)> {
 /// Bytes that may be written there, and how many there are.
 ///
 /// # Errors
-/// Those of statvfs.
+/// The errors of statvfs.
 pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
     let (free, all) = space(path)?;
     Ok((free.saturating_sub(all / KEPT), all))
