@@ -331,7 +331,7 @@ variables! {
         "time between TERM and KILL when an application is ended";
     launch_memory_max: Size, 16 * MIB => 16_384 * MIB, default 128 * MIB,
         "memory on a host for launches that wait for psched's word of their placement",
-        "Whoever comes then tries again for a while.";
+        "If it is used up, an aprun tries again for a while.";
     launch_memory_user_max: Size, MIB => 16_384 * MIB, default 32 * MIB,
         "memory on a host for such launches of one user",
         "One more is refused, and its aprun ends with 125.";
