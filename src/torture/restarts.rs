@@ -26,6 +26,8 @@ const KEPT_MAX: usize = 24;
 const PLACE_WAIT: u64 = 10 * SECOND;
 /// Between two questions whether it has.
 const PAUSE: u64 = 50 * MS;
+/// What the course is told then: psched may have taken the place back before this apinit heard of it.
+const NOT_PLACED: &str = "it has not heard of the placement from psched yet";
 
 /// What a seed does with cpr.
 #[derive(Debug)]
@@ -295,7 +297,8 @@ impl World {
                     }
                     return self.after(PAUSE, Ev::Door(pid, number));
                 }
-                Ok(false) => down("it has not heard of the placement from psched yet"),
+                Ok(false) if stopped => down("it does not answer"),
+                Ok(false) => Happening::Apinit(FromApinit::NotNow(NOT_PLACED.into())),
                 Ok(true) => return self.passes(pid, door),
             }
         };

@@ -45,6 +45,12 @@ fn refused(text: String) -> Happening {
     Happening::Apinit(FromApinit::Refused { text, cause: None })
 }
 
+/// psched may have taken the place back before this apinit heard of it, and then it never will: psched is
+/// asked again.
+fn not_now() -> Happening {
+    Happening::Apinit(FromApinit::NotNow("it has not heard of the placement from psched yet".into()))
+}
+
 fn down(text: String) -> Happening {
     Happening::ApinitDown { text, connected: false }
 }
@@ -67,9 +73,7 @@ fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Happenin
                 std::thread::sleep(pause);
                 pause = (2 * pause).min(PAUSES.1);
             }
-            Ok(Answer::NotYet) => {
-                return Err(down("it has not heard of the placement from psched yet".into()));
-            }
+            Ok(Answer::NotYet) => return Err(not_now()),
             Ok(other) => return Err(down(format!("it answers {other:?} to a folder"))),
             Err(error) => return Err(down(error.to_string())),
         }
