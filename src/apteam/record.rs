@@ -144,7 +144,7 @@ pub struct Apteam {
     pub doomed: Option<super::ending::Decisive>,
     /// Signals of psched's that its nodes are not known to have.
     pub signals: Vec<NumberedSignal>,
-    /// The number of the last one; 0: there was none.
+    /// The number of the last one, or that above which they begin.
     pub last_signal: u64,
     /// The administrator who holds it, if it is held: it is not placed, and where it is does not run.
     pub held: Option<By>,

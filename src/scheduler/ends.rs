@@ -1,5 +1,6 @@
 //! Ends and signals: by whom an application is ended or told something, and what its end leads to.
 
+use super::outbox::COMMITS_MAX;
 use super::{Effect, News, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -14,6 +15,10 @@ const TERM: i32 = 15;
 const KILL: i32 = 9;
 /// Signals to an application that its nodes are not known to have.
 pub const SIGNALS_MAX: usize = 16;
+/// Numbers that one start of psched's may give to signals of an application: more than [`COMMITS_MAX`],
+/// beyond which it takes no orders before the records are written.
+const SIGNALS_OF_A_START: u64 = 1 << 16;
+const _: () = assert!(SIGNALS_OF_A_START > COMMITS_MAX as u64);
 /// Signals that a posting, which has no process yet, ends by.
 const ENDING_SIGNALS: [i32; 6] = [1, 2, 3, 6, KILL, TERM];
 
@@ -24,6 +29,12 @@ pub(super) enum Said {
     ByPsched,
     /// Its nodes', who repeat it until it is acknowledged.
     ByItsNodes,
+}
+
+/// Above which number signals to an application that comes now begin: by the clock, so that another store,
+/// which may adopt it, goes on above those of this one.
+pub(super) fn first_signal(now: Now) -> u64 {
+    PSCHED_SIGNALS.saturating_add(now.wall_ns)
 }
 
 impl Scheduler {
@@ -177,9 +188,7 @@ impl Scheduler {
                         "{SIGNALS_MAX} signals to application {apid} have not come to all its nodes; try again when apstat -n shows them connected"
                     ));
                 } else if let Some(team) = self.teams.get_mut(&apid) {
-                    // By the clock, so that another store, which may adopt it, goes on above these.
-                    let number = PSCHED_SIGNALS.saturating_add(now.wall_ns);
-                    team.last_signal = number.max(team.last_signal.saturating_add(1));
+                    team.last_signal = team.last_signal.saturating_add(1);
                     let signal = NumberedSignal { number: team.last_signal, signal };
                     team.signals.push(signal);
                     self.save(apid, false, out);
@@ -200,6 +209,16 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// psched has started on its store for so many times: signals that it gives now are numbered above those
+    /// that it gave before. With a full disk these may have left before their records
+    /// ([`Effect::may_precede_its_record`]), so that no record has their numbers.
+    pub(super) fn number_signals_from(&mut self, epoch: u64) {
+        for team in self.teams.values_mut() {
+            let before = team.last_signal.max(PSCHED_SIGNALS);
+            team.last_signal = before.saturating_add(epoch.saturating_mul(SIGNALS_OF_A_START));
+        }
     }
 
     /// Tells the head, which passes signals on to the other hosts. One that is away is told when it is

@@ -7,7 +7,7 @@
 //! for `longest_wait`.
 
 use super::domains::DomainId;
-use super::ends::nanos;
+use super::ends::{first_signal, nanos};
 use super::{Effect, Looked, News, Now, Origin, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
@@ -114,7 +114,7 @@ impl Scheduler {
                 end: None,
                 doomed: None,
                 signals: Vec::new(),
-                last_signal: 0,
+                last_signal: first_signal(now),
                 held: None,
                 domain: self.domain(domain).name.clone(),
                 moves: Default::default(),

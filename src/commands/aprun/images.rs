@@ -48,7 +48,9 @@ fn refused(text: String) -> Happening {
 /// psched may have taken the place back before this apinit heard of it, and then it never will: psched is
 /// asked again.
 fn not_now() -> Happening {
-    Happening::Apinit(FromApinit::NotNow("it has not heard of the placement from psched yet".into()))
+    Happening::Apinit(FromApinit::NotNow(
+        "it has not heard of the placement from psched yet".into(),
+    ))
 }
 
 fn down(text: String) -> Happening {

@@ -17,6 +17,7 @@ use crate::apteam::record::{Apteam, Moves, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::machine::{Nid, format_nids};
 use crate::occupancy::{Claim, Occupancy};
+use crate::scheduler::ends::first_signal;
 use crate::scheduler::{Effect, LinkId, Now, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -380,7 +381,7 @@ impl Scheduler {
             held: old.as_ref().and_then(|team| team.held.clone()),
             doomed: old.and_then(|team| team.doomed),
             signals: Vec::new(),
-            last_signal: 0,
+            last_signal: first_signal(now),
             domain: Default::default(),
             moves: Moves { told: place.moved.number, to: None },
             restart: place.restart,

@@ -217,6 +217,37 @@ fn a_signal_is_kept_until_it_has_come() {
     assert_eq!(full.filter(|said| said.contains("have not come to all its nodes")).count(), 5);
 }
 
+/// With a full disk they leave before their records, which a psched that is killed then takes with it; the
+/// clock may be set back meanwhile. A number that its node has seen would be taken for a repetition.
+#[test]
+fn a_psched_that_forgot_its_signals_does_not_give_their_numbers_again() {
+    let mut s = spread();
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let records: Vec<Apteam> = s.teams().cloned().collect();
+    let mut last = PSCHED_SIGNALS;
+    for start in 1..4 {
+        let (boots, orders) = (BTreeMap::new(), Orders::default());
+        let now = at(100 - 10 * start);
+        (s, _) = Scheduler::restore(machine(2, 2), alone(), records.clone(), boots, orders, 2, now);
+        s.started(start);
+        link(&mut s, 1, &[0], &[(key(1, 1), Phase::Running)]);
+        for _ in 0..start + 1 {
+            let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+            let usr1 = Event::Kill { reply, apids, signal: 10, uid: 1000, administrator: false };
+            let effects = s.apply(now, usr1);
+            let given = effects.iter().find_map(|effect| match effect {
+                Effect::Command { command: Command::Signal { signal, .. }, .. } => {
+                    Some(signal.number)
+                }
+                _ => None,
+            });
+            let given = given.expect("it runs");
+            assert!(given > last, "{given} after {last} in start {start}");
+            last = given;
+        }
+    }
+}
+
 /// It passes signals on to the other hosts, also when its own part has ended and it speaks of it no more.
 #[test]
 fn a_head_that_was_away_hears_of_signals_after_its_own_end() {

@@ -7,10 +7,11 @@ use crate::scheduler::{Now, Scheduler, domains};
 use std::time::Duration;
 
 impl Scheduler {
-    /// psched has started on its store for so many times: plans are numbered above those of its starts
-    /// before.
+    /// psched has started on its store for so many times: plans and signals are numbered above those of its
+    /// starts before.
     pub fn started(&mut self, epoch: u64) {
         self.schedule.generation = self.schedule.generation.max(epoch << 32);
+        self.number_signals_from(epoch);
     }
 
     /// What it has had is taken from the records, which have when it was launched and not how long it was

@@ -6,6 +6,7 @@
 //! `max_resident` is no limit for who is placed.
 
 use crate::apteam::Apid;
+use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::Apteam;
 use crate::machine::{Nid, parse_nids};
@@ -116,6 +117,14 @@ fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
     parse_nids(list).ok()
 }
 
+/// Where it sits: until its nodes say that it has moved, both where it was and where it goes.
+fn held_by(team: &Apteam) -> PlacementList {
+    match &team.moves.to {
+        Some(to) => team.places.and(to),
+        None => team.places.clone(),
+    }
+}
+
 /// What is wrong with an explanation, if anything.
 fn wrong(
     s: &Scheduler,
@@ -133,11 +142,11 @@ fn wrong(
     // Without some of those who sit there.
     let room = |without: &BTreeSet<Apid>| {
         let mut on: BTreeMap<(Nid, u32), u32> = BTreeMap::new();
-        for place in
-            holding().filter(|t| !without.contains(&t.apid)).flat_map(|t| t.places.0.iter())
-        {
-            for processor in &place.processors {
-                *on.entry((place.nid, *processor)).or_default() += 1;
+        for team in holding().filter(|t| !without.contains(&t.apid)) {
+            for place in held_by(team).0.iter() {
+                for processor in &place.processors {
+                    *on.entry((place.nid, *processor)).or_default() += 1;
+                }
             }
         }
         let has_room = |nid, p: &u32| on.get(&(nid, *p)).is_none_or(|residents| *residents < most);
@@ -174,7 +183,7 @@ fn wrong(
     let window = nids_after(&why.cure, "it fits on ")?;
     for apid in &names {
         let team = s.team(*apid).filter(|t| t.state.holds_processors());
-        if !team.is_some_and(|t| t.places.nids().any(|nid| window.contains(&nid))) {
+        if !team.is_some_and(|t| held_by(t).nids().any(|nid| window.contains(&nid))) {
             return Some(format!("application {apid} holds nothing there"));
         }
     }
