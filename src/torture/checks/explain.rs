@@ -145,7 +145,10 @@ fn wrong(
         for team in holding().filter(|t| !without.contains(&t.apid)) {
             for place in held_by(team).0.iter() {
                 for processor in &place.processors {
-                    *on.entry((place.nid, *processor)).or_default() += 1;
+                    // (Whoever was placed while nobody shared shares with nobody until it ends.)
+                    let seats = if s.sits_alone(team.apid) { most } else { 1 };
+                    let on = on.entry((place.nid, *processor)).or_default();
+                    *on = seats.saturating_add(*on);
                 }
             }
         }
