@@ -28,9 +28,13 @@ pub struct TortureArgs {
     /// Only these classes of faults, or none; otherwise each seed chooses ("chosen" in the list: too)
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',', value_parser = class)]
     faults: Option<Vec<String>>,
+    /// Lines of the trace that is shown of the first that fails: its last ones
+    #[arg(long, value_name = "COUNT", default_value_t = torture::TRACE_LINES)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    lines: u32,
     /// Instead of seeds, the scenario of this name, or all
     #[arg(long, value_name = "NAME", value_parser = scenario)]
-    #[arg(conflicts_with_all = ["seed", "seeds", "days", "faults"])]
+    #[arg(conflicts_with_all = ["seed", "seeds", "days", "faults", "lines"])]
     scenario: Option<String>,
 }
 
@@ -98,7 +102,8 @@ pub fn run(arguments: &TortureArgs) -> ExitCode {
         while let number = next.fetch_add(1, Ordering::Relaxed)
             && number < arguments.seeds.get()
         {
-            let outcome = torture::run(&arguments.options(arguments.seed.wrapping_add(number)));
+            let options = arguments.options(arguments.seed.wrapping_add(number));
+            let outcome = torture::run_traced(&options, arguments.lines as usize);
             let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
             match outcome {
                 Ok(summary) => found.0.and(&summary.counts),

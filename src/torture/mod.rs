@@ -72,6 +72,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use world::World;
 
+pub use trace::LINES as TRACE_LINES;
+
 /// A microsecond in nanoseconds.
 pub(crate) const US: u64 = 1_000;
 /// A millisecond.
@@ -271,7 +273,7 @@ fn simulate(options: &Options, lines: usize) -> World {
 /// # Errors
 /// What was broken, with a trace: the seed is tried a second time for that.
 pub fn run(options: &Options) -> Result<Summary, Box<Failure>> {
-    run_traced(options, trace::LINES)
+    run_traced(options, TRACE_LINES as usize)
 }
 
 /// The same, with so many lines of a trace.

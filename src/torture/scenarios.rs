@@ -122,7 +122,7 @@ impl Scenario {
         for form in 0..self.forms {
             let (world, played) = self.form(form, 0);
             if let Err(text) = played {
-                let (mut again, _) = self.form(form, super::trace::LINES);
+                let (mut again, _) = self.form(form, super::TRACE_LINES as usize);
                 let trace = again.as_mut().map(|w| w.trace.take()).unwrap_or_default();
                 let line = format!("psched torture --scenario {}", self.name);
                 let text = format!("{} (form {form}): {text}", self.name);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 /// Lines that are shown of a failure.
-pub const LINES: usize = 400;
+pub const LINES: u32 = 400;
 /// Characters of one.
 const SHOWN: usize = 260;
 

@@ -53,13 +53,18 @@ impl Scheduler {
             stands: Stands::Comes,
         });
         line.extend(coming);
+        let mut waited_most = Duration::MAX;
         let posted = |apid: Apid| {
             let team = self.teams.get(&apid).filter(|team| team.held.is_none())?;
             // (It has been looked at: `place_choosers`. Here nodes are only kept for it.)
             if !team.is_plain() && !self.waits_too_long(team) {
                 return None;
             }
+            // (Nobody has waited longer than one that came before, though a clock that was set back says so: the
+            // two would keep nodes from each other, for these are kept in the order in which they came.)
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
+            let waited = waited.min(waited_most);
+            waited_most = waited;
             let place = Place::of_new(apid, waited, rules, now.mono_ns);
             Some(InLine { place, apid, stands: Stands::Waits(waited) })
         };

@@ -13,6 +13,27 @@ fn on_both(number: u8) -> Event {
     event
 }
 
+/// By the clock it has waited longer than one that came before it, and nodes are kept for both: neither
+/// would get a place.
+#[test]
+fn one_that_came_later_is_not_first_in_line_because_the_clock_was_set_back() {
+    let mut settings = settings();
+    settings.turns.max_resident = 1;
+    settings.turns.longest_wait = Duration::from_secs(100);
+    settings.turns.levels.longest_wait = Duration::from_secs(100);
+    let mut play = Play::new(2, 1, settings);
+    play.post(1, 2);
+    play.pass(50);
+    play.post(2, 2);
+    play.set_back = Duration::from_secs(40);
+    play.take(on_both(3));
+    play.pass(150);
+    play.ends(1);
+    assert_eq!((play.nids(2), play.nids(3)), ("0-1".into(), String::new()));
+    play.ends(2);
+    assert_eq!(play.nids(3), "0-1");
+}
+
 #[test]
 fn by_least_attained_service_nodes_are_kept_for_one_that_has_waited_for_longest_wait() {
     let mut settings = settings();

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub(super) struct Play {
     pub(super) s: Scheduler,
     ms: u64,
+    /// By so much the clock on the wall has been set back.
+    pub(super) set_back: Duration,
     settings: Settings,
     /// Front ends that do not.
     silent: BTreeSet<Apid>,
@@ -41,6 +43,7 @@ impl Play {
         Play {
             s,
             ms: 0,
+            set_back: Duration::ZERO,
             settings,
             silent: BTreeSet::new(),
             moves_end: true,
@@ -58,7 +61,9 @@ impl Play {
     pub(super) fn take_all(&mut self, events: Vec<Event>) {
         let mut events = std::collections::VecDeque::from([events]);
         while let Some(together) = events.pop_front() {
-            let effects = self.s.apply_all(ms(self.ms), together);
+            let now = ms(self.ms);
+            let wall_ns = now.wall_ns.saturating_sub(self.set_back.as_nanos() as u64);
+            let effects = self.s.apply_all(Now { wall_ns, ..now }, together);
             let report = |report| Event::Report { link: LinkId(1), report: Box::new(report) };
             for effect in effects {
                 match effect {

@@ -2,7 +2,7 @@
 //! left.
 
 use super::Checks;
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::torture::SECOND;
 use crate::torture::store::Disk;
 use crate::torture::world::{Ev, World};
@@ -160,7 +160,13 @@ impl World {
                 format!("aprun {pid} of {:?}: {:?}", f.apid(), self.checks.said_by(*pid))
             })
             .collect();
-        format!("{}; {}", teams.join(", "), fronts.join(", "))
+        let posted = |t: &&Apteam| t.state == State::Posted;
+        let why = self.psched.iter().find_map(|p| {
+            let waits = p.scheduler.teams().find(posted)?;
+            p.scheduler.why(waits.apid)
+        });
+        let why = why.map(|why| format!("; the first waits: {why}")).unwrap_or_default();
+        format!("{}; {}{why}", teams.join(", "), fronts.join(", "))
     }
 }
 
