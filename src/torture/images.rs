@@ -23,7 +23,7 @@ use super::checks::Past;
 use super::host::{Proc, ProcId};
 use super::program::Plan;
 use super::shepherd::Shep;
-use super::wire::{Msg, Pid, Who};
+use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
 use crate::agent::{Back, DumpWord, Happening};
@@ -447,14 +447,10 @@ impl World {
         let host = self.slots[slot].host;
         let wire = self.plug(Who::ApinitShepherd(slot, key), Who::Shepherd(pid), host);
         self.shepherd_connected(pid, wire);
-        let said = self.hello_on(wire).ok_or_else(gone)?;
-        let was = from.at.shep.key;
-        if said.key != was {
-            self.checks.broken(format!("the shepherd of {was} says it is {}'s", said.key));
-        }
-        self.shepherd_hears(wire, pid, Msg::ToShepherd(ToShepherd::Rekey(key)));
-        let hello = self.hello_on(wire).filter(|hello| hello.key == key).ok_or_else(gone)?;
-        self.greet(wire, key);
+        let hello = self.greeted(wire, key, pid, from).ok_or_else(|| {
+            self.hang_up(wire, 0);
+            gone()
+        })?;
         let clock_ns = self.sheps.get(&pid).map_or(0, |shep| shep.ahead);
         let Some(proc) = &mut self.slots[slot].proc else { return Err(gone()) };
         if let Some(app) = proc.apps.get_mut(&key) {
@@ -463,8 +459,21 @@ impl World {
         Ok(Back { born: from.at.born.clone(), hello, output: from.output, clock_ns })
     }
 
+    /// What a restored shepherd says; none: it dies meanwhile.
+    fn greeted(&mut self, wire: WireId, key: Key, pid: Pid, from: &Checkpoint) -> Option<Hello> {
+        let said = self.hello_on(wire)?;
+        let was = from.at.shep.key;
+        if said.key != was {
+            self.checks.broken(format!("the shepherd of {was} says it is {}'s", said.key));
+        }
+        self.shepherd_hears(wire, pid, Msg::ToShepherd(ToShepherd::Rekey(key)));
+        let hello = self.hello_on(wire).filter(|hello| hello.key == key)?;
+        self.greet(wire, key);
+        Some(hello)
+    }
+
     /// The hello that a shepherd has just said.
-    pub fn hello_on(&mut self, wire: super::wire::WireId) -> Option<Hello> {
+    pub fn hello_on(&mut self, wire: WireId) -> Option<Hello> {
         match self.wires.get_mut(&wire)?.to[0].pop_front()? {
             Msg::FromShepherd(said) => match *said {
                 FromShepherd::Hello(hello) => Some(hello),
