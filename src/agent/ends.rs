@@ -87,16 +87,16 @@ impl Agent {
     /// The time of the KILL is well past, and the shepherd has not said that it is over. A PE may have
     /// stopped it (both are the user's), or have started processes of another user, whom only apinit
     /// may kill. The shepherd is spared: it may be alive, and wait for a stopped aprun to take the
-    /// output.
+    /// output. Not before they went: then there is no output, and it may wait for ever for what its user
+    /// has laid in its way (a file system of his own, say).
     pub(super) fn backstop_tick(&mut self, now: u64, key: Key, out: &mut Out) {
         let due = |app: &&App| app.backstop_ns().is_some_and(|at| at <= now);
-        if self.apps.get(&key).filter(due).is_none() {
-            return;
-        }
+        let Some(app) = self.apps.get(&key).filter(due) else { return };
+        let shepherd = app.going_ns.is_none();
         if let Some(doom) = self.apps.get_mut(&key).and_then(|app| app.doom.as_mut()) {
             doom.backstop_ns = now.saturating_add(ns(BACKSTOP_AGAIN));
         }
-        out.push(Action::KillGroups { key, shepherd: false });
+        out.push(Action::KillGroups { key, shepherd });
     }
 
     /// The groups know better than the shepherd, which has only what was waited for. (What a PE used

@@ -14,10 +14,17 @@ use crate::apteam::change::By;
 use crate::config::Config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::scheduler::tuning::Told;
+use nix::fcntl::OFlag;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
+
+/// The largest psched.yaml that is read, in bytes: a line for each of as many nodes as there may be is less.
+const CONFIGURATION_MAX: u64 = 64 << 20;
 
 /// What is needed to read the configuration again.
 pub struct Reload {
@@ -141,12 +148,28 @@ pub fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     configuration_of(&path)
 }
 
+/// The text of a file, unless it is too large or no file at all: a FIFO would be waited for, and a device may
+/// have no end.
+fn text_of(path: &Path) -> io::Result<String> {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut text = String::new();
+    file.take(CONFIGURATION_MAX + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > CONFIGURATION_MAX {
+        true => Err(io::Error::other("it is larger than 64 MiB")),
+        false => Ok(text),
+    }
+}
+
 /// What this psched.yaml says.
 ///
 /// # Errors
 /// Why it can't be read, or all its problems.
 pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
+    let text = text_of(path).map_err(|e| {
         anyhow::anyhow!(
             "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
             path.display()
@@ -172,6 +195,22 @@ mod tests {
     fn config(text: &str) -> Config {
         let nodes = "nodes:\n  - { nids: 0-1, processors: 2, flavors: [su, os, ap] }\n";
         crate::config::read(&text.replace("NODES", nodes)).expect("valid")
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        for path in [&fifo, Path::new("/dev/zero")] {
+            let refused = configuration_of(path).expect_err("it is no file");
+            assert!(refused.to_string().contains("no regular file"), "{refused}");
+        }
+        let large = folder.path().join("large");
+        let file = File::create(&large).expect("made");
+        file.set_len(CONFIGURATION_MAX + 2).expect("set");
+        let refused = configuration_of(&large).expect_err("it is too large");
+        assert!(refused.to_string().contains("larger than"), "{refused}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -436,10 +436,34 @@ fn take_directory(directory: &Path) -> Result<File, StoreError> {
     check_trust(directory)?;
     let lock = own_file(directory, "lock")?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => {
+            shut_out_others(directory).map_err(in_directory)?;
+            Ok(lock)
+        }
         Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(directory.into())),
         Err(std::fs::TryLockError::Error(e)) => Err(in_directory(e)),
     }
+}
+
+/// What is kept there has command lines and the secrets of launches. A copy of the directory may have been made
+/// without its modes.
+fn shut_out_others(directory: &Path) -> std::io::Result<()> {
+    let close = |path: &Path, mode: u32| -> std::io::Result<()> {
+        let found = path.symlink_metadata()?;
+        if found.file_type().is_symlink() || found.mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        tracing::warn!("others could read {}: they can't any more (mode {mode:o})", path.display());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    close(directory, 0o700)?;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            close(&entry.path(), 0o600)?;
+        }
+    }
+    Ok(())
 }
 
 fn check_trust(directory: &Path) -> Result<(), StoreError> {
@@ -775,4 +799,31 @@ fn random_id() -> std::io::Result<String> {
     let mut bytes = [0u8; 16];
     std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_others_could_read_is_shut() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        drop(take_directory(&state).expect("made"));
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+        };
+        let file = state.join(FILE);
+        std::fs::write(&file, "x").expect("written");
+        let outside = folder.path().join("outside");
+        std::fs::write(&outside, "x").expect("written");
+        std::os::unix::fs::symlink(&outside, state.join("link")).expect("made");
+        mode(&file, 0o644);
+        mode(&outside, 0o644);
+        mode(&state, 0o755);
+        drop(take_directory(&state).expect("it may be used"));
+        let found =
+            [&state, &file, &outside].map(|path| path.metadata().expect("there").mode() & 0o777);
+        assert_eq!(found, [0o700, 0o600, 0o644]);
+    }
 }

@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-use crate::os::peer;
+use crate::os::{peer, rights};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -35,11 +35,13 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 mod bounds;
+mod connection;
 mod socket;
 
 pub use bounds::{Bounds, FILES_USUAL, admitted, raise_descriptor_limit};
 use bounds::{Counts, Slot};
-pub use socket::{ListenError, PATH_MAX, listen};
+use connection::Connection;
+pub use socket::{ListenError, PATH_MAX, listen, listen_for_descriptors};
 
 /// What a user id that does not exist in our user namespace is shown as.
 const OVERFLOW_UID: u32 = 65_534;
@@ -49,6 +51,9 @@ const PREFACE_BYTES: usize = 24;
 
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections with descriptors in them that may wait to be closed.
+const CLOSES_MAX: usize = 4_096;
 
 /// How often it is logged at most that connections are refused: whoever tries must not fill the
 /// log.
@@ -177,12 +182,15 @@ pub fn incoming(listener: UnixListener, bounds: Bounds) -> Incoming {
 /// Like [`incoming`], with bounds that may change: what is there already is left alone.
 pub fn incoming_within(listener: UnixListener, bounds: watch::Receiver<Bounds>) -> Incoming {
     let (counts, turned) = (Counts::default(), Counts::default());
-    Incoming { listener, bounds, counts, turned, pause: None, said: None }
+    let refuses_descriptors = rights::refuses(&listener);
+    Incoming { listener, refuses_descriptors, bounds, counts, turned, pause: None, said: None }
 }
 
 /// See [`incoming`].
 pub struct Incoming {
     listener: UnixListener,
+    /// The kernel does.
+    refuses_descriptors: bool,
     bounds: watch::Receiver<Bounds>,
     counts: Counts,
     turned: Counts,
@@ -193,8 +201,10 @@ pub struct Incoming {
 impl Incoming {
     /// A connection as a stream of a known peer. `None`: it is closed.
     fn receive(&mut self, stream: UnixStream) -> io::Result<Option<PeerStream>> {
+        let mut connection = Connection::new(stream, self.refuses_descriptors);
+        let stream = &*connection.stream()?;
         let accepted = peer::boot_ticks();
-        let ids = peer::credentials(&stream)?;
+        let ids = peer::credentials(stream)?;
         let bounds = *self.bounds.borrow();
         let (slot, turned) = match self.counts.take(&bounds, ids.uid) {
             Ok(slot) => (slot, None),
@@ -207,10 +217,10 @@ impl Incoming {
         };
         let wait = || Box::pin(tokio::time::sleep(bounds.preface_wait));
         let end = turned.is_some().then(wait);
-        let peer = Peer { turned, ..Peer::of(&stream, ids, accepted)? };
+        let peer = Peer { turned, ..Peer::of(stream, ids, accepted)? };
         let preface = Some(Preface { wait: wait(), bytes: 0 });
         let hung_up = Box::pin(peer.hang_up.clone().cancelled_owned());
-        Ok(Some(PeerStream { stream, peer, preface, end, hung_up, _slot: slot }))
+        Ok(Some(PeerStream { connection, peer, preface, end, hung_up, _slot: slot }))
     }
 
     /// Logs that one is refused.
@@ -234,6 +244,11 @@ impl tokio_stream::Stream for Incoming {
                 ready!(pause.as_mut().poll(cx));
                 self.pause = None;
             }
+            // (Whoever sends what is slow to close is slow to be heard again.)
+            if rights::waiting() > CLOSES_MAX {
+                self.pause = Some(Box::pin(tokio::time::sleep(ACCEPT_PAUSE)));
+                continue;
+            }
             match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, _)) => match self.receive(stream) {
                     Ok(Some(stream)) => return Poll::Ready(Some(Ok(stream))),
@@ -254,7 +269,7 @@ impl tokio_stream::Stream for Incoming {
 
 /// A connection of a known peer.
 pub struct PeerStream {
-    stream: UnixStream,
+    connection: Connection,
     peer: Peer,
     preface: Option<Preface>,
     /// When it is closed, whatever it does: it is one too many.
@@ -308,7 +323,7 @@ impl AsyncRead for PeerStream {
         }
         self.connected(cx)?;
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = self.connection.poll_read(cx, buffer);
         let Some(preface) = &mut self.preface else {
             return read;
         };
@@ -331,7 +346,7 @@ impl AsyncWrite for PeerStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.connected(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -340,15 +355,15 @@ impl AsyncWrite for PeerStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.connected(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        Pin::new(&mut self.connection).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.connection.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        let flushed = Pin::new(&mut self.connection).poll_flush(cx);
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.peer.flow.flushed();
         }
@@ -356,7 +371,7 @@ impl AsyncWrite for PeerStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(&mut self.connection).poll_shutdown(cx)
     }
 }
 

@@ -230,6 +230,24 @@ fn a_signal_of_its_front_end_asks_for_an_early_turn() {
     );
 }
 
+/// Its shepherd may wait for ever for what its user has laid in its way, and no output is lost by its death.
+#[test]
+fn the_backstop_ends_the_shepherd_of_one_that_has_not_gone() {
+    let cause = Cause::Kill { uid: 0, signal: 9 };
+    for gone in [false, true] {
+        let (mut agent, key) = if gone { with_running() } else { with_launched() };
+        let cause = cause.clone();
+        let kill_after = Duration::ZERO;
+        act(
+            &mut agent,
+            10 * S,
+            Happening::Command(9, Command::Terminate { key, cause, kill_after }),
+        );
+        let actions = act(&mut agent, 10 * S + ns(BACKSTOP), Happening::Tick);
+        assert!(actions.contains(&Action::KillGroups { key, shepherd: !gone }), "{actions:?}");
+    }
+}
+
 #[test]
 fn a_grace_begins_with_the_next_turn() {
     let cause = Cause::Kill { uid: 0, signal: 15 };

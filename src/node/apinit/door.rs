@@ -7,7 +7,7 @@
 
 use super::shell::{Event, Events};
 use crate::node::checkpoint::door::{Answer, Ask, hear_first, hear_next, say};
-use crate::os::peer;
+use crate::os::{peer, rights};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
+use tokio::sync::oneshot;
 
 /// Questions at once.
 const ASKS_MAX: usize = 64;
@@ -41,7 +42,10 @@ pub(super) struct Asker {
     pub uid: u32,
     /// Likewise.
     pub gid: u32,
-    stream: UnixStream,
+    /// None: it is being dropped.
+    stream: Option<UnixStream>,
+    /// To the thread that listens to him: it closes the stream, for that may wait for what he sent.
+    back: Option<oneshot::Sender<UnixStream>>,
     deadline: Deadline,
 }
 
@@ -71,13 +75,15 @@ impl Asker {
 
     /// Tells him. If he is gone, that is heard as an event.
     pub fn say(&mut self, answer: Answer) {
-        let _ = say(&mut self.stream, answer);
+        if let Some(stream) = &mut self.stream {
+            let _ = say(stream, answer);
+        }
     }
 
     /// Tells him what may have no room in the socket, on a thread that waits for him. Nothing else may be said
     /// before he has heard it.
     pub fn say_much(&self, answer: Answer) {
-        if let Ok(mut stream) = self.stream.try_clone() {
+        if let Some(Ok(mut stream)) = self.stream.as_ref().map(UnixStream::try_clone) {
             // An Err: he is gone, or does not read, and is hung up on when he says so.
             tokio::task::spawn_blocking(move || say(&mut stream, answer));
         }
@@ -86,7 +92,10 @@ impl Asker {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        if let (Some(stream), Some(back)) = (self.stream.take(), self.back.take()) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = back.send(stream);
+        }
     }
 }
 
@@ -150,7 +159,9 @@ pub(super) async fn serve(listener: UnixListener, events: Events) {
             let Some(_slot) = Slot::take(&askers, ids.uid) else {
                 let why = "too many ask this apinit for checkpoints just now: try again later";
                 let _ = say(&mut stream, Answer::Refused(why.into()));
-                return;
+                // (It has no place here in which it could be waited for.)
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                return rights::close_aside(stream.into());
             };
             listen_to(stream, ids.uid, ids.gid, &events);
         });
@@ -161,6 +172,12 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
     let asked: std::io::Result<(Ask, OwnedFd, UnixStream)> =
         hear_first(&mut stream).and_then(|(ask, fd)| Ok((ask, fd, stream.try_clone()?)));
     let (ask, descriptor, own) = match asked {
+        // (What is no folder may be slow to close, which the one task must not wait for.)
+        Ok((_, descriptor, _)) if !is_folder(&descriptor) => {
+            let why = "what was passed with it is no folder";
+            let _ = say(&mut stream, Answer::Refused(why.into()));
+            return;
+        }
         Ok(asked) => asked,
         Err(error) => {
             let _ = say(&mut stream, Answer::Refused(format!("it was not understood: {error}")));
@@ -169,13 +186,26 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
     };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let deadline = Deadline::after(FIRST_WAIT);
-    let asker = Asker { number, uid, gid, stream: own, deadline: deadline.clone() };
+    let (back, closes) = oneshot::channel();
+    let (own, back) = (Some(own), Some(back));
+    let asker = Asker { number, uid, gid, stream: own, back, deadline: deadline.clone() };
     if events.blocking_send(Event::Asked { asker, ask, descriptor }).is_err() {
         return;
     }
+    hear_the_rest(&mut stream, number, &deadline, events);
+    // (An Err: the one task is gone.)
+    drop(closes.blocking_recv());
+}
+
+fn is_folder(descriptor: &OwnedFd) -> bool {
+    rustix::fs::fstat(descriptor)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+fn hear_the_rest(stream: &mut UnixStream, number: u64, deadline: &Deadline, events: &Events) {
     loop {
         // An Err: he says what is not understood, which is as good as going, as it is to say nothing.
-        let next = hear_next(&mut stream, || deadline.get()).unwrap_or_default();
+        let next = hear_next(stream, || deadline.get()).unwrap_or_default();
         let gone = next.is_none();
         if events.blocking_send(Event::AskedMore(number, next)).is_err() || gone {
             return;

@@ -65,7 +65,8 @@ use crate::node::groups::Groups;
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::rpc::listen::{
-    FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, raise_descriptor_limit,
+    FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
+    raise_descriptor_limit,
 };
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
@@ -264,7 +265,8 @@ async fn serve(
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
     let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let door = listen(&beside(&paths.own), mode).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let door =
+        listen_for_descriptors(&beside(&paths.own), mode).map_err(|e| anyhow::anyhow!("{e}"))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
     let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;

@@ -12,12 +12,13 @@ use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -250,10 +251,13 @@ fn is_executable(path: &Path) -> bool {
     nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// Up to the first 4 KiB of a file.
+/// Up to the first 4 KiB of a regular file. (A FIFO would be waited for.)
 fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    if let Ok(file) = File::open(path) {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    if let Ok(file) = File::options().read(true).custom_flags(flags).open(path)
+        && file.metadata().is_ok_and(|found| found.is_file())
+    {
         let _ = file.take(4096).read_to_end(&mut head);
     }
     head
@@ -313,6 +317,14 @@ mod tests {
         let own = std::env::current_exe().expect("this test");
         let found = interpreter(&own).expect("a dynamic program");
         assert!(Path::new(&found).exists(), "{found}");
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        assert_eq!(interpreter(&fifo), None);
     }
 
     #[test]

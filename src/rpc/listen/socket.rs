@@ -1,6 +1,6 @@
 //! Making the socket itself.
 
-use crate::os::{peer, trust};
+use crate::os::{peer, rights, trust};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{Mode, fchmod};
@@ -84,13 +84,26 @@ pub enum ListenError {
     },
 }
 
-/// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect).
+/// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect). Where the kernel
+/// can, it refuses descriptors that are sent to it.
 ///
 /// To be called within a tokio runtime with I/O enabled.
 ///
 /// # Errors
 /// See [`ListenError`]; nothing has been changed then, except that a stale socket may be gone.
 pub fn listen(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
+    bound(path, mode, false)
+}
+
+/// Like [`listen`], where descriptors are wanted.
+///
+/// # Errors
+/// As there.
+pub fn listen_for_descriptors(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
+    bound(path, mode, true)
+}
+
+fn bound(path: &Path, mode: u32, descriptors: bool) -> Result<UnixListener, ListenError> {
     let length = path.as_os_str().as_bytes().len();
     if length > PATH_MAX {
         return Err(ListenError::TooLong { path: path.to_owned(), length });
@@ -106,6 +119,9 @@ pub fn listen(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)
         .map_err(|errno| system("create a socket for")(errno.into()))?;
+    if !descriptors {
+        rights::refuse(&socket).map_err(system("refuse descriptors on"))?;
+    }
     // The file gets the mode of the socket less the umask, so that it never has more than `mode`;
     // what the umask took is given afterwards, before anyone can connect.
     fchmod(&socket, Mode::from_bits_truncate(mode & 0o777))

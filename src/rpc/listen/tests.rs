@@ -254,3 +254,48 @@ async fn a_connection_that_is_hung_up_on_ends() {
     let aborted = io::ErrorKind::ConnectionAborted;
     assert_eq!(soon(reads).await.expect("no panic"), (Err(aborted), Err(aborted)));
 }
+
+/// Whoever sends a descriptor that is slow to close hangs himself up, and keeps nobody waiting: on kernels that
+/// refuse it, and on others.
+#[tokio::test]
+async fn what_is_slow_to_close_keeps_nobody_waiting() {
+    use crate::os::rights::tests::{send, slow_to_close};
+    for old_kernel in [false, true] {
+        let folder = folder();
+        let path = folder.path().join("s");
+        let listener = match old_kernel {
+            true => listen_for_descriptors(&path, 0o600),
+            false => listen(&path, 0o600),
+        };
+        let mut connections = incoming(listener.expect("a free path"), Bounds::default());
+        let (refuses, mut held) = (connections.refuses_descriptors, Vec::new());
+        // Read, hung up on unread, and not even accepted as a known peer.
+        for unread in [false, true] {
+            let theirs = std::os::unix::net::UnixStream::connect(&path).expect("connected");
+            let (other, slow) = slow_to_close();
+            held.push(other);
+            assert_eq!(send(&theirs, b"PRI * HTTP/2", &slow).is_err(), refuses);
+            // (Where it is refused nobody but us closes it.)
+            match refuses {
+                true => drop(std::os::fd::IntoRawFd::into_raw_fd(slow)),
+                false => drop(slow),
+            }
+            let mut ours = soon(connections.next()).await.expect("one").expect("known");
+            if !refuses && !unread {
+                let mut bytes = [0; 100];
+                let error = soon(ours.read(&mut bytes)).await.expect_err("hung up on");
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            }
+            // This thread is not kept.
+            let begun = std::time::Instant::now();
+            drop(ours);
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+        let mut theirs = connect(&path).await;
+        theirs.write_all(b"more").await.expect("sent");
+        let mut ours = soon(connections.next()).await.expect("one").expect("known");
+        let mut bytes = [0; 4];
+        soon(ours.read_exact(&mut bytes)).await.expect("read");
+        assert_eq!(&bytes, b"more");
+    }
+}

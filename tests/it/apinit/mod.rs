@@ -291,6 +291,50 @@ async fn launches_for_nothing_take_little_memory_and_give_it_back() {
     apinit.end().await;
 }
 
+/// What is passed at the door is closed by the thread of whoever passed it: a socket that is slow to close, for
+/// which the one task would wait.
+#[tokio::test]
+async fn what_is_passed_at_the_door_and_slow_to_close_keeps_nobody_waiting() {
+    use nix::sys::socket::setsockopt;
+    use nix::sys::socket::sockopt::{Linger, RcvBuf};
+    use psched::node::checkpoint::door::{Answer, Ask, ask};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsFd, BorrowedFd};
+    let mut instance = Instance::new().await;
+    let apinit = Apinit::start(&instance, "0");
+    let _link = instance.link().await;
+    let socket = instance.apinit_socket(0);
+    let asks = move |descriptor: BorrowedFd<'_>| {
+        let asked = Ask::Restore { key: key("77.1"), ticket: TICKET };
+        ask(&socket, &asked, descriptor).expect("asked")
+    };
+    tokio::task::spawn_blocking(move || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        setsockopt(&listener, RcvBuf, &4_096).expect("set");
+        let address = listener.local_addr().expect("known");
+        let mut slow = TcpStream::connect(address).expect("connected");
+        let _unread = listener.accept().expect("accepted");
+        slow.set_nonblocking(true).expect("set");
+        while slow.write(&[b'x'; 65_536]).is_ok() {}
+        let linger = nix::libc::linger { l_onoff: 1, l_linger: 1_000 };
+        setsockopt(&slow, Linger, &linger).expect("set");
+        let mut door = asks(slow.as_fd());
+        // (Whoever closes it last waits: apinit, mostly.)
+        std::thread::spawn(move || drop(slow));
+        let refused = door.answer(BOUND).expect("answered");
+        assert!(
+            matches!(&refused, Answer::Refused(why) if why.contains("no folder")),
+            "{refused:?}"
+        );
+        let folder = std::fs::File::open("/tmp").expect("opened");
+        assert_eq!(asks(folder.as_fd()).answer(BOUND).expect("answered"), Answer::NotYet);
+    })
+    .await
+    .expect("as expected");
+    apinit.end().await;
+}
+
 /// Users who ask at the door and say no more keep nobody out: not root, and soon not each other.
 #[tokio::test]
 async fn whoever_stands_at_the_door_keeps_nobody_out() {
