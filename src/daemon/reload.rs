@@ -137,8 +137,12 @@ fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
 /// # Errors
 /// Why it can't be read, or all its problems.
 pub fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
-    let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
-    configuration_of(&path)
+    configuration_of(&path(arguments))
+}
+
+/// Where that is.
+pub(super) fn path(arguments: &Arguments) -> PathBuf {
+    arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"))
 }
 
 /// What this psched.yaml says.
