@@ -1,6 +1,6 @@
 //! `psched torture`: seeds of the simulated cluster, as many as somebody likes.
 
-use super::question::{ended, write_out};
+use super::question::{ended, number, write_out};
 use crate::torture::faults::{CHOSEN, CLASSES};
 use crate::torture::{self, Counts, Failure, Options, scenarios};
 use clap::Args;
@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The most lines of a trace that are kept.
+const LINES_MAX: u32 = 10_000_000;
+
 /// Try the scheduler in a simulated cluster against every fault.
 #[derive(Args, Debug)]
 #[command(long_about = "Tries psched's own decisions in a simulated cluster: hosts, processes, \
@@ -18,10 +21,10 @@ use std::time::{Duration, Instant};
     history; the same seed is the same history. What must hold is checked after every event.")]
 pub struct TortureArgs {
     /// The first seed
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>)]
     seed: u64,
     /// How many seeds, from that one on
-    #[arg(long, value_name = "COUNT", default_value = "1")]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = seeds_wanted)]
     seeds: NonZeroU64,
     /// Simulated days of work and faults in each seed [default: 20 minutes]
     #[arg(long, value_name = "D", value_parser = days)]
@@ -31,7 +34,7 @@ pub struct TortureArgs {
     faults: Option<Vec<String>>,
     /// Lines of the trace that is shown of the first that fails: its last ones
     #[arg(long, value_name = "COUNT", default_value_t = torture::TRACE_LINES)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    #[arg(value_parser = lines)]
     lines: u32,
     /// Instead of seeds, the scenario of this name, or all
     #[arg(long, value_name = "NAME", value_parser = scenario)]
@@ -44,6 +47,15 @@ fn days(text: &str) -> Result<f64, String> {
         Ok(days) if (0.001..=1_000.0).contains(&days) => Ok(days),
         _ => Err("a number from 0.001 to 1000".into()),
     }
+}
+
+fn seeds_wanted(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| "a number from 1 on is wanted".to_owned())
+}
+
+fn lines(text: &str) -> Result<u32, String> {
+    let in_range = text.parse().ok().filter(|n| *n <= LINES_MAX);
+    in_range.ok_or_else(|| format!("a number from 0 to {LINES_MAX} is wanted"))
 }
 
 fn class(text: &str) -> Result<String, String> {

@@ -12,7 +12,7 @@ use super::people::{administrators, groups_looked_up, warn_of_unknown};
 use super::tune::Reconfigured;
 use crate::apteam::change::By;
 use crate::config::Config;
-use crate::machine::{Machine, Nid, format_nids};
+use crate::machine::{Machine, Nid, nids_text};
 use crate::scheduler::tuning::Told;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,10 @@ impl Reload {
         let arguments = self.arguments.clone();
         let told = by.is_some();
         let read = tokio::task::spawn_blocking(move || {
-            let config = configuration(&arguments)?;
+            let config = configuration_of(
+                &path(&arguments),
+                "put it there again, or start psched with another",
+            )?;
             let administrators = administrators(&config);
             let unknown = if told { warn_of_unknown(&config) } else { Vec::new() };
             anyhow::Ok((config, administrators, unknown))
@@ -59,7 +62,7 @@ impl Reload {
         let (new, administrators, unknown) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
-                let text = format!("{error:#}; what was in force stays so");
+                let text = format!("what was in force stays so: {error:#}");
                 tracing::error!("{text}");
                 return Err(text);
             }
@@ -116,11 +119,10 @@ pub(super) fn merged(old: &Config, mut new: Config) -> (Config, Told) {
     (new, told)
 }
 
-/// `nodes 2-3 added`.
+/// `NIDs 2-3 added`.
 fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
-    let list = |nids: Vec<Nid>, what| {
-        (!nids.is_empty()).then(|| format!("nodes {} {what}", format_nids(nids)))
-    };
+    let list =
+        |nids: Vec<Nid>, what| (!nids.is_empty()).then(|| format!("{} {what}", nids_text(nids)));
     let lacks = |a: &Machine, b: &Machine| -> Vec<Nid> {
         a.nodes.keys().filter(|n| !b.nodes.contains_key(n)).copied().collect()
     };
@@ -137,7 +139,7 @@ fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
 /// # Errors
 /// Why it can't be read, or all its problems.
 pub fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
-    configuration_of(&path(arguments))
+    configuration_of(&path(arguments), "name one with --config, or use `psched start`")
 }
 
 /// Where that is.
@@ -145,28 +147,30 @@ pub(super) fn path(arguments: &Arguments) -> PathBuf {
     arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"))
 }
 
-/// What this psched.yaml says.
+/// What this psched.yaml says; `cure`: what to do where it can't be read.
 ///
 /// # Errors
 /// Why it can't be read, or all its problems.
-pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
+pub fn configuration_of(path: &Path, cure: &str) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).map_err(|e| {
-        anyhow::anyhow!(
-            "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
-            path.display()
-        )
+        anyhow::anyhow!("the configuration {} can't be read: {e}; {cure}", path.display())
     })?;
     let mut config = crate::config::read(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(|problem| problem.of_file(path)).collect();
         anyhow::anyhow!(
-            "the configuration {} has {} problem(s):\n  {}",
+            "the configuration {} has {}:\n  {}",
             path.display(),
-            lines.len(),
+            count(lines.len()),
             lines.join("\n  ")
         )
     })?;
     groups_looked_up(&mut config);
     Ok(config)
+}
+
+/// `1 problem`, `2 problems`.
+fn count(problems: usize) -> String {
+    format!("{problems} problem{}", if problems == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -190,7 +194,7 @@ mod tests {
         let (new, told) = merged(&old, new);
         assert_eq!(
             told.changes,
-            ["administrators", "nodes 7 added", "nodes 0 removed", "nodes 1 changed"]
+            ["administrators", "NID 7 added", "NID 0 removed", "NID 1 changed"]
         );
         assert_eq!(told.waits, ["listening changes"]);
         // What waits is not in force, and is told again the next time.

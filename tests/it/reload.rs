@@ -61,7 +61,7 @@ fn nodes_come_and_go() {
     let runs = hand.start_script("-n 2 -N 1", &script);
     let apid = hand.wait_for("running", 1)[0];
     hand.reconfigure(ONE);
-    wait_for_words(&hand, "nodes 1 removed");
+    wait_for_words(&hand, "NID 1 removed");
     eventually(BOUND, "NID 1 is shown as taken out", || {
         hand.apstat("-n").to_string().contains("not in psched.yaml any more")
     });
@@ -81,7 +81,7 @@ fn nodes_come_and_go() {
     alone.says("ask for");
     // And back.
     hand.reconfigure(TWO);
-    wait_for_words(&hand, "nodes 1 added");
+    wait_for_words(&hand, "NID 1 added");
     hand.wait_until_up();
     hand.start_script("-n 2 -N 1", "true").wait(BOUND).expect(0);
     hand.end();
