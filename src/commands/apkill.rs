@@ -87,16 +87,15 @@ fn ending(apids: &[u64], kill_in_ns: &[u64]) -> BTreeMap<String, String> {
     all
 }
 
-/// Why these do not hear the signal yet.
+/// Why these do not get TERM yet.
 fn held(apids: &[u64]) -> String {
     let list = |separator| apids.iter().map(u64::to_string).collect::<Vec<_>>().join(separator);
-    let (is, hears, it) = match apids.len() {
-        1 => ("is", "hears", "it is"),
-        _ => ("are", "hear", "they are"),
+    let (is, gets, it) = match apids.len() {
+        1 => ("is", "gets", "it is"),
+        _ => ("are", "get", "they are"),
     };
     format!(
-        "{} {is} held by an administrator, and {hears} the signal only when {it} released (psmgr release {}); \
-         KILL ends held ones too (apkill -9)",
+        "{} {is} held by an administrator, and {gets} TERM only when {it} released (psmgr release {})",
         list(", "),
         list(" ")
     )
@@ -187,13 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn held_ones_hear_it_when_they_are_released() {
-        let one = "7 is held by an administrator, and hears the signal only when it is released \
-             (psmgr release 7); KILL ends held ones too (apkill -9)";
+    fn held_ones_get_term_when_they_are_released() {
+        let one = "7 is held by an administrator, and gets TERM only when it is released (psmgr release 7)";
         assert_eq!(held(&[7]), one);
-        assert!(
-            held(&[7, 9]).starts_with("7, 9 are held by an administrator, and hear the signal")
-        );
+        assert!(held(&[7, 9]).starts_with("7, 9 are held by an administrator, and get TERM"));
         assert!(held(&[7, 9]).contains("they are released (psmgr release 7 9)"));
     }
 

@@ -441,25 +441,20 @@ impl pb::psched_server::Psched for Service {
             told.extend(apids.iter().zip(problems).filter_map(|(apid, why)| Some((*apid, why?))));
         }
         let left: Vec<Apid> = apids.into_iter().filter(|apid| !told.contains_key(apid)).collect();
-        let signal = request.signal;
         let look = move |scheduler: &Scheduler| {
             let now_ns = now().mono_ns;
             let teams = || left.iter().filter_map(|apid| scheduler.team(*apid));
             let kill_in = |team: &Apteam| Some((team.apid, scheduler.kill_in(team, now_ns)?));
-            let kill_in: BTreeMap<Apid, Duration> = match signal {
-                0 => teams().filter_map(kill_in).collect(),
-                _ => BTreeMap::new(),
-            };
-            let stands = |team: &&Apteam| {
-                team.held.is_some() && matches!(team.state, State::Launching | State::Running)
-            };
-            let held: Vec<u64> = teams().filter(stands).map(|team| team.apid.0).collect();
+            let kill_in: BTreeMap<Apid, Duration> = teams().filter_map(kill_in).collect();
+            let held =
+                teams().filter(|team| team.held.is_some() && kill_in.contains_key(&team.apid));
+            let held: Vec<u64> = held.map(|team| team.apid.0).collect();
             (kill_in, held)
         };
-        let (kill_in, held) = match signal {
-            libc::SIGKILL => Default::default(),
-            // An Err: it is done all the same, only when it is heard and KILL comes is not known.
-            _ => self.read(peer.uid, look).await.unwrap_or_default(),
+        let (kill_in, held) = match request.signal {
+            // An Err: it is done all the same, only when TERM is heard and KILL comes is not known.
+            0 => self.read(peer.uid, look).await.unwrap_or_default(),
+            _ => Default::default(),
         };
         let kill_in_ns =
             |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turns::nanos);

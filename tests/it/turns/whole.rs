@@ -251,9 +251,6 @@ fn a_gang_that_is_held_stands_until_it_is_released() {
     assert!(does(&hand, "psview", "").contains(" held, in no slice"));
     let why = does(&hand, "apstat", &format!("--why {apid}"));
     assert!(why.contains(&format!("psmgr release {apid}")), "{why}");
-    // (A signal that its programs ignore.)
-    let told = run(&mut hand.command("apkill", ["-URG", &apid.to_string()])).expect(0);
-    told.says(&format!("apkill: {apid} is held by an administrator, and hears the signal only when"));
     // Through a death of psched's too.
     hand.kill_psched();
     hand.start_psched();
