@@ -42,7 +42,7 @@ fn valid_takes_effect_and_what_waits_is_named() {
 fn invalid_says_all_and_changes_nothing() {
     let hand = Hand::start(ONE, &[("0", None)]);
     hand.reconfigure("nodes:\n  - { nids: 0, processors: 0 }\nvariables:\n  kill_grase: 1\n");
-    wait_for_words(&hand, "problem(s)");
+    wait_for_words(&hand, "has 2 problems");
     let said = hand.said();
     assert!(
         said.contains("nodes[0].processors") && said.contains("did you mean kill_grace?"),
