@@ -70,8 +70,8 @@ impl Agent {
         };
         if !followed {
             return Some(format!(
-                "it has obeyed start {} of this store, of which this one, start {}, knows nothing: \
-                 {copy}",
+                "it has obeyed start {} of psched on this store, and the store here (start {}) has nothing of \
+                 what that committed: {copy}",
                 known.epoch, welcome.epoch
             ));
         }

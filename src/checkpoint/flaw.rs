@@ -11,6 +11,9 @@ pub enum Flaw {
         "there is no {MANIFEST} in it: it is not a checkpoint, or one that was never finished; make it anew"
     )]
     NoManifest,
+    /// It is not there.
+    #[error("there is no such folder")]
+    NoFolder,
     /// It has the name of one that is not finished yet.
     #[error(
         "it is of a checkpoint that was never finished, or is being written or removed right now; cpr -D \

@@ -68,6 +68,9 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     for (wait, apids) in ending(&apids, &reply.kill_in_ns) {
         eprintln!("apkill: {apids}: ending, KILL in {wait} (at once: apkill -9)");
     }
+    if !reply.held.is_empty() {
+        eprintln!("apkill: {}", held(&reply.held));
+    }
     let mut problems = reply.problems;
     problems.retain(|problem| !problem.is_empty());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -82,6 +85,20 @@ fn ending(apids: &[u64], kill_in_ns: &[u64]) -> BTreeMap<String, String> {
         *apids += &format!("{comma}{apid}");
     }
     all
+}
+
+/// Why these do not get TERM yet.
+fn held(apids: &[u64]) -> String {
+    let list = |separator| apids.iter().map(u64::to_string).collect::<Vec<_>>().join(separator);
+    let (is, gets, it) = match apids.len() {
+        1 => ("is", "gets", "it is"),
+        _ => ("are", "get", "they are"),
+    };
+    format!(
+        "{} {is} held by an administrator, and {gets} TERM only when {it} released (psmgr release {})",
+        list(", "),
+        list(" ")
+    )
 }
 
 /// A first argument that is a signal, as the option that clap knows.
@@ -166,6 +183,14 @@ mod tests {
         assert_eq!(told, [("4m50s", "10"), ("5m", "7, 9")]);
         // An older psched says nothing of it.
         assert!(ending(&[7], &[]).is_empty());
+    }
+
+    #[test]
+    fn held_ones_get_term_when_they_are_released() {
+        let one = "7 is held by an administrator, and gets TERM only when it is released (psmgr release 7)";
+        assert_eq!(held(&[7]), one);
+        assert!(held(&[7, 9]).starts_with("7, 9 are held by an administrator, and get TERM"));
+        assert!(held(&[7, 9]).contains("they are released (psmgr release 7 9)"));
     }
 
     #[test]

@@ -24,7 +24,10 @@ impl State {
             return Ok(state.clone());
         }
         let usual = || PathBuf::from("/etc/psched/psched.yaml");
-        let config = configuration_of(&self.config.clone().unwrap_or_else(usual))?;
+        let config = configuration_of(
+            &self.config.clone().unwrap_or_else(usual),
+            "name one with --config, or the state directory with --state",
+        )?;
         Ok(state_directory(None, &config))
     }
 }

@@ -105,8 +105,8 @@ async fn differences(text: String, config: &Config) -> Result<String, String> {
     if let Some(problem) = reply.problems.first() {
         let n = reply.problems.len();
         return Err(format!(
-            "the psched that runs is of another release and finds {n} problem(s) in this file, first \
-             {problem}; start it again as this release"
+            "the psched that runs is of another release and does not take this file, as {problem} (the first of \
+             {n}); start it again as this release"
         ));
     }
     Ok(told(&reply))

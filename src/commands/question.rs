@@ -8,6 +8,7 @@ use crate::rpc::connect::status_text;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The command line; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
@@ -17,6 +18,14 @@ pub fn parsed<T>(line: Result<T, clap::Error>, wrong: u8) -> Result<T, ExitCode>
         let _ = error.print();
         ExitCode::from(if error.use_stderr() { wrong } else { 0 })
     })
+}
+
+/// A number on a command line.
+///
+/// # Errors
+/// That it is none.
+pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "a number is wanted".to_owned())
 }
 
 /// Runs it to its end: 0, or 1 once each problem has a line on stderr.
@@ -66,7 +75,8 @@ fn failed(name: &str, problems: &[String]) -> ExitCode {
 /// # Errors
 /// That of write, in words; a reader that has gone away (`apstat | head`) is none.
 pub fn write_out(text: &str) -> Result<(), String> {
-    match io::stdout().write_all(text.as_bytes()) {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write: {e}")),
         _ => Ok(()),
     }

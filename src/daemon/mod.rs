@@ -226,7 +226,7 @@ async fn serve(
     };
     let listener = {
         let _serving = serving.enter();
-        listen::listen(&socket, 0o666)?
+        listen::listen(&socket, 0o666).map_err(|error| error.chosen_by(&chosen_by(arguments)))?
     };
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (asked, questions) = fair::channel();
@@ -392,6 +392,18 @@ fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<Owned
 
 fn socket_path(config: &Config) -> PathBuf {
     config.listen.as_ref().map_or_else(|| PathBuf::from("/run/psched/psched.sock"), PathBuf::from)
+}
+
+/// What says where the socket is.
+fn chosen_by(arguments: &Arguments) -> String {
+    match &arguments.runtime {
+        Some(_) => "--runtime chooses it".into(),
+        None => format!(
+            "`listening: PATH` in {} chooses the socket; aprun and the other commands then need \
+             PSCHED_SOCKET=PATH, and apinit --socket PATH",
+            reload::path(arguments).display()
+        ),
+    }
 }
 
 /// A connection takes its socket and its peer's pidfd.

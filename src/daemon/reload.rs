@@ -12,7 +12,7 @@ use super::people::{administrators, groups_looked_up, warn_of_unknown};
 use super::tune::Reconfigured;
 use crate::apteam::change::By;
 use crate::config::Config;
-use crate::machine::{Machine, Nid, format_nids};
+use crate::machine::{Machine, Nid, nids_text};
 use crate::scheduler::tuning::Told;
 use nix::fcntl::OFlag;
 use std::collections::BTreeSet;
@@ -58,7 +58,10 @@ impl Reload {
         let arguments = self.arguments.clone();
         let told = by.is_some();
         let read = tokio::task::spawn_blocking(move || {
-            let config = configuration(&arguments)?;
+            let config = configuration_of(
+                &path(&arguments),
+                "put it there again, or start psched with another",
+            )?;
             let administrators = administrators(&config);
             let unknown = if told { warn_of_unknown(&config) } else { Vec::new() };
             anyhow::Ok((config, administrators, unknown))
@@ -66,7 +69,7 @@ impl Reload {
         let (new, administrators, unknown) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
-                let text = format!("{error:#}; what was in force stays so");
+                let text = format!("what was in force stays so: {error:#}");
                 tracing::error!("{text}");
                 return Err(text);
             }
@@ -123,11 +126,10 @@ pub(super) fn merged(old: &Config, mut new: Config) -> (Config, Told) {
     (new, told)
 }
 
-/// `nodes 2-3 added`.
+/// `NIDs 2-3 added`.
 fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
-    let list = |nids: Vec<Nid>, what| {
-        (!nids.is_empty()).then(|| format!("nodes {} {what}", format_nids(nids)))
-    };
+    let list =
+        |nids: Vec<Nid>, what| (!nids.is_empty()).then(|| format!("{} {what}", nids_text(nids)));
     let lacks = |a: &Machine, b: &Machine| -> Vec<Nid> {
         a.nodes.keys().filter(|n| !b.nodes.contains_key(n)).copied().collect()
     };
@@ -144,8 +146,12 @@ fn nodes_changed(old: &Machine, new: &Machine) -> Vec<String> {
 /// # Errors
 /// Why it can't be read, or all its problems.
 pub fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
-    let path = arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"));
-    configuration_of(&path)
+    configuration_of(&path(arguments), "name one with --config, or use `psched start`")
+}
+
+/// Where that is.
+pub(super) fn path(arguments: &Arguments) -> PathBuf {
+    arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"))
 }
 
 /// The text of a file, unless it is too large or no file at all: a FIFO would be waited for, and a device may
@@ -164,28 +170,30 @@ fn text_of(path: &Path) -> io::Result<String> {
     }
 }
 
-/// What this psched.yaml says.
+/// What this psched.yaml says; `cure`: what to do where it can't be read.
 ///
 /// # Errors
 /// Why it can't be read, or all its problems.
-pub fn configuration_of(path: &Path) -> anyhow::Result<Config> {
+pub fn configuration_of(path: &Path, cure: &str) -> anyhow::Result<Config> {
     let text = text_of(path).map_err(|e| {
-        anyhow::anyhow!(
-            "the configuration {} can't be read: {e}; name one with --config, or use `psched start`",
-            path.display()
-        )
+        anyhow::anyhow!("the configuration {} can't be read: {e}; {cure}", path.display())
     })?;
     let mut config = crate::config::read(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(|problem| problem.of_file(path)).collect();
         anyhow::anyhow!(
-            "the configuration {} has {} problem(s):\n  {}",
+            "the configuration {} has {}:\n  {}",
             path.display(),
-            lines.len(),
+            count(lines.len()),
             lines.join("\n  ")
         )
     })?;
     groups_looked_up(&mut config);
     Ok(config)
+}
+
+/// `1 problem`, `2 problems`.
+fn count(problems: usize) -> String {
+    format!("{problems} problem{}", if problems == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -203,13 +211,13 @@ mod tests {
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
         for path in [&fifo, Path::new("/dev/zero")] {
-            let refused = configuration_of(path).expect_err("it is no file");
+            let refused = configuration_of(path, "").expect_err("it is no file");
             assert!(refused.to_string().contains("no regular file"), "{refused}");
         }
         let large = folder.path().join("large");
         let file = File::create(&large).expect("made");
         file.set_len(CONFIGURATION_MAX + 2).expect("set");
-        let refused = configuration_of(&large).expect_err("it is too large");
+        let refused = configuration_of(&large, "").expect_err("it is too large");
         assert!(refused.to_string().contains("larger than"), "{refused}");
     }
 
@@ -225,7 +233,7 @@ mod tests {
         let (new, told) = merged(&old, new);
         assert_eq!(
             told.changes,
-            ["administrators", "nodes 7 added", "nodes 0 removed", "nodes 1 changed"]
+            ["administrators", "NID 7 added", "NID 0 removed", "NID 1 changed"]
         );
         assert_eq!(told.waits, ["listening changes"]);
         // What waits is not in force, and is told again the next time.

@@ -441,16 +441,20 @@ impl pb::psched_server::Psched for Service {
             told.extend(apids.iter().zip(problems).filter_map(|(apid, why)| Some((*apid, why?))));
         }
         let left: Vec<Apid> = apids.into_iter().filter(|apid| !told.contains_key(apid)).collect();
-        let kill_in = move |scheduler: &Scheduler| {
+        let look = move |scheduler: &Scheduler| {
             let now_ns = now().mono_ns;
-            let of = |apid| scheduler.kill_in(scheduler.team(apid)?, now_ns);
-            let all = left.into_iter().filter_map(|apid| Some((apid, of(apid)?)));
-            all.collect::<BTreeMap<Apid, Duration>>()
+            let teams = || left.iter().filter_map(|apid| scheduler.team(*apid));
+            let kill_in = |team: &Apteam| Some((team.apid, scheduler.kill_in(team, now_ns)?));
+            let kill_in: BTreeMap<Apid, Duration> = teams().filter_map(kill_in).collect();
+            let held =
+                teams().filter(|team| team.held.is_some() && kill_in.contains_key(&team.apid));
+            let held: Vec<u64> = held.map(|team| team.apid.0).collect();
+            (kill_in, held)
         };
-        let kill_in = match request.signal {
-            // An Err: it is done all the same, only when KILL comes is not known.
-            0 => self.read(peer.uid, kill_in).await.unwrap_or_default(),
-            _ => BTreeMap::new(),
+        let (kill_in, held) = match request.signal {
+            // An Err: it is done all the same, only when TERM is heard and KILL comes is not known.
+            0 => self.read(peer.uid, look).await.unwrap_or_default(),
+            _ => Default::default(),
         };
         let kill_in_ns =
             |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turns::nanos);
@@ -459,6 +463,7 @@ impl pb::psched_server::Psched for Service {
             problems: request.apids.iter().map(problem).collect(),
             unrecorded: unrecorded.unwrap_or_default(),
             kill_in_ns: request.apids.iter().map(kill_in_ns).collect(),
+            held,
         }))
     }
 

@@ -53,7 +53,10 @@ pub enum StoreError {
     )]
     InUse(PathBuf),
     /// Another user could change where it is.
-    #[error("the state directory {path} would not be safe: {why}")]
+    #[error(
+        "the state directory {path} would not be safe: {why}; choose one that only root changes (--state, or \
+         `state:` in psched.yaml)"
+    )]
     Unsafe {
         /// Which.
         path: PathBuf,

@@ -341,5 +341,19 @@ fn mpi_of(library: &[u8]) -> Mpi {
     }
 }
 
+/// That the interpreter of a program was not found, in words; control characters in its name are made visible.
+pub fn no_interpreter(name: &str) -> String {
+    let shown: String = name.chars().map(visible).collect();
+    let why = match name.ends_with('\r') {
+        true => ": the script has DOS line ends (CR LF), which dos2unix removes",
+        false => "",
+    };
+    format!("its interpreter {shown} was not found{why}")
+}
+
+fn visible(c: char) -> String {
+    if c.is_control() { c.escape_default().to_string() } else { c.to_string() }
+}
+
 #[cfg(test)]
 mod tests;

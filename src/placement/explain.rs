@@ -9,7 +9,7 @@ use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::units::about;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
 const NAMED_MAX: usize = 8;
@@ -39,7 +39,7 @@ impl Impossible {
                 nids_text(self.largest_nids.iter().copied()),
             )
         };
-        let cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
+        let cures: Vec<String> = self.cures.iter().map(|cure| self.cure(*cure)).collect();
         let cure = match &cures[..] {
             [] => "an administrator can give nodes the flavor ap".to_string(),
             [one] => format!("ask for {one}"),
@@ -47,24 +47,32 @@ impl Impossible {
         };
         Explanation { obstacle, holder: String::new(), cure }
     }
-}
 
-impl std::fmt::Display for Cure {
-    /// What follows "ask for".
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Cure::Width(width) => write!(f, "-n {width}{}", or_less(*width)),
-            Cure::Depth(depth) => write!(f, "-d {depth}{}", or_less(*depth)),
+    /// What follows "ask for". (aprun's --nodes comes as PEs on each node too, where it divides -n.)
+    fn cure(&self, cure: Cure) -> String {
+        match cure {
+            Cure::Width(width) if self.shape.per_node.is_some() => {
+                let nodes = self.largest_nids.len() as u32;
+                let (or_less, or_fewer) = (or_less(width), or_less(nodes));
+                format!("-n {width}{or_less} (--nodes {nodes}{or_fewer})")
+            }
+            Cure::Width(width) => format!("-n {width}{}", or_less(width)),
+            Cure::Depth(depth) => format!("-d {depth}{}", or_less(depth)),
             // What aprun reads: whole numbers.
             Cure::Memory(bytes) if bytes.is_multiple_of(1 << 20) => {
-                write!(f, "-m {}M or less", bytes >> 20)
+                format!("-m {}M or less", bytes >> 20)
             }
-            Cure::Memory(bytes) => write!(f, "-m {}K or less", bytes >> 10),
-            Cure::WithoutPerNode => f.write_str("the same without -N"),
-            Cure::Flexible => f.write_str("the same with --flexible"),
+            Cure::Memory(bytes) => format!("-m {}K or less", bytes >> 10),
+            Cure::WithoutPerNode => "the same without -N or --nodes".into(),
+            Cure::Flexible => "the same with --flexible".into(),
             Cure::Smaller { depth, width, without_memory } => {
-                let memory = if *without_memory { " and -m" } else { "" };
-                write!(f, "-d {depth} and -n {width}{} without -N{memory}", or_less(*width))
+                let without = match (self.shape.per_node.is_some(), without_memory) {
+                    (false, false) => "",
+                    (true, false) => " without -N or --nodes",
+                    (false, true) => " without -m",
+                    (true, true) => " without -N, --nodes and -m",
+                };
+                format!("-d {depth} and -n {width}{}{without}", or_less(width))
             }
         }
     }
@@ -75,8 +83,8 @@ impl std::fmt::Display for Cure {
 pub enum Shut<'a> {
     /// An administrator has closed it.
     Ordered(&'a NodeOrder),
-    /// Its apinit obeys another psched.
-    Foreign,
+    /// Its apinit obeys another psched; the nodes of this apinit, which are adopted or purged together.
+    Foreign(&'a [Nid]),
     /// It goes over to another domain when it is empty.
     Leaving,
     /// No apinit offers it.
@@ -152,10 +160,14 @@ impl NoRoom {
         // By the words in which they were closed: nodes that are alike are named together.
         let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
         let (mut foreign, mut leaving, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        let mut obeying: BTreeSet<Nid> = BTreeSet::new();
         for nid in &self.closed {
             match shut(*nid) {
                 Shut::Ordered(order) => ordered.entry(order.to_string()).or_default().push(*nid),
-                Shut::Foreign => foreign.push(*nid),
+                Shut::Foreign(together) => {
+                    foreign.push(*nid);
+                    obeying.extend(together.iter().copied().chain([*nid]));
+                }
                 Shut::Leaving => leaving.push(*nid),
                 Shut::Silent => silent.push(*nid),
             }
@@ -182,7 +194,7 @@ impl NoRoom {
             let (is, list) =
                 (if foreign.len() == 1 { "is" } else { "are" }, nids_text(foreign.iter().copied()));
             stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
-            let list = format_nids(foreign.iter().copied());
+            let list = format_nids(obeying);
             until.push(format!(
                 "an administrator has said psmgr adopt {list}, or psmgr purge {list}"
             ));

@@ -588,7 +588,7 @@ proptest! {
         prop_assert!(said.contains(&no_room.short_of_memory.is_some()));
 
         // There are words for all of it.
-        let words = no_room.explain("application", |a| a.to_string(), |n| [Shut::Foreign, Shut::Silent, Shut::Leaving][n.0 as usize % 3], None);
+        let words = no_room.explain("application", |a| a.to_string(), |n| [Shut::Foreign(&[]), Shut::Silent, Shut::Leaving][n.0 as usize % 3], None);
         prop_assert!(![words.obstacle, words.holder, words.cure].contains(&String::new()));
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!   four nodes of 4, -n 14 -N 3      the largest of this shape has 12 PEs, and without -N there is room for 14:
-//!                                    "ask for -n 12 or less, or the same without -N"
+//!                                    "ask for -n 12 or less (--nodes 4 or less), or the same without -N or --nodes"
 //! ```
 
 use super::window::{self, Need};

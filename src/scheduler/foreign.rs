@@ -107,9 +107,10 @@ pub(super) fn name_list(mut names: Vec<String>) -> String {
 }
 
 impl Scheduler {
-    pub(super) fn is_foreign(&self, nid: Nid) -> bool {
-        let link = self.offered.get(&nid).and_then(|l| self.links.get(l));
-        link.is_some_and(|l| l.foreign.is_some())
+    /// The nodes that are adopted or purged together with a foreign one; `None`: it is not foreign.
+    pub(super) fn foreign_together(&self, nid: Nid) -> Option<&[Nid]> {
+        let link = self.links.get(self.offered.get(&nid)?)?;
+        link.foreign.as_ref().map(|_| &link.hello.nids[..])
     }
 
     /// Numbers of the applications on these of the nodes that are foreign: whether the store has

@@ -293,7 +293,7 @@ impl Scheduler {
                 layout.nodes()
             ),
             holder: String::new(),
-            cure: "ask for fewer PEs, or for fewer on a node".into(),
+            cure: "ask for fewer PEs, fewer nodes, or fewer on a node".into(),
         };
         Err((Refusal::Impossible, explanation))
     }

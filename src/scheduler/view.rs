@@ -138,9 +138,11 @@ impl Scheduler {
     pub(super) fn explain(&self, wanted: &Wanted, no_room: &placement::NoRoom) -> Explanation {
         let shut = |nid: Nid| match self.closed(nid) {
             Some(order) => Shut::Ordered(order),
-            None if self.is_foreign(nid) => Shut::Foreign,
-            None if self.leaving.contains(&nid) => Shut::Leaving,
-            None => Shut::Silent,
+            None => match self.foreign_together(nid) {
+                Some(nids) => Shut::Foreign(nids),
+                None if self.leaving.contains(&nid) => Shut::Leaving,
+                None => Shut::Silent,
+            },
         };
         let domain = self.domain_reached(wanted.reach.passes);
         let no_roll_out = self.no_roll_out(self.domain_named(domain), &no_room.window);

@@ -87,7 +87,7 @@ fn what_a_file_would_change_is_told_and_nothing_is_changed() {
     assert_eq!(
         told,
         format!(
-            "HUP would change:\n  kill_grace 5s -> 7s\n  nodes 1 removed\n\
+            "HUP would change:\n  kill_grace 5s -> 7s\n  NID 1 removed\n\
              psched started again would change, while applications run on:\n  \
              history_max 10000 -> 9 takes effect\n\
              what HUP means for applications:\n  \

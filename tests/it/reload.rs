@@ -42,7 +42,7 @@ fn valid_takes_effect_and_what_waits_is_named() {
 fn invalid_says_all_and_changes_nothing() {
     let hand = Hand::start(ONE, &[("0", None)]);
     hand.reconfigure("nodes:\n  - { nids: 0, processors: 0 }\nvariables:\n  kill_grase: 1\n");
-    wait_for_words(&hand, "problem(s)");
+    wait_for_words(&hand, "has 2 problems");
     let said = hand.said();
     assert!(
         said.contains("nodes[0].processors") && said.contains("did you mean kill_grace?"),
@@ -61,7 +61,7 @@ fn nodes_come_and_go() {
     let runs = hand.start_script("-n 2 -N 1", &script);
     let apid = hand.wait_for("running", 1)[0];
     hand.reconfigure(ONE);
-    wait_for_words(&hand, "nodes 1 removed");
+    wait_for_words(&hand, "NID 1 removed");
     eventually(BOUND, "NID 1 is shown as taken out", || {
         hand.apstat("-n").to_string().contains("not in psched.yaml any more")
     });
@@ -81,7 +81,7 @@ fn nodes_come_and_go() {
     alone.says("ask for");
     // And back.
     hand.reconfigure(TWO);
-    wait_for_words(&hand, "nodes 1 added");
+    wait_for_words(&hand, "NID 1 added");
     hand.wait_until_up();
     hand.start_script("-n 2 -N 1", "true").wait(BOUND).expect(0);
     hand.end();

@@ -191,7 +191,7 @@ fn what_can_not_be_restarted_is_refused_with_the_reason() {
         manifest.recovery.posting.choice = Choice::default().only("7").expect("a list");
     });
     for (name, said) in [
-        ("none", "cpr: none: looking at it: there is no such folder"),
+        ("none", "cpr: none: there is no such folder"),
         ("foreign", "cpr: foreign: it is not sealed by the key of this machine"),
         ("damaged", "cpr: damaged: manifest.json is damaged"),
         ("less", "cpr: less: it is not whole: core-1.img is missing"),

@@ -62,7 +62,11 @@ fn missing<'a>(shown: &'a [String], printed: &str, user: &str) -> Vec<&'a String
     let printed: Vec<String> = printed.lines().map(|line| plain(line, user)).collect();
     // (Why it waits is said after a moment, which people give it. apstat --why is asked too.)
     let waits = |line: &str| line.starts_with("aprun: ") && line.contains(" waits for a place: ");
-    let left_out = |line: &str| line == "..." || line == "^C" || line.is_empty() || waits(line);
+    // (One that has ended already when apkill looks is not said to be ending.)
+    let ending = |line: &str| line.starts_with("apkill: ") && line.contains(": ending, KILL in ");
+    let left_out = |line: &str| {
+        line == "..." || line == "^C" || line.is_empty() || waits(line) || ending(line)
+    };
     let lacks = |line: &&String| !left_out(line) && !printed.contains(&plain(line, user));
     shown.iter().filter(lacks).collect()
 }

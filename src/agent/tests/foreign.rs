@@ -61,13 +61,13 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
         (other(), "it obeys the psched of store 01234567, not this one of store ffffffff"),
         (
             older(),
-            "it has obeyed start 3 of this store, of which this one, start 2, knows nothing: this \
-             psched has an old copy of its state",
+            "it has obeyed start 3 of psched on this store, and the store here (start 2) has nothing of what \
+             that committed: this psched has an old copy of its state",
         ),
         (
             branched(),
-            "it has obeyed start 3 of this store, of which this one, start 4, knows nothing: this \
-             psched has an old copy of its state",
+            "it has obeyed start 3 of psched on this store, and the store here (start 4) has nothing of what \
+             that committed: this psched has an old copy of its state",
         ),
     ] {
         let actions = act(&mut agent, 5 * S, Happening::Linked(stranger));

@@ -20,6 +20,7 @@ mod stdin;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::posting::Posting;
+use crate::commands::question::write_out;
 use crate::front::course::{Looked, Setup};
 use crate::front::options::NODE_FILE_MAX;
 use crate::front::options::load::{LOAD_MAX, Loading};
@@ -245,11 +246,7 @@ async fn dry_run(
 
 /// Prints on stdout what was asked for.
 fn print(text: &str) -> Result<u8, Failure> {
-    let mut stdout = std::io::stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(0),
-        Err(e) => Err(Failure::failed(format!("standard output: {}", program::plain(&e)))),
-    }
+    write_out(text).map(|()| 0).map_err(Failure::failed)
 }
 
 /// The command as typed, for display, in one line: programs with a colon between them.

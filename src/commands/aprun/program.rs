@@ -8,7 +8,7 @@ use super::Failure;
 use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOUND};
 use crate::apteam::launch::FileIdentity;
 use crate::apteam::posting::{Executable, Mpi};
-use crate::front::elf::{self, Kind};
+use crate::front::elf::{self, Kind, no_interpreter};
 use crate::front::options::Options;
 use crate::front::options::parts::Part;
 use nix::unistd::{AccessFlags, eaccess};
@@ -87,7 +87,7 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
     if !executable.interpreter.is_empty() && !interpreter.exists() {
         return Err(Failure::new(
             STATUS_NOT_FOUND,
-            format!("{shown}: its interpreter {} was not found", interpreter.display()),
+            format!("{shown}: {}", no_interpreter(&executable.interpreter)),
         ));
     }
     Ok(Program { path: found, _open: file, identity: identity(&metadata), executable })
@@ -260,6 +260,7 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         write(&at("text"), "echo\n", 0o755);
         write(&at("lost"), "#!/nope/sh\n", 0o755);
+        write(&at("dos"), "#!/bin/sh\r\necho\r\n", 0o755);
         write(&at("empty"), "", 0o755);
         let said = |name: &str| {
             let failure = open(at(name).as_os_str().as_bytes(), None, true).expect_err("bad");
@@ -268,6 +269,9 @@ mod tests {
         let line = "begin it with #! and the path of its interpreter";
         assert_eq!(said("text"), (126, format!("text: not executable: no #! line; {line}")));
         assert_eq!(said("lost"), (127, "lost: its interpreter /nope/sh was not found".to_owned()));
+        let dos = "dos: its interpreter /bin/sh\\r was not found: the script has DOS line ends (CR LF), which \
+                   dos2unix removes";
+        assert_eq!(said("dos"), (127, dos.to_owned()));
         assert_eq!(said("empty"), (126, "empty: not executable: the file is empty".to_owned()));
         assert_eq!(said("none"), (127, "none: not found".to_owned()));
         let here = open(directory.path().as_os_str().as_bytes(), None, true).expect_err("bad");

@@ -6,6 +6,7 @@
 
 mod views;
 
+use super::apkill::parse_apid;
 use super::pages;
 use super::question::{asked, parsed, write_out};
 use super::table::{self, Report};
@@ -22,6 +23,8 @@ use tonic::transport::Channel;
 
 /// How long psched may take to answer.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// The most of the ended applications that --history shows.
+const HISTORY_MAX: u32 = 100_000;
 /// How often -w asks.
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -50,17 +53,17 @@ pub struct Cli {
           conflicts_with_all = ["applications", "pending", "verbose", "json", "watch", "one"])]
     parse: bool,
     /// All about one application
-    #[arg(short = 'A', long = "application", value_name = "APID")]
+    #[arg(short = 'A', long = "application", value_name = "APID", value_parser = parse_apid)]
     application: Option<u64>,
     /// Why an application is not running: what stands in the way, who holds it, what would help
-    #[arg(long, value_name = "APID")]
+    #[arg(long, value_name = "APID", value_parser = parse_apid)]
     why: Option<u64>,
     /// What has happened to an application
-    #[arg(long, value_name = "APID")]
+    #[arg(long, value_name = "APID", value_parser = parse_apid)]
     events: Option<u64>,
     /// The last N applications that have ended, newest first
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = count)]
     history: Option<u32>,
     /// With -a: also when the next turn comes, what share of its time each has had, what was its due,
     /// and how long it has run. With -n: also host, flavors, memory, room, and why a node is not free
@@ -72,6 +75,12 @@ pub struct Cli {
     /// Again each second, until ^C
     #[arg(short = 'w', long = "watch")]
     watch: bool,
+}
+
+/// How many of the ended applications.
+fn count(text: &str) -> Result<u32, String> {
+    let in_range = text.parse().ok().filter(|n| (1..=HISTORY_MAX).contains(n));
+    in_range.ok_or_else(|| format!("a number from 1 to {HISTORY_MAX} is wanted"))
 }
 
 impl Cli {

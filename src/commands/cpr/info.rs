@@ -133,10 +133,7 @@ fn look_into(look: &mut Look, key: Option<&SealKey>) -> Result<(), Flaw> {
     }
     look.leftovers = dir::leftovers(&spot)?;
     let Some(dir) = spot.open()? else {
-        return Err(Flaw::System {
-            doing: "looking at it".into(),
-            why: "there is no such folder".into(),
-        });
+        return Err(Flaw::NoFolder);
     };
     let manifest = manifest_of(&dir, None)?;
     let foreign = key.map(|key| manifest_of(&dir, Some(key)) == Err(Flaw::Foreign));

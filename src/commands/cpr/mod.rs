@@ -24,7 +24,7 @@ use super::apkill::parse_apid;
 use super::question::{ended, parsed};
 use super::table::clean;
 use crate::apteam::Apid;
-use crate::checkpoint::Flaw;
+use crate::checkpoint::{Flaw, MANIFEST};
 use crate::node::checkpoint::dir::{self, Spot};
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;
@@ -140,10 +140,22 @@ fn delete(dirs: &[PathBuf]) -> Result<(), Vec<String>> {
     let mut problems = Vec::new();
     for dir in dirs {
         if let Err(flaws) = delete_one(dir) {
-            problems.extend(flaws.iter().map(|flaw| problem(dir, flaw)));
+            problems.extend(flaws.iter().map(|flaw| undeleted(dir, flaw)));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// A line about one that is still there: what cures a damaged one is of no use to a user who wants it away.
+fn undeleted(dir: &Path, flaw: &Flaw) -> String {
+    match flaw {
+        Flaw::Damaged { file, how } if file == MANIFEST => clean(&format!(
+            "{}: {file} is damaged: {how}; so it is not known which files are the checkpoint's: nothing was \
+             removed, look at it, and remove the folder with rm -r",
+            dir.display()
+        )),
+        _ => problem(dir, flaw),
+    }
 }
 
 fn delete_one(path: &Path) -> Result<(), Vec<Flaw>> {

@@ -82,9 +82,7 @@ fn opened(path: &Path) -> Result<(Dir, Manifest, Vec<u8>), Flaw> {
     if spot.is_partial() {
         return Err(Flaw::Partial);
     }
-    let nothing =
-        || Flaw::System { doing: "looking at it".into(), why: "there is no such folder".into() };
-    let dir = spot.open()?.ok_or_else(nothing)?;
+    let dir = spot.open()?.ok_or(Flaw::NoFolder)?;
     dir.hold()?;
     let mut text = Vec::new();
     let read = dir.read(MANIFEST, MANIFEST_MAX as u64 + 1, &mut |piece| {

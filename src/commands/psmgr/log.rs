@@ -1,6 +1,7 @@
 //! Who changed what, and when.
 
 use super::{Client, answer};
+use crate::commands::question::number;
 use crate::commands::table::{Cell, Report, Table, moment};
 use crate::rpc::pb;
 use clap::Args;
@@ -10,7 +11,7 @@ use jiff::tz::TimeZone;
 #[derive(Args, Clone, Debug)]
 pub struct Log {
     /// The newest so many changes
-    #[arg(short = 'n', value_name = "COUNT", default_value_t = 20)]
+    #[arg(short = 'n', value_name = "COUNT", default_value_t = 20, value_parser = number::<u32>)]
     count: u32,
     /// As JSON
     #[arg(long)]

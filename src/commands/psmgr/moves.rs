@@ -44,7 +44,7 @@ impl Migrate {
             return Ok(plan);
         }
         write_out(&plan).map_err(|text| vec![text])?;
-        done(client.migrate(request(false))).await
+        done(client.migrate(request(false))).await.map(|told| news(told, &plan))
     }
 }
 
@@ -56,6 +56,11 @@ impl Compact {
             return Ok(plan);
         }
         write_out(&plan).map_err(|text| vec![text])?;
-        done(client.compact(request(false))).await
+        done(client.compact(request(false))).await.map(|told| news(told, &plan))
     }
+}
+
+/// What came of a plan, where that is not what the plan said: that there is nothing to move is said once.
+fn news(told: String, plan: &str) -> String {
+    if told == plan { String::new() } else { told }
 }

@@ -77,7 +77,9 @@ impl Setting {
     }
 
     fn first(args: &SimulateArgs) -> anyhow::Result<Setting> {
-        let config = args.config.as_deref().map(crate::daemon::configuration_of).transpose()?;
+        let read =
+            |path| crate::daemon::configuration_of(path, "give --config the path of a psched.yaml");
+        let config = args.config.as_deref().map(read).transpose()?;
         let (configured, mut variables) =
             config.map(|config| (config.machine, config.variables)).unwrap_or_default();
         let configured_so = variables.show().into_iter().filter(|shown| !shown.is_default());

@@ -118,8 +118,12 @@ impl Command {
 }
 
 fn refusal(program: &OsStr, error: &io::Error) -> (u8, String) {
+    let is_directory = Path::new(program).is_dir();
     let program = program.to_string_lossy();
     match error.kind() {
+        io::ErrorKind::PermissionDenied if is_directory && program.contains('/') => {
+            (126, format!("{program}: not executable: it is a directory"))
+        }
         io::ErrorKind::NotFound => {
             (127, format!("{program}: not found; give its path, or see PATH"))
         }

@@ -5,8 +5,9 @@
 //! the copy is an old one: nodes that have heard of later commits do not obey a psched that is started
 //! on it, and what runs there runs on until an administrator has them adopted or purged.
 
-use super::{FILE, SCHEMA, StoreError, check_trust, commits, explain, records, take_directory};
+use super::{FILE, SCHEMA, StoreError, commits, explain, records, take_directory};
 use crate::apteam::record::State;
+use crate::os::trust;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::fs::{self, File};
@@ -30,11 +31,17 @@ pub enum BackupError {
     /// Not what psched writes.
     #[error("{path} is not a store of psched: {why}")]
     NotAStore { path: PathBuf, why: String },
+    /// The folder of a copy is not there.
+    #[error("there is no folder {0}: make it, or choose another path for the copy")]
+    NoFolder(PathBuf),
+    /// Another user could change where a copy goes.
+    #[error("a copy in {folder} would not be safe: {why}; choose a folder that only root changes")]
+    Unsafe { folder: PathBuf, why: String },
     /// psched was never started on it.
     #[error("there is no store in {0}: name psched's state directory with --state")]
     None(PathBuf),
     /// A file can't be used.
-    #[error("{path} can't be {what}: {source}")]
+    #[error("{path} can't be {what}")]
     File { path: PathBuf, what: &'static str, source: io::Error },
 }
 
@@ -66,7 +73,11 @@ pub fn back_up(directory: &Path, to: &Path, replace: bool) -> Result<Contents> {
         return Err(BackupError::Exists(to.into()));
     }
     let folder = folder_of(to);
-    check_trust(folder)?;
+    if !folder.is_dir() {
+        return Err(BackupError::NoFolder(folder.into()));
+    }
+    let not_safe = |why| BackupError::Unsafe { folder: folder.into(), why };
+    trust::check_directory(folder).map_err(not_safe)?;
     let new = NewFile::make(folder, to)?;
     let source = open_to_read(&from)?;
     let contents = copy(&source, &from, &new.path)?;

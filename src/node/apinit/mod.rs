@@ -264,9 +264,10 @@ async fn serve(
 ) -> anyhow::Result<bool> {
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
-    let listener = listen(&paths.own, mode).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let door =
-        listen_for_descriptors(&beside(&paths.own), mode).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let chosen = "apinit's sockets are beside psched's, which --socket names";
+    let listener = listen(&paths.own, mode).map_err(|error| error.chosen_by(chosen))?;
+    let door = listen_for_descriptors(&beside(&paths.own), mode)
+        .map_err(|error| error.chosen_by(chosen))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
     let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
     let mut shell = shell;

@@ -54,7 +54,11 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum CriuError {
     /// There is none.
-    #[error("there is no criu {0}: install CRIU {least} or newer (Debian's package criu)", least = least())]
+    #[error(
+        "there is no criu {0}: install CRIU {least} or newer (Debian's package criu), or name one in apinit's \
+         environment as PSCHED_CRIU",
+        least = least()
+    )]
     Missing(String),
     /// It is too old.
     #[error("{program} is CRIU {found}: {least} or newer is needed", least = least())]
@@ -181,7 +185,7 @@ impl Criu {
         let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
         let mut all = folders.filter(|f| f.is_absolute()).map(|folder| folder.join("criu"));
         let program = all.find(|p| p.is_file());
-        let program = program.ok_or_else(|| CriuError::Missing("in PATH".into()))?;
+        let program = program.ok_or_else(|| CriuError::Missing("in apinit's PATH".into()))?;
         Ok(Criu { program, quick: QUICK, version: None })
     }
 

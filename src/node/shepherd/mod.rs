@@ -57,6 +57,7 @@ use nix::unistd::Uid;
 use options::Options;
 use pes::{Got, Pes, read_some, write_some};
 use std::collections::VecDeque;
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -169,6 +170,12 @@ struct Shell {
 
 /// apshepherd, whole: the process's exit code.
 pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|first| first == "--help") {
+        // With stdout closed nobody reads it.
+        let _ = writeln!(std::io::stdout(), "{}", options::USAGE);
+        return ExitCode::SUCCESS;
+    }
     let options = match Options::parse(arguments) {
         Ok(options) => options,
         Err(problem) => {

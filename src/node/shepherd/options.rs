@@ -21,7 +21,7 @@ pub struct Options {
 
 /// How it is called.
 pub const USAGE: &str = "usage: apshepherd APID.INCARNATION --listen FD [--lifeline FD] [--uid UID] \
-     [--groups NID:FD,...]\n\
+     [--groups NID:FD,...] [--help]\n\
      (started by apinit, which gives it its descriptors)";
 
 impl Options {

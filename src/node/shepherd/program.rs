@@ -10,6 +10,7 @@
 
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::front::elf::no_interpreter;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -224,7 +225,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
         ),
         Step::Exec => match (Errno::from_raw(errno), interpreter(&path)) {
             (Errno::ENOENT, Some(interpreter)) if path.exists() => {
-                format!("{shown}: its interpreter {interpreter} was not found")
+                format!("{shown}: {}", no_interpreter(&interpreter))
             }
             (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
             (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {

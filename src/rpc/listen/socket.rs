@@ -84,6 +84,13 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// The error, and where the path that it speaks of is chosen.
+    pub fn chosen_by(self, setting: &str) -> anyhow::Error {
+        anyhow::anyhow!("{:#} ({setting})", anyhow::Error::new(self))
+    }
+}
+
 /// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect). Where the kernel
 /// can, it refuses descriptors that are sent to it.
 ///

@@ -111,6 +111,18 @@ fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
     assert_eq!(report(&mut s, 1, Report::Running(key(13, 1))), [""; 0]);
 }
 
+/// One apinit obeys as a whole, so the cure names its other nodes too.
+#[test]
+fn the_cure_names_all_nodes_of_a_foreign_apinit() {
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    call(&mut s, 1, &[0, 1], vec![]);
+    call(&mut s, 2, &[2], vec![]);
+    s.apply(at(1), posted(1, 1));
+    let why = s.why(Apid(1)).expect("it waits").to_string();
+    assert!(why.contains("NID 0 is foreign: its apinit obeys another psched"), "{why}");
+    assert!(why.contains("psmgr adopt 0-1, or psmgr purge 0-1"), "{why}");
+}
+
 #[test]
 fn adopted_with_what_runs_there() {
     let mut s = Scheduler::new(machine(2, 1), alone());
