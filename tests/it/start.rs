@@ -254,6 +254,28 @@ fn killed_it_leaves_nothing() {
     assert_ne!(long.wait(Duration::from_secs(15)).status, 0);
 }
 
+/// What it said of its processors goes with it.
+#[test]
+fn killed_it_takes_no_processors() {
+    let base = base();
+    let claims = base.path().join("claims");
+    std::fs::create_dir(&claims).expect("made");
+    let mut command = psched(&base, &["--nodes", "1", "--processors", "1", "--", "sleep", "1000"]);
+    let running = Running::start(command.env("PSCHED_CLAIMS", &claims));
+    let path = base.path().to_str().expect("text").to_owned();
+    eventually(BOUND, "the command runs", || {
+        processes_with(&path).iter().any(|(_, line)| line.starts_with("sleep"))
+    });
+    let claimed = || std::fs::read_dir(&claims).expect("there").count();
+    assert!(claimed() > 0);
+    running.signal(9);
+    drop(running.wait(Duration::from_secs(20)));
+    eventually(BOUND, "its claim is gone", || claimed() == 0);
+    eventually(BOUND, "the rest too", || processes_with(&path).is_empty());
+    std::fs::remove_dir(&claims).expect("empty");
+    check_empty(&base);
+}
+
 #[test]
 fn killed_while_apinit_is_being_restarted_it_leaves_nothing() {
     let mut instance = instance(2, 2);

@@ -44,6 +44,7 @@ pub use groups::own_group;
 pub use place::bases;
 pub use processes::end_command;
 
+use super::claims;
 use groups::{end_group, store_of_group};
 use place::{Folder, unfit};
 use processes::{Whose, end_processes};
@@ -57,6 +58,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// In the environment of an instance's daemons: its folder.
 pub const RUNTIME: &str = "PSCHED_RUNTIME";
+/// In the environment of an instance's command and of its PEs: its folder.
+pub const INSTANCE: &str = "PSCHED_INSTANCE";
 /// In the environment of an instance's commands: its socket.
 pub const SOCKET: &str = "PSCHED_SOCKET";
 /// In the environment of PEs: `<8 hex of the store's id>.<apid>.<incarnation>`.
@@ -301,6 +304,8 @@ fn clear(folder: &Folder, bound: Duration) {
     {
         std::thread::sleep(Duration::from_millis(5));
     }
+    // Of a founder that was killed, and could not take it back.
+    claims::clear_dead();
 }
 
 /// Six characters that nobody else has.
