@@ -140,7 +140,7 @@ impl Scheduler {
             Some(order) => Shut::Ordered(order),
             None if self.is_foreign(nid) => Shut::Foreign,
             None if self.leaving.contains(&nid) => Shut::Leaving,
-            None => Shut::Silent,
+            None => self.refused.get(&nid).map_or(Shut::Silent, |why| Shut::Refused(why)),
         };
         let domain = self.domain_reached(wanted.reach.passes);
         let no_roll_out = self.no_roll_out(self.domain_named(domain), &no_room.window);
