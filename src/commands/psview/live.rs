@@ -56,7 +56,7 @@ pub async fn live(what: Page) -> Result<(), String> {
     };
     if is_gone() {
         // There is nothing to put back, and nobody to tell: ratatui would try, and panic.
-        std::mem::forget(terminal);
+        let _stays = std::mem::ManuallyDrop::new(terminal);
         end_by(Signal::SIGHUP);
     }
     let back = ratatui::try_restore().map_err(failed);
