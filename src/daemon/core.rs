@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store_watch::StoreWatch;
+use store_watch::{DISK_PATIENCE, Patience, StoreWatch};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -52,10 +52,6 @@ pub type LinkSender = mpsc::Sender<Result<pb::ToNode, Status>>;
 pub type Look = Box<dyn FnOnce(Kept) + Send>;
 /// A question that only looks.
 pub type Read = Box<dyn FnOnce(&Scheduler) -> Look + Send>;
-/// How long the disk may take over records before those who only look, or have ordered something, are
-/// answered all the same.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
-
 /// SIGKILL on every Linux.
 const KILL: i32 = 9;
 
@@ -239,15 +235,12 @@ impl Core {
     ) {
         let mut beat = notify.beat().map(tokio::time::interval);
         let mut store = StoreWatch::new(notify.beat());
-        // When the store last answered, or had nothing to answer.
-        let mut answered = tokio::time::Instant::now();
+        let mut patience = Patience::default();
         loop {
             let busy = self.outbox.under_way() > 0;
-            if !busy {
-                answered = tokio::time::Instant::now();
-            }
+            let until = patience.until(tokio::time::Instant::now(), busy);
             let waits = self.trouble.waits().is_some();
-            let silent = (busy && !waits).then_some(answered + DISK_PATIENCE);
+            let silent = until.filter(|_| !waits);
             // A disk that is only slow makes everybody wait; one that fails must not.
             let hears = waits || !self.outbox.is_full();
             let due = self
@@ -266,7 +259,7 @@ impl Core {
                 outcome = outcomes.recv() => {
                     let Some(outcome) = outcome else { store_died() };
                     store.answered();
-                    answered = tokio::time::Instant::now();
+                    patience.answered();
                     self.outcomes(outcome);
                 }
                 () = wait::until(silent) => {

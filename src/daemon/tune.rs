@@ -71,6 +71,7 @@ impl Core {
         let mut told = self.tuner.tuning.reconfigured(variables);
         told.changes.extend(others.changes);
         told.changes.extend(self.scheduler.flavors_without_effect(&machine));
+        told.changes.extend(self.scheduler.apinits_refused_by(&machine));
         told.waits.splice(0..0, others.waits);
         self.event(Event::Machine(machine));
         self.tuned();
@@ -97,6 +98,7 @@ impl Core {
         let mut tuning = self.tuner.tuning.clone();
         let mut told = tuning.reconfigured(variables);
         told.changes.extend(self.scheduler.flavors_without_effect(&machine));
+        told.changes.extend(self.scheduler.apinits_refused_by(&machine));
         let settings = settings(&tuning.in_force());
         let applications = self.scheduler.compared(now(), machine, settings);
         self.look(Box::new(move |_| {

@@ -42,7 +42,7 @@ const FILES_MAX: usize = 1_024;
 const CPU_MAX: u32 = 1 << 16;
 /// Characters of a name that are shown.
 const NAME_MAX: usize = 120;
-/// A file without a lock that is older was left by one that is dead.
+/// A file without a lock whose process can't be told from another of its number is of a dead one, if it is older.
 const STALE: Duration = Duration::from_secs(60);
 
 /// The folder in which claims are.
@@ -190,7 +190,8 @@ pub fn others(folder: &Path) -> Vec<Other> {
         }
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             let old = metadata.modified().ok().and_then(|at| at.elapsed().ok());
-            if metadata.uid() == uid && old.is_some_and(|old| old > STALE) {
+            // Without a lock it is of one that has died, or of one that has just made it and lives.
+            if metadata.uid() == uid && (!has_process(&name) || old.is_some_and(|o| o > STALE)) {
                 let _ = rustix::fs::unlinkat(&at, &*name, rustix::fs::AtFlags::empty());
             }
             continue;
@@ -206,6 +207,24 @@ pub fn others(folder: &Path) -> Vec<Other> {
     found.retain(|other| !other.file.starts_with(&format!("{}{}.", of(uid), std::process::id())));
     found.sort_by(|a, b| a.file.cmp(&b.file));
     found
+}
+
+/// Whether the process by which a file is called, or another of its number, lives.
+fn has_process(name: &str) -> bool {
+    let mut numbers = name.strip_prefix(PREFIX).into_iter().flat_map(|rest| rest.split('.'));
+    let Some(pid) = numbers.nth(1).and_then(|pid| pid.parse::<i32>().ok()) else { return true };
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // A zombie holds nothing any more.
+        Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Removes the claims of the caller's processes that have died.
+pub fn clear_dead() {
+    if let Some(folder) = folder() {
+        drop(others(&folder));
+    }
 }
 
 /// What a file says.
@@ -382,6 +401,25 @@ mod tests {
         assert_eq!(others(folder)[0].says, Says::default());
         drop(claim);
         assert_eq!(others(folder), [], "nobody holds its lock");
+        // It is removed if there is no such process; else it may have been made just now.
+        let mut ended = std::process::Command::new("true").spawn().expect("it runs");
+        let dead = folder.join(format!(
+            "{PREFIX}{}.{}.0",
+            rustix::process::geteuid().as_raw(),
+            ended.id()
+        ));
+        fs::write(&dead, "").expect("written");
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while dead.exists() && std::time::Instant::now() < until {
+            // (Until it is a zombie.)
+            assert_eq!(others(folder), []);
+        }
+        assert!(!dead.exists(), "that of a zombie");
+        ended.wait().expect("it ended");
+        fs::write(&dead, "").expect("written");
+        assert_eq!(others(folder), []);
+        assert!(!dead.exists(), "that of one that is gone");
+        assert!(path.exists(), "process 1 lives");
         // A link, a pipe, a folder, a long one, one that is no text, none of them with an end in sight.
         let of = |name: &str| folder.join(format!("{PREFIX}{name}"));
         std::os::unix::fs::symlink("/etc/passwd", of("1.2.3")).expect("a link");

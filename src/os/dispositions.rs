@@ -13,6 +13,16 @@ pub fn ignore(which: Signal) -> io::Result<()> {
     Ok(())
 }
 
+/// Ends this process by a signal, as if it had never been caught.
+#[allow(clippy::disallowed_methods)] // A signal runs no destructors either.
+pub fn end_by(which: Signal) -> ! {
+    // SAFETY: no handler of ours is installed, only the kernel's own disposition.
+    let default = unsafe { signal(which, SigHandler::SigDfl) };
+    // (An Err, or one that does not end it: the status says the same.)
+    let _ = default.and_then(|_| nix::sys::signal::raise(which));
+    std::process::exit(128 + which as i32)
+}
+
 /// Lets all signals come that the starter of this program may have blocked: a daemon that hears of
 /// no child's end, and of no TERM, is of no use. To be called before there are other threads.
 ///

@@ -87,6 +87,8 @@ pub enum Shut<'a> {
     Foreign(&'a [Nid]),
     /// It goes over to another domain when it is empty.
     Leaving,
+    /// psched refuses the apinit that offers it, for this reason.
+    Refused(&'a str),
     /// No apinit offers it.
     Silent,
 }
@@ -159,6 +161,7 @@ impl NoRoom {
         }
         // By the words in which they were closed: nodes that are alike are named together.
         let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
+        let mut refused: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
         let (mut foreign, mut leaving, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         let mut obeying: BTreeSet<Nid> = BTreeSet::new();
         for nid in &self.closed {
@@ -169,6 +172,7 @@ impl NoRoom {
                     obeying.extend(together.iter().copied().chain([*nid]));
                 }
                 Shut::Leaving => leaving.push(*nid),
+                Shut::Refused(why) => refused.entry(why).or_default().push(*nid),
                 Shut::Silent => silent.push(*nid),
             }
         }
@@ -183,6 +187,11 @@ impl NoRoom {
                 (if leaving.len() == 1 { "is" } else { "are" }, nids_text(leaving.iter().copied()));
             stand.push(format!("{list} {are} in use by applications of another domain"));
             until.push(format!("{list} {are} empty"));
+        }
+        for (why, nids) in refused {
+            let list = nids_text(nids.iter().copied());
+            stand.push(format!("psched refuses the apinit that offers {list} ({why})"));
+            until.push(format!("an apinit that is not refused offers {list}"));
         }
         if !silent.is_empty() {
             let closed = nids_text(silent.iter().copied());

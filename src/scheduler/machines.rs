@@ -79,6 +79,8 @@ fn told<'a>(
 impl Scheduler {
     pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
         self.configured = machine;
+        // Who was refused calls again.
+        self.refused.clear();
         self.machine_anew(now, out);
     }
 

@@ -117,6 +117,8 @@ pub struct Scheduler {
     links: BTreeMap<LinkId, Link>,
     /// The link that offers a node now.
     offered: BTreeMap<Nid, LinkId>,
+    /// Why the apinit was refused that offered a node last. No record: it offers it again.
+    refused: BTreeMap<Nid, String>,
     /// Bytes of memory of nodes for which psched.yaml gives none, as their hosts have told.
     found: BTreeMap<Nid, u64>,
     /// When the last link of a node closed that has closed, and when this psched was started.
@@ -192,6 +194,7 @@ impl Scheduler {
             offered: BTreeMap::new(),
             found: BTreeMap::new(),
             left_ns: BTreeMap::new(),
+            refused: BTreeMap::new(),
             born_ns: 0,
             linked: BTreeMap::new(),
             boots: BTreeMap::new(),

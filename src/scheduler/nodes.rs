@@ -27,13 +27,15 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Nid, format_nids, nids_text};
+use crate::machine::{Machine, Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long an apinit whose connection has broken has to come back before another is taken for nodes on which it
 /// runs applications. (As long as it may be silent.)
 const LEASE: Duration = Duration::from_secs(15);
+/// Apinits that are named of those that a configuration refuses.
+const REFUSED_MAX: usize = 100;
 /// Why a node has lost an application.
 const LACKS: &str = "its apinit does not know it any more";
 
@@ -56,10 +58,12 @@ impl Scheduler {
         let unknown: Vec<Nid> =
             hello.nids.iter().copied().filter(|n| !self.machine.nodes.contains_key(n)).collect();
         if hello.nids.is_empty() || !unknown.is_empty() {
-            out.push(refuse(format!(
+            let why = format!(
                 "psched.yaml has no NIDs {}: change --nids or the configuration",
                 format_nids(unknown)
-            )));
+            );
+            self.note_refused(&hello, &why);
+            out.push(refuse(why));
             return;
         }
         // A node has one apinit. The newest connection of it speaks for it: the older one is of a life before,
@@ -77,11 +81,43 @@ impl Scheduler {
         self.find_memory(now, &hello, out);
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
+            self.refused.remove(nid);
         }
         self.relink_opened(link, &hello.nids);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links.insert(link, Link { hello, known: false, foreign: None });
         self.note_roll_out(link);
+    }
+
+    /// Of the nodes that nobody else offers it is told why they are not there.
+    fn note_refused(&mut self, hello: &Hello, why: &str) {
+        let host = &hello.hostname;
+        let why =
+            format!("that of {} on host {host}: {why}", nids_text(hello.nids.iter().copied()));
+        let known = |nid: &&Nid| self.machine.nodes.contains_key(nid);
+        let nids = hello.nids.iter().filter(known).filter(|nid| !self.offered.contains_key(nid));
+        self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
+    }
+
+    /// The linked apinits that would be refused with this configuration, in a sentence each: they offer nodes
+    /// that it has and nodes that it has not.
+    pub fn apinits_refused_by(&self, machine: &Machine) -> Vec<String> {
+        let one = |link: &Link| {
+            let nids = link.hello.nids.iter().copied();
+            let (known, unknown): (Vec<Nid>, Vec<Nid>) =
+                nids.clone().partition(|nid| machine.nodes.contains_key(nid));
+            (!known.is_empty() && !unknown.is_empty()).then(|| {
+                format!(
+                    "the apinit that offers {} on host {} is refused until it is started with --nids {}: \
+                     psched.yaml does not have {}",
+                    nids_text(nids),
+                    link.hello.hostname,
+                    format_nids(known),
+                    nids_text(unknown)
+                )
+            })
+        };
+        self.links.values().filter_map(one).take(REFUSED_MAX).collect()
     }
 
     /// Why an apinit may not have the nodes that it offers: another has them, or has what runs there and may come

@@ -141,7 +141,7 @@ impl Scheduler {
             None => match self.foreign_together(nid) {
                 Some(nids) => Shut::Foreign(nids),
                 None if self.leaving.contains(&nid) => Shut::Leaving,
-                None => Shut::Silent,
+                None => self.refused.get(&nid).map_or(Shut::Silent, |why| Shut::Refused(why)),
             },
         };
         let domain = self.domain_reached(wanted.reach.passes);

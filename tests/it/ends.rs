@@ -307,6 +307,20 @@ fn a_closed_stdout_ends_it() {
     instance.wait_until_free();
 }
 
+/// The line can't be read, where stderr is what is full: the status says it.
+#[test]
+fn a_full_disk_under_stderr_counts() {
+    let instance = instance(1, 1);
+    let script = |to: &str| {
+        let line = format!("exec \"$0\" -q sh -c 'echo hi >&2; echo o' 2{to}");
+        let mut command = instance.command("sh", ["-c", &line]);
+        run(command.arg(instance.bins.join("aprun")))
+    };
+    script("> /dev/full").expect(125);
+    assert_eq!(script(">&-").expect(0).out(), "o\n", "nobody wants it");
+    instance.wait_until_free();
+}
+
 #[test]
 fn a_full_disk_is_said() {
     let instance = instance(1, 1);

@@ -2,7 +2,8 @@
 
 use crate::support::hand::Hand;
 use crate::support::*;
-use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::fcntl::OFlag;
+use nix::pty::{OpenptyResult, Winsize, grantpt, openpty, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::termios::{Termios, tcgetattr};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -158,6 +159,39 @@ fn a_live_terminal_is_put_back_at_any_end() {
     live.shows("nothing");
     kill(live.running.id() as i32, 15);
     live.ends();
+    hand.end();
+}
+
+/// As a window does that is closed: there is nobody left to tell.
+#[test]
+fn a_live_terminal_that_is_closed_ends_it() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    hand.wait_until_up();
+    // No child of this process may hold the other side.
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let mut screen = posix_openpt(flags).expect("a terminal");
+    grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
+    let path = ptsname_r(&screen).expect("its name");
+    let terminal = File::options().read(true).write(true).open(path).expect("it is there");
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal, size).expect("its size");
+    let end = || Stdio::from(terminal.try_clone().expect("one more"));
+    let mut command = hand.command("psview", ["-w"]);
+    let mut running = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it runs");
+    drop(terminal);
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("nothing") {
+        let mut bytes = [0; 4096];
+        let count = screen.read(&mut bytes).expect("it is drawn");
+        seen.extend_from_slice(&bytes[..count]);
+    }
+    drop(screen);
+    let mut status = None;
+    eventually(BOUND, "psview ends", || {
+        status = running.try_wait().expect("asked");
+        status.is_some()
+    });
+    assert_eq!(status.map(status_of), Some(129));
     hand.end();
 }
 

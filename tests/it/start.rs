@@ -254,6 +254,28 @@ fn killed_it_leaves_nothing() {
     assert_ne!(long.wait(Duration::from_secs(15)).status, 0);
 }
 
+/// What it said of its processors goes with it.
+#[test]
+fn killed_it_takes_no_processors() {
+    let base = base();
+    let claims = base.path().join("claims");
+    std::fs::create_dir(&claims).expect("made");
+    let mut command = psched(&base, &["--nodes", "1", "--processors", "1", "--", "sleep", "1000"]);
+    let running = Running::start(command.env("PSCHED_CLAIMS", &claims));
+    let path = base.path().to_str().expect("text").to_owned();
+    eventually(BOUND, "the command runs", || {
+        processes_with(&path).iter().any(|(_, line)| line.starts_with("sleep"))
+    });
+    let claimed = || std::fs::read_dir(&claims).expect("there").count();
+    assert!(claimed() > 0);
+    running.signal(9);
+    drop(running.wait(Duration::from_secs(20)));
+    eventually(BOUND, "its claim is gone", || claimed() == 0);
+    eventually(BOUND, "the rest too", || processes_with(&path).is_empty());
+    std::fs::remove_dir(&claims).expect("empty");
+    check_empty(&base);
+}
+
 #[test]
 fn killed_while_apinit_is_being_restarted_it_leaves_nothing() {
     let mut instance = instance(2, 2);
@@ -298,6 +320,66 @@ fn all_killed_at_once_the_next_one_clears() {
     drop(running.wait(Duration::from_secs(10)));
     run(&mut psched(&base, &["--nodes", "1", "--", "true"])).expect(0);
     check_empty(&base);
+}
+
+/// Another shell's processes have the instance's socket in their environment, and stay; PEs that were started
+/// from there do not.
+#[test]
+fn what_uses_it_from_elsewhere_stays() {
+    for end in ["TERM", "KILL", "all killed"] {
+        let base = base();
+        let path = base.path().to_str().expect("text").to_owned();
+        let running = Running::start(&mut psched(&base, &["--nodes", "1", "--processors", "2"]));
+        let mut socket = None;
+        eventually(BOUND, "the instance is there", || {
+            let folders = std::fs::read_dir(base.path()).into_iter().flatten().flatten();
+            socket = folders.map(|f| f.path().join("psched.sock")).find(|s| s.exists());
+            socket.is_some()
+        });
+        let socket = socket.expect("seen");
+        let from_elsewhere = |program: &std::path::Path, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments).env("PSCHED_SOCKET", &socket).stdin(Stdio::null());
+            command.env_remove("PSCHED_LOG");
+            Running::start(&mut command)
+        };
+        let mut stays = from_elsewhere("sleep".as_ref(), &["1000"]);
+        let script = "setsid sleep 1001 & exec sleep 1001";
+        let aprun =
+            from_elsewhere(&binaries().join("aprun"), &["-q", "-n", "2", "sh", "-c", script]);
+        let pes = || {
+            let all = processes_with(&path);
+            all.iter().filter(|(_, line)| line.starts_with("sleep 1001")).count()
+        };
+        eventually(BOUND, "the PEs run", || pes() == 4);
+        match end {
+            "TERM" => running.signal(15),
+            "KILL" => running.signal(9),
+            _ => {
+                // psched start first, so that it restarts nobody; the PEs are not touched.
+                running.signal(9);
+                for (pid, line) in processes_with(&path) {
+                    if !line.starts_with("sleep") {
+                        kill(pid, 9);
+                    }
+                }
+            }
+        }
+        drop(running.wait(Duration::from_secs(20)));
+        if end == "all killed" {
+            run(&mut psched(&base, &["--nodes", "1", "--", "true"])).expect(0);
+        }
+        eventually(BOUND, "what was started from elsewhere is all that is left", || {
+            let left: Vec<i32> = processes_with(&path).into_iter().map(|(pid, _)| pid).collect();
+            left.iter().all(|pid| [stays.pid(), aprun.pid()].contains(pid))
+        });
+        aprun.signal(9);
+        assert_ne!(aprun.wait(BOUND).status, 0);
+        assert!(stays.runs(), "{end}: another's process was ended");
+        stays.signal(9);
+        drop(stays.wait(BOUND));
+        check_empty(&base);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::apteam::launch::Limit;
+use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
 use std::ffi::OsString;
@@ -19,7 +20,8 @@ const NOT_OURS: &[&str] = &[
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
-    "PSCHED_APPLICATION",
+    instance::APPLICATION,
+    instance::INSTANCE,
 ];
 
 /// The environment as NAME=VALUE, with what `-e` sets.

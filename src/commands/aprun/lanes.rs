@@ -224,9 +224,9 @@ impl Writer {
             &output.data[..]
         };
         if output.stderr {
-            // Nobody can be told of it.
-            self.dead[stream] = write_all(io::stderr().as_fd(), data).is_err();
-            return None;
+            let result = write_all(io::stderr().as_fd(), data);
+            self.dead[stream] = result.is_err();
+            return result.err().and_then(|error| stderr_lost(&error));
         }
         let result = if closed_at_start(1) {
             Err(io::Error::from(Errno::EPIPE))
@@ -242,6 +242,15 @@ impl Writer {
             }
             Err(e) => Some(Loss::Failed(format!("standard output: {}", plain(&e)))),
         }
+    }
+}
+
+/// What is lost with stderr. Where nobody reads it (a closed pipe, a terminal that is gone) nothing is: nobody
+/// wants it, and nobody can be told.
+fn stderr_lost(error: &io::Error) -> Option<Loss> {
+    match error.raw_os_error() {
+        Some(libc::EPIPE | libc::EIO | libc::EBADF) => None,
+        _ => Some(Loss::Failed(format!("standard error: {}", plain(error)))),
     }
 }
 

@@ -216,7 +216,8 @@ async fn of_waiting(
     if options.after != Some(After::End) {
         return Ok(format!("{made}; it waits on"));
     }
-    let request = pb::KillRequest { apids: vec![options.apid.0], signal: 0 };
+    // As for one that runs: its aprun ends with 137.
+    let request = pb::KillRequest { apids: vec![options.apid.0], signal: libc::SIGKILL };
     let problems = answer(client.kill(request), ANSWER_BOUND).await?.problems;
     match problems.into_iter().find(|problem| !problem.is_empty()) {
         None => Ok(format!("{made}; it is ended")),

@@ -1,12 +1,14 @@
 //! The pages in a terminal, brought up to date each second or, where that is sooner, each slice.
 //!
-//! The terminal is put back at any end: q, ^C, a signal, an error, a panic. psched may be away: what it
+//! The terminal is put back at any end: q, ^C, a signal, an error, a panic. Where it was closed, psview ends as by HUP. psched may be away: what it
 //! said last stays, with a line that says so, until it answers again.
 
 use super::lines::{Line, Role, sentence};
 use super::page::{Page, page};
 use super::{Psched, matrix};
+use crate::os::dispositions::end_by;
 use crate::rpc::pb;
+use nix::sys::signal::Signal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line as Shown, Span as Part, Text};
@@ -52,8 +54,18 @@ pub async fn live(what: Page) -> Result<(), String> {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     };
+    if is_gone() {
+        // There is nothing to put back, and nobody to tell: ratatui would try, and panic.
+        let _stays = std::mem::ManuallyDrop::new(terminal);
+        end_by(Signal::SIGHUP);
+    }
     let back = ratatui::try_restore().map_err(failed);
     end.and(back)
+}
+
+/// Whether the terminal was closed at its other side.
+fn is_gone() -> bool {
+    rustix::termios::tcgetattr(io::stdout()).is_err_and(|error| error == rustix::io::Errno::IO)
 }
 
 async fn watch(terminal: &mut DefaultTerminal, what: Page) -> io::Result<()> {

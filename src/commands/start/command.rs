@@ -99,7 +99,7 @@ impl Command {
     ///
     /// # Errors
     /// The status to exit with, and what to say.
-    pub fn start(self, binaries: &Path, socket: &Path) -> Result<Running, (u8, String)> {
+    pub fn start(self, binaries: &Path, folder: &Path) -> Result<Running, (u8, String)> {
         let path = std::env::var_os("PATH");
         let mut folders = vec![binaries.to_owned()];
         folders.extend(path.iter().flat_map(std::env::split_paths));
@@ -109,7 +109,8 @@ impl Command {
         let child = tokio::process::Command::new(&self.program)
             .args(&self.arguments)
             .env("PATH", path)
-            .env(instance::SOCKET, socket)
+            .env(instance::SOCKET, folder.join(instance::SOCKET_FILE))
+            .env(instance::INSTANCE, folder)
             .env_remove(instance::RUNTIME)
             .spawn()
             .map_err(|error| refusal(&self.program, &error))?;

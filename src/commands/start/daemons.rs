@@ -272,6 +272,7 @@ impl Keeper {
             .arg(self.lifeline.as_raw_fd().to_string())
             .env(instance::RUNTIME, &self.folder)
             .env_remove(instance::SOCKET)
+            .env_remove(instance::INSTANCE)
             .env_remove(notify::VARIABLES[0])
             .env_remove(notify::VARIABLES[1])
             .env_remove(notify::VARIABLES[2])

@@ -404,7 +404,7 @@ async fn serve(
     let Some(command) = command else {
         return serve_until_signal(plan, &socket, daemons, signals).await;
     };
-    let mut running = match command.start(&daemons::own_folder(), &socket) {
+    let mut running = match command.start(&daemons::own_folder(), folder) {
         Ok(running) => running,
         Err((status, text)) => {
             say(&text);

@@ -12,6 +12,7 @@ use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::front::elf::no_interpreter;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
+use crate::os::instance;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use std::rc::Rc;
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
 /// Names that the shepherd gives to PEs, and those by which an outer PMI server would be found.
-const OWN_NAMES: [&str; 10] = [
+const OWN_NAMES: [&str; 11] = [
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
@@ -36,7 +37,8 @@ const OWN_NAMES: [&str; 10] = [
     "PMI_PORT",
     "PMI_ID",
     "PMI_SPAWNED",
-    "PSCHED_APPLICATION",
+    instance::APPLICATION,
+    instance::INSTANCE,
 ];
 
 /// Why a program can't be executed: an errno and the text that names the file and the cure.
@@ -115,7 +117,13 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     if launch.launch.pmi {
         own.push(format!("PMI_FD={PMI_FD}"));
     }
-    own.into_iter().filter_map(|item| CString::new(item).ok()).collect()
+    let mut own: Vec<_> = own.into_iter().filter_map(|item| CString::new(item).ok()).collect();
+    // What ends with a private instance is known by this, also if its aprun was called from elsewhere.
+    if let Some(folder) = std::env::var_os(instance::RUNTIME) {
+        let item = [instance::INSTANCE.as_bytes(), b"=", folder.as_bytes()].concat();
+        own.extend(CString::new(item).ok());
+    }
+    own
 }
 
 fn limits(launch: &HostLaunch, soft_files: u64) -> Vec<SetLimit> {

@@ -27,9 +27,11 @@
 //!
 //! # What belongs to an instance
 //! Processes are known by their environment, which the kernel shows in /proc: daemons have
-//! [`RUNTIME`]`=FOLDER`, everything that the user's command started has
-//! `PSCHED_SOCKET=FOLDER/psched.sock` (PEs too, for they get aprun's environment), PEs also
+//! [`RUNTIME`]`=FOLDER`, the user's command and everything that it started has [`INSTANCE`]`=FOLDER`,
+//! PEs have that too (their apshepherd sees to it, wherever their aprun was called) and
 //! [`APPLICATION`]`=STORE.…`. Control groups are known by a path in the file `groups`.
+//! `PSCHED_SOCKET=FOLDER/psched.sock` alone makes only an aprun or cpr a member, which goes with its
+//! application: other shells export it to use the instance.
 //!
 //! A new folder is made under another name, locked, and renamed only then, so that no one takes it
 //! for a dead one in between.
@@ -44,6 +46,7 @@ pub use groups::own_group;
 pub use place::bases;
 pub use processes::end_command;
 
+use super::claims;
 use groups::{end_group, store_of_group};
 use place::{Folder, unfit};
 use processes::{Whose, end_processes};
@@ -57,6 +60,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// In the environment of an instance's daemons: its folder.
 pub const RUNTIME: &str = "PSCHED_RUNTIME";
+/// In the environment of an instance's command and of its PEs: its folder.
+pub const INSTANCE: &str = "PSCHED_INSTANCE";
 /// In the environment of an instance's commands: its socket.
 pub const SOCKET: &str = "PSCHED_SOCKET";
 /// In the environment of PEs: `<8 hex of the store's id>.<apid>.<incarnation>`.
@@ -301,6 +306,8 @@ fn clear(folder: &Folder, bound: Duration) {
     {
         std::thread::sleep(Duration::from_millis(5));
     }
+    // Of a founder that was killed, and could not take it back.
+    claims::clear_dead();
 }
 
 /// Six characters that nobody else has.
@@ -373,11 +380,12 @@ mod tests {
         let bases = [base.path().to_owned()];
         let member = Member::found(&bases).expect("a folder");
         let folder = member.folder().to_owned();
-        let mut mine = [
-            Sleep::marked(RUNTIME, folder.clone()),
+        let mut mine =
+            [Sleep::marked(RUNTIME, folder.clone()), Sleep::marked(INSTANCE, folder.clone())];
+        let mut others = [
+            Sleep::marked(INSTANCE, folder.with_extension("x")),
             Sleep::marked(SOCKET, folder.join(SOCKET_FILE)),
         ];
-        let mut other = Sleep::marked(SOCKET, folder.with_extension("x").join(SOCKET_FILE));
         drop(member);
         // Another test's thread may be forking, and its child hold the lock until it executes.
         let until = Instant::now() + Duration::from_secs(10);
@@ -388,7 +396,9 @@ mod tests {
         for child in &mut mine {
             assert!(!child.0.wait().expect("it ended").success());
         }
-        assert!(other.0.try_wait().expect("asked").is_none(), "another's process was ended");
+        for other in &mut others {
+            assert!(other.0.try_wait().expect("asked").is_none(), "another's process was ended");
+        }
     }
 
     #[test]

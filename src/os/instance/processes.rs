@@ -1,6 +1,6 @@
 //! The processes of an instance, known by their environment.
 
-use super::{APPLICATION, RUNTIME, SOCKET, SOCKET_FILE};
+use super::{APPLICATION, INSTANCE, RUNTIME, SOCKET, SOCKET_FILE};
 use crate::os::environ;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,9 @@ pub(super) enum Whose {
     /// Daemons, shepherds and PEs too.
     Everything,
 }
+
+/// The commands that are an application's front end: what they are called.
+const FRONT_ENDS: [&str; 2] = ["aprun", "cpr"];
 
 /// Ends what the user's command of an instance left running: TERM, and KILL after `grace`; gives up
 /// at `bound`.
@@ -39,7 +42,8 @@ pub(super) fn end_processes(
     loop {
         let found = processes(folder, stores, whose);
         empty = if found.is_empty() { empty + 1 } else { 0 };
-        if empty == 2 || (empty == 1 && whose == Whose::Command) || Instant::now() >= until {
+        let late = Instant::now() >= until;
+        if empty == 2 || (empty > 0 && (late || whose == Whose::Command)) {
             return;
         }
         if empty == 1 {
@@ -48,7 +52,7 @@ pub(super) fn end_processes(
         }
         for (pid, process, daemon) in found {
             // A daemon has no one left to serve, and nothing to save: its store is durable.
-            if daemon || Instant::now() >= kill_at {
+            if daemon || late || Instant::now() >= kill_at {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             } else if asked.insert(pid) {
                 let _ = pidfd_send_signal(&process, Signal::TERM);
@@ -56,6 +60,10 @@ pub(super) fn end_processes(
                 let _ = pidfd_send_signal(&process, Signal::HUP);
                 let _ = pidfd_send_signal(&process, Signal::CONT);
             }
+        }
+        // However long the rest has taken, nobody is left alone.
+        if late {
+            return;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -68,7 +76,7 @@ fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd,
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut processes = BTreeMap::new();
     environ::each(pids.filter(|pid| *pid != own), |pid, environment| {
-        if membership(environment, folder, stores).is_some()
+        if membership(environment, folder, stores, || is_front_end(pid)).is_some()
             && let Some(process) = Pid::from_raw(pid)
             && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
         {
@@ -79,7 +87,10 @@ fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd,
     let again: Vec<i32> = processes.keys().copied().collect();
     let mut found = Vec::new();
     environ::each(again, |pid, environment| {
-        match (membership(environment, folder, stores), processes.remove(&pid)) {
+        match (
+            membership(environment, folder, stores, || is_front_end(pid)),
+            processes.remove(&pid),
+        ) {
             (Some(true), _) if whose == Whose::Command => (),
             (Some(daemon), Some(process)) => found.push((pid, process, daemon)),
             _ => (),
@@ -90,7 +101,13 @@ fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd,
 
 /// Whether a process with that environment, if it can be read, belongs to an instance, and if so
 /// whether as a daemon.
-fn membership(environment: Option<&[u8]>, folder: &Path, stores: &[&str]) -> Option<bool> {
+/// (`front_end`: whether it is that of an application, which goes with it, wherever it was called).
+fn membership(
+    environment: Option<&[u8]>,
+    folder: &Path,
+    stores: &[&str],
+    front_end: impl Fn() -> bool,
+) -> Option<bool> {
     use std::os::unix::ffi::OsStrExt;
     let folder = folder.as_os_str().as_bytes();
     let socket = [folder, b"/", SOCKET_FILE.as_bytes()].concat();
@@ -106,13 +123,19 @@ fn membership(environment: Option<&[u8]>, folder: &Path, stores: &[&str]) -> Opt
                 .iter()
                 .any(|s| value.strip_prefix(s.as_bytes()).is_some_and(|r| r.first() == Some(&b'.')))
         };
-        if (name == SOCKET.as_bytes() && value == socket)
+        if (name == INSTANCE.as_bytes() && value == folder)
             || (name == APPLICATION.as_bytes() && of_application())
+            || (name == SOCKET.as_bytes() && value == socket && front_end())
         {
             member = Some(false);
         }
     }
     member
+}
+
+fn is_front_end(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| FRONT_ENDS.contains(&name.trim_end()))
 }
 
 #[cfg(test)]
@@ -123,15 +146,19 @@ mod tests {
     fn processes_are_known_by_their_environment() {
         let folder = Path::new("/tmp/psched-0-abcdef");
         let of = |text: &str| {
-            membership(Some(text.replace('|', "\0").as_bytes()), folder, &["0123abcd"])
+            membership(Some(text.replace('|', "\0").as_bytes()), folder, &["0123abcd"], || false)
         };
-        assert_eq!(membership(None, folder, &["0123abcd"]), None);
+        assert_eq!(membership(None, folder, &["0123abcd"], || true), None);
         assert_eq!(of("A=1|PSCHED_RUNTIME=/tmp/psched-0-abcdef|B=2|"), Some(true));
-        assert_eq!(of("PSCHED_SOCKET=/tmp/psched-0-abcdef/psched.sock"), Some(false));
+        assert_eq!(of("PSCHED_INSTANCE=/tmp/psched-0-abcdef"), Some(false));
+        // Anybody may export it who uses the instance.
+        assert_eq!(of("PSCHED_SOCKET=/tmp/psched-0-abcdef/psched.sock"), None);
+        let aprun = b"PSCHED_SOCKET=/tmp/psched-0-abcdef/psched.sock";
+        assert_eq!(membership(Some(aprun), folder, &[], || true), Some(false));
         assert_eq!(of("PSCHED_APPLICATION=0123abcd.7.1|"), Some(false));
         assert_eq!(of("PSCHED_APPLICATION=0123abcde.7.1|PSCHED_RUNTIME=/tmp/psched-0-abc"), None);
         assert_eq!(
-            of("X=PSCHED_RUNTIME=/tmp/psched-0-abcdef|PSCHED_SOCKET=/tmp/psched-0-abcdef"),
+            of("X=PSCHED_RUNTIME=/tmp/psched-0-abcdef|PSCHED_INSTANCE=/tmp/psched-0-abcdefg"),
             None
         );
     }

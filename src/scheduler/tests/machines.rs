@@ -69,6 +69,34 @@ fn a_node_that_is_taken_out_keeps_what_runs_there() {
     assert_eq!(s.nodes().count(), 1);
 }
 
+/// An apinit that offers a node that is not there any more is refused: that is told before, and of its other
+/// nodes and to what waits for them it is the reason.
+#[test]
+fn an_apinit_refused_for_one_node_is_named_for_the_others() {
+    let mut s = ready(2, 1);
+    let new = without(machine(2, 1), 1);
+    let says = s.apinits_refused_by(&new);
+    let text = "the apinit that offers NIDs 0-1 on host h is refused until it is started with --nids 0: \
+                psched.yaml does not have NID 1";
+    assert_eq!(says, [text]);
+    assert_eq!(s.apinits_refused_by(&machine(2, 1)), [""; 0]);
+    assert_eq!(reconfigure(&mut s, new), ["close-link 1"]);
+    let opened = Event::LinkOpened { link: LinkId(2), hello: hello(&[0, 1]) };
+    assert_eq!(brief(&s.apply(at(9), opened)), ["refuse-link 2"]);
+    let why =
+        "that of NIDs 0-1 on host h: psched.yaml has no NIDs 1: change --nids or the configuration";
+    let node = s.nodes().next().expect("NID 0");
+    assert_eq!(node.state, "suspect");
+    assert_eq!(node.why, format!("psched refuses the apinit that offers it: {why}"));
+    s.apply(at(10), posted(1, 1));
+    let explained = s.why(Apid(1)).expect("it waits");
+    assert_eq!(explained.holder, format!("psched refuses the apinit that offers NID 0 ({why})"));
+    // Started as it is to be.
+    link(&mut s, 3, &[0], &[]);
+    assert_eq!(s.team(Apid(1)).map(|team| team.state), Some(State::Placed));
+    assert_eq!(s.nodes().next().map(|node| node.state), Some("pending"));
+}
+
 #[test]
 fn a_node_with_fewer_processors_than_are_in_use() {
     let mut s = ready(1, 4);

@@ -123,6 +123,10 @@ impl Scheduler {
                 link.and_then(|l| Some(l.foreign.as_ref()?.note(&l.hello.nids))).unwrap_or_default()
             }
             "suspect" if link.is_some() => "its apinit has not told yet what is there".into(),
+            "suspect" if self.refused.contains_key(&node.nid) => {
+                let why = self.refused.get(&node.nid).map_or("", String::as_str);
+                format!("psched refuses the apinit that offers it: {why}")
+            }
             "suspect" if seen => "its apinit has gone silent".into(),
             "suspect" => "no apinit has ever offered it".into(),
             _ => closed.map(NodeOrder::to_string).unwrap_or_default(),

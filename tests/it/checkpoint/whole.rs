@@ -372,7 +372,7 @@ fn a_posting_that_waits_is_checkpointed_as_it_was_posted() {
     assert!(done.ends_with("as it was posted; it waits on\n"), "{done}");
     let done = rig.cpr(&format!("-c waits -f -k -p {apid}")).expect(0).out();
     assert!(done.ends_with("; it is ended\n"), "{done}");
-    aprun.wait(BOUND).expect(143);
+    aprun.wait(BOUND).expect(137);
     first.signal(9);
     first.wait(BOUND);
     let again = rig.cpr("-r waits").expect(4);
