@@ -456,8 +456,14 @@ fn shut_out_others(directory: &Path) -> std::io::Result<()> {
         if found.file_type().is_symlink() || found.mode() & 0o077 == 0 {
             return Ok(());
         }
-        tracing::warn!("others could read {}: they can't any more (mode {mode:o})", path.display());
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        let shown = path.display();
+        match std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)) {
+            Ok(()) => {
+                tracing::warn!("others could read {shown}: they can't any more (mode {mode:o})")
+            }
+            Err(error) => tracing::warn!("others can read {shown}: its mode can't be set: {error}"),
+        }
+        Ok(())
     };
     close(directory, 0o700)?;
     for entry in std::fs::read_dir(directory)? {
