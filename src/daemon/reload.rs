@@ -13,12 +13,10 @@ use super::tune::Reconfigured;
 use crate::apteam::change::By;
 use crate::config::Config;
 use crate::machine::{Machine, Nid, nids_text};
+use crate::os::regular::open_regular;
 use crate::scheduler::tuning::Told;
-use nix::fcntl::OFlag;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
@@ -154,16 +152,10 @@ pub(super) fn path(arguments: &Arguments) -> PathBuf {
     arguments.config.clone().unwrap_or_else(|| PathBuf::from("/etc/psched/psched.yaml"))
 }
 
-/// The text of a file, unless it is too large or no file at all: a FIFO would be waited for, and a device may
-/// have no end.
+/// The text of a regular file, unless it is too large.
 fn text_of(path: &Path) -> io::Result<String> {
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
     let mut text = String::new();
-    file.take(CONFIGURATION_MAX + 1).read_to_string(&mut text)?;
+    open_regular(path)?.take(CONFIGURATION_MAX + 1).read_to_string(&mut text)?;
     match text.len() as u64 > CONFIGURATION_MAX {
         true => Err(io::Error::other("it is larger than 64 MiB")),
         false => Ok(text),
@@ -215,7 +207,7 @@ mod tests {
             assert!(refused.to_string().contains("no regular file"), "{refused}");
         }
         let large = folder.path().join("large");
-        let file = File::create(&large).expect("made");
+        let file = std::fs::File::create(&large).expect("made");
         file.set_len(CONFIGURATION_MAX + 2).expect("set");
         let refused = configuration_of(&large, "").expect_err("it is too large");
         assert!(refused.to_string().contains("larger than"), "{refused}");

@@ -23,6 +23,7 @@ pub mod nudge;
 pub mod peer;
 pub mod placing;
 pub mod realtime;
+pub mod regular;
 pub mod rights;
 pub mod shed;
 pub mod signal_helper;

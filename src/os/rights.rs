@@ -1,4 +1,4 @@
-//! Descriptors that strangers send (SCM_RIGHTS), and that nobody wants.
+//! Unwanted descriptors that other users send (SCM_RIGHTS).
 //!
 //! # Problem
 //! A descriptor that comes with bytes is closed by whoever reads these, or closes the connection while they
@@ -8,9 +8,9 @@
 //!
 //! # Approach
 //! A socket that wants no descriptors says so to the kernel ([`refuse`], since Linux 6.16): they can't be sent
-//! then. Before that, or where one is wanted, nobody reads bytes before he has looked whether a descriptor
-//! comes with them ([`read`] only looks at first), and a connection in which some wait is closed by a thread of
-//! its own ([`close_aside`]). Signals end its waits.
+//! then. On older kernels, and where one is wanted, a reader looks at first whether a descriptor comes with
+//! the bytes ([`read`]), and a connection in which descriptors wait is closed by a thread of its own
+//! ([`close_aside`]). Signals end its waits.
 
 use nix::libc;
 use nix::sys::pthread::{pthread_kill, pthread_self};
@@ -108,8 +108,10 @@ pub fn close_aside(descriptor: OwnedFd) {
     });
     WAITING.fetch_add(1, Ordering::Relaxed);
     let sender = closer.lock().unwrap_or_else(PoisonError::into_inner);
-    // (Without its thread it is closed here.)
-    let _ = sender.send(descriptor);
+    if sender.send(descriptor).is_err() {
+        // There is no such thread: it has been closed here.
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How many wait to be closed aside just now.

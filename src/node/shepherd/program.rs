@@ -13,14 +13,14 @@ use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::front::elf::no_interpreter;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use crate::os::instance;
+use crate::os::regular::open_regular;
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -260,13 +260,10 @@ fn is_executable(path: &Path) -> bool {
     nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// Up to the first 4 KiB of a regular file. (A FIFO would be waited for.)
+/// Up to the first 4 KiB of a regular file.
 fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    if let Ok(file) = File::options().read(true).custom_flags(flags).open(path)
-        && file.metadata().is_ok_and(|found| found.is_file())
-    {
+    if let Ok(file) = open_regular(path) {
         let _ = file.take(4096).read_to_end(&mut head);
     }
     head
