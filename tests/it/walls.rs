@@ -1,6 +1,7 @@
 //! Walls between gangs: nobody puts a PE where no freezer holds it, nor on another gang's processor.
 
 use crate::support::hand::Hand;
+use crate::support::mpi;
 use crate::support::users::{self, ANNA, Bins};
 use crate::support::*;
 use std::fs::File;
@@ -169,6 +170,43 @@ fn a_pe_that_rebinds_itself_takes_no_processor_of_others() {
     victim.wait(BOUND).expect(137);
     let told = bad.wait(BOUND).expect(137).stderr;
     assert!(own == [theirs] || told.is_empty() || told.contains("had bound itself"), "{told}");
+    hand.end();
+}
+
+/// The freezer ends no system call. What the kernel does for one in the turns of another is given back, and told.
+#[test]
+fn who_keeps_the_kernel_busy_has_no_more_than_others() {
+    let test = "who_keeps_the_kernel_busy_has_no_more_than_others";
+    let name = format!("walls::{test}");
+    let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\nvariables:\n  \
+                  application.max_resident: 2\n  application.time_slice: 200ms\n";
+    let Some((hand, bins)) = users::daemons(&name, config, "0") else { return };
+    let Some(program) = mpi::plain("walls", "kernel") else { return };
+    let kernel = bins.add(&program);
+    let victim = start(&hand, &bins, "-q", "while :; do :; done");
+    let first = hand.wait_for("running", 1)[0];
+    let bad = start(&hand, &bins, "-q", &format!("exec {}", kernel.display()));
+    hand.wait_for("running", 2);
+    let used = |apid: u64| {
+        let stat =
+            std::fs::read_to_string(groups(&hand, apid).join("0/cpu.stat")).expect("it lives");
+        let used = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        Duration::from_micros(used.and_then(|used| used.parse().ok()).expect("a number"))
+    };
+    let note = format!("application {}.1: the kernel has worked ", first + 1);
+    eventually(BOUND, "it is told", || hand.apstat("-n").to_string().contains(&note));
+    let [before, theirs] = [first, first + 1].map(used);
+    eventually(BOUND, "time goes by", || {
+        used(first) + used(first + 1) - before - theirs > Duration::from_secs(16)
+    });
+    let [of, against] = [used(first) - before, used(first + 1) - theirs];
+    let share = of.as_secs_f64() / (of + against).as_secs_f64();
+    assert!((0.38..0.65).contains(&share), "{of:?} against {against:?}: {share:.2}");
+    for apid in [first, first + 1] {
+        run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    }
+    victim.wait(BOUND).expect(137);
+    bad.wait(BOUND).expect(137);
     hand.end();
 }
 

@@ -14,8 +14,8 @@
 //!
 //! 1. Each gang obeys the plan of the highest generation that is agreed, has begun and names it. It has
 //!    its turn, or it has not, or no plan names it.
-//! 2. Those whose turn it is come first, the newer plan before the older; then those that no plan
-//!    names, who runs already first. Each is *chosen* if nobody chosen so far has one of its
+//! 2. Those whose turn it is come first, the newer plan before the older; then those to whom one of them owes
+//!    time, which stands meanwhile ([`debts`]); then those that no plan names, who runs already first. Each is *chosen* if nobody chosen so far has one of its
 //!    processors.
 //! 3. Who runs and is not chosen is stopped. Who is chosen is let run once nobody else who runs, or who
 //!    is not known to have stopped, has one of its processors.
@@ -40,7 +40,8 @@
 //! If its turn is over before, it does not wait in the next one, so that it gets somewhere even where
 //! nobody makes its slices longer.
 //!
-//! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]).
+//! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]). What the kernel
+//! does for one that is stopped already it pays back ([`debts`]).
 //!
 //! Gangs that share no processor, and that no chain of gangs which share joins, have nothing to do with each
 //! other: they are of different *parts* ([`parts`]). An event asks anew only for the parts that it
@@ -66,6 +67,7 @@
 //! assert!(second.contains(&Action::Stop(vec![Key::parse("2.1").unwrap()])));
 //! ```
 
+mod debts;
 mod out;
 mod parts;
 mod plans;
@@ -75,6 +77,7 @@ mod tests;
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
 use crate::machine::Nid;
+use debts::Debts;
 use fixedbitset::FixedBitSet;
 use parts::Parts;
 use plans::Plans;
@@ -160,6 +163,8 @@ pub enum Event {
     ByCheckpoint(bool),
     /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
     Brought(Key, u64),
+    /// For one that was stopped, and not yet frozen, the kernel has worked so many nanoseconds of processor time.
+    Overran(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
     Tick,
 }
@@ -299,6 +304,7 @@ struct Seat {
     out_by_ns: Option<u64>,
     /// It is being taken out, and its processors wait for that until then.
     leaves_by_ns: Option<u64>,
+    debts: Debts,
     ran: Ran,
 }
 
@@ -443,6 +449,12 @@ impl Switcher {
                 self.brought(now, key, bytes, &mut out);
                 self.parts.touch(key);
             }
+            Event::Overran(key, cpu_ns) => {
+                self.overran(key, cpu_ns, &mut out);
+                self.parts.touch(key);
+                // It is told when a change is due.
+                planned = true;
+            }
             Event::Tick => planned = true,
         }
         // Of nobody who is not concerned anything has changed.
@@ -463,7 +475,9 @@ impl Switcher {
         let Switcher { seats, plans, .. } = self;
         self.parts.looked_at(|keys| {
             let its = |key: &Key| seats.get(key);
-            let times = |seat: &Seat| [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns];
+            let times = |seat: &Seat| {
+                [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns, seat.debts.again_ns]
+            };
             let again = keys.iter().filter_map(its).flat_map(times).flatten().min();
             let change = plans.next_change(keys.iter().copied(), now);
             again.into_iter().chain(change).min()
@@ -515,6 +529,7 @@ impl Switcher {
             missed,
             out_by_ns,
             leaves_by_ns,
+            debts: Debts::default(),
             ran,
         };
         self.seats.insert(gang.key, seat);
@@ -598,12 +613,15 @@ impl Switcher {
     fn decide(&mut self, now: u64, planned: bool, concerned: &[Key], out: &mut Vec<Action>) {
         let turns: BTreeMap<Key, Turn> =
             concerned.iter().map(|key| (*key, self.plans.turn(*key, now))).collect();
-        let mut wanting: Vec<(Reverse<u64>, bool, Key)> = turns
+        let paying = self.pay(now, &turns);
+        let mut wanting: Vec<(Reverse<u64>, bool, bool, Key)> = turns
             .iter()
+            .filter(|(key, _)| !paying.debtors.contains(key))
             .filter_map(|(key, turn)| {
                 let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
-                let runs = seat.occupies();
-                Some((Reverse(turn.rank()?), !runs, *key))
+                let owed = paying.creditors.contains(key);
+                let rank = turn.rank().or(owed.then_some(0))?;
+                Some((Reverse(rank), !owed, !seat.occupies(), *key))
             })
             .collect();
         wanting.sort_unstable();

@@ -114,6 +114,61 @@ fn turns_go_by_the_clock() {
     assert_eq!(switcher.ran(key(2)).map(|ran| ran.ns), Some(9_980 * MS - 7));
 }
 
+/// The kernel works for the first one in the second one's turn.
+#[test]
+fn work_in_the_turn_of_another_is_paid_back() {
+    let mut switcher = two();
+    done(&mut switcher, 0, Event::Plan(plan(7, 0, &[(100, &[1]), (100, &[2])])));
+    done(&mut switcher, 100 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [2]);
+    let before = switcher.ran(key(1)).expect("it is here").ns;
+    // It has two processors.
+    done(&mut switcher, 200 * MS, Event::Overran(key(1), 120 * MS));
+    assert_eq!(switcher.ran(key(1)).expect("it is here").ns, before + 60 * MS);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(260 * MS)));
+    done(&mut switcher, 260 * MS, Event::Tick);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(300 * MS)));
+    // What is more than its turn is paid in several.
+    done(&mut switcher, 300 * MS, Event::Tick);
+    done(&mut switcher, 400 * MS, Event::Overran(key(1), 260 * MS));
+    assert_eq!(running(&switcher), [2]);
+    done(&mut switcher, 500 * MS, Event::Tick);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(600 * MS)));
+    // (Its own turn of 100 ms is no payment.)
+    done(&mut switcher, 600 * MS, Event::Tick);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(630 * MS)));
+    done(&mut switcher, 630 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [1]);
+    // A little waits until it is more.
+    done(&mut switcher, 700 * MS, Event::Tick);
+    done(&mut switcher, 800 * MS, Event::Overran(key(1), 30 * MS));
+    assert_eq!(running(&switcher), [1]);
+    // Nobody is paid who is not there.
+    done(&mut switcher, 900 * MS, Event::Tick);
+    done(&mut switcher, 950 * MS, Event::Overran(key(1), 900 * MS));
+    done(&mut switcher, 960 * MS, Event::Goes(key(2)));
+    done(&mut switcher, 1_000 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [1]);
+}
+
+/// With three on one processor those are paid who have lost time, and not who runs before the debtor's turn.
+#[test]
+fn who_has_lost_time_has_it_back() {
+    let mut switcher = Switcher::default();
+    done(&mut switcher, 0, Event::Begin);
+    for apid in 1..=3 {
+        done(&mut switcher, 0, comes(apid, &[0]));
+    }
+    done(&mut switcher, 0, Event::Plan(plan(7, 0, &[(100, &[1]), (100, &[2]), (100, &[3])])));
+    done(&mut switcher, 100 * MS, Event::Tick);
+    done(&mut switcher, 200 * MS, Event::Overran(key(1), 50 * MS));
+    assert_eq!(running(&switcher), [3]);
+    done(&mut switcher, 300 * MS, Event::Tick);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(350 * MS)));
+    done(&mut switcher, 350 * MS, Event::Tick);
+    assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(400 * MS)));
+}
+
 /// The one that runs is held in the middle of its slice: its rival's plan comes first, and with that the
 /// change.
 #[test]
@@ -391,6 +446,8 @@ enum Step {
     Seat(u64, BTreeSet<u32>),
     /// Its memory is to go.
     RollOut(u64),
+    /// The kernel works for it in others' turns, so many milliseconds on each of its processors.
+    Overran(u64, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -411,6 +468,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => gang().prop_map(Step::Lift),
         3 => (gang(), btree_set(0..PROCESSORS, 1..4)).prop_map(|(n, p)| Step::Seat(n, p)),
         2 => gang().prop_map(Step::RollOut),
+        6 => (gang(), 10..40u64).prop_map(|(n, ms)| Step::Overran(n, ms)),
     ]
 }
 
@@ -446,6 +504,9 @@ struct World {
     /// Memory goes out by a checkpoint; and whose does.
     by_checkpoint: bool,
     leaves: BTreeSet<u64>,
+    /// What each has been told to owe to each other, and how long it has stood in its own turn for that.
+    owes: BTreeMap<(u64, u64), u64>,
+    stood: BTreeMap<u64, u64>,
 }
 
 impl World {
@@ -598,6 +659,34 @@ impl World {
         Some((plan.generation, false))
     }
 
+    /// It owes this one something, so that it may stand in its turn and this one run.
+    fn owes(&self, debtor: u64, creditor: u64) -> bool {
+        self.owes.contains_key(&(debtor, creditor)) && self.told(debtor).is_some_and(|told| told.1)
+    }
+
+    /// So much time has gone by, and nothing happened: those who stand in their turns, where nobody who has one
+    /// is on their processors, do so for no longer than they owe.
+    fn stood(&mut self, time: u64) {
+        let debtors: BTreeSet<u64> = self.owes.keys().map(|(debtor, _)| *debtor).collect();
+        for debtor in debtors {
+            let real = &self.gangs[&debtor];
+            let its = &real.processors;
+            let creditor = |other: &&u64| {
+                self.runs(**other)
+                    && self.owes(debtor, **other)
+                    && self.told(**other).is_some_and(|told| !told.1)
+                    && !self.gangs[*other].processors.is_disjoint(its)
+            };
+            if real.gone && real.frozen && self.gangs.keys().any(|other| creditor(&other)) {
+                let stood = self.stood.entry(debtor).or_default();
+                *stood += time;
+                let owed = self.owes.iter().filter(|((of, _), _)| *of == debtor);
+                let owed: u64 = owed.map(|(_, owed)| owed).sum();
+                assert!(*stood <= owed, "{debtor} has stood for {stood}, and owed {owed}");
+            }
+        }
+    }
+
     /// What is promised while nothing is under way.
     fn check(&self) {
         self.exclusive();
@@ -618,7 +707,10 @@ impl World {
                 self.gangs.keys().filter(|o| shares(o)).any(|o| self.runs(*o) || changing(*o))
                     || self.is_left(&real.processors);
             let told = self.told(*apid);
-            if self.runs(*apid) && told.is_some_and(|(_, its)| !its) {
+            let paid =
+                |debtor: &u64| shares(debtor) && !self.runs(*debtor) && self.owes(*debtor, *apid);
+            let paid = self.gangs.keys().any(paid);
+            if self.runs(*apid) && told.is_some_and(|(_, its)| !its) && !paid {
                 assert!(changing(*apid) || failed(*apid), "{apid} runs in another's turn");
             }
             let lifted = |apid: &u64| self.lifted.contains_key(apid);
@@ -645,11 +737,15 @@ impl World {
             let next = self.switcher.next_ns().into_iter().chain(stop).min().filter(|_| awake);
             let Some(at) = next.filter(|at| *at <= then) else { break };
             assert!(at >= self.now || stop.is_some(), "the past is waited for");
+            self.stood(at.saturating_sub(self.now));
             self.now = at.max(self.now);
             self.stops_over();
             self.brings_over();
             self.tell(Event::Tick);
             self.check();
+        }
+        if awake {
+            self.stood(then - self.now);
         }
         self.now = then;
         self.stops_over();
@@ -674,6 +770,8 @@ impl World {
                 self.lifted.remove(&apid);
                 self.wanted_out.remove(&apid);
                 self.leaves.remove(&apid);
+                self.owes.retain(|(debtor, creditor), _| *debtor != apid && *creditor != apid);
+                self.stood.remove(&apid);
                 self.stops.retain(|stop| stop.1 != apid);
                 self.brings.retain(|bring| bring.1 != apid);
                 self.tell(Event::Goes(key(apid)));
@@ -732,8 +830,24 @@ impl World {
                     self.tell(Event::Seat(Gang { key: key(apid), processors, spread: false }));
                 }
             }
+            Step::Overran(apid, ms) => {
+                let Some(real) = self.gangs.get(&apid).filter(|real| real.frozen) else { return };
+                let its = real.processors.clone();
+                let shares = |real: &Real| !real.processors.is_disjoint(&its);
+                let others =
+                    self.gangs.iter().filter(|(other, real)| **other != apid && shares(real));
+                let comes = |other: &u64| self.brings.iter().any(|(_, of)| of == other);
+                let has = |other: &u64| self.runs(*other) || comes(other);
+                let hurt: Vec<u64> = others.map(|(other, _)| *other).filter(has).collect();
+                for other in hurt {
+                    *self.owes.entry((apid, other)).or_default() += ms * MS;
+                }
+                self.tell(Event::Overran(key(apid), ms * MS * its.len() as u64));
+            }
             Step::Killed(remembers) => {
                 self.brings.clear();
+                self.owes.clear();
+                self.stood.clear();
                 // What it was about may be done or not.
                 for (at, apid, _) in std::mem::take(&mut self.stops) {
                     if let Some(real) = self.gangs.get_mut(&apid) {

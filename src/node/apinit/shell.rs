@@ -114,6 +114,8 @@ pub(super) enum Event {
     Rebound(Key, Vec<Nid>, Result<(), String>),
     /// What was brought back, or why not.
     Restored(Key, Result<Box<Returned>, String>),
+    /// The kernel has worked for it in turns of others: all its processor time there so far.
+    Overran(Key, Duration),
     /// The thread that changes gangs has ended by itself.
     SwitchingDead,
     /// At the door.
@@ -543,6 +545,7 @@ impl Shell {
                 }
                 Happening::Turns(news)
             }
+            Event::Overran(key, used) => return self.name_overran(key, used),
             Event::Rebound(key, now, result) => {
                 if let (Ok(()), Some(app)) = (&result, self.apps.get_mut(&key)) {
                     app.peaks.clear();

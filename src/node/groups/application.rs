@@ -427,7 +427,7 @@ fn had(stat: &str, swap: u64) -> Option<u64> {
 }
 
 /// User and system time in the text of cpu.stat.
-fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
+pub(super) fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
     let value = |name: &str| {
         let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
         line.trim().parse().ok().map(Duration::from_micros)

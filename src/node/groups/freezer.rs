@@ -1,15 +1,17 @@
 //! The freezer of one group.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// It, with its files open: a change of gangs opens none.
 #[derive(Debug)]
 pub struct Freezer {
     freeze: File,
     events: File,
+    group: PathBuf,
 }
 
 /// The group has been removed, with everybody in it.
@@ -26,6 +28,7 @@ impl Freezer {
         Ok(Freezer {
             freeze: File::options().read(true).write(true).open(group.join("cgroup.freeze"))?,
             events: File::open(group.join("cgroup.events"))?,
+            group: group.to_owned(),
         })
     }
 
@@ -55,5 +58,12 @@ impl Freezer {
             Ok(read) => text[..read].split(|b| *b == b'\n').any(|line| line == b"frozen 1"),
             Err(error) => gone(&error),
         }
+    }
+
+    /// The processor time of all that ever ran in it, the kernel's work for them included; `None`: it can't be read.
+    pub fn used(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(self.group.join("cpu.stat")).ok()?;
+        let (user, system) = super::application::cpu_of(&stat)?;
+        Some(user + system)
     }
 }

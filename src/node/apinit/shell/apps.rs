@@ -59,6 +59,8 @@ pub(super) struct App {
     pub(super) unfrozen: Option<String>,
     /// What psched is told of a process that was outside of its group.
     pub(super) strayed: Option<String>,
+    /// What psched is told of the kernel's work for it in turns of others.
+    pub(super) overran: Option<String>,
     /// Where its processes belong.
     pub(super) seating: Arc<Mutex<Seating>>,
     /// Its threads at the last look for those, by number.
@@ -235,6 +237,7 @@ impl Shell {
                 note,
                 unfrozen: None,
                 strayed: None,
+                overran: None,
                 seating: Arc::new(Mutex::new(Seating::default())),
                 waits: BTreeMap::new(),
                 meter: None,
@@ -317,6 +320,7 @@ impl Shell {
             note: None,
             unfrozen: None,
             strayed: None,
+            overran: None,
             seating: Arc::new(Mutex::new(Seating::at(seats))),
             waits: BTreeMap::new(),
             meter: None,
@@ -553,7 +557,7 @@ impl Shell {
         self.peers.retain(|(of, _), _| *of != key);
         let Some(app) = self.apps.remove(&key) else { return };
         app.span.in_scope(|| tracing::info!("forgotten"));
-        let notes = [&app.note, &app.unfrozen, &app.strayed];
+        let notes = [&app.note, &app.unfrozen, &app.strayed, &app.overran];
         if notes.iter().any(|note| note.is_some()) {
             let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
             self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));

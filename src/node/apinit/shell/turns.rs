@@ -154,6 +154,22 @@ impl Shell {
         }
     }
 
+    /// Names an application for which the kernel works in turns of others.
+    pub(super) fn name_overran(&mut self, key: Key, used: Duration) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let text = format!(
+            "application {key}: the kernel has worked {} s for it in turns of others (a system call that takes \
+             long, io_uring): its own turns are shorter by that",
+            used.as_secs()
+        );
+        app.span.in_scope(|| tracing::warn!("{text}"));
+        let before = app.overran.replace(text.clone());
+        self.hello.send_modify(|hello| {
+            hello.notes.retain(|note| Some(note) != before.as_ref());
+            hello.notes.push(text);
+        });
+    }
+
     /// Tells how much memory applications have had at most, where that has grown. With `all`, for a psched
     /// that has just come, that of each of them, and how long it has run.
     pub(super) fn tell_had(&mut self, all: bool) {

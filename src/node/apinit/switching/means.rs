@@ -97,6 +97,22 @@ impl Means {
         }
     }
 
+    /// Whether nobody of it is on a processor any more.
+    pub fn frozen(&self) -> bool {
+        match self {
+            Means::Freezer(groups) => groups.iter().all(Freezer::frozen),
+            Means::Signals(_) | Means::None => true,
+        }
+    }
+
+    /// The processor time of all that ever ran in its groups; `None`: it is not known.
+    pub fn used(&self) -> Option<Duration> {
+        match self {
+            Means::Freezer(groups) => groups.iter().map(Freezer::used).sum(),
+            Means::Signals(_) | Means::None => None,
+        }
+    }
+
     /// Lets it run.
     pub fn start(&mut self) {
         match self {

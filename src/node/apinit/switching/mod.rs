@@ -73,6 +73,10 @@ struct Gang {
     away: bool,
     /// It is brought back from there, and then it runs.
     returns: bool,
+    /// It has been stopped and was not frozen when last looked at: the processor time that it had used by then.
+    late: Option<Duration>,
+    /// What it has used in that state, of processor time, and how much of that was said last.
+    overran: (Duration, Duration),
 }
 
 /// What the thread is told.
@@ -98,6 +102,8 @@ struct Outbox {
     news: Vec<News>,
     /// Collected until it is taken.
     switches: Switches,
+    /// How much processor time gangs have used in others' turns.
+    overran: Vec<(Key, Duration)>,
     /// The thread is dead.
     dead: bool,
 }
@@ -215,7 +221,13 @@ impl Switching {
                 if read.await.is_err() {
                     return;
                 }
-                let Outbox { news, switches, dead } = std::mem::take(&mut *lock(&of.outbox));
+                let Outbox { news, switches, overran, dead } =
+                    std::mem::take(&mut *lock(&of.outbox));
+                for (key, used) in overran {
+                    if events.send(Told::Overran(key, used)).await.is_err() {
+                        return;
+                    }
+                }
                 let switches = (!switches.switches.is_empty()).then(|| Box::new(switches));
                 for news in news.into_iter().chain(switches.map(News::Switches)) {
                     if events.send(Told::Turns(news)).await.is_err() {
@@ -259,6 +271,8 @@ impl Switching {
             going: None,
             away: false,
             returns: false,
+            late: None,
+            overran: Default::default(),
         };
         self.order(Order::Tell(event, Some(Box::new(gang))));
         meter

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Between two tellings of how changes went.
 const TELL: u64 = 1_000_000_000;
+/// So much processor time in others' turns is said.
+const OVERRAN_FROM: Duration = Duration::from_secs(1);
 /// When a box is locked it is tried again after this long, in nanoseconds.
 const BOX_AGAIN: u64 = 50_000;
 
@@ -34,6 +36,7 @@ struct Thread {
     freeze_wait: Duration,
     news: Vec<News>,
     switches: Switches,
+    overran: Vec<(Key, Duration)>,
     told_ns: u64,
 }
 
@@ -65,6 +68,7 @@ pub fn run(shared: Arc<Shared>, bringer: Bringer, roller: Roller) {
         freeze_wait: HostBounds::default().freeze_wait,
         news: Vec::new(),
         switches: Switches::default(),
+        overran: Vec::new(),
         told_ns: 0,
     };
     while let Some(next_ns) = thread.turn() {
@@ -98,14 +102,38 @@ fn sleep(timer: &OwnedFd, order: &OwnedFd, until_ns: Option<u64>) -> rustix::io:
 
 impl Gang {
     fn runs(&mut self) {
+        self.late = None;
         if let Some(memory) = &mut self.memory {
             memory.keep();
         }
         self.means.start();
     }
 
+    /// What the kernel has worked for it since it was stopped, or last looked at, in nanoseconds of processor time.
+    /// None once it is frozen.
+    fn overran(&mut self) -> Option<u64> {
+        let before = self.late?;
+        // (In this order: what it used until it was frozen counts.)
+        let frozen = self.means.frozen();
+        let used = self.means.used()?;
+        self.late = (!frozen).then_some(used);
+        let more = used.checked_sub(before).filter(|more| !more.is_zero())?;
+        u64::try_from(more.as_nanos()).ok()
+    }
+
+    /// All that it has used in others' turns, where that is to be said: a second, and whenever it is twice as much.
+    fn tell_overran(&mut self, cpu_ns: u64) -> Option<Duration> {
+        let (all, told) = &mut self.overran;
+        *all = all.saturating_add(Duration::from_nanos(cpu_ns));
+        let tells = *all >= told.saturating_mul(2).max(OVERRAN_FROM);
+        tells.then(|| *told = *all).map(|()| *all)
+    }
+
     /// Its means say so: what became of the stop.
     fn stopped(&mut self, outcome: Outcome) -> Outcome {
+        if matches!(outcome, Outcome::NotYet(_)) {
+            self.late = self.means.used();
+        }
         let coming = self.coming.take();
         let returns = std::mem::take(&mut self.returns);
         if outcome == Outcome::Failed {
@@ -126,6 +154,7 @@ impl Thread {
     fn turn(&mut self) -> Option<Option<u64>> {
         let mut again = None;
         if self.switcher.next_ns().is_some_and(|at| at <= monotonic_ns()) {
+            self.look_at_late();
             self.apply(Event::Tick);
         }
         let orders = match self.shared.inbox.try_lock() {
@@ -155,6 +184,18 @@ impl Thread {
         let look = self.look_at_coming();
         let tell = self.say();
         Some([again, look, tell, self.switcher.next_ns()].into_iter().flatten().min())
+    }
+
+    /// Those who were not frozen in time: what they have used in others' turns is theirs to pay back.
+    fn look_at_late(&mut self) {
+        let late = self.gangs.iter_mut().filter(|(_, gang)| gang.late.is_some());
+        let overran: Vec<(Key, u64)> =
+            late.filter_map(|(key, gang)| Some((*key, gang.overran()?))).collect();
+        for (key, cpu_ns) in overran {
+            let all = self.gangs.get_mut(&key).and_then(|gang| gang.tell_overran(cpu_ns));
+            self.overran.extend(all.map(|all| (key, all)));
+            self.apply(Event::Overran(key, cpu_ns));
+        }
     }
 
     fn told(&mut self, mut event: Event, of: Option<Box<Gang>>) {
@@ -330,7 +371,7 @@ impl Thread {
         let now = monotonic_ns();
         let tell_ns = self.told_ns.saturating_add(TELL);
         let switches = !self.switches.switches.is_empty();
-        if self.news.is_empty() && !(switches && tell_ns <= now) {
+        if self.news.is_empty() && self.overran.is_empty() && !(switches && tell_ns <= now) {
             return switches.then_some(tell_ns);
         }
         let mut outbox = match self.shared.outbox.try_lock() {
@@ -339,6 +380,7 @@ impl Thread {
             Err(TryLockError::WouldBlock) => return Some(now + BOX_AGAIN),
         };
         outbox.news.append(&mut self.news);
+        outbox.overran.append(&mut self.overran);
         if switches && tell_ns <= now {
             self.told_ns = now;
             let told = std::mem::take(&mut self.switches);
