@@ -84,11 +84,11 @@ impl Agent {
         }
     }
 
-    /// The time of the KILL is well past, and the shepherd has not said that it is over. A PE may have
-    /// stopped it (both are the user's), or have started processes of another user, whom only apinit
-    /// may kill. The shepherd is spared: it may be alive, and wait for a stopped aprun to take the
-    /// output. Not before they went: then there is no output, and it may wait for ever for what its user
-    /// has laid in its way (a file system of his own, say).
+    /// The time of the KILL is well past, and the shepherd has not said that it is over. A PE may
+    /// have stopped it (both are the user's), or have started processes of another user, whom only
+    /// apinit may kill. The shepherd is spared: it may be alive, and wait for a stopped aprun to
+    /// take the output. Not before they went: then there is no output, and it may wait for ever for
+    /// what its user has laid in its way (a file system of his own, say).
     pub(super) fn backstop_tick(&mut self, now: u64, key: Key, out: &mut Out) {
         let due = |app: &&App| app.backstop_ns().is_some_and(|at| at <= now);
         let Some(app) = self.apps.get(&key).filter(due) else { return };

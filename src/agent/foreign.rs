@@ -18,7 +18,8 @@
 //! told has as many at least, and any later start came after them. A copy that has been used since
 //! may have more by now; its start came too early all the same.
 //!
-//! (Of a psched that counts no commits a copy is told by the numbers of the applications that it lacks.)
+//! (Of a psched that counts no commits a copy is told by the numbers of the applications that it
+//! lacks.)
 //!
 //! Neither adoption nor purge is remembered before it is done: when psched, apinit or the link between them dies in
 //! the middle, the node is foreign still, and the same command goes on from there.
@@ -206,8 +207,8 @@ impl Agent {
     }
 }
 
-/// Why a psched can't go on from all that the node was told by the one that it obeys: its store has too
-/// few commits, or a later start on it came before some of them.
+/// Why a psched can't go on from all that the node was told by the one that it obeys: its store has
+/// too few commits, or a later start on it came before some of them.
 fn lacks_commits(known: &Welcome, welcome: &Welcome) -> Option<String> {
     if known.commits == 0 || welcome.commits == 0 {
         return None;

@@ -134,7 +134,8 @@ impl Agent {
                 | ToApinit::StdinEnd(_)),
             ) if more.len() < KEPT_MAX => {
                 more.push(match message {
-                    // Of a front end's own reasons these two are all that counts, and they have no text.
+                    // Of a front end's own reasons these two are all that counts, and they have no
+                    // text.
                     ToApinit::Terminate { cause, kill_after } if !attached.trusted => {
                         let cause = match cause {
                             Cause::StdoutClosed => Cause::StdoutClosed,

@@ -119,7 +119,8 @@ pub enum Happening {
     Linked(Welcome),
     /// The stream to psched is lost.
     Unlinked,
-    /// psched's store has so many commits, all of them durable: told before what leaves psched after them.
+    /// psched's store has so many commits, all of them durable: told before what leaves psched
+    /// after them.
     Counted(u64),
     /// psched said this, as the `u64`th command of the link.
     Command(u64, Command),
@@ -365,9 +366,9 @@ pub enum Action {
     Remember(Welcome),
     /// Keep with it that its store has so many commits.
     RememberCommits(u64),
-    /// Its PEs here stand before their first instruction, or it has been brought back and stands. Look whether
-    /// each of them is in the group of its node, and nothing else in the others. Answered by
-    /// [`Happening::PlacesVerified`].
+    /// Its PEs here stand before their first instruction, or it has been brought back and stands.
+    /// Look whether each of them is in the group of its node, and nothing else in the others.
+    /// Answered by [`Happening::PlacesVerified`].
     VerifyPlaces {
         /// Of which application.
         key: Key,

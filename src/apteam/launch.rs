@@ -160,7 +160,8 @@ impl Launch {
         programs.sum::<usize>() + of(&self.environment) + self.directory.len() + 1
     }
 
-    /// About how many bytes of memory it takes while it is kept: short arguments take more than they have.
+    /// About how many bytes of memory it takes while it is kept: short arguments take more than
+    /// they have.
     pub fn footprint(&self) -> u64 {
         let items = self.environment.len()
             + (0..self.parts()).map(|part| self.program(part).arguments.len() + 2).sum::<usize>();
@@ -169,7 +170,8 @@ impl Launch {
     }
 }
 
-/// Bytes that the memory of an argument takes beside its text: where it is, and what the allocator adds.
+/// Bytes that the memory of an argument takes beside its text: where it is, and what the allocator
+/// adds.
 const ITEM_BYTES: usize = 48;
 
 /// One PE of this host.

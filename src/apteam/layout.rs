@@ -157,7 +157,8 @@ impl Layout {
         self.0.iter().flat_map(|row| (0..row.nodes).map(|_| row.pes))
     }
 
-    /// PEs in all. (Whoever posts may say any numbers: a sum that begins anew would agree with a small shape.)
+    /// PEs in all. (Whoever posts may say any numbers: a sum that begins anew would agree with a
+    /// small shape.)
     pub fn width(&self) -> u64 {
         let of = |row: &Row| u64::from(row.nodes) * u64::from(row.pes);
         self.0.iter().map(of).fold(0, u64::saturating_add)

@@ -1,5 +1,5 @@
-//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `restore`, `simulate`, `start` and
-//! `torture`.
+//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `restore`, `simulate`,
+//! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
 use psched::commands::{backup, check, simulate, start, torture};

@@ -29,7 +29,8 @@ pub struct TortureArgs {
     /// Simulated days of work and faults in each seed [default: 20 minutes]
     #[arg(long, value_name = "D", value_parser = days)]
     days: Option<f64>,
-    /// Only these classes of faults, or none; otherwise each seed chooses ("chosen" in the list: too)
+    /// Only these classes of faults, or none; otherwise each seed chooses ("chosen" in the list:
+    /// too)
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',', value_parser = class)]
     faults: Option<Vec<String>>,
     /// Lines of the trace that is shown of the first that fails: its last ones
@@ -103,7 +104,8 @@ impl TortureArgs {
     }
 }
 
-/// Tries them. The status: 0 if all held, 1 if one did not, or once it is said what can't be written.
+/// Tries them. The status: 0 if all held, 1 if one did not, or once it is said what can't be
+/// written.
 pub fn run(arguments: &TortureArgs) -> ExitCode {
     let tried = match &arguments.scenario {
         Some(name) => play(name),

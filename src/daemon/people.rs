@@ -1,8 +1,9 @@
-//! Users and groups that the configuration names: their numbers, and those that this host does not have.
+//! Users and groups that the configuration names: their numbers, and those that this host does not
+//! have.
 //!
-//! A name without a user is no error: directories of users change, and a psched.yaml may be written on another
-//! host. But most often it is a slip, so an administrator who checks the file, has it read again or sets a weight
-//! is told.
+//! A name without a user is no error: directories of users change, and a psched.yaml may be written
+//! on another host. But most often it is a slip, so an administrator who checks the file, has it
+//! read again or sets a weight is told.
 
 use super::names::{Number, names};
 use crate::config::Config;
@@ -52,8 +53,8 @@ pub fn groups_looked_up(config: &mut Config) {
     gates.chain(accounts).for_each(|people| people.look_up(&mut number));
 }
 
-/// A sentence for each user and group that the configuration names and this host does not have. Blocks for
-/// ten seconds at most.
+/// A sentence for each user and group that the configuration names and this host does not have.
+/// Blocks for ten seconds at most.
 pub fn unknown(config: &Config) -> Vec<String> {
     let names = names();
     let (users, groups) = named(config);
@@ -90,8 +91,8 @@ pub fn warn_of_unknown(config: &Config) -> Vec<String> {
     unknown
 }
 
-/// A sentence for each of these names, of those that get a weight, which no user has. A name of which nothing is
-/// told in time passes. Blocks for ten seconds at most.
+/// A sentence for each of these names, of those that get a weight, which no user has. A name of
+/// which nothing is told in time passes. Blocks for ten seconds at most.
 pub fn no_users_of(names_of_users: &[String]) -> Vec<String> {
     let until = Instant::now() + ALL_WAIT;
     let asked = names_of_users.iter().filter(|name| name.parse::<u32>().is_err());

@@ -1,12 +1,12 @@
 //! An apteam as the bytes that the store keeps.
 //!
-//! Its times are those of the wall clock, but for two, which are on the monotonic clock: when a ticket lapses,
-//! and when the first thing went wrong. That clock begins anew with each boot of psched's host. So the boot is
-//! kept with them. For any other boot the ticket's time is kept by the wall clock too, and what has gone wrong
-//! has done so before all that this boot can hear of.
+//! Its times are those of the wall clock, but for two, which are on the monotonic clock: when a
+//! ticket lapses, and when the first thing went wrong. That clock begins anew with each boot of
+//! psched's host. So the boot is kept with them. For any other boot the ticket's time is kept by
+//! the wall clock too, and what has gone wrong has done so before all that this boot can hear of.
 //!
-//! Whatever psched takes in can be read again: what a message may have at most, a record may have too, and
-//! texts that psched itself makes longer are cut.
+//! Whatever psched takes in can be read again: what a message may have at most, a record may have
+//! too, and texts that psched itself makes longer are cut.
 
 use crate::apteam::ending::{Decisive, HostEnd};
 use crate::apteam::place::PlacementList;
@@ -108,8 +108,8 @@ pub fn decode(bytes: &[u8]) -> Result<Apteam, RecordError> {
     decode_at(bytes, &Clocks::now())
 }
 
-/// When a ticket lapses, on this boot's monotonic clock. (A wall clock that was set back gives it no more
-/// time than it had.)
+/// When a ticket lapses, on this boot's monotonic clock. (A wall clock that was set back gives it
+/// no more time than it had.)
 fn ticket_until(record: &pb::ApteamRecord, clocks: &Clocks) -> u64 {
     if is_of_boot(record, clocks) {
         return record.ticket_until_ns;

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, oneshot};
 
-/// The largest psched.yaml that is read, in bytes: a line for each of as many nodes as there may be is less.
+/// The largest psched.yaml that is read, in bytes: a line for each of as many nodes as there may be
+/// is less.
 const CONFIGURATION_MAX: u64 = 64 << 20;
 
 /// What is needed to read the configuration again.

@@ -39,8 +39,8 @@ use tonic::{Request, Response, Status};
 const EVENTS_MAX: usize = 64;
 /// Applications that one apkill may name.
 const KILL_MAX: usize = 10_000;
-/// Of these so many go through the loop in one piece, which must not hold up everybody else, nor be more
-/// than a node's connection takes.
+/// Of these so many go through the loop in one piece, which must not hold up everybody else, nor be
+/// more than a node's connection takes.
 const KILL_AT_ONCE: usize = 256;
 
 /// The service.

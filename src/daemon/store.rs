@@ -5,9 +5,9 @@
 //! one transaction, so that the disk is waited for once for all of them ([`super::committer`]).
 //!
 //! The store has a random id and an epoch that counts psched's starts on it: nodes remember both,
-//! so that an empty or wrong state directory can't be taken for the machine's memory. It also counts
-//! its commits: nodes remember the highest number that they were told, so that a copy of the store,
-//! whenever it was made, is not taken for the store that went on.
+//! so that an empty or wrong state directory can't be taken for the machine's memory. It also
+//! counts its commits: nodes remember the highest number that they were told, so that a copy of the
+//! store, whenever it was made, is not taken for the store that went on.
 //!
 //! # When the disk fails
 //! A transaction that failed is never synced again as it was: SQLite writes its pages anew with the next
@@ -342,7 +342,8 @@ impl Store {
         for record in records {
             put(&transaction, record, &mut self.logged).map_err(told)?;
         }
-        // (With no records too this is a page to be written: so the store is tried after it has failed.)
+        // (With no records too this is a page to be written: so the store is tried after it has
+        // failed.)
         let commits = count_commit(&transaction).map_err(told)?;
         if prune {
             let last = transaction
@@ -448,8 +449,8 @@ fn take_directory(directory: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// What is kept there has command lines and the secrets of launches. A copy of the directory may have been made
-/// without its modes.
+/// What is kept there has command lines and the secrets of launches. A copy of the directory may
+/// have been made without its modes.
 fn shut_out_others(directory: &Path) -> std::io::Result<()> {
     let close = |path: &Path, mode: u32| -> std::io::Result<()> {
         let found = path.symlink_metadata()?;
@@ -637,7 +638,8 @@ fn put(
     Ok(())
 }
 
-/// Lines of an application's event log. Whatever more happens is counted in one line; its end has its own.
+/// Lines of an application's event log. Whatever more happens is counted in one line; its end has
+/// its own.
 const EVENTS_MAX: u64 = 1_000;
 /// The line that counts.
 const MORE: &str = "more";

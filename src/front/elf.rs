@@ -341,7 +341,8 @@ fn mpi_of(library: &[u8]) -> Mpi {
     }
 }
 
-/// That the interpreter of a program was not found, in words; control characters in its name are made visible.
+/// That the interpreter of a program was not found, in words; control characters in its name are
+/// made visible.
 pub fn no_interpreter(name: &str) -> String {
     let shown: String = name.chars().map(visible).collect();
     let why = match name.ends_with('\r') {

@@ -12,16 +12,16 @@
 //! ```
 //!
 //! Processes are born in their group (clone3). The kernel lets a process put another into a group
-//! if it may write `cgroup.procs` of that group and of the nearest group above both. These files are
-//! apinit's and stay so: an apshepherd of another user's has a capability for that until its PEs are made
-//! ([`crate::os::placing`]).
+//! if it may write `cgroup.procs` of that group and of the nearest group above both. These files
+//! are apinit's and stay so: an apshepherd of another user's has a capability for that until its
+//! PEs are made ([`crate::os::placing`]).
 //!
 //! **Controllers.** Where no group can be made there are none, which is said, and descent, sessions
 //! and a marker in the environment stand in ([`super::apinit`]). Finding and killing take no
-//! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`, `cpuset.cpus`
-//! ([`Limits`]) where the kernel has the controller in v2 and apinit's own group was delegated to it
-//! with that controller. By the memory controller a gang's memory is kept while it runs
-//! ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
+//! controller; limits do ([`controllers`]): a node's group gets `memory.max`, `pids.max`,
+//! `cpuset.cpus` ([`Limits`]) where the kernel has the controller in v2 and apinit's own group was
+//! delegated to it with that controller. By the memory controller a gang's memory is kept while it
+//! runs ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
 
 mod application;
 mod controllers;

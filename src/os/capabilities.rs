@@ -1,12 +1,13 @@
-//! The capabilities of the calling thread, which no crate here sets without allocating: a forked child may
-//! call these functions.
+//! The capabilities of the calling thread, which no crate here sets without allocating: a forked
+//! child may call these functions.
 
 use std::ffi::c_int;
 
 /// `capget` and `capset`: two words for each set. (From linux/capability.h.)
 const VERSION_3: u32 = 0x2008_0522;
 
-/// What `capget` and `capset` are told first. The kernel writes its own version where it does not know this one.
+/// What `capget` and `capset` are told first. The kernel writes its own version where it does not
+/// know this one.
 #[repr(C)]
 struct Header {
     version: u32,

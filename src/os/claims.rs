@@ -42,7 +42,8 @@ const FILES_MAX: usize = 1_024;
 const CPU_MAX: u32 = 1 << 16;
 /// Characters of a name that are shown.
 const NAME_MAX: usize = 120;
-/// A file without a lock whose process can't be told from another of its number is of a dead one, if it is older.
+/// A file without a lock whose process can't be told from another of its number is of a dead one,
+/// if it is older.
 const STALE: Duration = Duration::from_secs(60);
 
 /// The folder in which claims are.

@@ -206,8 +206,8 @@ pub fn fork_pe(program: &Program, pe: &PeSetup<'_>) -> io::Result<i32> {
         args.cgroup = group.as_raw_fd() as u64;
     }
     let mut clone = || {
-        // SAFETY: no shared memory and no stack of its own: this is fork, and in the child (the only
-        // thread, as in the parent) nothing but `become_pe` runs, which never returns.
+        // SAFETY: no shared memory and no stack of its own: this is fork, and in the child (the
+        // only thread, as in the parent) nothing but `become_pe` runs, which never returns.
         let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
         if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
     };

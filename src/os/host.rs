@@ -15,8 +15,8 @@ pub fn wall_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Gives memory that is not used any more back to the kernel, after much of it was freed at once: the
-/// allocator keeps what lies below anything that is still used.
+/// Gives memory that is not used any more back to the kernel, after much of it was freed at once:
+/// the allocator keeps what lies below anything that is still used.
 pub fn return_memory() {
     // SAFETY: it may be called at any time, by any thread.
     unsafe { libc::malloc_trim(0) };

@@ -1,14 +1,15 @@
 //! Symbolic links that are not followed, in a mount namespace of one's own.
 //!
 //! # The problem
-//! A program that root trusts (CRIU) opens, makes, links and removes files by paths that lead through folders of
-//! users. Whatever has been checked before, a user can put a link into the place of a file or a folder a moment
-//! later, and root acts somewhere else.
+//! A program that root trusts (CRIU) opens, makes, links and removes files by paths that lead
+//! through folders of users. Whatever has been checked before, a user can put a link into the place
+//! of a file or a folder a moment later, and root acts somewhere else.
 //!
 //! # The approach
-//! Each mount has a flag by which the kernel follows no link of it (MS_NOSYMFOLLOW). A path that the kernel gave
-//! for an open file has no link on its way: so nothing that is needed is lost. In a mount namespace of its own
-//! nobody else notices. Without links a path leads only through folders that its owner could put there himself.
+//! Each mount has a flag by which the kernel follows no link of it (MS_NOSYMFOLLOW). A path that
+//! the kernel gave for an open file has no link on its way: so nothing that is needed is lost. In a
+//! mount namespace of its own nobody else notices. Without links a path leads only through folders
+//! that its owner could put there himself.
 //!
 //! /proc and /dev keep their links (`/proc/self`, `/dev/ptmx`), which nobody but root can make.
 
@@ -28,7 +29,8 @@ pub struct NoLinks {
 }
 
 impl NoLinks {
-    /// Begins it. The namespace is to be this process's own, and its mounts must not propagate to others.
+    /// Begins it. The namespace is to be this process's own, and its mounts must not propagate to
+    /// others.
     ///
     /// # Errors
     /// The kernel refuses; it may hold for some of the mounts then.
@@ -37,7 +39,8 @@ impl NoLinks {
         let already = mounts.lines().filter_map(already).collect();
         set(c"/", true, true)?;
         for kept in KEPT {
-            // An Err: nothing is mounted there, and it is of the mount above. Then links in it stay closed.
+            // An Err: nothing is mounted there, and it is of the mount above. Then links in it stay
+            // closed.
             let _ = set(kept, false, false);
         }
         Ok(NoLinks { already })
@@ -74,7 +77,8 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Sets the flag of the mount at this path, or takes it off; of all that is mounted below it too, if so wanted.
+/// Sets the flag of the mount at this path, or takes it off; of all that is mounted below it too,
+/// if so wanted.
 fn set(path: &CStr, on: bool, below: bool) -> io::Result<()> {
     let flag = libc::MOUNT_ATTR_NOSYMFOLLOW;
     let attributes = libc::mount_attr {
@@ -84,7 +88,8 @@ fn set(path: &CStr, on: bool, below: bool) -> io::Result<()> {
         userns_fd: 0,
     };
     let flags = if below { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path ends with a zero, and the structure is of the size that is told; both outlive the call.
+    // SAFETY: the path ends with a zero, and the structure is of the size that is told; both
+    // outlive the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -112,7 +117,8 @@ mod tests {
         std::os::unix::fs::symlink("/etc", &link).expect("linked");
         let entered = std::thread::scope(|scope| {
             let alone = scope.spawn(|| {
-                // SAFETY: of all that a thread shares with others only mounts and its folders are concerned.
+                // SAFETY: of all that a thread shares with others only mounts and its folders are
+                // concerned.
                 if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
                     return false;
                 }

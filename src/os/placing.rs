@@ -1,15 +1,17 @@
 //! The right to give birth to processes in control groups of root's.
 //!
 //! # Problem
-//! clone3 puts a child into a group if its caller may write `cgroup.procs` of that group and of the nearest
-//! group above both. An apshepherd is its user's, and so are the PEs that it makes. Were those files the
-//! user's too, if only while the PEs are made, any other process of the same user could put them elsewhere.
+//! clone3 puts a child into a group if its caller may write `cgroup.procs` of that group and of the
+//! nearest group above both. An apshepherd is its user's, and so are the PEs that it makes. Were
+//! those files the user's too, if only while the PEs are made, any other process of the same user
+//! could put them elsewhere.
 //!
 //! # Approach
-//! The files stay root's. When the shepherd becomes its user's, it keeps one capability, CAP_DAC_OVERRIDE,
-//! and no other right of root's. It is effective only within the call of clone3; each child drops it as its
-//! first act, and the shepherd drops it for good when all PEs are made, before one of them has run an
-//! instruction. As long as it has it, the kernel lets no process of the same user trace it.
+//! The files stay root's. When the shepherd becomes its user's, it keeps one capability,
+//! CAP_DAC_OVERRIDE, and no other right of root's. It is effective only within the call of clone3;
+//! each child drops it as its first act, and the shepherd drops it for good when all PEs are made,
+//! before one of them has run an instruction. As long as it has it, the kernel lets no process of
+//! the same user trace it.
 
 use super::capabilities::{NONE, Sets, set};
 use std::io;
@@ -23,7 +25,8 @@ fn only(effective: bool) -> Sets {
     [[bit(effective), bit(true), 0], [0; 3]]
 }
 
-/// The right, of a process that was root's and is a user's. Its children have to [`Placing::disown`] it.
+/// The right, of a process that was root's and is a user's. Its children have to
+/// [`Placing::disown`] it.
 #[derive(Debug)]
 pub struct Placing(());
 
@@ -40,8 +43,8 @@ impl Placing {
         }
     }
 
-    /// Keeps it, and no other: no program that this process executes has it, and it has no effect but within
-    /// [`Placing::within`].
+    /// Keeps it, and no other: no program that this process executes has it, and it has no effect
+    /// but within [`Placing::within`].
     ///
     /// # Errors
     /// This process does not have it: a container may have taken CAP_DAC_OVERRIDE from apinit.

@@ -1,16 +1,16 @@
 //! Unwanted descriptors that other users send (SCM_RIGHTS).
 //!
 //! # Problem
-//! A descriptor that comes with bytes is closed by whoever reads these, or closes the connection while they
-//! wait in it. Where it is the last one of a TCP socket with SO_LINGER whose peer reads nothing, the kernel
-//! waits for as long as its owner has chosen, hours if he likes, in the thread that closed it. One message
-//! would stop a daemon.
+//! A descriptor that comes with bytes is closed by whoever reads these, or closes the connection
+//! while they wait in it. Where it is the last one of a TCP socket with SO_LINGER whose peer reads
+//! nothing, the kernel waits for as long as its owner has chosen, hours if he likes, in the thread
+//! that closed it. One message would stop a daemon.
 //!
 //! # Approach
-//! A socket that wants no descriptors says so to the kernel ([`refuse`], since Linux 6.16): they can't be sent
-//! then. On older kernels, and where one is wanted, a reader looks at first whether a descriptor comes with
-//! the bytes ([`read`]), and a connection in which descriptors wait is closed by a thread of its own
-//! ([`close_aside`]). Signals end its waits.
+//! A socket that wants no descriptors says so to the kernel ([`refuse`], since Linux 6.16): they
+//! can't be sent then. On older kernels, and where one is wanted, a reader looks at first whether a
+//! descriptor comes with the bytes ([`read`]), and a connection in which descriptors wait is closed
+//! by a thread of its own ([`close_aside`]). Signals end its waits.
 
 use nix::libc;
 use nix::sys::pthread::{pthread_kill, pthread_self};
@@ -27,8 +27,8 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 /// For how long a connection may be closed before the wait is ended, where no other waits for that.
 const CLOSE_WAIT: Duration = Duration::from_millis(100);
 
-/// Has the kernel refuse descriptors that are sent to this socket, and to those that it will accept, if it can
-/// ([`refuses`]): since Linux 6.16.
+/// Has the kernel refuse descriptors that are sent to this socket, and to those that it will
+/// accept, if it can ([`refuses`]): since Linux 6.16.
 ///
 /// # Errors
 /// It is no unix socket.
@@ -56,8 +56,8 @@ pub fn refuse(socket: &impl AsFd) -> io::Result<()> {
 /// Whether the kernel refuses descriptors that are sent to this socket.
 pub fn refuses(socket: &impl AsFd) -> bool {
     let (mut takes, mut bytes): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the kernel writes an int to where `takes` is, and its size to where `bytes` is; both live through
-    // the call, and an int may have any value.
+    // SAFETY: the kernel writes an int to where `takes` is, and its size to where `bytes` is; both
+    // live through the call, and an int may have any value.
     let done = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -70,8 +70,8 @@ pub fn refuses(socket: &impl AsFd) -> bool {
     done == 0 && takes == 0
 }
 
-/// Whether descriptors wait with the bytes that come next, which are put into `bytes` and stay where they are;
-/// and how many bytes.
+/// Whether descriptors wait with the bytes that come next, which are put into `bytes` and stay
+/// where they are; and how many bytes.
 fn look(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
     let mut pieces = [IoSliceMut::new(bytes)];
     let mut none = RecvAncillaryBuffer::default();
@@ -81,8 +81,8 @@ fn look(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
     Ok((seen.bytes, seen.flags.contains(ReturnFlags::CTRUNC)))
 }
 
-/// Reads bytes that have come, 0 at the end, and takes no descriptor. An error of the kind `InvalidData`: one
-/// comes with them, and the connection is to be closed aside.
+/// Reads bytes that have come, 0 at the end, and takes no descriptor. An error of the kind
+/// `InvalidData`: one comes with them, and the connection is to be closed aside.
 ///
 /// # Errors
 /// Those of recvmsg; `WouldBlock`: nothing has come.
@@ -98,7 +98,8 @@ pub fn read(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
 /// How many wait to be closed aside.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Closes it in a thread of its own, within about [`CLOSE_WAIT`] after those before it, and sooner the more wait.
+/// Closes it in a thread of its own, within about [`CLOSE_WAIT`] after those before it, and sooner
+/// the more wait.
 pub fn close_aside(descriptor: OwnedFd) {
     static CLOSER: OnceLock<Mutex<mpsc::Sender<OwnedFd>>> = OnceLock::new();
     let closer = CLOSER.get_or_init(|| {

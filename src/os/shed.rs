@@ -129,11 +129,11 @@ pub(super) fn no_rights_over_users() -> bool {
     capabilities::set(&sets)
 }
 
-/// Makes this process its owner's for good, with no capabilities, and lets nobody trace it or read its
-/// memory who is not root. At no instant may the owner do so: the kernel takes that right away before
-/// it changes the ids (but where `fs.suid_dumpable` is 1, see [`dumps_all`]). To be called first of
-/// all, while there is one thread. `placing`: an ordinary user's keeps the right to put its PEs into
-/// groups of root's.
+/// Makes this process its owner's for good, with no capabilities, and lets nobody trace it or read
+/// its memory who is not root. At no instant may the owner do so: the kernel takes that right away
+/// before it changes the ids (but where `fs.suid_dumpable` is 1, see [`dumps_all`]). To be called
+/// first of all, while there is one thread. `placing`: an ordinary user's keeps the right to put
+/// its PEs into groups of root's.
 ///
 /// # Errors
 /// Those of setresuid and prctl; or a capability can't be given up. The process must not go on then.

@@ -48,7 +48,8 @@ impl Impossible {
         Explanation { obstacle, holder: String::new(), cure }
     }
 
-    /// What follows "ask for". (aprun's --nodes comes as PEs on each node too, where it divides -n.)
+    /// What follows "ask for". (aprun's --nodes comes as PEs on each node too, where it divides
+    /// -n.)
     fn cure(&self, cure: Cure) -> String {
         match cure {
             Cure::Width(width) if self.shape.per_node.is_some() => {
@@ -83,7 +84,8 @@ impl Impossible {
 pub enum Shut<'a> {
     /// An administrator has closed it.
     Ordered(&'a NodeOrder),
-    /// Its apinit obeys another psched; the nodes of this apinit, which are adopted or purged together.
+    /// Its apinit obeys another psched; the nodes of this apinit, which are adopted or purged
+    /// together.
     Foreign(&'a [Nid]),
     /// It goes over to another domain when it is empty.
     Leaving,

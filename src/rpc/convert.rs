@@ -36,8 +36,8 @@ use std::time::Duration;
 pub const TEXT_MAX: usize = 64 * 1024;
 /// The longest list of supplementary groups, of a node's processors, or of what one host has.
 pub const LIST_MAX: usize = 65_536;
-/// The longest list of nodes, or of hosts: more than any machine can have (a list of NIDs in psched.yaml
-/// has a million at most), so that each placement that psched makes can be read again.
+/// The longest list of nodes, or of hosts: more than any machine can have (a list of NIDs in
+/// psched.yaml has a million at most), so that each placement that psched makes can be read again.
 pub const NODES_MAX: usize = 1 << 20;
 /// The longest list of one for each PE, of arguments or of environment variables.
 pub const LONG_LIST_MAX: usize = 1 << 20;

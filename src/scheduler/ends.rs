@@ -15,8 +15,8 @@ const TERM: i32 = 15;
 const KILL: i32 = 9;
 /// Signals to an application that its nodes are not known to have.
 pub const SIGNALS_MAX: usize = 16;
-/// Numbers that one start of psched's may give to signals of an application: more than [`COMMITS_MAX`],
-/// beyond which it takes no orders before the records are written.
+/// Numbers that one start of psched's may give to signals of an application: more than
+/// [`COMMITS_MAX`], beyond which it takes no orders before the records are written.
 const SIGNALS_OF_A_START: u64 = 1 << 16;
 const _: () = assert!(SIGNALS_OF_A_START > COMMITS_MAX as u64);
 /// Signals that a posting, which has no process yet, ends by.
@@ -31,8 +31,8 @@ pub(super) enum Said {
     ByItsNodes,
 }
 
-/// Above which number signals to an application that comes now begin: by the clock, so that another store,
-/// which may adopt it, goes on above those of this one.
+/// Above which number signals to an application that comes now begin: by the clock, so that another
+/// store, which may adopt it, goes on above those of this one.
 pub(super) fn first_signal(now: Now) -> u64 {
     PSCHED_SIGNALS.saturating_add(now.wall_ns)
 }
@@ -149,8 +149,8 @@ impl Scheduler {
             State::Launching | State::Running => {
                 let links = self.links_of(team);
                 let key = team.key();
-                // Its nodes know that it is ended, or are told when they are back. KILL goes further than
-                // any other end.
+                // Its nodes know that it is ended, or are told when they are back. KILL goes
+                // further than any other end.
                 let known = team.doomed.as_ref().is_some_and(|doomed| {
                     signal != KILL || matches!(doomed.cause, Cause::Kill { signal: KILL, .. })
                 });
@@ -211,8 +211,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// psched has started on its store for so many times: signals that it gives now are numbered above those
-    /// that it gave before. With a full disk these may have left before their records
+    /// psched has started on its store for so many times: signals that it gives now are numbered
+    /// above those that it gave before. With a full disk these may have left before their records
     /// ([`Effect::may_precede_its_record`]), so that no record has their numbers.
     pub(super) fn number_signals_from(&mut self, epoch: u64) {
         for team in self.teams.values_mut() {

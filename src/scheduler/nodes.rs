@@ -99,8 +99,8 @@ impl Scheduler {
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
     }
 
-    /// The linked apinits that would be refused with this configuration, in a sentence each: they offer nodes
-    /// that it has and nodes that it has not.
+    /// The linked apinits that would be refused with this configuration, in a sentence each: they
+    /// offer nodes that it has and nodes that it has not.
     pub fn apinits_refused_by(&self, machine: &Machine) -> Vec<String> {
         let one = |link: &Link| {
             let nids = link.hello.nids.iter().copied();
@@ -537,8 +537,8 @@ impl Scheduler {
         }
     }
 
-    /// How long it is from this time of psched's monotonic clock until what is left of it gets KILL; `None`: it
-    /// is not being ended.
+    /// How long it is from this time of psched's monotonic clock until what is left of it gets
+    /// KILL; `None`: it is not being ended.
     pub fn kill_in(&self, team: &Apteam, now_ns: u64) -> Option<Duration> {
         let ends = matches!(team.state, State::Launching | State::Running);
         let doomed = team.doomed.as_ref().filter(|_| ends)?;

@@ -1,11 +1,12 @@
 //! A copy of psched's store that was made while it ran, and is put in its place later.
 //!
 //! The copy lacks what psched has committed since, and knows all of its starts: only the number of
-//! commits tells. Here psched is killed, and for some seconds the apinits that dial it reach one that
-//! has been started on the copy: the scheduler that ships, which restores that state and judges by it
-//! what it hears from the nodes. No apinit may do as it says. (One that has heard of nothing since
-//! may, for it can't know, and it holds nothing that the copy does not; such ones do not reach it
-//! here, since they would not obey their own psched again before an administrator says so.)
+//! commits tells. Here psched is killed, and for some seconds the apinits that dial it reach one
+//! that has been started on the copy: the scheduler that ships, which restores that state and
+//! judges by it what it hears from the nodes. No apinit may do as it says. (One that has heard of
+//! nothing since may, for it can't know, and it holds nothing that the copy does not; such ones do
+//! not reach it here, since they would not obey their own psched again before an administrator says
+//! so.)
 
 use super::store::Disk;
 use super::wire::{Msg, Who, WireId};

@@ -37,7 +37,8 @@ pub const CLASSES: [(&str, &str); 20] = [
 
 /// A class that seeds have or have not whatever else they have.
 const ORDERS: &str = "orders";
-/// One that they have only where it is asked for, since seeds were known by their histories before it was there.
+/// One that they have only where it is asked for, since seeds were known by their histories before
+/// it was there.
 const COPIES: &str = "copies";
 /// In a list of classes: and those that the seed chooses.
 pub const CHOSEN: &str = "chosen";

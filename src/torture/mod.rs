@@ -94,7 +94,8 @@ pub struct Options {
     pub time_ns: u64,
     /// Postings in that time.
     pub postings: u32,
-    /// The classes of faults, by name, where `chosen` stands for those that the seed chooses; `None`: only these.
+    /// The classes of faults, by name, where `chosen` stands for those that the seed chooses;
+    /// `None`: only these.
     pub faults: Option<BTreeSet<String>>,
 }
 

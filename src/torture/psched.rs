@@ -432,8 +432,8 @@ impl World {
         }
     }
 
-    /// How many commits a psched on this disk says that there are. (Without copies none counts them, so that
-    /// seeds are the histories that they were before it was done.)
+    /// How many commits a psched on this disk says that there are. (Without copies none counts
+    /// them, so that seeds are the histories that they were before it was done.)
     pub fn counted(&self, disk: &Disk) -> u64 {
         if self.mix.copies { disk.commits } else { 0 }
     }

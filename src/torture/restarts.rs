@@ -26,7 +26,8 @@ const KEPT_MAX: usize = 24;
 const PLACE_WAIT: u64 = 10 * SECOND;
 /// Between two questions whether it has.
 const PAUSE: u64 = 50 * MS;
-/// What the course is told then: psched may have taken the place back before this apinit heard of it.
+/// What the course is told then: psched may have taken the place back before this apinit heard of
+/// it.
 const NOT_PLACED: &str = "it has not heard of the placement from psched yet";
 
 /// What a seed does with cpr.

@@ -69,9 +69,9 @@ fn no_copy_is_obeyed() {
     assert!(counts.faults.get("copies").is_some_and(|copies| *copies > 300), "{counts:?}");
 }
 
-/// Histories in which something once went wrong: a place lapsed before its apinit had heard of it, and cpr
-/// asked that apinit for ever; a psched gave signals numbers that the one before had given, whose records a
-/// full disk had not taken.
+/// Histories in which something once went wrong: a place lapsed before its apinit had heard of it,
+/// and cpr asked that apinit for ever; a psched gave signals numbers that the one before had given,
+/// whose records a full disk had not taken.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for seed in [327, 503] {

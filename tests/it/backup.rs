@@ -40,7 +40,8 @@ fn go_on(hand: &Hand, commit: u64) {
     eventually(BOUND, "the node hears of later commits", || heard(hand) > commit);
 }
 
-/// psched, which does not run, is started on this copy: the node does not obey it, and says what runs there.
+/// psched, which does not run, is started on this copy: the node does not obey it, and says what
+/// runs there.
 #[track_caller]
 fn put_back(hand: &mut Hand, (file, commit): &(PathBuf, u64), apid: u64) {
     assert!(heard(hand) > *commit, "{} is no old copy", file.display());
@@ -61,7 +62,8 @@ fn put_back(hand: &mut Hand, (file, commit): &(PathBuf, u64), apid: u64) {
     }
 }
 
-/// psched goes on beyond all these copies, is started on each of them, and then on the state that went on.
+/// psched goes on beyond all these copies, is started on each of them, and then on the state that
+/// went on.
 #[track_caller]
 fn each_put_back(hand: &mut Hand, copies: &[(PathBuf, u64)], apid: u64, state: &str) {
     go_on(hand, copies.last().expect("one").1);
@@ -121,8 +123,8 @@ fn a_copy_made_at_any_point_of_an_applications_life_ends_nothing() {
     hand.end();
 }
 
-/// Copies made while it goes on after a checkpoint, while only the checkpoint is left of it, and when it has been
-/// restarted from that under another number.
+/// Copies made while it goes on after a checkpoint, while only the checkpoint is left of it, and
+/// when it has been restarted from that under another number.
 #[test]
 fn a_copy_made_around_a_checkpoint_ends_nothing() {
     let test = "backup::a_copy_made_around_a_checkpoint_ends_nothing";

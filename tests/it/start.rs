@@ -322,8 +322,8 @@ fn all_killed_at_once_the_next_one_clears() {
     check_empty(&base);
 }
 
-/// Another shell's processes have the instance's socket in their environment, and stay; PEs that were started
-/// from there do not.
+/// Another shell's processes have the instance's socket in their environment, and stay; PEs that
+/// were started from there do not.
 #[test]
 fn what_uses_it_from_elsewhere_stays() {
     for end in ["TERM", "KILL", "all killed"] {

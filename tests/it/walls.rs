@@ -1,4 +1,5 @@
-//! Walls between gangs: nobody puts a PE where no freezer holds it, nor on another gang's processor.
+//! Walls between gangs: nobody puts a PE where no freezer holds it, nor on another gang's
+//! processor.
 
 use crate::support::hand::Hand;
 use crate::support::mpi;
@@ -35,8 +36,8 @@ fn processes_of(group: &Path) -> Vec<i32> {
     text.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// A process of the user's that is no PE: it stops the shepherd again and again, so that a launch takes
-/// long, and opens whatever group it can, to put PEs there. What it could open.
+/// A process of the user's that is no PE: it stops the shepherd again and again, so that a launch
+/// takes long, and opens whatever group it can, to put PEs there. What it could open.
 fn accomplice(application: &Path, over: &AtomicBool) -> Vec<PathBuf> {
     let all = ["", "0", "1", "shepherd"].map(|group| application.join(group));
     let mut open: Vec<(PathBuf, File)> = Vec::new();
@@ -173,7 +174,8 @@ fn a_pe_that_rebinds_itself_takes_no_processor_of_others() {
     hand.end();
 }
 
-/// The freezer ends no system call. What the kernel does for one in the turns of another is given back, and told.
+/// The freezer ends no system call. What the kernel does for one in the turns of another is given
+/// back, and told.
 #[test]
 fn who_keeps_the_kernel_busy_has_no_more_than_others() {
     let test = "who_keeps_the_kernel_busy_has_no_more_than_others";

@@ -1,19 +1,20 @@
-//! What gangs owe each other: the kernel's work for one of them in the turn of another.
+//! Debts between gangs: kernel work for one gang during the turn of another.
 //!
 //! # The problem
 //!
-//! The freezer stops a process when it comes back from the kernel. A system call that reads gigabytes goes on
-//! for seconds, and so does what has been given to io_uring. That work can't be broken off, and it is not slowed
-//! down: it may hold locks of the kernel for which everybody else waits.
+//! The freezer stops a process when it returns from the kernel. A system call that reads gigabytes
+//! goes on for seconds, and so does work that a process has given to io_uring. That work can't be
+//! aborted, and slowing it down would be worse: it may hold kernel locks for which other users wait.
 //!
 //! # The approach
 //!
-//! It is measured and paid back. While a gang that was stopped is not frozen, the processor time that its groups
-//! use is a debt to the gangs that have its processors meanwhile. When its turn comes it stays where it is and
-//! those to whom it owes run instead, until they have had as much ([`PAYS_FROM`], [`OWES_MAX`]). So whoever
-//! keeps the kernel busy has in the end what he has without that.
+//! The work is measured and paid back. While a stopped gang is not yet frozen, the processor time
+//! that its groups use is a debt to the gangs that have its processors meanwhile. In its own next
+//! turns the debtor stays stopped and its creditors run, until they have had as much ([`PAYS_FROM`],
+//! [`OWES_MAX`]). So a program that keeps the kernel busy has its share over several turns, and so
+//! have its rivals.
 //!
-//! A debt ends with the gang that it is owed to, and where the two share no processor any more.
+//! A debt ends with either gang, and when a move leaves the two without a common processor.
 
 use super::{Action, Lift, State, Switcher, Turn};
 use crate::apteam::Key;
@@ -25,28 +26,29 @@ pub const PAYS_FROM: Duration = Duration::from_millis(20);
 /// What a gang may owe another one at most: for no longer does its turn wait.
 pub const OWES_MAX: Duration = Duration::from_secs(60);
 
-/// Of some gangs, who pays now.
+/// The gangs of one part that pay now, and those that are paid.
 #[derive(Debug, Default)]
 pub(super) struct Paying {
-    /// They stay stopped in their turns.
+    /// Gangs that stay stopped in their turns.
     pub debtors: BTreeSet<Key>,
-    /// They may run in turns of others.
+    /// Gangs that may run in the debtors' turns.
     pub creditors: BTreeSet<Key>,
 }
 
-/// What one gang owes.
+/// The debts of one gang.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Debts {
-    /// To whom, and how many nanoseconds of the processors that they share.
+    /// The creditors, and for how many nanoseconds each is to have the processors.
     to: BTreeMap<Key, u64>,
-    /// It pays, and this has been taken into account until then.
+    /// Set while the gang pays: payments up to this time are subtracted.
     pays_ns: Option<u64>,
-    /// Somebody has had what he was owed by then.
+    /// When the smallest debt is paid: the next look.
     pub again_ns: Option<u64>,
 }
 
 impl Switcher {
-    /// The kernel has worked for so many nanoseconds of processor time for one that was stopped.
+    /// Charges a stopped gang with so many nanoseconds of processor time, and owes them to the gangs
+    /// that have its processors now.
     pub(super) fn overran(&mut self, key: Key, cpu_ns: u64, out: &mut Vec<Action>) {
         let Some(seat) = self.seats.get_mut(&key) else { return };
         let processors = seat.on.count_ones(..).max(1);
@@ -66,7 +68,7 @@ impl Switcher {
         }
     }
 
-    /// Takes into account what has been paid, and says who pays now.
+    /// Subtracts what has been paid, and returns the gangs that pay now.
     pub(super) fn pay(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Paying {
         let mut paying = Paying::default();
         for (key, turn) in turns {

@@ -14,9 +14,9 @@
 //!
 //! 1. Each gang obeys the plan of the highest generation that is agreed, has begun and names it. It has
 //!    its turn, or it has not, or no plan names it.
-//! 2. Those whose turn it is come first, the newer plan before the older; then those to whom one of them owes
-//!    time, which stands meanwhile ([`debts`]); then those that no plan names, who runs already first. Each is *chosen* if nobody chosen so far has one of its
-//!    processors.
+//! 2. Those whose turn it is come first, the newer plan before the older; then those to whom one of
+//!    them owes time, and which stands meanwhile ([`debts`]); then those that no plan names, who runs
+//!    already first. Each is *chosen* if nobody chosen so far has one of its processors.
 //! 3. Who runs and is not chosen is stopped. Who is chosen is let run once nobody else who runs, or who
 //!    is not known to have stopped, has one of its processors.
 //!
@@ -40,8 +40,8 @@
 //! If its turn is over before, it does not wait in the next one, so that it gets somewhere even where
 //! nobody makes its slices longer.
 //!
-//! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]). What the kernel
-//! does for one that is stopped already it pays back ([`debts`]).
+//! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]).
+//! What the kernel does for one that is stopped already it pays back ([`debts`]).
 //!
 //! Gangs that share no processor, and that no chain of gangs which share joins, have nothing to do with each
 //! other: they are of different *parts* ([`parts`]). An event asks anew only for the parts that it
@@ -163,7 +163,8 @@ pub enum Event {
     ByCheckpoint(bool),
     /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
     Brought(Key, u64),
-    /// For one that was stopped, and not yet frozen, the kernel has worked so many nanoseconds of processor time.
+    /// For one that was stopped, and not yet frozen, the kernel has worked so many nanoseconds of
+    /// processor time.
     Overran(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
     Tick,

@@ -151,7 +151,8 @@ fn work_in_the_turn_of_another_is_paid_back() {
     assert_eq!(running(&switcher), [1]);
 }
 
-/// With three on one processor those are paid who have lost time, and not who runs before the debtor's turn.
+/// With three on one processor those are paid who have lost time, and not who runs before the
+/// debtor's turn.
 #[test]
 fn who_has_lost_time_has_it_back() {
     let mut switcher = Switcher::default();
@@ -504,7 +505,8 @@ struct World {
     /// Memory goes out by a checkpoint; and whose does.
     by_checkpoint: bool,
     leaves: BTreeSet<u64>,
-    /// What each has been told to owe to each other, and how long it has stood in its own turn for that.
+    /// What each has been told to owe to each other, and how long it has stood in its own turn for
+    /// that.
     owes: BTreeMap<(u64, u64), u64>,
     stood: BTreeMap<u64, u64>,
 }
@@ -664,8 +666,8 @@ impl World {
         self.owes.contains_key(&(debtor, creditor)) && self.told(debtor).is_some_and(|told| told.1)
     }
 
-    /// So much time has gone by, and nothing happened: those who stand in their turns, where nobody who has one
-    /// is on their processors, do so for no longer than they owe.
+    /// So much time has gone by, and nothing happened: those who stand in their turns, where nobody
+    /// who has one is on their processors, do so for no longer than they owe.
     fn stood(&mut self, time: u64) {
         let debtors: BTreeSet<u64> = self.owes.keys().map(|(debtor, _)| *debtor).collect();
         for debtor in debtors {

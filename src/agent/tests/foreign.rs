@@ -136,7 +136,8 @@ fn counted(commits: u64, starts: [(u64, &str, u64); 2]) -> Welcome {
     Welcome { epoch, commits, starts: starts.map(start).into(), ..welcome() }
 }
 
-/// A copy made while psched ran lacks commits that the node has heard of, or was started before them.
+/// A copy made while psched ran lacks commits that the node has heard of, or was started before
+/// them.
 #[test]
 fn a_copy_made_without_a_start_is_not_obeyed() {
     let own = [(2, "two", 10), (3, "three", 20)];

@@ -230,7 +230,8 @@ fn a_signal_of_its_front_end_asks_for_an_early_turn() {
     );
 }
 
-/// Its shepherd may wait for ever for what its user has laid in its way, and no output is lost by its death.
+/// Its shepherd may wait for ever for what its user has laid in its way, and no output is lost by
+/// its death.
 #[test]
 fn the_backstop_ends_the_shepherd_of_one_that_has_not_gone() {
     let cause = Cause::Kill { uid: 0, signal: 9 };

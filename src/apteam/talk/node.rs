@@ -142,8 +142,8 @@ pub struct Welcome {
     pub next_apid: u64,
     /// The last starts on this store by epoch, this one too.
     pub starts: Vec<Start>,
-    /// Commits of the store so far, as far as this psched knows that they are durable; 0: it is of a
-    /// release that does not count them.
+    /// Commits of the store so far, as far as this psched knows that they are durable; 0: it is of
+    /// a release that does not count them.
     pub commits: u64,
     /// What the apinit may hold.
     pub bounds: HostBounds,

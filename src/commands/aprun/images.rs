@@ -45,8 +45,8 @@ fn refused(text: String) -> Happening {
     Happening::Apinit(FromApinit::Refused { text, cause: None })
 }
 
-/// psched may have taken the place back before this apinit heard of it, and then it never will: psched is
-/// asked again.
+/// psched may have taken the place back before this apinit heard of it, and then it never will:
+/// psched is asked again.
 fn not_now() -> Happening {
     Happening::Apinit(FromApinit::NotNow(
         "it has not heard of the placement from psched yet".into(),

@@ -245,8 +245,8 @@ impl Writer {
     }
 }
 
-/// What is lost with stderr. Where nobody reads it (a closed pipe, a terminal that is gone) nothing is: nobody
-/// wants it, and nobody can be told.
+/// What is lost with stderr. Where nobody reads it (a closed pipe, a terminal that is gone) nothing
+/// is: nobody wants it, and nobody can be told.
 fn stderr_lost(error: &io::Error) -> Option<Loss> {
     match error.raw_os_error() {
         Some(libc::EPIPE | libc::EIO | libc::EBADF) => None,

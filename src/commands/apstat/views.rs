@@ -94,7 +94,8 @@ fn decision(row: &pb::ApplicationRow) -> String {
     }
 }
 
-/// `runs`, `frozen 0.8s` (until its next turn), `held`; of an application that is being ended, when it gets KILL.
+/// `runs`, `frozen 0.8s` (until its next turn), `held`; of an application that is being ended, when
+/// it gets KILL.
 fn turn(row: &pb::ApplicationRow) -> Cell {
     use pb::turn::Kind;
     if let Some(ends) = ends(row) {

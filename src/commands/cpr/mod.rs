@@ -1,9 +1,9 @@
 //! `cpr`: checkpoints of applications, as on IRIX.
 //!
 //! A checkpoint is a folder; what is in it and how it is kept is told by [`crate::checkpoint`] and
-//! [`crate::node::checkpoint::dir`]. To look at one (`-i`) and to remove one (`-D`) is done
-//! here, as the user who asks; psched is asked only where its key is. To restart one (`-r`) is what aprun does, of a posting and a
-//! program that are in there: [`restart`].
+//! [`crate::node::checkpoint::dir`]. To look at one (`-i`) and to remove one (`-D`) is done here,
+//! as the user who asks; psched is asked only where its key is. To restart one (`-r`) is what aprun
+//! does, of a posting and a program that are in there: [`restart`].
 //!
 //! ```text
 //! $ cpr -i tonight
@@ -93,8 +93,8 @@ enum Task {
     Delete(Vec<PathBuf>),
 }
 
-/// The words of a command line. `-i` takes all that follows it, up to the next option: so what stands between it and
-/// its folders, of which there is only one thing, is brought before it.
+/// The words of a command line. `-i` takes all that follows it, up to the next option: so what
+/// stands between it and its folders, of which there is only one thing, is brought before it.
 fn in_order(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
@@ -146,7 +146,8 @@ fn delete(dirs: &[PathBuf]) -> Result<(), Vec<String>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// A line about one that is still there: what cures a damaged one is of no use to a user who wants it away.
+/// A line about one that is still there: what cures a damaged one is of no use to a user who wants
+/// it away.
 fn undeleted(dir: &Path, flaw: &Flaw) -> String {
     match flaw {
         Flaw::Damaged { file, how } if file == MANIFEST => clean(&format!(

@@ -60,7 +60,8 @@ impl Compact {
     }
 }
 
-/// What came of a plan, where that is not what the plan said: that there is nothing to move is said once.
+/// What came of a plan, where that is not what the plan said: that there is nothing to move is said
+/// once.
 fn news(told: String, plan: &str) -> String {
     if told == plan { String::new() } else { told }
 }

@@ -1,7 +1,8 @@
 //! The pages in a terminal, brought up to date each second or, where that is sooner, each slice.
 //!
-//! The terminal is put back at any end: q, ^C, a signal, an error, a panic. Where it was closed, psview ends as by HUP. psched may be away: what it
-//! said last stays, with a line that says so, until it answers again.
+//! The terminal is put back at any end: q, ^C, a signal, an error, a panic. Where it was closed,
+//! psview ends as by HUP. psched may be away: what it said last stays, with a line that says so,
+//! until it answers again.
 
 use super::lines::{Line, Role, sentence};
 use super::page::{Page, page};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the disk may take over records before those who only look, or have ordered something, are
-/// answered all the same.
+/// How long the disk may take over records before those who only look, or have ordered something,
+/// are answered all the same.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Until when the loop waits for the store before it answers without it.
@@ -22,8 +22,8 @@ impl Patience {
         self.since = None;
     }
 
-    /// The end of the patience, if there is anything to wait for (`busy`: records are with the store).
-    /// To be asked between any two inputs.
+    /// The end of the patience, if there is anything to wait for (`busy`: records are with the
+    /// store). To be asked between any two inputs.
     pub fn until(&mut self, now: Instant, busy: bool) -> Option<Instant> {
         if !busy {
             self.since = None;

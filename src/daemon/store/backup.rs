@@ -1,9 +1,10 @@
 //! Copies of the store: made while psched runs, and put in its place when it does not.
 //!
-//! A copy is made by SQLite's online backup: it has the store as it was at one commit, and is one file.
-//! (`cp` may take the database of one moment and its log of another.) Once psched has committed more
-//! the copy is an old one: nodes that have heard of later commits do not obey a psched that is started
-//! on it, and what runs there runs on until an administrator has them adopted or purged.
+//! A copy is made by SQLite's online backup: it has the store as it was at one commit, and is one
+//! file. (`cp` may take the database of one moment and its log of another.) Once psched has
+//! committed more the copy is an old one: nodes that have heard of later commits do not obey a
+//! psched that is started on it, and what runs there runs on until an administrator has them
+//! adopted or purged.
 
 use super::{FILE, SCHEMA, StoreError, commits, explain, records, take_directory};
 use crate::apteam::record::State;
@@ -85,8 +86,8 @@ pub fn back_up(directory: &Path, to: &Path, replace: bool) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Puts a copy in place of the store in `directory`, on which no psched may run. Says what is in it,
-/// and where the store is now that was there before, if one was.
+/// Puts a copy in place of the store in `directory`, on which no psched may run. Says what is in
+/// it, and where the store is now that was there before, if one was.
 ///
 /// # Errors
 /// What stood in the way; then the store is as it was.

@@ -1,5 +1,5 @@
-//! Whatever psched takes in it can read again from its store: every bound of a posting, and of what else is in a
-//! record. More than that is refused when it is posted.
+//! Whatever psched takes in it can read again from its store: every bound of a posting, and of what
+//! else is in a record. More than that is refused when it is posted.
 
 use super::*;
 use crate::apteam::Key;

@@ -1,9 +1,9 @@
 //! The door of this apinit, where cpr passes it a folder ([`crate::node::checkpoint::door`]).
 //!
-//! One thread for each question: it reads what is asked and its descriptor, tells the one task, and goes on
-//! to listen, so that the one task hears when whoever asked is gone. How many there may be is bounded, in
-//! all and for each user, and some are root's alone. Each step has its time: whoever says nothing for longer
-//! is as good as gone.
+//! One thread for each question: it reads what is asked and its descriptor, tells the one task, and
+//! goes on to listen, so that the one task hears when whoever asked is gone. How many there may be
+//! is bounded, in all and for each user, and some are root's alone. Each step has its time: whoever
+//! says nothing for longer is as good as gone.
 
 use super::shell::{Event, Events};
 use crate::node::checkpoint::door::{Answer, Ask, hear_first, hear_next, say};
@@ -204,7 +204,8 @@ fn is_folder(descriptor: &OwnedFd) -> bool {
 
 fn hear_the_rest(stream: &mut UnixStream, number: u64, deadline: &Deadline, events: &Events) {
     loop {
-        // An Err: he says what is not understood, which is as good as going, as it is to say nothing.
+        // An Err: he says what is not understood, which is as good as going, as it is to say
+        // nothing.
         let next = hear_next(stream, || deadline.get()).unwrap_or_default();
         let gone = next.is_none();
         if events.blocking_send(Event::AskedMore(number, next)).is_err() || gone {

@@ -12,8 +12,8 @@
 //!   seal         each file is summed up, copied into the folder, and put on disk: the application runs again
 //! ```
 //!
-//! What is summed up is what CRIU has written where nobody else can come to it, and never what the user's folder
-//! gives back: its file system may be his (FUSE), or another host's.
+//! What is summed up is what CRIU has written where nobody else can come to it, and never what the
+//! user's folder gives back: its file system may be his (FUSE), or another host's.
 
 use super::image_space::{has_room, needed};
 use super::runtime::fresh_folder;
@@ -82,8 +82,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at `stage`. Without a
-    /// target, which is not there just now, nothing is begun.
+    /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at
+    /// `stage`. Without a target, which is not there just now, nothing is begun.
     ///
     /// # Errors
     /// What stood in the way, in words.

@@ -56,8 +56,8 @@ pub(super) fn memory_nodes(folder: &Path) -> BTreeSet<u32> {
     numbers(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
 }
 
-/// The NUMA nodes in which a psched node with these processors has its memory: its own, and those that have no
-/// processors and are everybody's. Empty: all, or it is not known.
+/// The NUMA nodes in which a psched node with these processors has its memory: its own, and those
+/// that have no processors and are everybody's. Empty: all, or it is not known.
 pub(super) fn mems_of(
     cpus: &[u32],
     numa: &BTreeMap<u32, u32>,

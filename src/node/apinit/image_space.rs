@@ -1,7 +1,8 @@
-//! Room for images where apinit keeps its own copy of them: looked at before they are written there.
+//! Room for images where apinit keeps its own copy of them: looked at before they are written
+//! there.
 //!
-//! The copy is below `--roll-out` if that was given, else in the runtime directory, which mostly is memory: were it
-//! filled, everything else on the host would suffer.
+//! The copy is below `--roll-out` if that was given, else in the runtime directory, which mostly is
+//! memory: were it filled, everything else on the host would suffer.
 
 use crate::node::groups::AppGroups;
 use crate::variables::units::about;
@@ -11,7 +12,8 @@ use std::path::Path;
 
 /// Of the file system so much stays free, one part in this many.
 const KEPT: u64 = 16;
-/// And no more than that where something is asked for: a large disk that is nearly full has room for it.
+/// And no more than that where something is asked for: a large disk that is nearly full has room
+/// for it.
 const KEPT_MAX: u64 = 256 << 20;
 /// CRIU writes so much beside the memory of each process, in bytes, at most.
 pub(super) const BESIDE: u64 = 4 << 20;

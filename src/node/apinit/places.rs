@@ -1,20 +1,24 @@
-//! Whether the processes of an application are in the control groups of their nodes, and on their processors.
+//! Whether the processes of an application are in the control groups of their nodes, and on their
+//! processors.
 //!
 //! # Problem
-//! What is outside of these groups is held by no freezer and bound by no limit: it would run beside the gang
-//! whose turn it is. No user may write to a group ([`crate::os::placing`]); root may, and what root
-//! does wrong must not be believed to be right. And every process may bind itself to any processor (taskset,
-//! numactl, GOMP_CPU_AFFINITY), also to one of another gang's, where no cpuset controller confines it.
+//! What is outside of these groups is held by no freezer and bound by no limit: it would run beside
+//! the gang whose turn it is. No user may write to a group ([`crate::os::placing`]); root may, and
+//! what root does wrong must not be believed to be right. And every process may bind itself to any
+//! processor (taskset, numactl, GOMP_CPU_AFFINITY), also to one of another gang's, where no cpuset
+//! controller confines it.
 //!
 //! # Approach
-//! When all PEs stand before their first instruction, each node's group holds exactly its PEs, the group above
-//! no process, and the shepherd's group its shepherd alone. If not, no PE runs ([`verify`]).
+//! When all PEs stand before their first instruction, each node's group holds exactly its PEs, the
+//! group above no process, and the shepherd's group its shepherd alone. If not, no PE runs
+//! ([`verify`]).
 //!
-//! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of the shepherd,
-//! which lists them without a look at all processes. What is found outside goes back to the group in which it
-//! was seen before; what was never seen in one is killed. Where processors are not enforced, each thread that
-//! may run on others than its application's on that node is bound to those again. One round takes [`BUDGET`]
-//! at most, and the next goes on where it ended: many applications are looked at less often, never for longer.
+//! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of
+//! the shepherd, which lists them without a look at all processes. What is found outside goes back
+//! to the group in which it was seen before; what was never seen in one is killed. Where processors
+//! are not enforced, each thread that may run on others than its application's on that node is
+//! bound to those again. One round takes [`BUDGET`] at most, and the next goes on where it ended:
+//! many applications are looked at less often, never for longer.
 
 use super::trail;
 use crate::apteam::Key;
@@ -68,7 +72,8 @@ pub(super) struct Stray {
     pub text: String,
 }
 
-/// Looks at these, beginning after `last`, as long as there is time: what was found, and at which it ended.
+/// Looks at these, beginning after `last`, as long as there is time: what was found, and at which
+/// it ended.
 pub(super) fn round(mut all: Vec<Look>, last: Option<Key>) -> (Vec<Stray>, Option<Key>) {
     all.sort_by_key(|look| look.key);
     let begun = Instant::now();
@@ -107,8 +112,8 @@ impl Look {
         let children = trail::listed_children(self.shepherd);
         let mut outside: BTreeSet<i32> = self.groups.above().into_iter().collect();
         let beside = self.groups.shepherds();
-        // Above a shepherd that was brought back is the first process of its PID namespace, with what it has
-        // made to bring it back.
+        // Above a shepherd that was brought back is the first process of its PID namespace, with
+        // what it has made to bring it back.
         let first = trail::parent(self.shepherd).filter(|first| beside.contains(first));
         let known = |pid: i32| {
             pid == self.shepherd
@@ -194,8 +199,8 @@ fn group_of(pid: i32) -> String {
     group.unwrap_or("another group").to_owned()
 }
 
-/// Where each PE of a launch stands, by what the groups hold. `shepherd` is their parent, `pes` how many each
-/// node has. They are known from then on.
+/// Where each PE of a launch stands, by what the groups hold. `shepherd` is their parent, `pes` how
+/// many each node has. They are known from then on.
 ///
 /// # Errors
 /// What is where it does not belong, for the user.
@@ -328,8 +333,8 @@ mod tests {
         }
     }
 
-    /// (Other tests have children of this process too, in no group of this one's: only those of its own are
-    /// looked at.)
+    /// (Other tests have children of this process too, in no group of this one's: only those of its
+    /// own are looked at.)
     fn found(look: &Look, all: &Sleepers) -> Vec<String> {
         let mut seating = lock(&look.seating);
         let own: BTreeSet<i32> = all.0.iter().map(|child| child.id() as i32).collect();

@@ -16,9 +16,10 @@
 //!   thread 4713   0-7 -> 4,5        it has freed itself of what PEs are bound to, and may have all of those
 //! ```
 //!
-//! Where control groups confine processes to processors (cpuset), those have their new ones before the threads,
-//! for the kernel binds no thread outside of its group's. (Linux before 6.2 binds all threads of a group
-//! to all of its processors when these change: so it is known before what each is bound to.)
+//! Where control groups confine processes to processors (cpuset), those have their new ones before
+//! the threads, for the kernel binds no thread outside of its group's. (Linux before 6.2 binds all
+//! threads of a group to all of its processors when these change: so it is known before what each
+//! is bound to.)
 //!
 //! Memory follows where the new processors lie in another NUMA node. Pages that the kernel leaves cost time
 //! when they are used, and nothing else.
@@ -136,8 +137,8 @@ impl Rebinding {
         all
     }
 
-    /// Its processes, each with the node on which it was launched, where that is known, and with what becomes
-    /// of its processors.
+    /// Its processes, each with the node on which it was launched, where that is known, and with
+    /// what becomes of its processors.
     fn processes(&self) -> Vec<(Option<Nid>, i32, BTreeMap<u32, u32>)> {
         let Some(groups) = &self.groups else {
             let all: BTreeMap<u32, u32> =
@@ -229,8 +230,8 @@ fn take_back(groups: Option<&AppGroups>, journal: &pb::MoveJournal) {
     }
 }
 
-/// What a thread is bound to, and is to be: where its PE was bound to all or to some processors, to those
-/// that they become; else to the `whole` of them. `None`: it has ended.
+/// What a thread is bound to, and is to be: where its PE was bound to all or to some processors, to
+/// those that they become; else to the `whole` of them. `None`: it has ended.
 fn bound_thread(
     tid: i32,
     cpus: &BTreeMap<u32, u32>,

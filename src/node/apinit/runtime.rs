@@ -116,8 +116,8 @@ impl Runtime {
         let _ = fs::remove_file(self.path.join("distrusted"));
     }
 
-    /// The store that is obeyed has so many commits. (This comes with each command: a line of always
-    /// the same length is written over, which no kill cuts in two.)
+    /// The store that is obeyed has so many commits. (This comes with each command: a line of
+    /// always the same length is written over, which no kill cuts in two.)
     pub fn remember_commits(&self, commits: u64) {
         let Some((file, start)) = &self.commits else { return };
         if let Err(error) = file.write_all_at(format!("{start} {commits:020}\n").as_bytes(), 0) {

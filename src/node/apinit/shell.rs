@@ -64,8 +64,8 @@ const GO_HOME: Duration = Duration::from_secs(4);
 /// applications end at once each would have the file of all plans written anew.
 const PLANS_FOR: u32 = 64;
 
-/// Bytes of launches that have waited and wait no more, after which their memory is given back: as a rule
-/// no such launch is large.
+/// Bytes of launches that have waited and wait no more, after which their memory is given back: as
+/// a rule no such launch is large.
 const MEMORY_RETURNED: u64 = 8 * 1024 * 1024;
 
 /// A connection takes its socket and its peer's pidfd, and usually brings an application: what apinit
@@ -148,7 +148,8 @@ pub(super) enum Event {
     TookOut(Key, Result<u64, String>),
     /// It is back, or why not.
     CameBack(Key, Result<Box<OfAway>, String>),
-    /// What was found of applications where it does not belong, and which of them was the last to be looked at.
+    /// What was found of applications where it does not belong, and which of them was the last to
+    /// be looked at.
     Looked(Vec<places::Stray>, Option<Key>),
 }
 
@@ -215,7 +216,8 @@ pub(super) struct Shell {
     criu: Arc<Known>,
     /// Where memory goes that no swap takes.
     shelf: Option<Shelf>,
-    /// Bytes that an application may have in removed files which are still open, where it is dumped.
+    /// Bytes that an application may have in removed files which are still open, where it is
+    /// dumped.
     ghost_limit: u64,
     /// Shepherds on their way home, and what is to be removed after them.
     leaving: JoinSet<()>,

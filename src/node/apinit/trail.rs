@@ -163,8 +163,8 @@ pub(super) fn parent(pid: i32) -> Option<i32> {
     Some(stat(pid)?.parent)
 }
 
-/// The children of a process by their numbers, those that have ended too. Where the kernel has no list of them:
-/// none.
+/// The children of a process by their numbers, those that have ended too. Where the kernel has no
+/// list of them: none.
 pub(super) fn listed_children(parent: i32) -> Vec<i32> {
     let list = listed(parent).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()

@@ -1,10 +1,10 @@
 //! Whether an application may have what it is given back.
 //!
 //! # The problem
-//! CRIU runs as root, and opens each file by the path that it had. The images are root's, so that nobody
-//! can have changed the path; but a folder above the file may be the user's, who can have put something
-//! else there since. CRIU compares sizes and types, and no owners. Restored, the program would have that file
-//! open. And CRIU gives each process the ids that its image says.
+//! CRIU runs as root, and opens each file by the path that it had. The images are root's, so that
+//! nobody can have changed the path; but a folder above the file may be the user's, who can have
+//! put something else there since. CRIU compares sizes and types, and no owners. Restored, the
+//! program would have that file open. And CRIU gives each process the ids that its image says.
 //!
 //! # The approach
 //! Three walls, one behind the other:
@@ -15,18 +15,20 @@
 //! | while it does | no symbolic link is followed | [`NoLinks`] |
 //! | when everybody is there and nobody has run an instruction | what each process really has: ids, namespaces, open and mapped files, its program and folders | [`after`] |
 //!
-//! A file of whatever kind (a FIFO, a socket and a device too) may be had if its owner can reach it by its path,
-//! without a link, with his own rights, finds there the same file, and may open it in the same way. Nothing is
-//! opened for that: to open may do something. A file without a name any more must be one of those of which the
-//! images say so, and be his or open to him.
+//! A file of whatever kind (a FIFO, a socket and a device too) may be had if its owner can reach it
+//! by its path, without a link, with his own rights, finds there the same file, and may open it in
+//! the same way. Nothing is opened for that: to open may do something. A file without a name any
+//! more must be one of those of which the images say so, and be his or open to him.
 //!
-//! That is stricter than it was when the program opened it: one that has been closed to its owner since, or
-//! that a set-user-ID program has opened, is refused too. So an application that stands to be dumped is looked at
-//! in the same way ([`standing`]): what could not be brought back is not taken out, and what its user may not
-//! read, as the memory of a set-user-ID program that it runs, does not come into his hands as an image.
+//! That is stricter than it was when the program opened it: one that has been closed to its owner
+//! since, or that a set-user-ID program has opened, is refused too. So an application that stands
+//! to be dumped is looked at in the same way ([`standing`]): what could not be brought back is not
+//! taken out, and what its user may not read, as the memory of a set-user-ID program that it runs,
+//! does not come into his hands as an image.
 //!
-//! Root's own applications are looked at as well: what root may open it may have, but not by a path that leads
-//! elsewhere by now, and no process among them may be another's, who could have something put into its place.
+//! Root's own applications are looked at as well: what root may open it may have, but not by a path
+//! that leads elsewhere by now, and no process among them may be another's, who could have
+//! something put into its place.
 //!
 //! [`NoLinks`]: crate::os::mounts::NoLinks
 
@@ -132,8 +134,8 @@ fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
     }
 }
 
-/// What is no user's, and is given to an application all the same: files by their numbers, and what CRIU calls
-/// them.
+/// What is no user's, and is given to an application all the same: files by their numbers, and what
+/// CRIU calls them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
     pub numbers: BTreeSet<Number>,
@@ -153,8 +155,8 @@ impl Given {
     }
 }
 
-/// Whether this owner could have what images say that his application has, where it says nothing yet: CRIU has
-/// opened nothing.
+/// Whether this owner could have what images say that his application has, where it says nothing
+/// yet: CRIU has opened nothing.
 ///
 /// # Errors
 /// The first thing that he could not have, and why.
@@ -207,7 +209,8 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
     })
 }
 
-/// Whether the caller could make a file with this path: in the folder above, or the nearest that there is.
+/// Whether the caller could make a file with this path: in the folder above, or the nearest that
+/// there is.
 fn can_make(root: BorrowedFd<'_>, owner: &Owner, path: &Path) -> Result<(), String> {
     for folder in path.ancestors().skip(1) {
         match hold(root, folder) {
@@ -228,8 +231,8 @@ fn can_make(root: BorrowedFd<'_>, owner: &Owner, path: &Path) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether all that these processes have is their owner's, or open to him: ids, namespaces, files, programs, folders.
-/// They stand. `shepherd` may have what it is given.
+/// Whether all that these processes have is their owner's, or open to him: ids, namespaces, files,
+/// programs, folders. They stand. `shepherd` may have what it is given.
 ///
 /// # Errors
 /// The first that is not, and why.
@@ -287,8 +290,8 @@ pub(super) fn after(
     })
 }
 
-/// Whether what these processes, of one application that stands, have could be given back to it, and is its
-/// owner's to read: bytes of the removed files that they have open or mapped.
+/// Whether what these processes, of one application that stands, have could be given back to it,
+/// and is its owner's to read: bytes of the removed files that they have open or mapped.
 ///
 /// # Errors
 /// The first that could not, and why.
@@ -321,7 +324,8 @@ pub(super) fn standing(owner: &Owner, pids: &[i32]) -> Result<u64, String> {
     }
 }
 
-/// Whether each thread of a process has the ids of its owner, and no capabilities if that is not root.
+/// Whether each thread of a process has the ids of its owner, and no capabilities if that is not
+/// root.
 fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
     let own = Limits::own();
     let folder = format!("/proc/{pid}/task");
@@ -366,8 +370,8 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether their owner could have all of these, which are found by their paths below the root directory of this
-/// process; of files that were removed those that are known.
+/// Whether their owner could have all of these, which are found by their paths below the root
+/// directory of this process; of files that were removed those that are known.
 fn look(owner: &Owner, pid: &str, all: All, known: &dyn Fn(&[u8]) -> bool) -> Result<(), String> {
     if all.len() > FILES_MAX {
         return Err(format!("it has more than {FILES_MAX} files open"));
@@ -376,7 +380,8 @@ fn look(owner: &Owner, pid: &str, all: All, known: &dyn Fn(&[u8]) -> bool) -> Re
     let memory = memory_device();
     let all: Vec<(Used, PathBuf)> = all.into_iter().collect();
     for some in all.chunks(AT_ONCE) {
-        // What they have, and whether it may have been removed: held as root, and looked at as its owner.
+        // What they have, and whether it may have been removed: held as root, and looked at as its
+        // owner.
         let mut held = Vec::new();
         for (used, link) in some {
             let fd = rustix::fs::open(link, HELD, Mode::empty())

@@ -306,12 +306,12 @@ impl Criu {
         Ok(waiting)
     }
 
-    /// Restores a tree of processes: the pid of its root, as the caller sees it. It is a descendant of
-    /// the first process of the caller's PID namespace, or of its nearest subreaper. `ready` is called when CRIU
-    /// has been loaded, with all its libraries, and has looked at nothing else. `stage` is called at
-    /// each stage by CRIU's name for it: at `pre-resume` all processes are there, and none has run an
-    /// instruction. But CRIU goes on there whatever it is told; at `post-restore`, before they have their
-    /// ids, it obeys.
+    /// Restores a tree of processes: the pid of its root, as the caller sees it. It is a descendant
+    /// of the first process of the caller's PID namespace, or of its nearest subreaper. `ready` is
+    /// called when CRIU has been loaded, with all its libraries, and has looked at nothing else.
+    /// `stage` is called at each stage by CRIU's name for it: at `pre-resume` all processes are
+    /// there, and none has run an instruction. But CRIU goes on there whatever it is told; at
+    /// `post-restore`, before they have their ids, it obeys.
     ///
     /// # Errors
     /// Why not. Nothing of it runs then, unless `stage` has said no too late.
@@ -424,7 +424,8 @@ impl Waiting {
         self.answer(&mut |_| Ok(())).map(|_| ())
     }
 
-    /// Takes its answer to a request after which it waits for another, does that, and asks the other.
+    /// Takes its answer to a request after which it waits for another, does that, and asks the
+    /// other.
     fn again(
         mut self,
         request: proto::Request,

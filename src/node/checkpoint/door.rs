@@ -277,8 +277,8 @@ pub fn hear_first(stream: &mut UnixStream) -> io::Result<(Ask, OwnedFd)> {
     Ok((ask, fd))
 }
 
-/// What is said next; none: the other end has closed, or his time, which is asked for anew again and again,
-/// is over.
+/// What is said next; none: the other end has closed, or his time, which is asked for anew again
+/// and again, is over.
 ///
 /// # Errors
 /// It is not understood, or the connection is broken.
@@ -351,7 +351,8 @@ pub fn ask(socket: &Path, ask: &Ask, descriptor: BorrowedFd<'_>) -> Result<Door,
     rights.push(SendAncillaryMessage::ScmRights(&fds));
     let pieces = [IoSlice::new(&bytes)];
     let sent = sendmsg(&stream, &pieces, &mut rights, SendFlags::NOSIGNAL).map_err(io::Error::from);
-    // A broken pipe: it has refused without hearing what is asked, and its answer is there to be read.
+    // A broken pipe: it has refused without hearing what is asked, and its answer is there to be
+    // read.
     match sent.and_then(|sent| stream.write_all(&bytes[sent..])) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(error)),
         _ => Ok(Door { stream }),

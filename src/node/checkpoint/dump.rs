@@ -306,8 +306,8 @@ fn go_on(running: &Running<'_>) {
     }
 }
 
-/// Whether all that its processes have could be given back to its owner, who is to have the images too; and whether
-/// what it has open of removed files is no more than that.
+/// Whether all that its processes have could be given back to its owner, who is to have the images
+/// too; and whether what it has open of removed files is no more than that.
 fn has_its_owners(running: &Running<'_>, ghost_limit: u64) -> Result<(), CheckpointError> {
     let pids: Vec<i32> = running.groups.left().into_iter().map(|(_, pid)| pid).collect();
     let removed = access::standing(running.owner, &pids).map_err(CheckpointError::new)?;

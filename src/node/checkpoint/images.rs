@@ -1,14 +1,15 @@
 //! What CRIU's images say of ids, files and sockets.
 //!
 //! # The problem
-//! CRIU restores as root whatever its images say: the ids of each process, the files that it has open, the names of
-//! its sockets. They are sealed, so that only root's daemons can have written them; but what they were written of
-//! was a user's, and the seal is one wall and not two.
+//! CRIU restores as root whatever its images say: the ids of each process, the files that it has
+//! open, the names of its sockets. They are sealed, so that only root's daemons can have written
+//! them; but what they were written of was a user's, and the seal is one wall and not two.
 //!
 //! # The approach
-//! The few images that name users and paths are read, before CRIU reads them, and once more before they are given
-//! to their user. An image is two numbers that tell its kind, and then entries: the length of a message, and the
-//! message. Only the fields are known here that are asked for; all others are left out.
+//! The few images that name users and paths are read, before CRIU reads them, and once more before
+//! they are given to their user. An image is two numbers that tell its kind, and then entries: the
+//! length of a message, and the message. Only the fields are known here that are asked for; all
+//! others are left out.
 
 use super::beside;
 use crate::apteam::posting;
@@ -33,8 +34,8 @@ const SHM: u32 = 0x4628_3044;
 const MSG: u32 = 0x5545_3737;
 const SEM: u32 = 0x5957_3019;
 
-/// Images of namespaces that an application does not make, and of what only root can have: with these CRIU would
-/// set up what is the host's.
+/// Images of namespaces that an application does not make, and of what only root can have: with
+/// these CRIU would set up what is the host's.
 const FOREIGN: [&str; 16] = [
     "userns-",
     "utsns-",
@@ -125,7 +126,8 @@ struct Core {
 }
 
 impl Core {
-    /// Whether it has ended, and only its parent has yet to hear of that: it has no ids then, and never runs.
+    /// Whether it has ended, and only its parent has yet to hear of that: it has no ids then, and
+    /// never runs.
     fn is_over(&self) -> bool {
         const OVER: [u32; 2] = [2, 6];
         self.task.as_ref().is_some_and(|task| OVER.contains(&task.state))
@@ -271,8 +273,8 @@ struct IpcOwner {
     creator_gid: u32,
 }
 
-/// A segment of shared memory (`size`), a set of semaphores (as many), or a message queue (bytes, and
-/// then messages).
+/// A segment of shared memory (`size`), a set of semaphores (as many), or a message queue (bytes,
+/// and then messages).
 #[derive(Clone, PartialEq, Message)]
 struct Ipc {
     #[prost(message, optional, tag = "1")]
@@ -397,7 +399,8 @@ impl Images {
     /// Reads those that there are.
     ///
     /// # Errors
-    /// One can't be read, or is of no form that is known; or there is one that an application does not make.
+    /// One can't be read, or is of no form that is known; or there is one that an application does
+    /// not make.
     pub fn read(images: BorrowedFd<'_>) -> Result<Images, String> {
         let failed = |e: &dyn std::fmt::Display| format!("its images can't be read: {e}");
         let mut names = Vec::new();
@@ -591,9 +594,10 @@ impl Images {
         Ok(())
     }
 
-    /// Whether all that they say of users and groups is this owner's. `given` are the sockets
-    /// that will be another's, by their numbers; capabilities and securebits may be those of this process. Of root only
-    /// the ids of processes are asked: what else there is it may have given away.
+    /// Whether all that they say of users and groups is this owner's. `given` are the sockets that
+    /// will be another's, by their numbers; capabilities and securebits may be those of this
+    /// process. Of root only the ids of processes are asked: what else there is it may have given
+    /// away.
     ///
     /// # Errors
     /// What is not.

@@ -90,7 +90,8 @@ impl Head {
 /// Packs what is in a directory; gives the bytes of data.
 ///
 /// # Errors
-/// The disk is full, say; or something is there that is neither a file nor a directory, or that is not its owner's.
+/// The disk is full, say; or something is there that is neither a file nor a directory, or that is
+/// not its owner's.
 pub fn pack(
     from: BorrowedFd<'_>,
     to: &mut dyn Write,
@@ -113,7 +114,8 @@ struct Packing<'a> {
 
 type Failed = (String, io::Error);
 
-/// Whether something of these ids is this owner's, or he is root: another's would be given to him as an image.
+/// Whether something of these ids is this owner's, or he is root: another's would be given to him
+/// as an image.
 fn his(owner: &Owner, uid: u32, gid: u32) -> io::Result<()> {
     if owner.uid == 0 || (uid == owner.uid && owner.has_group(gid)) {
         return Ok(());

@@ -106,15 +106,17 @@ pub use tcp::{Link, break_off, leads_out, quiet};
 
 use std::os::fd::BorrowedFd;
 
-/// Bytes of removed files that are still open which an application may have, where nobody says otherwise: shared
-/// memory of MPI programs is such files.
+/// Bytes of removed files that are still open which an application may have, where nobody says
+/// otherwise: shared memory of MPI programs is such files.
 pub const GHOST_LIMIT: u64 = 4 << 30;
 
-/// What stands behind the name of a back end of a node where that can only have root's own applications.
+/// What stands behind the name of a back end of a node where that can only have root's own
+/// applications.
 pub const OF_ROOT_ALONE: &str = " (root's applications only)";
 
-/// Whether CRIU can dump processes of others than root: to read their limits takes CAP_SYS_RESOURCE, which root of a
-/// container may lack. CRIU itself finds that out when everything stands.
+/// Whether CRIU can dump processes of others than root: to read their limits takes
+/// CAP_SYS_RESOURCE, which root of a container may lack. CRIU itself finds that out when everything
+/// stands.
 pub fn dumps_others() -> bool {
     const SYS_RESOURCE: u32 = 24;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

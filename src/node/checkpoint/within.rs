@@ -1,13 +1,13 @@
 //! The first process of a restored application's PID namespace.
 //!
-//! It is root's, in the shepherd's group, and does one thing after the other: it mounts a /proc that shows
-//! this namespace, lays out the files of /dev/shm, looks whether the images have anything that their owner could not
-//! have ([`access`]), runs CRIU, which waits before it makes a process until all images are there, and follows no
-//! symbolic link meanwhile ([`NoLinks`]); and at the stage at which everybody is there
-//! and nobody has run an instruction it puts each process into the group that it was in, and looks at what each
-//! really has. From then on it waits
-//! for children, as the first process has to, until the shepherd has ended; its end is the end of whoever
-//! is left.
+//! It is root's, in the shepherd's group, and does one thing after the other: it mounts a /proc
+//! that shows this namespace, lays out the files of /dev/shm, looks whether the images have
+//! anything that their owner could not have ([`access`]), runs CRIU, which waits before it makes a
+//! process until all images are there, and follows no symbolic link meanwhile ([`NoLinks`]); and at
+//! the stage at which everybody is there and nobody has run an instruction it puts each process
+//! into the group that it was in, and looks at what each really has. From then on it waits for
+//! children, as the first process has to, until the shepherd has ended; its end is the end of
+//! whoever is left.
 
 use super::access::{self, Given};
 use super::criu::{Criu, RestoreRequest};
@@ -171,7 +171,8 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
         .map_err(|e| CheckpointError::new(e.to_string()))
 }
 
-/// What this process has been given, and runs itself, by their numbers: root's, and the restored shepherd's.
+/// What this process has been given, and runs itself, by their numbers: root's, and the restored
+/// shepherd's.
 fn numbers_of<'a>(
     fds: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::io::Result<BTreeSet<access::Number>> {

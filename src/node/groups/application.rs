@@ -40,8 +40,8 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Confines this group to it, which has had none if it is `fresh`, with all that is there. (On Linux
-    /// before 6.2 threads lose what they have bound themselves to.)
+    /// Confines this group to it, which has had none if it is `fresh`, with all that is there. (On
+    /// Linux before 6.2 threads lose what they have bound themselves to.)
     ///
     /// # Errors
     /// Those of write; or the group above has not all of these processors.

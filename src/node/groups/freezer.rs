@@ -60,7 +60,8 @@ impl Freezer {
         }
     }
 
-    /// The processor time of all that ever ran in it, the kernel's work for them included; `None`: it can't be read.
+    /// The processor time of all that ever ran in it, the kernel's work for them included; `None`:
+    /// it can't be read.
     pub fn used(&self) -> Option<Duration> {
         let stat = fs::read_to_string(self.group.join("cpu.stat")).ok()?;
         let (user, system) = super::application::cpu_of(&stat)?;

@@ -106,8 +106,8 @@ pub struct Forked {
     pub failed: Option<(u32, Refusal)>,
 }
 
-/// Forks every PE of a launch. `programs` has that of each part which has a PE here. `placing` is the right
-/// to put them into their groups, where these are root's.
+/// Forks every PE of a launch. `programs` has that of each part which has a PE here. `placing` is
+/// the right to put them into their groups, where these are root's.
 pub fn fork_all(
     launch: &HostLaunch,
     programs: &BTreeMap<usize, Program>,

@@ -118,7 +118,8 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
         own.push(format!("PMI_FD={PMI_FD}"));
     }
     let mut own: Vec<_> = own.into_iter().filter_map(|item| CString::new(item).ok()).collect();
-    // What ends with a private instance is known by this, also if its aprun was called from elsewhere.
+    // What ends with a private instance is known by this, also if its aprun was called from
+    // elsewhere.
     if let Some(folder) = std::env::var_os(instance::RUNTIME) {
         let item = [instance::INSTANCE.as_bytes(), b"=", folder.as_bytes()].concat();
         own.extend(CString::new(item).ok());

@@ -27,11 +27,11 @@
 //!
 //! # What belongs to an instance
 //! Processes are known by their environment, which the kernel shows in /proc: daemons have
-//! [`RUNTIME`]`=FOLDER`, the user's command and everything that it started has [`INSTANCE`]`=FOLDER`,
-//! PEs have that too (their apshepherd sees to it, wherever their aprun was called) and
-//! [`APPLICATION`]`=STORE.…`. Control groups are known by a path in the file `groups`.
-//! `PSCHED_SOCKET=FOLDER/psched.sock` alone makes only an aprun or cpr a member, which goes with its
-//! application: other shells export it to use the instance.
+//! [`RUNTIME`]`=FOLDER`, the user's command and everything that it started has
+//! [`INSTANCE`]`=FOLDER`, PEs have that too (their apshepherd sees to it, wherever their aprun was
+//! called) and [`APPLICATION`]`=STORE.…`. Control groups are known by a path in the file `groups`.
+//! `PSCHED_SOCKET=FOLDER/psched.sock` alone makes only an aprun or cpr a member, which goes with
+//! its application: other shells export it to use the instance.
 //!
 //! A new folder is made under another name, locked, and renamed only then, so that no one takes it
 //! for a dead one in between.

@@ -91,8 +91,8 @@ impl ListenError {
     }
 }
 
-/// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect). Where the kernel
-/// can, it refuses descriptors that are sent to it.
+/// Listens on a path, with these permissions of the socket (`0o666`: everyone may connect). Where
+/// the kernel can, it refuses descriptors that are sent to it.
 ///
 /// To be called within a tokio runtime with I/O enabled.
 ///

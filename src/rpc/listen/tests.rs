@@ -255,8 +255,8 @@ async fn a_connection_that_is_hung_up_on_ends() {
     assert_eq!(soon(reads).await.expect("no panic"), (Err(aborted), Err(aborted)));
 }
 
-/// Whoever sends a descriptor that is slow to close hangs himself up, and keeps nobody waiting: on kernels that
-/// refuse it, and on others.
+/// Whoever sends a descriptor that is slow to close hangs himself up, and keeps nobody waiting: on
+/// kernels that refuse it, and on others.
 #[tokio::test]
 async fn what_is_slow_to_close_keeps_nobody_waiting() {
     use crate::os::rights::tests::{send, slow_to_close};

@@ -60,8 +60,9 @@ impl Scheduler {
             if !team.is_plain() && !self.waits_too_long(team) {
                 return None;
             }
-            // (Nobody has waited longer than one that came before, though a clock that was set back says so: the
-            // two would keep nodes from each other, for these are kept in the order in which they came.)
+            // (Nobody has waited longer than one that came before, though a clock that was set back
+            // says so: the two would keep nodes from each other, for these are kept in the order in
+            // which they came.)
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
             let waited = waited.min(waited_most);
             waited_most = waited;

@@ -34,8 +34,8 @@ pub(super) struct Kind {
 #[derive(Clone, Default)]
 pub(super) struct Kept {
     pub id: u32,
-    /// The starts of psched that led to this, by numbers that no other start has, each with the commits
-    /// before it.
+    /// The starts of psched that led to this, by numbers that no other start has, each with the
+    /// commits before it.
     pub starts: BTreeMap<u64, u64>,
     /// Commits so far.
     pub commits: u64,

@@ -13,8 +13,8 @@ fn on_both(number: u8) -> Event {
     event
 }
 
-/// By the clock it has waited longer than one that came before it, and nodes are kept for both: neither
-/// would get a place.
+/// By the clock it has waited longer than one that came before it, and nodes are kept for both:
+/// neither would get a place.
 #[test]
 fn one_that_came_later_is_not_first_in_line_because_the_clock_was_set_back() {
     let mut settings = settings();

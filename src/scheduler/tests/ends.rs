@@ -217,8 +217,9 @@ fn a_signal_is_kept_until_it_has_come() {
     assert_eq!(full.filter(|said| said.contains("have not come to all its nodes")).count(), 5);
 }
 
-/// With a full disk they leave before their records, which a psched that is killed then takes with it; the
-/// clock may be set back meanwhile. A number that its node has seen would be taken for a repetition.
+/// With a full disk they leave before their records, which a psched that is killed then takes with
+/// it; the clock may be set back meanwhile. A number that its node has seen would be taken for a
+/// repetition.
 #[test]
 fn a_psched_that_forgot_its_signals_does_not_give_their_numbers_again() {
     let mut s = spread();

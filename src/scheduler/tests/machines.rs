@@ -69,8 +69,8 @@ fn a_node_that_is_taken_out_keeps_what_runs_there() {
     assert_eq!(s.nodes().count(), 1);
 }
 
-/// An apinit that offers a node that is not there any more is refused: that is told before, and of its other
-/// nodes and to what waits for them it is the reason.
+/// An apinit that offers a node that is not there any more is refused: that is told before, and of
+/// its other nodes and to what waits for them it is the reason.
 #[test]
 fn an_apinit_refused_for_one_node_is_named_for_the_others() {
     let mut s = ready(2, 1);

@@ -7,8 +7,8 @@ use crate::scheduler::{Now, Scheduler, domains};
 use std::time::Duration;
 
 impl Scheduler {
-    /// psched has started on its store for so many times: plans and signals are numbered above those of its
-    /// starts before.
+    /// psched has started on its store for so many times: plans and signals are numbered above
+    /// those of its starts before.
     pub fn started(&mut self, epoch: u64) {
         self.schedule.generation = self.schedule.generation.max(epoch << 32);
         self.number_signals_from(epoch);

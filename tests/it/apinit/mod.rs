@@ -291,8 +291,8 @@ async fn launches_for_nothing_take_little_memory_and_give_it_back() {
     apinit.end().await;
 }
 
-/// What is passed at the door is closed by the thread of whoever passed it: a socket that is slow to close, for
-/// which the one task would wait.
+/// What is passed at the door is closed by the thread of whoever passed it: a socket that is slow
+/// to close, for which the one task would wait.
 #[tokio::test]
 async fn what_is_passed_at_the_door_and_slow_to_close_keeps_nobody_waiting() {
     use nix::sys::socket::setsockopt;

@@ -1,7 +1,8 @@
-//! What an application of a user's is not given back by root's CRIU, and what of it is not taken out.
+//! What an application of a user's is not given back by root's CRIU, and what of it is not taken
+//! out.
 //!
-//! Root of a container may not dump processes of others. So what is restored here is an application of root's, in
-//! whose images all processes are the user's: only root can write them so.
+//! Root of a container may not dump processes of others. So what is restored here is an application
+//! of root's, in whose images all processes are the user's: only root can write them so.
 
 use super::rig::{Back, Images, Taken, images};
 use super::{END_IT, ONE, rig};
@@ -97,7 +98,8 @@ fn forge(images: &Path, uid: u32) {
     }
 }
 
-/// A program of root's that has this open, and listens here, if it does; it is taken off, and is hers from now on.
+/// A program of root's that has this open, and listens here, if it does; it is taken off, and is
+/// hers from now on.
 struct Hers {
     hand: Hand,
     folder: PathBuf,
@@ -155,8 +157,8 @@ impl Hers {
         self.folder.join(name)
     }
 
-    /// Why it does not come back, where something is done before CRIU opens anything, though it has been looked at,
-    /// and when CRIU has opened all.
+    /// Why it does not come back, where something is done before CRIU opens anything, though it has
+    /// been looked at, and when CRIU has opened all.
     #[track_caller]
     fn refused(&self, first: impl Fn(), then: Option<&dyn Fn()>) -> String {
         let criu = criu("checkpoint::others").expect("asked before");
@@ -300,7 +302,8 @@ fn a_fifo_that_is_not_hers_is_not_given_back() {
     assert!(why.contains("may not open"), "{why}");
 }
 
-/// CRIU removes the name of a socket before it binds it again, as root, wherever that leads by then.
+/// CRIU removes the name of a socket before it binds it again, as root, wherever that leads by
+/// then.
 #[test]
 fn a_socket_of_others_is_not_removed() {
     let test = "checkpoint::others::a_socket_of_others_is_not_removed";
@@ -326,7 +329,8 @@ fn a_socket_of_others_is_not_removed() {
     assert!(found.file_type().is_socket() && there());
 }
 
-/// What an ordinary program has is hers to have; what a set-user-ID program has in its memory is not.
+/// What an ordinary program has is hers to have; what a set-user-ID program has in its memory is
+/// not.
 #[test]
 fn what_only_root_could_read_is_not_taken_out() {
     let test = "checkpoint::others::what_only_root_could_read_is_not_taken_out";

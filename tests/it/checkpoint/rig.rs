@@ -149,8 +149,8 @@ impl Taken {
         self.owner = owner;
     }
 
-    /// Until the processes that come back of it are in their group, in which nothing else happens to them than that
-    /// they are looked at.
+    /// Until the processes that come back of it are in their group, in which nothing else happens
+    /// to them than that they are looked at.
     #[track_caller]
     pub fn wait_until_there(&self) {
         let beside = self.groups.path().parent().expect("a store's");

@@ -38,7 +38,8 @@ const MODULES: [&str; 12] = [
     "fs/ext4/ext4",
 ];
 
-/// What CRIU wants of a kernel beside them, in the same way: to be told of sockets, and to look what there is.
+/// What CRIU wants of a kernel beside them, in the same way: to be told of sockets, and to look
+/// what there is.
 const FOR_CRIU: [&str; 10] = [
     "net/ipv4/inet_diag",
     "net/ipv4/tcp_diag",
@@ -95,7 +96,8 @@ impl Machine {
         Machine::built(test, programs, None)
     }
 
-    /// One with a CRIU, /criu/criu, for root and everybody: root may do there what root of a container may not.
+    /// One with a CRIU, /criu/criu, for root and everybody: root may do there what root of a
+    /// container may not.
     pub fn with_criu(test: &str, programs: &[&Path]) -> Option<Machine> {
         let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/criu");
         if !fetched.join("criu").is_file() {

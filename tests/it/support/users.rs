@@ -47,7 +47,8 @@ impl Bins {
     }
 }
 
-/// psched and an apinit of root's for these NIDs, open to all, and the commands; `None`: the test is skipped.
+/// psched and an apinit of root's for these NIDs, open to all, and the commands; `None`: the test
+/// is skipped.
 pub fn daemons(test: &str, config: &str, nids: &str) -> Option<(hand::Hand, Bins)> {
     if !is_root() {
         skip(test, "only root can be two users");

@@ -333,8 +333,8 @@ async fn what_turns_cost_on_a_node() {
     tokio::time::sleep(4 * second).await;
     let after = wakes_and_time(apinit.pid());
     let wakes = after.0 - before.0;
-    // A heartbeat in five seconds wakes it several times, and so does, with two threads each second, the look
-    // whether every process is where it belongs.
+    // A heartbeat in five seconds wakes it several times, and so does, with two threads each
+    // second, the look whether every process is where it belongs.
     assert!(wakes <= 24, "alone, it woke {wakes} times in 4 s");
     let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
     planned(&mut link, plan(8, Duration::from_millis(100), &[one.key, other.key])).await;

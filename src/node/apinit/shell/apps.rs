@@ -446,7 +446,8 @@ impl Shell {
         for Stray { key, text } in strays {
             let Some(app) = self.apps.get_mut(&key) else { continue };
             app.span.in_scope(|| tracing::warn!("{text}"));
-            // Its user and the node's notes are told of the first only: there may be one each second.
+            // Its user and the node's notes are told of the first only: there may be one each
+            // second.
             if app.strayed.is_none() {
                 let note = format!("application {key}: {text}");
                 app.strayed = Some(note.clone());

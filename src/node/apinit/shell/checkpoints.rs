@@ -43,7 +43,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long one who has begun a dump is waited for while there is something to do here: as long as cpr waits.
+/// How long one who has begun a dump is waited for while there is something to do here: as long as
+/// cpr waits.
 const DUMP_WAIT: Duration = PARTS_WAIT;
 /// How much longer than the agent waits for the word that a checkpoint has its name.
 const NAME_MARGIN: Duration = Duration::from_secs(60);

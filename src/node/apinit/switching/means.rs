@@ -97,7 +97,7 @@ impl Means {
         }
     }
 
-    /// Whether nobody of it is on a processor any more.
+    /// Whether no process of the gang is on a processor any more.
     pub fn frozen(&self) -> bool {
         match self {
             Means::Freezer(groups) => groups.iter().all(Freezer::frozen),
@@ -105,7 +105,7 @@ impl Means {
         }
     }
 
-    /// The processor time of all that ever ran in its groups; `None`: it is not known.
+    /// The processor time that its groups have used so far; `None`: it is not known.
     pub fn used(&self) -> Option<Duration> {
         match self {
             Means::Freezer(groups) => groups.iter().map(Freezer::used).sum(),

@@ -73,7 +73,8 @@ struct Gang {
     away: bool,
     /// It is brought back from there, and then it runs.
     returns: bool,
-    /// It has been stopped and was not frozen when last looked at: the processor time that it had used by then.
+    /// It has been stopped and was not frozen when last looked at: the processor time that it had
+    /// used by then.
     late: Option<Duration>,
     /// What it has used in that state, of processor time, and how much of that was said last.
     overran: (Duration, Duration),

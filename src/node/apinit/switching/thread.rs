@@ -109,8 +109,8 @@ impl Gang {
         self.means.start();
     }
 
-    /// What the kernel has worked for it since it was stopped, or last looked at, in nanoseconds of processor time.
-    /// None once it is frozen.
+    /// What the kernel has worked for it since it was stopped, or last looked at, in nanoseconds of
+    /// processor time. None once it is frozen.
     fn overran(&mut self) -> Option<u64> {
         let before = self.late?;
         // (In this order: what it used until it was frozen counts.)
@@ -121,7 +121,8 @@ impl Gang {
         u64::try_from(more.as_nanos()).ok()
     }
 
-    /// All that it has used in others' turns, where that is to be said: a second, and whenever it is twice as much.
+    /// All that it has used in others' turns, where that is to be said: a second, and whenever it
+    /// is twice as much.
     fn tell_overran(&mut self, cpu_ns: u64) -> Option<Duration> {
         let (all, told) = &mut self.overran;
         *all = all.saturating_add(Duration::from_nanos(cpu_ns));
@@ -186,7 +187,8 @@ impl Thread {
         Some([again, look, tell, self.switcher.next_ns()].into_iter().flatten().min())
     }
 
-    /// Those who were not frozen in time: what they have used in others' turns is theirs to pay back.
+    /// Those who were not frozen in time: what they have used in others' turns is theirs to pay
+    /// back.
     fn look_at_late(&mut self) {
         let late = self.gangs.iter_mut().filter(|(_, gang)| gang.late.is_some());
         let overran: Vec<(Key, u64)> =

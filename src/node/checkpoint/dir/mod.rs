@@ -13,12 +13,13 @@
 //!     host-0/pages-1.img ...
 //! ```
 //!
-//! **Writing** ([`Partial`], [`Dir::seal`]): beside it, under another name; each file and the folder are on
-//! disk before they are renamed. While root writes them they are in a folder that only root may enter. What a back
-//! end has written is summed up in a folder of root's own, and then copied there ([`Dir::seal_copies`]): what is
-//! sealed is what was written, whatever file system the user's folder is on. Then the files are given to the
-//! user, for they count against his quota, and he is to look at them and remove them. A folder of FUSE, whose
-//! file system is a user's program, is refused ([`refuse_fuse`]).
+//! **Writing** ([`Partial`], [`Dir::seal`]): beside it, under another name; each file and the
+//! folder are on disk before they are renamed. While root writes them they are in a folder that
+//! only root may enter. What a back end has written is summed up in a folder of root's own, and
+//! then copied there ([`Dir::seal_copies`]): what is sealed is what was written, whatever file
+//! system the user's folder is on. Then the files are given to the user, for they count against his
+//! quota, and he is to look at them and remove them. A folder of FUSE, whose file system is a
+//! user's program, is refused ([`refuse_fuse`]).
 //!
 //! **Reading** ([`Dir`]): the user could change a file between the look at it and its use. Root therefore
 //! restores from a copy of its own, which is compared while it is made ([`Dir::fetch`]).
@@ -157,8 +158,9 @@ impl Spot {
     }
 }
 
-/// Refuses a folder whose file system is a program of a user's (FUSE): it gives back what it likes, or nothing, and
-/// whoever waits for it waits as long as it likes. Nothing is asked of it here, if its mount is one of ours.
+/// Refuses a folder whose file system is a program of a user's (FUSE): it gives back what it likes,
+/// or nothing, and whoever waits for it waits as long as it likes. Nothing is asked of it here, if
+/// its mount is one of ours.
 ///
 /// # Errors
 /// It is one.

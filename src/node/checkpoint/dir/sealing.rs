@@ -45,9 +45,9 @@ impl Dir {
         self.seal_with(files, manifest, key, user)
     }
 
-    /// The same of what is in another folder, which nobody else can enter or change: it is copied here, and what is
-    /// summed up is what is read there. Whatever this folder's file system gives back later, only that is what
-    /// was sealed.
+    /// The same of what is in another folder, which nobody else can enter or change: it is copied
+    /// here, and what is summed up is what is read there. Whatever this folder's file system gives
+    /// back later, only that is what was sealed.
     ///
     /// # Errors
     /// As of [`Dir::seal`].
@@ -125,8 +125,8 @@ impl Dir {
         at_once(&names, |name| self.kept(name))
     }
 
-    /// Copies all files of another folder, and puts the copies on disk, given to their user: what was read there, in
-    /// order of the names.
+    /// Copies all files of another folder, and puts the copies on disk, given to their user: what
+    /// was read there, in order of the names.
     fn copies(&self, from: &Dir, user: Option<(u32, u32)>) -> Result<Vec<Image>, Flaw> {
         let mut names = from.names()?;
         names.sort();
