@@ -21,14 +21,17 @@
 //! (Of a psched that counts no commits a copy is told by the numbers of the applications that it
 //! lacks.)
 //!
+//! A psched that goes on from a damaged store may be unable to read the records of some applications. A node
+//! that has one of them tells all that it holds in the same way, and psched adopts that by itself.
+//!
 //! Neither adoption nor purge is remembered before it is done: when psched, apinit or the link between them dies in
 //! the middle, the node is foreign still, and the same command goes on from there.
 
 use super::application::App;
 use super::{Action, Agent, Out};
-use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::talk::node::{Command, Foreign, ForeignApplication, Welcome};
+use crate::apteam::{Apid, Key};
 use std::time::Duration;
 
 /// Starts of old copies that are remembered.
@@ -83,6 +86,12 @@ impl Agent {
             return Some(format!(
                 "it has met a start of this store that lacked its applications: {copy}"
             ));
+        }
+        let has = |apid: &&Apid| {
+            self.apps.values().any(|app| app.key().apid == **apid && !app.over_with_psched())
+        };
+        if let Some(apid) = welcome.unreadable.iter().find(has) {
+            return Some(format!("it has application {apid}, whose record this psched can't read"));
         }
         // Copied in the epoch that the node knows: the number tells. But only now, before others
         // are given; so it is remembered.

@@ -157,6 +157,8 @@ pub struct Identity {
     pub starts: Vec<Start>,
     /// Commits of the store that are durable.
     pub commits: Arc<AtomicU64>,
+    /// Applications whose records can't be read, in ascending order.
+    pub unreadable: Vec<Apid>,
     /// This host's boot.
     pub boot_id: String,
     /// From TERM to KILL.
@@ -661,6 +663,7 @@ impl Core {
             next_apid: self.scheduler.next_apid(),
             starts: self.identity.starts.clone(),
             commits: self.identity.commits(),
+            unreadable: self.scheduler.unreadable().collect(),
             bounds: self.scheduler.settings().host_bounds,
             checkpoint_key: self.identity.checkpoint_key.clone(),
         };

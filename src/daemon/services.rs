@@ -163,6 +163,11 @@ impl Service {
     /// An application that is not on record: it is not, or another psched has it.
     fn not_here(&self, request: &pb::WatchRequest) -> Status {
         let pb::WatchRequest { apid, store_id, epoch, start_id, .. } = request;
+        if self.identity.unreadable.contains(&Apid(*apid)) {
+            return Status::unavailable(format!(
+                "this psched can't read its record of application {apid}, and no node that has it has called yet"
+            ));
+        }
         let known = if store_id.is_empty() || self.has_start(store_id, *epoch, start_id) {
             return no_application(Apid(*apid));
         } else if *store_id == self.identity.store_id {

@@ -140,6 +140,8 @@ pub struct Restored {
     pub variables: BTreeMap<String, SetValue>,
     /// The next application's number.
     pub next_apid: u64,
+    /// Applications whose records can't be read, now or at a start before, in ascending order: the newest 1,000.
+    pub unreadable: Vec<Apid>,
 }
 
 /// One line of an application's event log.
@@ -283,10 +285,11 @@ impl Store {
         for (apid, why) in unreadable {
             tracing::error!(
                 "the record of application {apid} can't be read ({why}): it was set aside (table \
-                 set_aside of {}); where a node has that application, it is ended",
+                 set_aside of {}); if its nodes have it, it is put on record again as it runs there",
                 self.path.display()
             );
         }
+        restored.unreadable = aside::all(&self.connection).map_err(told)?;
         let newest: Option<i64> = self
             .connection
             .query_row(

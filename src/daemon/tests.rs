@@ -442,7 +442,12 @@ fn a_row_that_can_not_be_read_is_set_aside() {
         assert_eq!(restored.teams.iter().map(|t| t.apid.0).collect::<Vec<_>>(), [1]);
         // No number is given twice.
         assert_eq!((restored.next_apid, restored.boots.len()), (5, 1));
+        assert_eq!(restored.unreadable, [2, 3, 4].map(Apid));
     }
+    // One that its nodes have is put on record again.
+    let mut store = Store::open(folder.path()).expect("the same store");
+    store.write(&[&Record::New(Box::new(team(3, State::Running)))]).expect("written");
+    assert_eq!(store.restore().expect("restored").unreadable, [2, 4].map(Apid));
     let kept = "SELECT count(*) FROM set_aside WHERE length(why) > 5 AND record IS NOT NULL";
     assert_eq!(count(&path, kept), 3);
 }

@@ -56,12 +56,23 @@ pub(super) struct Managed {
 
 /// What an administrator wants.
 pub(super) struct Order {
-    pub reply: ReplyId,
+    /// Where the answer goes; none: psched does it by itself.
+    pub reply: Option<ReplyId>,
     pub what: Manage,
     pub nids: BTreeSet<Nid>,
     pub by: By,
     pub administrator: bool,
     pub used: BTreeSet<Apid>,
+}
+
+impl Order {
+    /// Who does it, as the log has it.
+    fn actor(&self) -> String {
+        match self.reply {
+            Some(_) => format!("user {}", self.by.uid),
+            None => "psched".into(),
+        }
+    }
 }
 
 impl Stranger {
@@ -132,7 +143,58 @@ impl Scheduler {
         theirs.any(|application| application.place.key.apid == apid)
     }
 
-    pub(super) fn foreign_called(&mut self, link: LinkId, foreign: Foreign, out: &mut Vec<Effect>) {
+    /// The store that psched goes on from has applications whose records can't be read: nodes that obeyed
+    /// this store and have one of them are adopted as soon as they call.
+    pub fn can_not_read(&mut self, store_id: &str, apids: &[Apid]) {
+        self.unreadable = (store_id.to_owned(), apids.iter().copied().collect());
+    }
+
+    /// Applications whose records can't be read and that no node has brought back, in ascending order.
+    pub fn unreadable(&self) -> impl Iterator<Item = Apid> {
+        self.unreadable.1.iter().filter(|apid| !self.teams.contains_key(apid)).copied()
+    }
+
+    /// Adopts the nodes of this store that have applications whose records can't be read.
+    fn bring_back_unreadable(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let (store_id, _) = &self.unreadable;
+        let lost: BTreeSet<Apid> = self.unreadable().collect();
+        let has = |stranger: &Stranger| {
+            let Foreign { store_id: theirs, applications, .. } = &stranger.foreign;
+            stranger.told.is_none()
+                && theirs == store_id
+                && applications.iter().any(|found| lost.contains(&found.place.key.apid))
+        };
+        let its = self.links.iter().filter(|(_, link)| link.foreign.as_ref().is_some_and(has));
+        let links: BTreeSet<LinkId> = its.map(|(id, _)| *id).collect();
+        let nids = links.iter().filter_map(|id| self.links.get(id)).flat_map(|l| &l.hello.nids);
+        let nids: BTreeSet<Nid> = nids.copied().collect();
+        if links.is_empty() {
+            return;
+        }
+        let by = By { name: "psched".into(), at_ns: now.wall_ns, ..By::default() };
+        let (what, used) = (Manage::Adopt, BTreeSet::new());
+        let order = Order { reply: None, what, nids, by, administrator: true, used };
+        match self.plan(&order, &links) {
+            Ok(plan) => {
+                self.carry_out(now, &order, plan, &links, &mut Vec::new(), out);
+                self.obeyed_from_now_on(&order, &links, &mut Vec::new(), out);
+            }
+            // Another of its nodes may call yet; and apstat -n shows what an administrator can do.
+            Err(problems) => out.push(Effect::Warn(format!(
+                "{} with applications whose records can't be read: {}",
+                nids_text(order.nids.iter().copied()),
+                problems.join("; ")
+            ))),
+        }
+    }
+
+    pub(super) fn foreign_called(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        foreign: Foreign,
+        out: &mut Vec<Effect>,
+    ) {
         let newest = foreign.applications.iter().map(|a| a.place.key.apid.0).max().unwrap_or(0);
         let Some(entry) = self.links.get_mut(&link) else { return };
         self.next_apid = self.next_apid.max(newest.saturating_add(1));
@@ -141,10 +203,12 @@ impl Scheduler {
         let text = format!("{}: {}", nids_text(nids.iter().copied()), stranger.note(nids));
         out.push(Effect::Warn(text));
         (entry.known, entry.foreign) = (false, Some(stranger));
+        self.bring_back_unreadable(now, out);
     }
 
     pub(super) fn manage(&mut self, now: Now, order: &Order, out: &mut Vec<Effect>) {
-        let (reply, what, uid) = (order.reply, order.what, order.by.uid);
+        let Some(reply) = order.reply else { return };
+        let (what, uid) = (order.what, order.by.uid);
         if !order.administrator {
             let explanation = Explanation {
                 obstacle: format!("user {uid} is no administrator of this psched"),
@@ -172,7 +236,24 @@ impl Scheduler {
         if let Some(plan) = plan {
             self.carry_out(now, order, plan, &links, &mut done, out);
         }
-        for link in &links {
+        self.obeyed_from_now_on(order, &links, &mut done, out);
+        if links.is_empty() {
+            out.push(Effect::Managed { reply, done, problems: Vec::new() });
+        } else {
+            self.managed.push(Managed { reply, what, waits: links, done });
+        }
+    }
+
+    /// Tells these nodes whom they obey, and keeps that.
+    fn obeyed_from_now_on(
+        &mut self,
+        order: &Order,
+        links: &BTreeSet<LinkId>,
+        done: &mut Vec<String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let (what, uid) = (order.what, order.by.uid);
+        for link in links {
             let Some(stranger) = self.links.get_mut(link).and_then(|l| l.foreign.as_mut()) else {
                 continue;
             };
@@ -204,11 +285,6 @@ impl Scheduler {
                 }
             };
             out.push(Effect::Command { link: *link, command });
-        }
-        if links.is_empty() {
-            out.push(Effect::Managed { reply, done, problems: Vec::new() });
-        } else {
-            self.managed.push(Managed { reply, what, waits: links, done });
         }
     }
 

@@ -115,6 +115,8 @@ pub struct Scheduler {
     requests: BTreeMap<[u8; 16], Apid>,
     next_apid: u64,
     links: BTreeMap<LinkId, Link>,
+    /// The store, and applications in it whose records can't be read.
+    unreadable: (String, BTreeSet<Apid>),
     /// The link that offers a node now.
     offered: BTreeMap<Nid, LinkId>,
     /// Why the apinit was refused that offered a node last. No record: it offers it again.
@@ -190,6 +192,7 @@ impl Scheduler {
             queue: BTreeSet::new(),
             requests: BTreeMap::new(),
             next_apid: 1,
+            unreadable: Default::default(),
             links: BTreeMap::new(),
             offered: BTreeMap::new(),
             found: BTreeMap::new(),
@@ -353,9 +356,10 @@ impl Scheduler {
             }
             Event::LinkOpened { link, hello } => self.link_opened(now, link, *hello, out),
             Event::Inventory { link, items } => self.inventory(now, link, &items, out),
-            Event::Foreign { link, foreign } => self.foreign_called(link, *foreign, out),
+            Event::Foreign { link, foreign } => self.foreign_called(now, link, *foreign, out),
             Event::Manage { reply, what, nids, by, administrator, used } => {
-                let order = foreign::Order { reply, what, nids, by, administrator, used };
+                let order =
+                    foreign::Order { reply: Some(reply), what, nids, by, administrator, used };
                 self.manage(now, &order, out);
             }
             Event::Nodes { reply, to, nids, reason, by } => {

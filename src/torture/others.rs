@@ -81,6 +81,7 @@ impl World {
                     next_apid: u64::MAX,
                     starts: Vec::new(),
                     commits: 0,
+                    unreadable: Vec::new(),
                     bounds: Default::default(),
                     checkpoint_key: None,
                 };

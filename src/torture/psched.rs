@@ -458,6 +458,7 @@ impl World {
             next_apid,
             starts: if self.mix.copies { disk.starts.clone() } else { Vec::new() },
             commits: self.counted(disk),
+            unreadable: Vec::new(),
             bounds: self.settings.host_bounds,
             checkpoint_key: None,
         }

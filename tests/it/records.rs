@@ -5,6 +5,7 @@
 //! | what is found | where it is provoked |
 //! | --- | --- |
 //! | node has X, the records do not | [`what_a_node_has_and_the_records_have_not_is_removed`], `disks` |
+//! | node has X, the record of X can't be read | [`what_the_records_have_lost_its_node_brings_back`] |
 //! | node has X, the store is another one, or an old copy | `foreign` |
 //! | records have X running, the node, same boot, lacks it | [`a_node_that_has_lost_an_application_is_named`] |
 //! | the same, other boot | [`with_its_host_an_application_dies`]; with another kernel in `emulated` |
@@ -88,6 +89,31 @@ fn what_a_node_has_and_the_records_have_not_is_removed() {
     assert_eq!(statuses, [4], "it ended once: {history}");
     hand.wait_until_up();
     assert_eq!(hand.start_script("-q -n 2", "echo on").wait(BOUND).expect(0).out(), "on\non\n");
+    hand.end();
+}
+
+/// A record that psched can't read ends nothing: its node knows enough, and its aprun waits for that.
+#[test]
+fn what_the_records_have_lost_its_node_brings_back() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    let folder = tempfile::tempdir().expect("made");
+    let go = folder.path().join("go");
+    let script = format!("while ! [ -e {} ]; do sleep 0.02; done; exit 4", go.display());
+    let runs = hand.start_script("-n 1", &script);
+    let apid = hand.wait_for("running", 1)[0];
+    hand.kill_psched();
+    let store = rusqlite::Connection::open(hand.folder().join("state/psched.db")).expect("opened");
+    let damaged = store.execute("UPDATE application SET record = x'ffff00'", []).expect("damaged");
+    assert_eq!(damaged, 1);
+    drop(store);
+    hand.start_psched();
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    let said = hand.said();
+    assert!(said.contains(&format!("the record of application {apid} can't be read")), "{said}");
+    assert!(said.contains("psched has NID 0 adopted, with application"), "{said}");
+    assert_eq!(hand.start_script("-q -n 1", "echo on").wait(BOUND).expect(0).out(), "on\n");
+    std::fs::write(&go, "").expect("written");
+    runs.wait(BOUND).expect(4);
     hand.end();
 }
 

@@ -89,6 +89,21 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
     assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
 }
 
+/// A psched that can't read the record of an application here is told all, and not obeyed before it has it.
+#[test]
+fn what_psched_can_not_read_it_is_told() {
+    let (mut agent, key) = with_running();
+    agent.apply(3 * S, Happening::Unlinked);
+    let unread = |apid| Welcome { unreadable: vec![Apid(4), apid], ..next() };
+    let actions = act(&mut agent, 5 * S, Happening::Linked(unread(key.apid)));
+    let foreign = told(&actions);
+    let why = format!("it has application {}, whose record this psched can't read", key.apid);
+    assert_eq!((&foreign.why, foreign.applications.len()), (&why, 1));
+    agent.apply(6 * S, Happening::Unlinked);
+    let actions = act(&mut agent, 7 * S, Happening::Linked(unread(Apid(999))));
+    assert!(!actions.iter().any(|a| matches!(a, Action::Foreign(_))), "{actions:?}");
+}
+
 /// A copy made in the epoch that the node obeys is told by its numbers, and known from then on.
 #[test]
 fn a_young_copy_is_not_obeyed() {

@@ -6,7 +6,7 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner, Shape};
-use crate::apteam::{Key, SealKey, Ticket};
+use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::machine::found::Bank;
 use crate::variables::Isolation;
@@ -145,6 +145,8 @@ pub struct Welcome {
     /// Commits of the store so far, as far as this psched knows that they are durable; 0: it is of
     /// a release that does not count them.
     pub commits: u64,
+    /// Applications whose records psched can't read, in ascending order: nodes that have them know more.
+    pub unreadable: Vec<Apid>,
     /// What the apinit may hold.
     pub bounds: HostBounds,
     /// What it seals checkpoints with; none: this psched has no key.

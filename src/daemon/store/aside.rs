@@ -1,5 +1,6 @@
 //! Rows of applications that can't be read: kept for whoever may mend them, and out of the way.
 
+use crate::apteam::Apid;
 use rusqlite::{Connection, Result, params};
 
 /// Rows that are kept: the newest.
@@ -14,6 +15,17 @@ CREATE TABLE IF NOT EXISTS set_aside (
     why TEXT NOT NULL
 );
 ";
+
+/// The applications whose rows are kept here and that have not been put on record since, in ascending
+/// order.
+pub(super) fn all(connection: &Connection) -> Result<Vec<Apid>> {
+    let mut rows = connection.prepare(
+        "SELECT apid FROM set_aside
+                 WHERE apid NOT IN (SELECT apid FROM application) ORDER BY apid",
+    )?;
+    let apids = rows.query_map([], |row| row.get::<_, i64>(0))?;
+    apids.map(|apid| Ok(Apid(u64::try_from(apid?).unwrap_or_default()))).collect()
+}
 
 /// Takes these applications out of the table of those that psched goes on with.
 pub(super) fn put(connection: &Connection, unreadable: &[(i64, String)]) -> Result<()> {

@@ -99,7 +99,8 @@ impl Runtime {
 
     pub fn remember(&mut self, welcome: Welcome) {
         // The key is psched's to keep.
-        let welcome = Welcome { checkpoint_key: None, ..welcome };
+        let unreadable = Vec::new();
+        let welcome = Welcome { checkpoint_key: None, unreadable, ..welcome };
         // Commits of another start are none of this one's.
         let start = welcome.start(welcome.epoch).unwrap_or_default().to_owned();
         let mut options = File::options();

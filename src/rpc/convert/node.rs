@@ -11,7 +11,7 @@ use crate::apteam::talk::node::{
     Command, Foreign, ForeignApplication, Hello, MoveCommand, Moved, NICE_MAX, NodeSpec, Phase,
     PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
 };
-use crate::apteam::{Key, SealKey, Ticket};
+use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::machine::found::Bank;
 use crate::rpc::pb;
@@ -189,6 +189,7 @@ impl From<Welcome> for pb::Welcome {
             next_apid: welcome.next_apid,
             starts: all(welcome.starts),
             commits: welcome.commits,
+            unreadable: welcome.unreadable.into_iter().map(|apid| apid.0).collect(),
             bounds: Some(welcome.bounds.into()),
             checkpoint_key: welcome
                 .checkpoint_key
@@ -211,6 +212,7 @@ impl TryFrom<pb::Welcome> for Welcome {
             next_apid: welcome.next_apid,
             starts: Field("Welcome", "starts").list(welcome.starts, LIST_MAX)?,
             commits: welcome.commits,
+            unreadable: welcome.unreadable.into_iter().map(Apid).collect(),
             bounds: welcome.bounds.unwrap_or_default().into(),
             checkpoint_key: match &welcome.checkpoint_key[..] {
                 [] => None,

@@ -469,8 +469,10 @@ fn welcome() -> impl Strategy<Value = Welcome> {
     let store = (text(), any::<u64>(), vec(start, 0..3), any::<u64>());
     let clock = (any::<(u64, u64)>(), text());
     let key = proptest::option::of(any::<[u8; 32]>()).prop_map(|key| key.map(SealKey));
-    (store, vec(spec, 0..4), millis(), clock, host_bounds(), key).prop_map(
-        |((store_id, epoch, starts, commits), nodes, kill_grace, clock, bounds, checkpoint_key)| {
+    let lists = (vec(spec, 0..4), vec(any::<u64>().prop_map(Apid), 0..3));
+    (store, lists, millis(), clock, host_bounds(), key).prop_map(
+        |((store_id, epoch, starts, commits), lists, kill_grace, clock, bounds, checkpoint_key)| {
+            let (nodes, unreadable) = lists;
             Welcome {
                 store_id,
                 epoch,
@@ -481,6 +483,7 @@ fn welcome() -> impl Strategy<Value = Welcome> {
                 next_apid: clock.0.1,
                 starts,
                 commits,
+                unreadable,
                 bounds,
                 checkpoint_key,
             }

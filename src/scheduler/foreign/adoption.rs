@@ -273,7 +273,7 @@ impl Scheduler {
         for apid in plan.gone {
             self.not_on_adopted(now, apid, &nids, out);
         }
-        let uid = order.by.uid;
+        let actor = order.actor();
         // All of them leave before the first is seated, and nobody else is placed in between.
         for candidate in &plan.elsewhere {
             self.occupancy.release(candidate.place.key.apid);
@@ -289,7 +289,7 @@ impl Scheduler {
         for candidate in plan.new {
             let apid = candidate.place.key.apid;
             let detail = format!(
-                "incarnation {} on {}, by user {uid}",
+                "incarnation {} on {}, by {actor}",
                 candidate.place.key.incarnation.0,
                 nids_text(candidate.place.places.nids())
             );
@@ -304,7 +304,7 @@ impl Scheduler {
         }
         let (nids, names) = (nids_text(nids), name_list(plan.names));
         let with = if names.is_empty() { String::new() } else { format!(", with {names}") };
-        out.push(Effect::Warn(format!("user {uid} has {nids} adopted{with}")));
+        out.push(Effect::Warn(format!("{actor} has {nids} adopted{with}")));
         done.push(match names.is_empty() {
             true => format!("{nids}: obeyed from now on; nothing ran there"),
             false => format!("{nids}: obeyed from now on; {names} on record here"),

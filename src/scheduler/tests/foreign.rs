@@ -84,6 +84,37 @@ fn inventory(s: &mut Scheduler, link: u64, items: &[(Key, Phase)]) -> Vec<Effect
     s.apply(at(6), Event::Inventory { link: LinkId(link), items: items.to_vec() })
 }
 
+/// Of an application whose record can't be read its nodes know enough. Those of another store are no such nodes.
+#[test]
+fn an_application_whose_record_is_unreadable_is_taken_from_its_nodes() {
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    s.can_not_read("ab", &[Apid(11), Apid(12)]);
+    let both = || vec![stranger(12, &[0, 1], Phase::Running)];
+    assert_eq!(call(&mut s, 1, &[0], both()), ["warn", "warn"], "its other node is missing");
+    assert_eq!(
+        call(&mut s, 2, &[1], both()),
+        [
+            "warn",
+            "save-adopted 12.1 running",
+            "log 12 adopted",
+            "warn",
+            "change NID 0",
+            "-> 1 adopt",
+            "change NID 1",
+            "-> 2 adopt",
+        ]
+    );
+    assert_eq!(s.unreadable().collect::<Vec<_>>(), [Apid(11)]);
+    assert_eq!(call(&mut s, 3, &[2], vec![stranger(7, &[2], Phase::Running)]), ["warn"]);
+    for link in [1, 2] {
+        inventory(&mut s, link, &[(key(12, 1), Phase::Running)]);
+    }
+    assert_eq!(s.team(Apid(12)).map(|team| team.state), Some(State::Running));
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    s.can_not_read("cd", &[Apid(12)]);
+    assert_eq!(call(&mut s, 1, &[0, 1], both()), ["warn"]);
+}
+
 #[test]
 fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
     let mut s = Scheduler::new(machine(1, 2), alone());
