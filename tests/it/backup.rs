@@ -184,6 +184,26 @@ fn what_runs_goes_on_on_a_restored_copy_that_is_adopted() {
     hand.end();
 }
 
+/// A private instance on a copy of some psched's state, from the same shell, ends nothing of that one's.
+#[test]
+fn an_instance_on_a_copy_ends_only_its_own() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    let (file, _) = copied(&hand, "copy", "state");
+    run(&mut psched(&hand, "restore", &file, "on-copy")).expect(0);
+    let (goes, script) = until(&hand, "go", "exit 3");
+    let runs = hand.start_script("-q -n 2", &script);
+    let apid = hand.wait_for("running", 1)[0];
+    let mut start = Command::new(binaries().join("psched"));
+    start.args(["start", "--state"]).arg(hand.folder().join("on-copy")).arg("--");
+    start.arg(binaries().join("aprun")).args(["-q", "-n", "1", "echo", "on"]);
+    let run = run(start.env("XDG_RUNTIME_DIR", hand.folder()).env("PSCHED_CLAIMS", "")).expect(0);
+    assert_eq!(run.out(), "on\n");
+    assert_eq!(hand.wait_for("running", 1), [apid]);
+    std::fs::write(&goes, "").expect("written");
+    runs.wait(BOUND).expect(3);
+    hand.end();
+}
+
 #[test]
 fn what_is_no_copy_or_has_no_place_is_refused() {
     let mut hand = Hand::start(ONE, &[("0", None)]);

@@ -8,15 +8,20 @@
 //!
 //! # The approach
 //!
-//! The work is measured and paid back. While a stopped gang is not yet frozen, the processor time
-//! that its groups use is a debt to the gangs that have its processors meanwhile. In its own next
+//! The work is measured and paid back. While a stopped gang is not yet frozen, the time for which its
+//! groups use a processor is a debt to the gangs that have its processors meanwhile. In its own next
 //! turns the debtor stays stopped and its creditors run, until they have had as much ([`PAYS_FROM`],
 //! [`OWES_MAX`]). So a program that keeps the kernel busy has its share over several turns, and so
-//! have its rivals.
+//! have its rivals. The debt is the same on however many of its processors the kernel has worked: a
+//! gang that lacks one of its processors waits with all of them.
+//!
+//! A debtor stands only while a creditor runs in its place: never for one that can't run now, because
+//! another gang has a turn on some other processor of it. So each debt gets smaller while somebody
+//! waits for it.
 //!
 //! A debt ends with either gang, and when a move leaves the two without a common processor.
 
-use super::{Action, Lift, State, Switcher, Turn};
+use super::{Action, Lift, Seat, State, Switcher, Turn};
 use crate::apteam::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,14 +31,8 @@ pub const PAYS_FROM: Duration = Duration::from_millis(20);
 /// What a gang may owe another one at most: for no longer does its turn wait.
 pub const OWES_MAX: Duration = Duration::from_secs(60);
 
-/// The gangs of one part that pay now, and those that are paid.
-#[derive(Debug, Default)]
-pub(super) struct Paying {
-    /// Gangs that stay stopped in their turns.
-    pub debtors: BTreeSet<Key>,
-    /// Gangs that may run in the debtors' turns.
-    pub creditors: BTreeSet<Key>,
-}
+/// Gangs that may pay now, each with the creditors that may run in its place.
+pub(super) type Debtors = BTreeMap<Key, Vec<Key>>;
 
 /// The debts of one gang.
 #[derive(Clone, Debug, Default)]
@@ -47,12 +46,10 @@ pub(super) struct Debts {
 }
 
 impl Switcher {
-    /// Charges a stopped gang with so many nanoseconds of processor time, and owes them to the gangs
-    /// that have its processors now.
-    pub(super) fn overran(&mut self, key: Key, cpu_ns: u64, out: &mut Vec<Action>) {
+    /// The kernel has worked for a stopped gang for so long (nanoseconds): it owes that to the gangs that
+    /// have its processors now.
+    pub(super) fn overran(&mut self, key: Key, time_ns: u64, out: &mut Vec<Action>) {
         let Some(seat) = self.seats.get_mut(&key) else { return };
-        let processors = seat.on.count_ones(..).max(1);
-        let time_ns = cpu_ns / u64::try_from(processors).unwrap_or(u64::MAX);
         seat.ran.ns = seat.ran.ns.saturating_add(time_ns);
         out.push(Action::Ran(key, seat.ran));
         let on = seat.on.clone();
@@ -68,9 +65,10 @@ impl Switcher {
         }
     }
 
-    /// Subtracts what has been paid, and returns the gangs that pay now.
-    pub(super) fn pay(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Paying {
-        let mut paying = Paying::default();
+    /// Subtracts what has been paid, and returns the gangs whose debts may be paid now. A creditor that no
+    /// plan gives a turn (one that is held) gets none in this way either.
+    pub(super) fn debtors(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Debtors {
+        let mut debtors = Debtors::new();
         for (key, turn) in turns {
             let Some(seat) = self.seats.get_mut(key).filter(|seat| !seat.debts.to.is_empty())
             else {
@@ -90,25 +88,33 @@ impl Switcher {
                         && its.leaves_by_ns.is_none()
                         && !matches!(its.state, State::Gate { .. })
                 });
-                stands_by && matches!(turns.get(creditor), Some(Turn::Others { .. }))
+                stands_by
+                    && matches!(turns.get(creditor), Some(Turn::Others { .. }))
+                    && self.plans.next_turn(**creditor, now).is_some()
             };
             let begins = if debts.pays_ns.is_some() { 1 } else { ns(PAYS_FROM) };
-            let stands = matches!(turn, Turn::Its { .. })
+            if matches!(turn, Turn::Its { .. })
                 && matches!(seat.state, State::Stopped)
-                && debts.to.values().max().is_some_and(|most| *most >= begins);
-            let creditors: Vec<Key> = debts.to.keys().filter(may_run).copied().collect();
-            let least = creditors.iter().filter_map(|creditor| debts.to.get(creditor)).min();
-            debts.again_ns = least.filter(|_| stands).map(|owed| now.saturating_add(*owed));
-            debts.pays_ns = debts.again_ns.map(|_| now);
-            if debts.pays_ns.is_some() {
-                paying.debtors.insert(*key);
-                paying.creditors.extend(creditors);
+                && debts.to.values().max().is_some_and(|most| *most >= begins)
+            {
+                debtors.insert(*key, debts.to.keys().filter(may_run).copied().collect());
             }
             if let Some(seat) = self.seats.get_mut(key) {
-                seat.debts = debts;
+                seat.debts = Debts { pays_ns: None, again_ns: None, ..debts };
             }
         }
-        paying
+        debtors
+    }
+
+    /// These pay from now on: one creditor of each, at least, is among those who are to run.
+    pub(super) fn pay(&mut self, now: u64, debtors: &Debtors, chosen: &BTreeSet<Key>) {
+        for (key, creditors) in debtors {
+            let Some(Seat { debts, .. }) = self.seats.get_mut(key) else { continue };
+            let paid = creditors.iter().filter(|creditor| chosen.contains(creditor));
+            let least = paid.filter_map(|creditor| debts.to.get(creditor)).min();
+            debts.again_ns = least.map(|owed| now.saturating_add(*owed));
+            debts.pays_ns = Some(now);
+        }
     }
 }
 

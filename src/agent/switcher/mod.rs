@@ -77,7 +77,7 @@ mod tests;
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
 use crate::machine::Nid;
-use debts::Debts;
+use debts::{Debtors, Debts};
 use fixedbitset::FixedBitSet;
 use parts::Parts;
 use plans::Plans;
@@ -163,8 +163,8 @@ pub enum Event {
     ByCheckpoint(bool),
     /// So many bytes of its memory have come in, and it runs. No effect if it has been stopped since.
     Brought(Key, u64),
-    /// For one that was stopped, and not yet frozen, the kernel has worked so many nanoseconds of
-    /// processor time.
+    /// The kernel has worked for so many nanoseconds, on some processor of a gang that was stopped and
+    /// not yet frozen.
     Overran(Key, u64),
     /// The time of [`Switcher::next_ns`] has come.
     Tick,
@@ -450,8 +450,8 @@ impl Switcher {
                 self.brought(now, key, bytes, &mut out);
                 self.parts.touch(key);
             }
-            Event::Overran(key, cpu_ns) => {
-                self.overran(key, cpu_ns, &mut out);
+            Event::Overran(key, time_ns) => {
+                self.overran(key, time_ns, &mut out);
                 self.parts.touch(key);
                 // It is told when a change is due.
                 planned = true;
@@ -614,27 +614,16 @@ impl Switcher {
     fn decide(&mut self, now: u64, planned: bool, concerned: &[Key], out: &mut Vec<Action>) {
         let turns: BTreeMap<Key, Turn> =
             concerned.iter().map(|key| (*key, self.plans.turn(*key, now))).collect();
-        let paying = self.pay(now, &turns);
-        let mut wanting: Vec<(Reverse<u64>, bool, bool, Key)> = turns
-            .iter()
-            .filter(|(key, _)| !paying.debtors.contains(key))
-            .filter_map(|(key, turn)| {
-                let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
-                let owed = paying.creditors.contains(key);
-                let rank = turn.rank().or(owed.then_some(0))?;
-                Some((Reverse(rank), !owed, !seat.occupies(), *key))
-            })
-            .collect();
-        wanting.sort_unstable();
-        let mut taken = FixedBitSet::with_capacity(self.bits.len());
-        let mut chosen: BTreeSet<Key> = BTreeSet::new();
-        for (.., key) in wanting {
-            let Some(seat) = self.seats.get(&key) else { continue };
-            if seat.on.is_disjoint(&taken) {
-                taken.union_with(&seat.on);
-                chosen.insert(key);
+        let mut debtors = self.debtors(now, &turns);
+        let chosen = loop {
+            let chosen = self.choose(&turns, &debtors);
+            let before = debtors.len();
+            debtors.retain(|_, creditors| creditors.iter().any(|key| chosen.contains(key)));
+            if debtors.len() == before {
+                break chosen;
             }
-        }
+        };
+        self.pay(now, &debtors, &chosen);
         let (mut stop, mut outgoing) = (Vec::new(), Vec::new());
         for key in concerned {
             let Some(seat) = self.seats.get_mut(key) else { continue };
@@ -704,6 +693,32 @@ impl Switcher {
         }
         out.extend(go.into_iter().map(Action::MayGo));
         self.close(now, out);
+    }
+
+    /// Who is to run of these, while these debtors stand and their creditors may run in their place.
+    fn choose(&self, turns: &BTreeMap<Key, Turn>, debtors: &Debtors) -> BTreeSet<Key> {
+        let creditors: BTreeSet<Key> = debtors.values().flatten().copied().collect();
+        let mut wanting: Vec<(Reverse<u64>, bool, bool, Key)> = turns
+            .iter()
+            .filter(|(key, _)| !debtors.contains_key(key))
+            .filter_map(|(key, turn)| {
+                let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
+                let owed = creditors.contains(key);
+                let rank = turn.rank().or(owed.then_some(0))?;
+                Some((Reverse(rank), !owed, !seat.occupies(), *key))
+            })
+            .collect();
+        wanting.sort_unstable();
+        let mut taken = FixedBitSet::with_capacity(self.bits.len());
+        let mut chosen: BTreeSet<Key> = BTreeSet::new();
+        for (.., key) in wanting {
+            let Some(seat) = self.seats.get(&key) else { continue };
+            if seat.on.is_disjoint(&taken) {
+                taken.union_with(&seat.on);
+                chosen.insert(key);
+            }
+        }
+        chosen
     }
 
     /// Notes who is stopped and started in the change that is under way, or begins.

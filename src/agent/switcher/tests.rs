@@ -122,15 +122,14 @@ fn work_in_the_turn_of_another_is_paid_back() {
     done(&mut switcher, 100 * MS, Event::Tick);
     assert_eq!(running(&switcher), [2]);
     let before = switcher.ran(key(1)).expect("it is here").ns;
-    // It has two processors.
-    done(&mut switcher, 200 * MS, Event::Overran(key(1), 120 * MS));
+    done(&mut switcher, 200 * MS, Event::Overran(key(1), 60 * MS));
     assert_eq!(switcher.ran(key(1)).expect("it is here").ns, before + 60 * MS);
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(260 * MS)));
     done(&mut switcher, 260 * MS, Event::Tick);
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(300 * MS)));
     // What is more than its turn is paid in several.
     done(&mut switcher, 300 * MS, Event::Tick);
-    done(&mut switcher, 400 * MS, Event::Overran(key(1), 260 * MS));
+    done(&mut switcher, 400 * MS, Event::Overran(key(1), 130 * MS));
     assert_eq!(running(&switcher), [2]);
     done(&mut switcher, 500 * MS, Event::Tick);
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(600 * MS)));
@@ -141,7 +140,7 @@ fn work_in_the_turn_of_another_is_paid_back() {
     assert_eq!(running(&switcher), [1]);
     // A little waits until it is more.
     done(&mut switcher, 700 * MS, Event::Tick);
-    done(&mut switcher, 800 * MS, Event::Overran(key(1), 30 * MS));
+    done(&mut switcher, 800 * MS, Event::Overran(key(1), 15 * MS));
     assert_eq!(running(&switcher), [1]);
     // Nobody is paid who is not there.
     done(&mut switcher, 900 * MS, Event::Tick);
@@ -168,6 +167,28 @@ fn who_has_lost_time_has_it_back() {
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![2], Some(350 * MS)));
     done(&mut switcher, 350 * MS, Event::Tick);
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(400 * MS)));
+}
+
+/// Who owes time to one that can't run now keeps its turn: another gang has one on some other processor of
+/// that. And to one that is held nothing is paid.
+#[test]
+fn nobody_stands_for_one_that_can_not_run() {
+    let mut switcher = Switcher::default();
+    done(&mut switcher, 0, Event::Begin);
+    for (apid, on) in [(1, &[0][..]), (2, &[1]), (3, &[0, 1])] {
+        done(&mut switcher, 0, comes(apid, on));
+    }
+    done(&mut switcher, 0, Event::Plan(plan(7, 0, &[(100, &[1, 2]), (100, &[3])])));
+    done(&mut switcher, 100 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [3]);
+    done(&mut switcher, 200 * MS, Event::Overran(key(1), 50 * MS));
+    assert_eq!(running(&switcher), [1, 2]);
+    done(&mut switcher, 300 * MS, Event::Tick);
+    let held = SlicePlan { members: vec![key(1), key(2), key(3)], ..plan(8, 400, &[(100, &[1])]) };
+    done(&mut switcher, 390 * MS, Event::Plan(held));
+    assert_eq!(running(&switcher), [3]);
+    done(&mut switcher, 400 * MS, Event::Tick);
+    assert_eq!(running(&switcher), [1]);
 }
 
 /// The one that runs is held in the middle of its slice: its rival's plan comes first, and with that the
@@ -447,7 +468,7 @@ enum Step {
     Seat(u64, BTreeSet<u32>),
     /// Its memory is to go.
     RollOut(u64),
-    /// The kernel works for it in others' turns, so many milliseconds on each of its processors.
+    /// The kernel works for it in others' turns, for so many milliseconds.
     Overran(u64, u64),
 }
 
@@ -844,7 +865,7 @@ impl World {
                 for other in hurt {
                     *self.owes.entry((apid, other)).or_default() += ms * MS;
                 }
-                self.tell(Event::Overran(key(apid), ms * MS * its.len() as u64));
+                self.tell(Event::Overran(key(apid), ms * MS));
             }
             Step::Killed(remembers) => {
                 self.brings.clear();

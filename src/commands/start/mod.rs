@@ -297,10 +297,11 @@ async fn with_folder(
         Err(error) => Err(error),
         // A signal came first.
         Ok(Some(Ready::Signalled(status))) => Ok(status),
-        Ok(Some(Ready::Store(store))) => {
-            if let (Some(group), Some(store)) = (instance::own_group(), store.get(..8)) {
+        Ok(Some(Ready::Nodes)) => {
+            if let Some(group) = instance::own_group() {
                 // Without it only what apinit itself removes goes; the instance works all the same.
-                let _ = member.record_group(&group.join(format!("psched.{store}")));
+                let mark = instance::mark(folder);
+                let _ = member.record_group(&group.join(format!("psched.{mark}")));
             }
             daemons.set_ready();
             serve(args, plan, folder, &mut daemons, signals).await
@@ -315,8 +316,8 @@ async fn with_folder(
 }
 
 enum Ready {
-    /// All nodes are there; the store's id.
-    Store(String),
+    /// All nodes are there.
+    Nodes,
     /// A signal ended it before.
     Signalled(u8),
 }
@@ -366,7 +367,7 @@ async fn wait_ready(
                         })
                         .collect();
                     if missing.is_empty() {
-                        return Ok(Ready::Store(reply.store_id));
+                        return Ok(Ready::Nodes);
                     }
                     waiting = format!("no apinit has registered NIDs {}", format_nids(missing));
                 }

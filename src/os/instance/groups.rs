@@ -1,14 +1,23 @@
 //! The control groups of a dead instance.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The store's eight digits in a group's path `…/psched.0123abcd`.
-pub(super) fn store_of_group(group: &Path) -> Option<&str> {
-    let store = group.file_name()?.to_str()?.strip_prefix("psched.")?;
-    (group.is_absolute() && store.len() == 8 && store.bytes().all(|b| b.is_ascii_hexdigit()))
-        .then_some(store)
+/// The eight digits by which the groups and processes of the applications of an instance are known: made from
+/// its folder, which nobody else has, whatever state it goes on from.
+pub fn mark(folder: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    folder.hash(&mut hasher);
+    format!("{:08x}", hasher.finish() >> 32)
+}
+
+/// The eight digits in a group's path `…/psched.0123abcd`.
+pub(super) fn mark_of_group(group: &Path) -> Option<&str> {
+    let mark = group.file_name()?.to_str()?.strip_prefix("psched.")?;
+    (group.is_absolute() && mark.len() == 8 && mark.bytes().all(|b| b.is_ascii_hexdigit()))
+        .then_some(mark)
 }
 
 /// Kills all processes of a control group and removes it with the groups below it.
@@ -78,8 +87,11 @@ mod tests {
             Some("/sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope".into())
         );
         assert_eq!(group_path("", own), None);
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd")), Some("0123abcd"));
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup")), None);
-        assert_eq!(store_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd/1.1")), None);
+        assert_eq!(mark_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd")), Some("0123abcd"));
+        assert_eq!(mark_of_group(Path::new("/sys/fs/cgroup")), None);
+        let [one, other] = ["/tmp/psched-0-a", "/tmp/psched-0-b"].map(|f| mark(Path::new(f)));
+        let group = Path::new("/sys/fs/cgroup").join(format!("psched.{one}"));
+        assert!(one != other && mark_of_group(&group) == Some(&*one));
+        assert_eq!(mark_of_group(Path::new("/sys/fs/cgroup/psched.0123abcd/1.1")), None);
     }
 }

@@ -29,7 +29,9 @@
 //! Processes are known by their environment, which the kernel shows in /proc: daemons have
 //! [`RUNTIME`]`=FOLDER`, the user's command and everything that it started has
 //! [`INSTANCE`]`=FOLDER`, PEs have that too (their apshepherd sees to it, wherever their aprun was
-//! called) and [`APPLICATION`]`=STORE.…`. Control groups are known by a path in the file `groups`.
+//! called) and [`APPLICATION`]`=MARK.…`. Control groups are known by a path in the file `groups`.
+//! (Groups and PEs of other apinits have the beginning of their store's id for a mark. An instance has
+//! one of its own, [`mark`]: on a copy of some psched's state it ends none of that psched's applications.)
 //! `PSCHED_SOCKET=FOLDER/psched.sock` alone makes only an aprun or cpr a member, which goes with
 //! its application: other shells export it to use the instance.
 //!
@@ -42,12 +44,12 @@ mod groups;
 mod place;
 mod processes;
 
-pub use groups::own_group;
+pub use groups::{mark, own_group};
 pub use place::bases;
 pub use processes::end_command;
 
 use super::claims;
-use groups::{end_group, store_of_group};
+use groups::{end_group, mark_of_group};
 use place::{Folder, unfit};
 use processes::{Whose, end_processes};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -291,12 +293,12 @@ fn clear(folder: &Folder, bound: Duration) {
     }
     let folder = folder.path();
     let groups: Vec<PathBuf> =
-        groups.lines().map(PathBuf::from).filter(|g| store_of_group(g).is_some()).collect();
+        groups.lines().map(PathBuf::from).filter(|g| mark_of_group(g).is_some()).collect();
     for group in &groups {
         end_group(group, until);
     }
-    let stores: Vec<&str> = groups.iter().filter_map(|g| store_of_group(g)).collect();
-    end_processes(folder, &stores, Whose::Everything, Duration::from_secs(1), until);
+    let marks: Vec<&str> = groups.iter().filter_map(|g| mark_of_group(g)).collect();
+    end_processes(folder, &marks, Whose::Everything, Duration::from_secs(1), until);
     for group in &groups {
         end_group(group, until);
     }

@@ -29,7 +29,7 @@ pub fn end_command(folder: &Path, grace: Duration, bound: Duration) {
 
 pub(super) fn end_processes(
     folder: &Path,
-    stores: &[&str],
+    marks: &[&str],
     whose: Whose,
     grace: Duration,
     until: Instant,
@@ -40,7 +40,7 @@ pub(super) fn end_processes(
     // no one, one looks twice.
     let mut empty = 0;
     loop {
-        let found = processes(folder, stores, whose);
+        let found = processes(folder, marks, whose);
         empty = if found.is_empty() { empty + 1 } else { 0 };
         let late = Instant::now() >= until;
         if empty == 2 || (empty > 0 && (late || whose == Whose::Command)) {
@@ -70,13 +70,13 @@ pub(super) fn end_processes(
 }
 
 /// Living processes of an instance, without the caller: pid, pidfd, whether it is a daemon.
-fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd, bool)> {
+fn processes(folder: &Path, marks: &[&str], whose: Whose) -> Vec<(i32, OwnedFd, bool)> {
     let own = std::process::id() as i32;
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut processes = BTreeMap::new();
     environ::each(pids.filter(|pid| *pid != own), |pid, environment| {
-        if membership(environment, folder, stores, || is_front_end(pid)).is_some()
+        if membership(environment, folder, marks, || is_front_end(pid)).is_some()
             && let Some(process) = Pid::from_raw(pid)
             && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
         {
@@ -87,10 +87,8 @@ fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd,
     let again: Vec<i32> = processes.keys().copied().collect();
     let mut found = Vec::new();
     environ::each(again, |pid, environment| {
-        match (
-            membership(environment, folder, stores, || is_front_end(pid)),
-            processes.remove(&pid),
-        ) {
+        match (membership(environment, folder, marks, || is_front_end(pid)), processes.remove(&pid))
+        {
             (Some(true), _) if whose == Whose::Command => (),
             (Some(daemon), Some(process)) => found.push((pid, process, daemon)),
             _ => (),
@@ -105,7 +103,7 @@ fn processes(folder: &Path, stores: &[&str], whose: Whose) -> Vec<(i32, OwnedFd,
 fn membership(
     environment: Option<&[u8]>,
     folder: &Path,
-    stores: &[&str],
+    marks: &[&str],
     front_end: impl Fn() -> bool,
 ) -> Option<bool> {
     use std::os::unix::ffi::OsStrExt;
@@ -119,7 +117,7 @@ fn membership(
             return Some(true);
         }
         let of_application = || {
-            stores
+            marks
                 .iter()
                 .any(|s| value.strip_prefix(s.as_bytes()).is_some_and(|r| r.first() == Some(&b'.')))
         };

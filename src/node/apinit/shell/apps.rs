@@ -2,7 +2,7 @@
 
 use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
-use crate::agent::{Action, Found, Happening};
+use crate::agent::{Action, Agent, Found, Happening};
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
@@ -19,6 +19,7 @@ use crate::node::apinit::{host, rebind};
 use crate::node::groups::{AppGroups, Limits, Seat};
 use crate::node::stuck::{self, Wait};
 use crate::node::yields;
+use crate::os::instance;
 use crate::os::space::Space;
 use crate::shepherd::NAMED_MAX;
 use crate::variables::Isolation;
@@ -275,9 +276,17 @@ impl Shell {
         place.places.nids().filter(|nid| own.contains(nid)).collect()
     }
 
+    /// By what new groups and processes are known: the beginning of the store's id, or the private instance.
+    fn mark(agent: &Agent) -> String {
+        match std::env::var_os(instance::RUNTIME) {
+            Some(folder) => instance::mark(std::path::Path::new(&folder)),
+            None => agent.store_mark().to_owned(),
+        }
+    }
+
     /// What a new one's processes bear. Another store may adopt it: it keeps what it was born with.
     fn marker(&self, key: Key) -> String {
-        format!("{}.{key}", self.agent.store_mark())
+        format!("{}.{key}", Self::mark(&self.agent))
     }
 
     pub(super) fn make(&mut self, place: PlaceCommand, nids: Vec<Nid>) {
@@ -336,11 +345,11 @@ impl Shell {
         let app = self.apps.entry(key).insert_entry(app).into_mut();
         if let Some(groups) = &self.groups {
             let alone = place.hosts.len() == 1;
-            let mark = self.agent.store_mark();
+            let mark = Self::mark(&self.agent);
             // Known before they are there: whoever comes after us has to remove them.
-            directory.keep_groups(&groups.path_of(mark, key, &nids, alone))?;
+            directory.keep_groups(&groups.path_of(&mark, key, &nids, alone))?;
             let room = room_of_shepherd(place);
-            let made = groups.make(mark, key, &limits, alone, room);
+            let made = groups.make(&mark, key, &limits, alone, room);
             let made = made.context("can't make its groups")?;
             app.groups = Some(made);
         } else {

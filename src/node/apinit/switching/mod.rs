@@ -74,9 +74,9 @@ struct Gang {
     /// It is brought back from there, and then it runs.
     returns: bool,
     /// It has been stopped and was not frozen when last looked at: the processor time that it had
-    /// used by then.
-    late: Option<Duration>,
-    /// What it has used in that state, of processor time, and how much of that was said last.
+    /// used by then, and when that was.
+    late: Option<(Duration, u64)>,
+    /// For how long it has used a processor in that state, and how much of that was said last.
     overran: (Duration, Duration),
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Between two tellings of how changes went.
 const TELL: u64 = 1_000_000_000;
-/// So much processor time in others' turns is said.
+/// So much time in others' turns is said.
 const OVERRAN_FROM: Duration = Duration::from_secs(1);
 /// When a box is locked it is tried again after this long, in nanoseconds.
 const BOX_AGAIN: u64 = 50_000;
@@ -109,23 +109,24 @@ impl Gang {
         self.means.start();
     }
 
-    /// What the kernel has worked for it since it was stopped, or last looked at, in nanoseconds of
-    /// processor time. None once it is frozen.
+    /// For how long the kernel has worked for it since it was stopped, or last looked at, in
+    /// nanoseconds; on several processors at once counts once. None once it is frozen.
     fn overran(&mut self) -> Option<u64> {
-        let before = self.late?;
+        let (before, since_ns) = self.late?;
         // (In this order: what it used until it was frozen counts.)
         let frozen = self.means.frozen();
-        let used = self.means.used()?;
-        self.late = (!frozen).then_some(used);
+        let (used, now) = (self.means.used()?, monotonic_ns());
+        self.late = (!frozen).then_some((used, now));
         let more = used.checked_sub(before).filter(|more| !more.is_zero())?;
-        u64::try_from(more.as_nanos()).ok()
+        let more = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
+        Some(more.min(now.saturating_sub(since_ns)))
     }
 
     /// All that it has used in others' turns, where that is to be said: a second, and whenever it
     /// is twice as much.
-    fn tell_overran(&mut self, cpu_ns: u64) -> Option<Duration> {
+    fn tell_overran(&mut self, time_ns: u64) -> Option<Duration> {
         let (all, told) = &mut self.overran;
-        *all = all.saturating_add(Duration::from_nanos(cpu_ns));
+        *all = all.saturating_add(Duration::from_nanos(time_ns));
         let tells = *all >= told.saturating_mul(2).max(OVERRAN_FROM);
         tells.then(|| *told = *all).map(|()| *all)
     }
@@ -133,7 +134,7 @@ impl Gang {
     /// Its means say so: what became of the stop.
     fn stopped(&mut self, outcome: Outcome) -> Outcome {
         if matches!(outcome, Outcome::NotYet(_)) {
-            self.late = self.means.used();
+            self.late = self.means.used().map(|used| (used, monotonic_ns()));
         }
         let coming = self.coming.take();
         let returns = std::mem::take(&mut self.returns);
@@ -193,10 +194,10 @@ impl Thread {
         let late = self.gangs.iter_mut().filter(|(_, gang)| gang.late.is_some());
         let overran: Vec<(Key, u64)> =
             late.filter_map(|(key, gang)| Some((*key, gang.overran()?))).collect();
-        for (key, cpu_ns) in overran {
-            let all = self.gangs.get_mut(&key).and_then(|gang| gang.tell_overran(cpu_ns));
+        for (key, time_ns) in overran {
+            let all = self.gangs.get_mut(&key).and_then(|gang| gang.tell_overran(time_ns));
             self.overran.extend(all.map(|all| (key, all)));
-            self.apply(Event::Overran(key, cpu_ns));
+            self.apply(Event::Overran(key, time_ns));
         }
     }
 
