@@ -694,8 +694,15 @@ impl World {
         for debtor in debtors {
             let real = &self.gangs[&debtor];
             let its = &real.processors;
+            // (One that could not be stopped, or is being stopped, is paid nothing.)
+            let stays = |other: &u64| {
+                let failed = self.failed.get(other);
+                failed.is_some_and(|at| self.now < at + ns_of(STOP_AGAIN))
+                    || self.stops.iter().any(|(_, of, _)| of == other)
+            };
             let creditor = |other: &&u64| {
                 self.runs(**other)
+                    && !stays(other)
                     && self.owes(debtor, **other)
                     && self.told(**other).is_some_and(|told| !told.1)
                     && !self.gangs[*other].processors.is_disjoint(its)
