@@ -61,6 +61,11 @@ fn a_full_store_refuses_postings_and_loses_nothing() {
     let refused = fill_up(&small, &instance);
     assert!(refused.stderr.contains("full"), "{}", refused.stderr);
     assert!(refused.stderr.contains("psched.db"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("does not answer"), "{}", refused.stderr);
+    // Who does not want to wait is told so at once.
+    let refused = instance.script("-q --immediate -n 1", "true").expect(125);
+    assert!(refused.stderr.starts_with("aprun: the posting was not taken: "), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("trying again"), "{}", refused.stderr);
     assert_eq!(instance.apids("running"), both);
     // What runs ends with its true status, and its record waits for room.
     std::fs::write(&go, "").expect("written");
