@@ -313,7 +313,7 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         let optional = ["Cause", "Obstacle", "Held by", "Cure"];
         facts.retain(|(name, cell)| !optional.contains(name) || *cell != Cell::None);
     }
-    Some(Report { facts, ..Report::default() })
+    Some(Report { facts, notices: notices(reply, false), ..Report::default() })
 }
 
 /// `--events`.
@@ -323,7 +323,8 @@ pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
         let name = Cell::text(event.name.clone());
         table.rows.push(vec![moment(event.at_ns, zone), name, Cell::text(event.detail.clone())]);
     }
-    Report { tables: vec![table], ..Report::default() }
+    let notices = reply.notices.iter().map(|notice| format!("psched: {notice}")).collect();
+    Report { tables: vec![table], notices, ..Report::default() }
 }
 
 /// `--history`.

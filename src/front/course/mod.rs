@@ -453,7 +453,9 @@ impl Front {
             None if *answered => String::new(),
             None if self.psched_pids.is_empty() => "; nothing is posted yet".to_owned(),
             None => "; whether it has the posting is not known".to_owned(),
-            Some(_) if self.done => format!("; {named} has ended, its exit status is psched's to say"),
+            Some(_) if self.done => {
+                format!("; {named} has ended, its exit status is psched's to say")
+            }
             Some(_) if self.is_launched() && self.apinit.up => format!("; {named} runs on"),
             Some(_) if self.is_launched() => format!("; whether {named} runs on is not known"),
             Some(_) => format!("; {named} waits"),

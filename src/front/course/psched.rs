@@ -20,13 +20,7 @@ impl Front {
         }
     }
 
-    pub(super) fn psched_down(
-        &mut self,
-        now_ns: u64,
-        text: String,
-        absent: bool,
-        answered: bool,
-    ) {
+    pub(super) fn psched_down(&mut self, now_ns: u64, text: String, absent: bool, answered: bool) {
         self.unlaunched = false;
         self.psched.up = false;
         if self.ended.is_some() {

@@ -459,11 +459,8 @@ fn interrupted_between_placement_and_go() {
 
 #[test]
 fn no_psched() {
-    let absent = Happening::PschedDown {
-        text: "no psched at /x".to_owned(),
-        absent: true,
-        answered: false,
-    };
+    let absent =
+        Happening::PschedDown { text: "no psched at /x".to_owned(), absent: true, answered: false };
     Course::new()
         .gives(Happening::Start, &[Action::Psched(Ask::Post)])
         .gives(absent, &[say("no psched at /x"), Action::Exit(125)]);
@@ -573,8 +570,10 @@ fn a_silence_says_what_is_known() {
         .at(
             2_000,
             &[
-                say("psched does not answer (reset); whether application 12 runs on is not known; \
-                     trying again"),
+                say(
+                    "psched does not answer (reset); whether application 12 runs on is not known; \
+                     trying again",
+                ),
                 say("apinit does not answer (reset); trying again"),
             ],
         );
@@ -599,10 +598,7 @@ fn a_silence_says_what_is_known() {
         .gives(Happening::Start, std::slice::from_ref(&post))
         .gives(Happening::PschedUp { pid: PSCHED }, &[])
         .gives(can_not("the disk is full"), &[])
-        .at(
-            2_000,
-            &[post.clone(), say("psched has answered: the disk is full; trying again")],
-        )
+        .at(2_000, &[post.clone(), say("psched has answered: the disk is full; trying again")])
         .gives(Happening::PschedUp { pid: PSCHED }, &[])
         .gives(event(Event::Accepted(APID)), &[say("psched takes the posting now")]);
     // Who asks for --immediate does not wait for that.
@@ -997,17 +993,14 @@ fn output_that_nobody_takes() {
         .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(141)]);
     // It may be noticed only when the application has ended well.
     let good = ended(None, true);
-    Course::going()
-        .gives(done(), &[])
-        .gives(Happening::OutputLost(Loss::StdoutClosed), &[])
-        .gives(
-            event(Event::Ended(good.clone())),
-            &[
-                say("standard output was closed: output of application 12 is lost"),
-                Action::Close(good),
-                Action::Exit(141),
-            ],
-        );
+    Course::going().gives(done(), &[]).gives(Happening::OutputLost(Loss::StdoutClosed), &[]).gives(
+        event(Event::Ended(good.clone())),
+        &[
+            say("standard output was closed: output of application 12 is lost"),
+            Action::Close(good),
+            Action::Exit(141),
+        ],
+    );
     let full = Happening::OutputLost(Loss::Failed("standard output: no space".to_owned()));
     let end = ended(Some(Cause::FrontGone), true);
     Course::going()
