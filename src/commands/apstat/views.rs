@@ -580,6 +580,8 @@ Obstacle:    needs 8 processors
 Held by:     7 of alice
 Cure:        -n 1 fits now
 Passed over: 3
+
+psched: the store is nearly full
 ";
         assert_eq!(why(&reply(), Apid(13)).expect("there").text(), golden);
         let golden = "\
@@ -587,9 +589,11 @@ Application: 5
 State:       ended
 Status:      139
 Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
+
+psched: the store is nearly full
 ";
         assert_eq!(why(&reply(), Apid(5)).expect("there").text(), golden);
-        let golden = "Application: 12\nState:       placed\nNIDs:        1\n";
+        let golden = "Application: 12\nState:       placed\nNIDs:        1\n\npsched: the store is nearly full\n";
         assert_eq!(why(&reply(), Apid(12)).expect("there").text(), golden);
     }
 
@@ -602,12 +606,15 @@ Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
         };
         let reply_events = pb::EventsReply {
             events: vec![event(NOW, "posted", "-n 3"), event(NOW + 1_500_000, "placed", "")],
+            notices: vec!["the store is nearly full".into()],
             ..Default::default()
         };
         let golden = "\
 Time                    Event  Detail
 2026-11-20 12:00:00.000 posted -n 3
 2026-11-20 12:00:00.001 placed -
+
+psched: the store is nearly full
 ";
         assert_eq!(events(&reply_events, &TimeZone::UTC).text(), golden);
         let golden = "\
