@@ -125,7 +125,12 @@ pub(super) fn parse_apid(text: &str) -> Result<u64, String> {
 }
 
 fn parse_signal(text: &str) -> Result<i32, String> {
-    signal::parse(text).ok_or_else(|| "not a signal; apkill -l lists their names".to_string())
+    match text.parse::<i32>() {
+        // kill(1) has it for "is it there?".
+        Ok(0) => Err("0 is no signal; apstat shows whether an application is there".to_string()),
+        _ => signal::parse(text)
+            .ok_or_else(|| "not a signal; apkill -l lists their names".to_string()),
+    }
 }
 
 fn signal_list() -> String {
@@ -172,6 +177,8 @@ mod tests {
         for words in bad {
             assert!(parse(words).is_err(), "{words}");
         }
+        let zero = parse("apkill -0 1").expect_err("it is none").to_string();
+        assert!(zero.contains("0 is no signal"), "{zero}");
         assert!(signal_list().contains("\n15 TERM\n"));
     }
 

@@ -1,11 +1,19 @@
 //! `psched backup` and `psched restore`: copies of psched's state.
 
 use super::question::write_out;
+use crate::daemon::committer::RECORDS_WAIT;
 use crate::daemon::store::backup::{self, Contents};
 use crate::daemon::{configuration_of, state_directory};
+use crate::rpc::connect::{connect, socket_path};
+use crate::rpc::pb;
+use crate::rpc::pb::psched_client::PschedClient;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a psched may take to say whether its records wait; without an answer none is told.
+const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
 /// Where the state is.
 #[derive(Args, Debug)]
@@ -59,7 +67,13 @@ pub struct RestoreArgs {
 pub fn back_up(args: &BackupArgs) -> ExitCode {
     let done = || -> anyhow::Result<String> {
         let directory = args.state.directory()?;
+        let waits = records_wait();
         let contents = backup::back_up(&directory, &args.file, args.force)?;
+        if let Some((_, why)) =
+            waits.or_else(records_wait).filter(|(id, _)| *id == contents.store_id)
+        {
+            eprintln!("psched backup: the copy lacks what has changed since, for {why}");
+        }
         Ok(format!("{}: {}\n", args.file.display(), told(&contents)))
     };
     ended("psched backup", done())
@@ -73,6 +87,22 @@ pub fn restore(args: &RestoreArgs) -> ExitCode {
         Ok(restored(&directory, &contents, replaced.as_deref()))
     };
     ended("psched restore", done())
+}
+
+/// The store of the psched that answers here, and what it says of records that wait for its disk.
+fn records_wait() -> Option<(String, String)> {
+    let asked = async {
+        let channel = connect(&socket_path()).await.ok()?;
+        let mut client = PschedClient::new(channel).max_decoding_message_size(64 << 20);
+        // (A number that no application has: the answer is short.)
+        let request = pb::ListRequest { apid: u64::MAX, ..Default::default() };
+        let reply = tokio::time::timeout(ANSWER_BOUND, client.list(request)).await.ok()?.ok()?;
+        let reply = reply.into_inner();
+        let why = reply.notices.into_iter().find(|notice| notice.starts_with(RECORDS_WAIT))?;
+        Some((reply.store_id, why))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(asked)
 }
 
 fn told(contents: &Contents) -> String {

@@ -50,11 +50,11 @@ pub(super) fn quoted(text: &str) -> String {
 /// Checks the whole file, of which form has these problems.
 pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Problem>> {
     let mut problems = Problems(form);
-    let mut machine = machine(file.nodes.unwrap_or_default(), &mut problems);
+    let (mut machine, understood) = machine(file.nodes.unwrap_or_default(), &mut problems);
     machine.accounts = regions::accounts(file.accounts.unwrap_or_default(), &mut problems);
     let entries = file.regions.unwrap_or_default();
     machine.regions = regions::regions(entries, &machine.accounts, &mut problems);
-    if !problems.has("nodes") {
+    if understood {
         regions::check(&machine, &mut problems);
     }
     let config = Config {
@@ -67,17 +67,17 @@ pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Proble
     if problems.0.is_empty() { Ok(config) } else { Err(problems.0) }
 }
 
-fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
+/// The nodes, and whether all entries were understood: what is missing of nodes that were not may just be there.
+fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> (Machine, bool) {
     let mut machine = Machine::default();
-    // What is missing of nodes that were not understood may just be there.
     let understood = |problems: &Problems| !problems.has("nodes");
     if entries.is_empty() {
         if !understood(problems) {
-            return machine;
+            return (machine, false);
         }
         let cure = "list at least one under nodes, such as { nids: 0-3, processors: 8 }";
         problems.add("nodes", "there are no nodes", cure);
-        return machine;
+        return (machine, false);
     }
     // Which entry each node came from, and whether that entry names its flavors.
     let mut from: BTreeMap<Nid, usize> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
             if machine.nodes.len() == NODES_MAX {
                 let what = format!("there are more than {NODES_MAX} nodes");
                 problems.add(format!("nodes[{i}]"), what, "give fewer");
-                return machine;
+                return (machine, false);
             }
             from.insert(node.nid, i);
             if !names_flavors {
@@ -112,11 +112,12 @@ fn machine(entries: Vec<Nodes>, problems: &mut Problems) -> Machine {
             node.flavors = flavors_unsaid;
         }
     }
-    if understood(problems) {
+    let understood = understood(problems);
+    if understood {
         check_flavors(&machine, problems);
         check_cpus(&machine, &from, problems);
     }
-    machine
+    (machine, understood)
 }
 
 /// The nodes of one entry; none where its NIDs are not understood. Other values that are not

@@ -332,6 +332,13 @@ fn what_does_not_go_together_is_found() {
             "1:1: nodes: no node has flavor os; add os to the flavors of one, such as flavors: [su, os, ap]",
         ]
     );
+    // What is wrong with regions is told beside that.
+    let all = said(
+        "nodes: [{ nids: 0-1, processors: 1, flavors: [os, ap] }]\nregions: [{ name: a, nids: 0-2 }]",
+    );
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].contains("no node has flavor su"), "{all:?}");
+    assert!(all[1].contains("regions[0].nids: there is no node 2"), "{all:?}");
     let nodes = |nodes: &str| {
         said(&format!(
             "nodes:\n  - {{ nids: 100, processors: 1, host: x, flavors: [su, os, ap] }}\n{nodes}"

@@ -29,6 +29,9 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 /// It works again is said of one that has failed for so long.
 const SAID_AFTER: Duration = Duration::from_secs(2);
 
+/// How a notice of records that wait begins.
+pub const RECORDS_WAIT: &str = "records have been waiting for the disk";
+
 /// Why records wait for the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
@@ -67,7 +70,7 @@ impl Trouble {
         let since = jiff::Timestamp::from_nanosecond(i128::from(since_ns)).unwrap_or_default();
         let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T");
         Some(format!(
-            "records have been waiting for the disk since {since}: {why}. Until it takes them psched \
+            "{RECORDS_WAIT} since {since}: {why}. Until it takes them psched \
              accepts no postings, and if it is restarted before, it forgets what has changed since"
         ))
     }

@@ -97,7 +97,10 @@ pub enum Input {
     /// The whole state, for whoever only looks at it.
     Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
     /// psched.yaml was read again. The answer: what that changed of the variables.
-    Reconfigured { new: Box<super::tune::Reconfigured>, answer: oneshot::Sender<Told> },
+    Reconfigured {
+        new: Box<super::tune::Reconfigured>,
+        answer: oneshot::Sender<super::tune::Answer>,
+    },
     /// What would that change, were it read? Of the variables, and for applications.
     Compare {
         variables: Box<Variables>,
@@ -459,7 +462,7 @@ impl Core {
     }
 
     /// Why nothing new is taken now, if so.
-    fn takes_nothing(&self) -> Option<String> {
+    pub(super) fn takes_nothing(&self) -> Option<String> {
         let why = || {
             let why = self.trouble.waits().map_or_else(String::new, |waits| waits.why);
             format!("{} records wait for the disk: {why}", self.outbox.under_way())

@@ -182,7 +182,7 @@ impl Service {
         // One after the other, and with SIGHUP's.
         let read = self.reload.lock().await.again(Some(by)).await;
         Ok(Response::new(match read {
-            Ok(told) => {
+            Ok((told, unrecorded)) => {
                 let mut done = vec![match told.changes.is_empty() {
                     true => "psched.yaml was read again: nothing to change".to_owned(),
                     false => format!("psched.yaml was read again: {}", told.changes.join(", ")),
@@ -190,7 +190,7 @@ impl Service {
                 let waits = |line| format!("{line} when psched is restarted (applications run on)");
                 done.extend(told.waits.into_iter().map(waits));
                 done.extend(told.notes);
-                pb::ManageReply { done, problems: Vec::new() }
+                pb::ManageReply { done, problems: unrecorded.into_iter().collect() }
             }
             Err(text) => pb::ManageReply { done: Vec::new(), problems: vec![text] },
         }))

@@ -201,8 +201,8 @@ impl Service {
         let peer = caller(&request)?;
         let request = request.into_inner();
         let from = Cursor::parse(&request.page)?;
-        let store = self.store.clone();
-        self.look_up(&peer, move |s, viewer| events(s, viewer, &request, from, &store)).await
+        let about = self.about();
+        self.look_up(&peer, move |s, viewer| events(s, viewer, &request, from, &about)).await
     }
 }
 
@@ -378,10 +378,10 @@ fn events(
     viewer: &Viewer,
     request: &pb::EventsRequest,
     from: Cursor,
-    store: &Path,
+    about: &About,
 ) -> Result<pb::EventsReply, Status> {
     let apid = Apid(request.apid);
-    let reader = Reader::open(store).map_err(store_said)?;
+    let reader = Reader::open(&about.store).map_err(store_said)?;
     let ended = match s.team(apid) {
         Some(_) => None,
         None => reader.team(apid).map_err(store_said)?,
@@ -390,6 +390,8 @@ fn events(
     let team = team.ok_or_else(|| Status::not_found(format!("there is no application {apid}")))?;
     let mut page = Page::new(request.pages);
     let (mut at, mut reply) = (from, pb::EventsReply::default());
+    // (With the first of its pages.)
+    reply.notices.extend(about.trouble.notice().filter(|_| request.page.is_empty()));
     loop {
         let lines = reader.events_after(apid, at.last.0, ROWS_MAX).map_err(store_said)?;
         if lines.is_empty() {

@@ -9,7 +9,7 @@
 use super::Arguments;
 use super::core::{Input, now};
 use super::people::{administrators, groups_looked_up, warn_of_unknown};
-use super::tune::Reconfigured;
+use super::tune::{Answer, Reconfigured};
 use crate::apteam::change::By;
 use crate::config::Config;
 use crate::machine::{Machine, Nid, nids_text};
@@ -51,8 +51,8 @@ impl Reload {
     /// answer holds up nothing but this.
     ///
     /// # Errors
-    /// What is wrong with it. Nothing has changed.
-    pub async fn again(&mut self, by: Option<By>) -> Result<Told, String> {
+    /// What is wrong with it, or that the disk takes no record of it. Nothing has changed.
+    pub async fn again(&mut self, by: Option<By>) -> Answer {
         let ending = || "psched is ending".to_owned();
         let arguments = self.arguments.clone();
         let told = by.is_some();
@@ -82,7 +82,13 @@ impl Reload {
         // Nobody answers where psched just ends.
         let input = Input::Reconfigured { new: read, answer };
         self.inputs.send(input).await.map_err(|_| ending())?;
-        let mut told = tuned.await.map_err(|_| ending())?;
+        let (mut told, unrecorded) = match tuned.await.map_err(|_| ending())? {
+            Ok(told) => told,
+            Err(text) => {
+                tracing::error!("the configuration was not read again: {text}");
+                return Err(text);
+            }
+        };
         told.notes = unknown;
         for line in &told.waits {
             tracing::warn!(
@@ -96,7 +102,7 @@ impl Reload {
         }
         *self.administrators.write().unwrap_or_else(PoisonError::into_inner) = administrators;
         *self.running.write().unwrap_or_else(PoisonError::into_inner) = new;
-        Ok(told)
+        Ok((told, unrecorded))
     }
 }
 

@@ -14,6 +14,7 @@ use super::private::Viewer;
 use super::reload::Reload;
 use super::store::{Reader, StoreError};
 use super::views;
+use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
@@ -221,15 +222,32 @@ impl Service {
             }
         }
         let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
-        let team = past.ok_or_else(|| self.not_here(&request))?;
+        let Some(team) = past else {
+            return match self.purged_end(peer, &request).await? {
+                Some(end) => Ok(Response::new(only_ended(&end))),
+                None => Err(self.not_here(&request)),
+            };
+        };
         self.may_front(peer, &team)?;
         if team.state != State::Ended {
             return Err(Status::unavailable("the application is just ending; ask again"));
         }
         let end = team.end.unwrap_or_default();
-        let event = pb::application_event::Event::Ended(ended(&end, end.status()));
-        let event = pb::ApplicationEvent { event: Some(event) };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(event)))))
+        Ok(Response::new(only_ended(&end)))
+    }
+
+    /// How an application of another psched has ended that was purged from its nodes, for its own front end.
+    async fn purged_end(
+        &self,
+        peer: &Peer,
+        request: &pb::WatchRequest,
+    ) -> Result<Option<HostEnd>, Status> {
+        let (request_id, owner) = (request.request_id.clone(), (Apid(request.apid), peer.uid));
+        self.read(peer.uid, move |s| {
+            let purged = s.purged_end(&request_id).filter(|purged| purged.owner == owner);
+            purged.map(|purged| purged.end.clone())
+        })
+        .await
     }
 
     fn may_front(&self, peer: &Peer, team: &Apteam) -> Result<(), Status> {
@@ -590,6 +608,12 @@ impl pb::psched_server::Psched for Service {
     ) -> Result<Response<pb::CompareReply>, Status> {
         self.compare_with(request).await
     }
+}
+
+/// A stream that tells of an end, and nothing else.
+fn only_ended(end: &HostEnd) -> Events {
+    let event = pb::application_event::Event::Ended(ended(end, end.status()));
+    Box::pin(tokio_stream::once(Ok(pb::ApplicationEvent { event: Some(event) })))
 }
 
 /// The stream, once its first message is there: a refusal becomes the call's own status.

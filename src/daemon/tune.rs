@@ -28,6 +28,9 @@ pub struct Reconfigured {
     pub told: Told,
 }
 
+/// What has changed, and why that is not on record yet; or why nothing has.
+pub type Answer = Result<(Told, Option<String>), String>;
+
 /// What the loop knows of variables.
 pub struct Tuner {
     /// What is set.
@@ -66,8 +69,14 @@ impl Core {
     }
 
     /// psched.yaml was read again.
-    pub(super) fn reconfigured(&mut self, new: Reconfigured, answer: oneshot::Sender<Told>) {
+    pub(super) fn reconfigured(&mut self, new: Reconfigured, answer: oneshot::Sender<Answer>) {
         let Reconfigured { variables, machine, by, told: others } = new;
+        if by.is_some()
+            && let Some(why) = self.takes_nothing()
+        {
+            let _ = answer.send(Err(format!("nothing was changed: {why}")));
+            return;
+        }
         let mut told = self.tuner.tuning.reconfigured(variables);
         told.changes.extend(others.changes);
         told.changes.extend(self.scheduler.flavors_without_effect(&machine));
@@ -85,7 +94,11 @@ impl Core {
             let commit = self.outbox.keep(vec![Record::Change(change)]);
             self.commit(commit);
         }
-        let _ = answer.send(told);
+        let trouble = self.trouble.clone();
+        self.look(Box::new(move |kept| {
+            let notice = (kept == Kept::Waits).then(|| trouble.notice()).flatten();
+            let _ = answer.send(Ok((told, notice)));
+        }));
     }
 
     /// What would that change, were it read? Nothing is changed.

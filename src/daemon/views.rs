@@ -2,6 +2,7 @@
 
 use crate::apteam::ending::HostEnd;
 use crate::apteam::record::{Apteam, State};
+use crate::daemon::core::now;
 use crate::machine::Flavors;
 use crate::rpc::pb;
 use crate::scheduler::{NodeView, Scheduler, When};
@@ -86,8 +87,20 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
     }
 }
 
+/// When that was by the clock of [`monotonic_ns`], in local time.
+fn local_time(mono_ns: u64) -> String {
+    let now = now();
+    let wall_ns = now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(mono_ns));
+    let at = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).unwrap_or_default();
+    at.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
+}
+
 /// A node.
-pub fn node(scheduler: &Scheduler, view: NodeView<'_>) -> pb::NodeRow {
+pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
+    if view.state == "suspect" {
+        let since = view.silent_since_ns.map(|at_ns| format!(", since {}", local_time(at_ns)));
+        view.notes.push(format!("suspect: {}{}", view.why, since.unwrap_or_default()));
+    }
     let real = scheduler.cpus_of(view.node.nid);
     let first = scheduler.first_processor(view.node.nid);
     let spec = crate::apteam::talk::node::NodeSpec {

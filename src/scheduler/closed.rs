@@ -97,7 +97,9 @@ impl Scheduler {
         for (before, nids) in before {
             let (what, after) = (nids_text(nids), after.clone());
             done.push(format!("{what}: {after}; before: {before}"));
-            out.push(Effect::Warn(format!("{what}: {after}, by {by}")));
+            // (An order says who has given it.)
+            let actor = if order.is_some() { String::new() } else { format!(", by {by}") };
+            out.push(Effect::Warn(format!("{what}: {after}{actor}")));
             out.push(Effect::SaveChange(Change { by: by.clone(), what, before, after }));
         }
         let idle: Vec<Nid> = nids.iter().copied().filter(|n| !changed.contains(n)).collect();

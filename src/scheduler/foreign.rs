@@ -27,15 +27,53 @@ mod adoption;
 use super::ends::Said;
 use super::{Effect, Link, LinkId, Manage, Now, Refusal, ReplyId, Scheduler};
 use crate::apteam::change::{By, Change};
+use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::Explanation;
 use crate::apteam::talk::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::raise;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Applications that a sentence names.
 const NAMED_MAX: usize = 16;
+
+/// Ends of purged applications that are remembered, for their front ends.
+const PURGED_MAX: usize = 1024;
+
+/// How a purged application has ended, as far as its purged nodes know.
+#[derive(Clone, Debug)]
+pub struct PurgedEnd {
+    /// The random number of its posting.
+    request_id: [u8; 16],
+    /// Its number and its user.
+    pub owner: (Apid, u32),
+    /// Its end.
+    pub end: HostEnd,
+}
+
+/// The ends of the applications that were purged last: no store of this psched's has them, and
+/// their front ends ask for them. They ask again every second, so that a restart of psched loses
+/// few.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PurgedEnds(VecDeque<PurgedEnd>);
+
+impl PurgedEnds {
+    fn add(&mut self, place: &PlaceCommand, end: HostEnd) {
+        let request_id = place.request_id;
+        if let Some(known) = self.0.iter_mut().find(|known| known.request_id == request_id) {
+            // (A report that is repeated says nothing new.)
+            if !end.nids.iter().any(|nid| known.end.nids.contains(nid)) {
+                known.end = std::mem::take(&mut known.end).and(end);
+            }
+            return;
+        }
+        if self.0.len() == PURGED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(PurgedEnd { request_id, owner: (place.key.apid, place.owner.uid), end });
+    }
+}
 
 /// A foreign node, or several of one apinit.
 #[derive(Clone, Debug)]
@@ -141,6 +179,12 @@ impl Scheduler {
         let strangers = self.links.values().filter_map(|link| link.foreign.as_ref());
         let mut theirs = strangers.flat_map(|stranger| &stranger.foreign.applications);
         theirs.any(|application| application.place.key.apid == apid)
+    }
+
+    /// The end of an application of another psched that was purged from its nodes, by the random
+    /// number of its posting.
+    pub fn purged_end(&self, request_id: &[u8]) -> Option<&PurgedEnd> {
+        self.purged.0.iter().find(|purged| purged.request_id == request_id)
     }
 
     /// The store that psched goes on from has applications whose records can't be read: nodes that obeyed
@@ -369,22 +413,25 @@ impl Scheduler {
             .map(|f| f.foreign.applications.as_slice())
             .unwrap_or_default();
         let Some(found) = applications.iter().find(|a| a.place.key == key) else { return };
+        let place = found.place.clone();
         let nids = self.links.get(&link).map_or(&[][..], |link| &link.hello.nids);
         // (Unless it has been placed anew meanwhile, elsewhere.)
         let same = self.teams.get(&key.apid).is_some_and(|team| {
             team.key() == key
-                && team.posting.request_id == found.place.request_id
+                && team.posting.request_id == place.request_id
                 && team.places.nids().any(|nid| nids.contains(&nid))
         });
         let first = end.first.as_ref().map_or_else(|| "by itself".into(), |d| d.cause.to_string());
         out.push(Effect::Warn(format!(
             "foreign application {} has ended on {}: {first}",
-            name(&found.place),
+            name(&place),
             nids_text(end.nids.iter().copied())
         )));
         if same {
             // It is on an old copy of the records.
             self.part_ended(now, *end, Said::ByItsNodes, out);
+        } else {
+            self.purged.add(&place, *end);
         }
         out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
     }

@@ -65,6 +65,7 @@ pub use closed::NodesTo;
 pub use effect::{Effect, Looked, News, Refusal};
 pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, Now, ReplyId};
+pub use foreign::PurgedEnd;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use restarts::Origin;
 pub use settings::{Abilities, RollsOut, Settings, Turns};
@@ -156,6 +157,8 @@ pub struct Scheduler {
     flavors: BTreeMap<Nid, FlavorOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
     managed: Vec<foreign::Managed>,
+    /// How applications have ended of which foreign nodes were purged.
+    purged: foreign::PurgedEnds,
     /// Nodes that are in use, and not in the configuration, or not with all their processors.
     retired: BTreeSet<Nid>,
     /// Nodes in use that go over to another domain when they are empty.
@@ -213,6 +216,7 @@ impl Scheduler {
             closed: BTreeMap::new(),
             flavors: BTreeMap::new(),
             managed: Vec::new(),
+            purged: Default::default(),
             measured: Measured::default(),
             retired: BTreeSet::new(),
             leaving: BTreeSet::new(),

@@ -59,7 +59,7 @@ impl Scheduler {
         team.hosts = hosts.into();
         team.ticket_until_ns = until;
         team.end = None;
-        let nids = crate::machine::format_nids(team.places.nids());
+        let nids = crate::machine::nids_text(team.places.nids());
         let (key, front) = (team.key(), team.front);
         self.become_state(apid, State::Placed);
         self.relink(apid);
@@ -75,7 +75,7 @@ impl Scheduler {
         out.push(Effect::Log {
             apid,
             name: "placed",
-            detail: format!("incarnation {} on NIDs {nids}", key.incarnation.0),
+            detail: format!("incarnation {} on {nids}", key.incarnation.0),
         });
         self.send_place(now, apid, None, out);
         out.push(Effect::Tell { apid, news: News::Placed });

@@ -9,7 +9,7 @@ use super::postings::{COUNTED, shape_text};
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, nids_text};
 use crate::occupancy::{Occupancy, Rules};
 use crate::placement::packing::SITS_MAX;
 use crate::placement::{self, Shut, Wanted};
@@ -76,7 +76,7 @@ impl Scheduler {
     fn why_there(&self, team: &Apteam) -> Explanation {
         let apid = team.apid;
         let plain = |obstacle: String| Explanation { obstacle, ..Explanation::default() };
-        let nids = || format_nids(team.places.nids());
+        let nids = || nids_text(team.places.nids());
         let stuck = self.stuck_of(apid);
         match team.state {
             _ if !stuck.is_empty() => plain(format!("it is being ended, and {stuck}")),
@@ -97,13 +97,13 @@ impl Scheduler {
                 cure: "continue that aprun (kill -CONT), and it waits again".into(),
             },
             State::Placed => {
-                plain(format!("it is placed on NIDs {}; its aprun is to launch it", nids()))
+                plain(format!("it is placed on {}; its aprun is to launch it", nids()))
             }
             State::TakingBack => Explanation {
-                obstacle: format!("its place on NIDs {} is being taken back", nids()),
+                obstacle: format!("its place on {} is being taken back", nids()),
                 ..Explanation::default()
             },
-            State::Launching => plain(format!("it is being launched on NIDs {}", nids())),
+            State::Launching => plain(format!("it is being launched on {}", nids())),
             State::Running if self.schedule.decision.is_out(apid) => Explanation {
                 obstacle: "its memory is out, for others who ran where it sat".into(),
                 cure: "it comes in when it has a place".into(),
@@ -114,7 +114,7 @@ impl Scheduler {
                 let so_far = bytes.map_or_else(String::new, |b| format!(" ({} so far)", about(b)));
                 Explanation {
                     obstacle: format!(
-                        "it stands on NIDs {}, and its memory goes {}{so_far}",
+                        "it stands on {}, and its memory goes {}{so_far}",
                         nids(),
                         self.way_out(team)
                     ),
@@ -122,7 +122,7 @@ impl Scheduler {
                     ..Explanation::default()
                 }
             }
-            State::Running => plain(format!("it runs on NIDs {}", nids())),
+            State::Running => plain(format!("it runs on {}", nids())),
             State::Ended => plain("it has ended".into()),
         }
     }

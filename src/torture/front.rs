@@ -146,7 +146,7 @@ impl World {
         self.checks.posted(pid, &posting, plan, past);
         self.counts.postings += 1;
         let restarts = returning.as_ref().map(|returning| returning.origin.apid());
-        let setup = Setup { launch, uid, quiet: false, files, restarts, patience: None };
+        let setup = Setup { launch, uid, files, restarts, ..Setup::default() };
         let aprun = Aprun {
             posting: (posting, owner),
             core: Front::new(setup),
@@ -378,16 +378,18 @@ impl World {
             }
             Msg::Refused(text, true) => self.front_happens(pid, Happening::PschedRefused(text)),
             Msg::Refused(text, false) => {
-                self.front_happens(pid, Happening::PschedDown { text, absent: false });
+                let (absent, answered) = (false, true);
+                self.front_happens(pid, Happening::PschedDown { text, absent, answered });
             }
             Msg::Eof => {
                 aprun.psched = None;
                 let (looks, kills) =
                     (std::mem::take(&mut aprun.looks), std::mem::take(&mut aprun.kills));
                 let text = "psched closed the connection".to_owned();
+                let (absent, answered) = (false, false);
                 self.front_happens(
                     pid,
-                    Happening::PschedDown { text: text.clone(), absent: false },
+                    Happening::PschedDown { text: text.clone(), absent, answered },
                 );
                 for _ in 0..looks {
                     self.front_happens(pid, Happening::Looked(Looked::Failed(text.clone())));

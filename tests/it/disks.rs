@@ -61,6 +61,11 @@ fn a_full_store_refuses_postings_and_loses_nothing() {
     let refused = fill_up(&small, &instance);
     assert!(refused.stderr.contains("full"), "{}", refused.stderr);
     assert!(refused.stderr.contains("psched.db"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("does not answer"), "{}", refused.stderr);
+    // Who does not want to wait is told so at once.
+    let refused = instance.script("-q --immediate -n 1", "true").expect(125);
+    assert!(refused.stderr.starts_with("aprun: the posting was not taken: "), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("trying again"), "{}", refused.stderr);
     assert_eq!(instance.apids("running"), both);
     // What runs ends with its true status, and its record waits for room.
     std::fs::write(&go, "").expect("written");
@@ -139,8 +144,21 @@ fn a_full_disk_stops_neither_looks_nor_kills() {
         says_why(&format!("{}{}", run.out(), run.stderr));
     }
     instance.run("apstat", ["--history"]).expect(0);
-    let refused = instance.run("psmgr", ["set", "history_max=77"]).expect(1);
-    assert!(refused.stderr.contains("is full"), "{}", refused.stderr);
+    let apid = ending.to_string();
+    for option in ["--why", "-A", "--events"] {
+        let run = instance.run("apstat", [option, &apid]).expect(0);
+        says_why(&format!("{}{}", run.out(), run.stderr));
+    }
+    for order in [&["set", "history_max=77"][..], &["reload"]] {
+        let refused = instance.run("psmgr", order).expect(1);
+        assert!(refused.stderr.contains("is full"), "{}", refused.stderr);
+    }
+    // A copy lacks what waits.
+    let copies = tempfile::tempdir().expect("a folder");
+    let (copy, state) = (copies.path().join("copy"), state.display().to_string());
+    let copy = copy.display().to_string();
+    let run = instance.run("psched", ["backup", &copy, "--state", &state]).expect(0);
+    assert!(run.stderr.contains("the copy lacks what has changed since"), "{}", run.stderr);
     // A kill kills, again too, and so does a signal; whoever asked for it knows that it is not on record.
     let run = instance.run("apkill", ["-9", &victim.to_string()]).expect(0);
     says_why(&run.stderr);

@@ -170,10 +170,8 @@ fn purged_nodes_are_free_again() {
     assert_eq!(waits.wait(BOUND).expect(0).out(), "ran\nran\n");
     let told = run(&mut psmgr(&hand, "purge 0")).expect(0).out();
     assert_eq!(told, "NID 0: this psched is obeyed already\n");
-    // Its own psched would know its end; nobody else does.
-    runs.signal(2);
-    runs.signal(2);
-    runs.wait(BOUND);
+    // Its aprun hears of it from the psched that had it purged.
+    runs.wait(BOUND).expect(125).says("had its node purged");
     hand.end();
 }
 

@@ -118,6 +118,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
+        immediate: options.immediate,
         restarts: None,
         patience: psched::patience(&socket, options.wait_for_psched),
     };

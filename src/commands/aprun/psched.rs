@@ -108,7 +108,7 @@ pub async fn events(
 }
 
 fn lost(text: String) -> Happening {
-    Happening::PschedDown { text, absent: false }
+    Happening::PschedDown { text, absent: false, answered: false }
 }
 
 fn down(socket: &Path, error: &ConnectError, waits: bool) -> Happening {
@@ -116,7 +116,7 @@ fn down(socket: &Path, error: &ConnectError, waits: bool) -> Happening {
     // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
     let absent = !error.may_pass()
         || matches!(error, ConnectError::NobodyAnswers(_) if !waits && !socket.exists());
-    Happening::PschedDown { text: error.to_string(), absent }
+    Happening::PschedDown { text: error.to_string(), absent, answered: false }
 }
 
 /// Whether psched itself has said no for good, or is only away.
@@ -132,7 +132,11 @@ fn refused(status: Status) -> Happening {
             | Code::Aborted
             | Code::DeadlineExceeded
     );
-    if from_psched && for_good { Happening::PschedRefused(text) } else { lost(text) }
+    match (from_psched, for_good) {
+        (true, true) => Happening::PschedRefused(text),
+        (true, false) => Happening::PschedDown { text, absent: false, answered: true },
+        (false, _) => lost(text),
+    }
 }
 
 /// Asks for the placement.

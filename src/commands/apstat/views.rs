@@ -313,7 +313,7 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         let optional = ["Cause", "Obstacle", "Held by", "Cure"];
         facts.retain(|(name, cell)| !optional.contains(name) || *cell != Cell::None);
     }
-    Some(Report { facts, ..Report::default() })
+    Some(Report { facts, notices: notices(reply, false), ..Report::default() })
 }
 
 /// `--events`.
@@ -323,7 +323,8 @@ pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
         let name = Cell::text(event.name.clone());
         table.rows.push(vec![moment(event.at_ns, zone), name, Cell::text(event.detail.clone())]);
     }
-    Report { tables: vec![table], ..Report::default() }
+    let notices = reply.notices.iter().map(|notice| format!("psched: {notice}")).collect();
+    Report { tables: vec![table], notices, ..Report::default() }
 }
 
 /// `--history`.
@@ -579,6 +580,8 @@ Obstacle:    needs 8 processors
 Held by:     7 of alice
 Cure:        -n 1 fits now
 Passed over: 3
+
+psched: the store is nearly full
 ";
         assert_eq!(why(&reply(), Apid(13)).expect("there").text(), golden);
         let golden = "\
@@ -586,9 +589,11 @@ Application: 5
 State:       ended
 Status:      139
 Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
+
+psched: the store is nearly full
 ";
         assert_eq!(why(&reply(), Apid(5)).expect("there").text(), golden);
-        let golden = "Application: 12\nState:       placed\nNIDs:        1\n";
+        let golden = "Application: 12\nState:       placed\nNIDs:        1\n\npsched: the store is nearly full\n";
         assert_eq!(why(&reply(), Apid(12)).expect("there").text(), golden);
     }
 
@@ -601,12 +606,15 @@ Cause:       PE 1 on NID 2 died: Segmentation fault (signal 11)
         };
         let reply_events = pb::EventsReply {
             events: vec![event(NOW, "posted", "-n 3"), event(NOW + 1_500_000, "placed", "")],
+            notices: vec!["the store is nearly full".into()],
             ..Default::default()
         };
         let golden = "\
 Time                    Event  Detail
 2026-11-20 12:00:00.000 posted -n 3
 2026-11-20 12:00:00.001 placed -
+
+psched: the store is nearly full
 ";
         assert_eq!(events(&reply_events, &TimeZone::UTC).text(), golden);
         let golden = "\

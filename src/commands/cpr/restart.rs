@@ -63,6 +63,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: false,
         files: options.output.is_some(),
+        immediate: false,
         restarts: Some(manifest.recovery.apid),
         patience: aprun::psched::patience(&socket_path(), None),
     };

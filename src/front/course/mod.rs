@@ -106,6 +106,8 @@ struct Peer {
     /// stderr was told.
     said: bool,
     text: String,
+    /// It was reached the last time, and said itself that it can't do now what it was asked.
+    answered: bool,
 }
 
 impl Peer {
@@ -270,7 +272,10 @@ impl Front {
                 self.act(Action::Psched(Ask::Post));
             }
             Happening::PschedUp { pid } => self.psched_up(pid),
-            Happening::PschedDown { text, absent } => self.psched_down(now_ns, text, absent),
+            Happening::PschedDown { text, absent, answered } => {
+                let absent = absent || answered && self.setup.immediate;
+                self.psched_down(now_ns, text, absent, answered);
+            }
             Happening::PschedRefused(text) => self.psched_refused(now_ns, text),
             Happening::Event(event) => self.event(now_ns, event),
             Happening::Looked(looked) => self.looked(now_ns, looked),
@@ -410,24 +415,7 @@ impl Front {
         }
         if due(self.psched.say_at(), now_ns) {
             self.psched.said = true;
-            let goes_on = if self.ended.is_some() {
-                "has ended"
-            } else if self.is_launched() {
-                "runs on"
-            } else {
-                "waits"
-            };
-            let text = self.psched.text.clone();
-            let bound = match (self.apid, self.setup.patience) {
-                (None, Some(time)) => {
-                    format!(" for {} (--wait-for-psched)", format_duration(time))
-                }
-                _ => String::new(),
-            };
-            self.tell(format!(
-                "psched does not answer ({text}); {} {goes_on}; trying again{bound}",
-                self.named()
-            ));
+            self.tell(self.psched_silence());
         }
         if due(self.apinit.say_at(), now_ns) {
             self.apinit.said = true;
@@ -451,6 +439,32 @@ impl Front {
             self.tell(format!("{} was not launched: {}", self.named(), refused.text));
             self.exit(refused.status);
         }
+    }
+
+    /// The line about a psched that does not answer, or answers that it can't do what it was asked.
+    fn psched_silence(&self) -> String {
+        let Peer { text, answered, .. } = &self.psched;
+        let what = match answered {
+            true => format!("psched has answered: {text}"),
+            false => format!("psched does not answer ({text})"),
+        };
+        let named = self.named();
+        let state = match self.apid {
+            None if *answered => String::new(),
+            None if self.psched_pids.is_empty() => "; nothing is posted yet".to_owned(),
+            None => "; whether it has the posting is not known".to_owned(),
+            Some(_) if self.done => {
+                format!("; {named} has ended, its exit status is psched's to say")
+            }
+            Some(_) if self.is_launched() && self.apinit.up => format!("; {named} runs on"),
+            Some(_) if self.is_launched() => format!("; whether {named} runs on is not known"),
+            Some(_) => format!("; {named} waits"),
+        };
+        let bound = match (self.apid, self.setup.patience) {
+            (None, Some(time)) => format!(" for {} (--wait-for-psched)", format_duration(time)),
+            _ => String::new(),
+        };
+        format!("{what}{state}; trying again{bound}")
     }
 
     /// A line about a silence of psched's, of an apinit's, or of a full machine.
@@ -529,6 +543,14 @@ impl Front {
             (0, None) if self.incomplete => STATUS_FAILED,
             (status, _) => status,
         };
+        let cause = ended.end.first.as_ref().map(|first| &first.cause);
+        if status == STATUS_STDOUT_CLOSED
+            && self.output_status == Some(STATUS_STDOUT_CLOSED)
+            && cause != Some(&Cause::StdoutClosed)
+        {
+            // It was noticed when the PEs had ended: nothing else says why the status is not theirs.
+            self.tell(format!("standard output was closed: output of {} is lost", self.named()));
+        }
         if self.setup.launch.report && ended.end.launched {
             let rows = self.report();
             self.act(Action::Report(rows));

@@ -20,7 +20,7 @@ impl Front {
         }
     }
 
-    pub(super) fn psched_down(&mut self, now_ns: u64, text: String, absent: bool) {
+    pub(super) fn psched_down(&mut self, now_ns: u64, text: String, absent: bool, answered: bool) {
         self.unlaunched = false;
         self.psched.up = false;
         if self.ended.is_some() {
@@ -33,6 +33,7 @@ impl Front {
             return self.fail(&text);
         }
         self.psched.down(now_ns, text);
+        self.psched.answered = answered;
         if self.step == Step::Looking {
             self.step = Step::Waiting;
         }
@@ -48,14 +49,22 @@ impl Front {
             None => self.fail(&text),
             // What runs is not ended by the word of a psched that may have the wrong records: its
             // nodes know whether that one is to be obeyed.
-            Some(_) if self.is_launched() && !self.done => self.psched.down(now_ns, text),
+            Some(_) if self.is_launched() && !self.done => {
+                self.psched.down(now_ns, text);
+                self.psched.answered = true;
+            }
             Some(apid) => self.fail(&format!("application {apid}: its record is lost: {text}")),
         }
     }
 
     pub(super) fn event(&mut self, now_ns: u64, event: Event) {
+        let answered = self.psched.answered;
         if self.psched.down_since.is_some() && self.psched.answers() {
-            self.tell("psched answers again");
+            match (answered, self.apid) {
+                (false, _) => self.tell("psched answers again"),
+                (true, None) => self.tell("psched takes the posting now"),
+                (true, Some(_)) => self.tell(format!("psched tells of {} now", self.named())),
+            }
         }
         match event {
             Event::Accepted(apid) => {

@@ -68,7 +68,12 @@ fn say(text: &str) -> Action {
 }
 
 fn down(text: &str) -> Happening {
-    Happening::PschedDown { text: text.to_owned(), absent: false }
+    Happening::PschedDown { text: text.to_owned(), absent: false, answered: false }
+}
+
+/// psched says that it can't do it now.
+fn can_not(text: &str) -> Happening {
+    Happening::PschedDown { text: text.to_owned(), absent: false, answered: true }
 }
 
 /// A signal on its way down.
@@ -454,7 +459,8 @@ fn interrupted_between_placement_and_go() {
 
 #[test]
 fn no_psched() {
-    let absent = Happening::PschedDown { text: "no psched at /x".to_owned(), absent: true };
+    let absent =
+        Happening::PschedDown { text: "no psched at /x".to_owned(), absent: true, answered: false };
     Course::new()
         .gives(Happening::Start, &[Action::Psched(Ask::Post)])
         .gives(absent, &[say("no psched at /x"), Action::Exit(125)]);
@@ -467,7 +473,7 @@ fn no_psched() {
     }
     course
         .gives(down("refused"), &[])
-        .at(2_000, &[say("psched does not answer (refused); the posting waits; trying again")])
+        .at(2_000, &[say("psched does not answer (refused); nothing is posted yet; trying again")])
         .at(2_550, &[Action::Psched(Ask::Post)]);
     course.now = 5_000 * MS;
     course.gives(down("refused"), &[say("refused"), Action::Exit(125)]);
@@ -475,7 +481,7 @@ fn no_psched() {
     let patience = Some(Duration::from_secs(60));
     let mut course = Course { front: Front::new(Setup { patience, ..setup() }), now: 0 };
     course.gives(Happening::Start, &[Action::Psched(Ask::Post)]).gives(down("gone"), &[]);
-    let waits = "psched does not answer (gone); the posting waits; trying again for 1m \
+    let waits = "psched does not answer (gone); nothing is posted yet; trying again for 1m \
                  (--wait-for-psched)";
     course.at(50, &[Action::Psched(Ask::Post)]).at(2_000, &[say(waits)]);
     course.now = 59_999 * MS;
@@ -521,7 +527,8 @@ fn psched_is_away_while_the_application_runs_and_ends() {
         2_000,
         &[
             watch.clone(),
-            say("psched does not answer (refused); application 12 runs on; trying again"),
+            say("psched does not answer (refused); application 12 has ended, its exit status is \
+                 psched's to say; trying again"),
         ],
     );
     // For however long.
@@ -539,17 +546,67 @@ fn another_psched_is_in_its_place() {
     course.gives(down("connection reset"), &[]);
     let watch = Action::Psched(Ask::Watch(APID));
     course.at(50, std::slice::from_ref(&watch));
-    let said = "psched does not answer (no record here); application 12 runs on; trying again";
-    course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(down("no record here"), &[]);
+    let said = "psched has answered: no record here; application 12 runs on; trying again";
+    course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(can_not("no record here"), &[]);
     course.at(2_000, &[watch.clone(), say(said)]);
     // Once is enough.
     for seconds in 4..9 {
-        course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(down("no record here"), &[]);
+        course.gives(Happening::PschedUp { pid: 90 }, &[]).gives(can_not("no record here"), &[]);
         course.at(seconds * 1_000, std::slice::from_ref(&watch));
     }
     course
         .gives(Happening::PschedUp { pid: 91 }, &[])
-        .gives(event(Event::Accepted(APID)), &[say("psched answers again")]);
+        .gives(event(Event::Accepted(APID)), &[say("psched tells of application 12 now")]);
+}
+
+#[test]
+fn a_silence_says_what_is_known() {
+    // Neither psched nor the apinit can be reached.
+    let mut course = Course::going();
+    course
+        .gives(down("reset"), &[])
+        .gives(Happening::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
+        .at(50, &[Action::Psched(Ask::Watch(APID)), resume(vec![])])
+        .at(
+            2_000,
+            &[
+                say(
+                    "psched does not answer (reset); whether application 12 runs on is not known; \
+                     trying again",
+                ),
+                say("apinit does not answer (reset); trying again"),
+            ],
+        );
+    // psched was asked, and has not said whether it has the posting.
+    let post = Action::Psched(Ask::Post);
+    Course::new()
+        .gives(Happening::Start, std::slice::from_ref(&post))
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(down("reset"), &[])
+        .at(50, std::slice::from_ref(&post))
+        .gives(down("refused"), &[])
+        .at(
+            2_000,
+            &[
+                post.clone(),
+                say("psched does not answer (refused); whether it has the posting is not known; \
+                     trying again"),
+            ],
+        );
+    // It answers, and can't take it.
+    Course::new()
+        .gives(Happening::Start, std::slice::from_ref(&post))
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(can_not("the disk is full"), &[])
+        .at(2_000, &[post.clone(), say("psched has answered: the disk is full; trying again")])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(event(Event::Accepted(APID)), &[say("psched takes the posting now")]);
+    // Who asks for --immediate does not wait for that.
+    let mut course = Course { front: Front::new(Setup { immediate: true, ..setup() }), now: 0 };
+    course
+        .gives(Happening::Start, std::slice::from_ref(&post))
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(can_not("the disk is full"), &[say("the disk is full"), Action::Exit(125)]);
 }
 
 #[test]
@@ -936,10 +993,14 @@ fn output_that_nobody_takes() {
         .gives(event(Event::Ended(end.clone())), &[Action::Close(end), Action::Exit(141)]);
     // It may be noticed only when the application has ended well.
     let good = ended(None, true);
-    Course::going()
-        .gives(done(), &[])
-        .gives(Happening::OutputLost(Loss::StdoutClosed), &[])
-        .gives(event(Event::Ended(good.clone())), &[Action::Close(good), Action::Exit(141)]);
+    Course::going().gives(done(), &[]).gives(Happening::OutputLost(Loss::StdoutClosed), &[]).gives(
+        event(Event::Ended(good.clone())),
+        &[
+            say("standard output was closed: output of application 12 is lost"),
+            Action::Close(good),
+            Action::Exit(141),
+        ],
+    );
     let full = Happening::OutputLost(Loss::Failed("standard output: no space".to_owned()));
     let end = ended(Some(Cause::FrontGone), true);
     Course::going()
@@ -1195,8 +1256,9 @@ fn any_happening() -> impl Strategy<Value = Happening> {
     ];
     prop_oneof![
         2 => Just(Happening::PschedUp { pid: PSCHED }),
-        1 => any::<bool>()
-            .prop_map(|absent| Happening::PschedDown { text: "down".to_owned(), absent }),
+        1 => any::<(bool, bool)>().prop_map(|(absent, answered)| {
+            Happening::PschedDown { text: "down".to_owned(), absent, answered }
+        }),
         1 => Just(Happening::PschedRefused("no".to_owned())),
         3 => Just(event(Event::Accepted(APID))),
         3 => (1u32..4).prop_map(|i| event(Event::Placed(i))),

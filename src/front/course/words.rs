@@ -79,6 +79,8 @@ pub enum Happening {
         text: String,
         /// Nobody listens there, nor did a moment ago: no use to try again.
         absent: bool,
+        /// psched itself has said that it can't do now what it was asked.
+        answered: bool,
     },
     /// psched has refused the posting, or knows it no more.
     PschedRefused(String),
@@ -193,6 +195,8 @@ pub struct Setup {
     /// How long a psched that does not answer is waited for before it has taken the posting; `None`: for
     /// [`FIRST_PATIENCE_NS`](super::FIRST_PATIENCE_NS).
     pub patience: Option<Duration>,
+    /// --immediate: a posting that psched can't take now is given up.
+    pub immediate: bool,
     /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
     pub restarts: Option<Apid>,
 }

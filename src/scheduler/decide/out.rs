@@ -6,7 +6,7 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Key};
 use crate::gang::levels::Place;
-use crate::machine::format_nids;
+use crate::machine::nids_text;
 use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
@@ -119,8 +119,8 @@ impl Scheduler {
         self.goes(now, apid, seated);
         self.schedule.decision.out.remove(&apid);
         self.turns_changed(now, apid);
-        let nids = format_nids(to.nids());
-        out.push(Effect::Log { apid, name: "rolling-in", detail: format!("to NIDs {nids}") });
+        let nids = nids_text(to.nids());
+        out.push(Effect::Log { apid, name: "rolling-in", detail: format!("to {nids}") });
         out.push(Effect::RollIn { key, to });
     }
 

@@ -97,7 +97,8 @@ impl Play {
                     }
                     Effect::RollOut { key } => self.out.push(key.apid),
                     // (Orders of administrators are in the log.)
-                    Effect::Warn(text) if text.contains(", by ") => {}
+                    Effect::Warn(text)
+                        if text.contains(", by ") || text.contains(": drained by ") => {}
                     Effect::Warn(text) => panic!("{text}"),
                     Effect::Log { apid, name, .. } => self.words.push(format!("{apid} {name}")),
                     _ => {}

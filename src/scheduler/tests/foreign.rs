@@ -412,7 +412,16 @@ fn purged() {
     assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["change NID 0", "warn", "-> 1 purge"]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["NID 0: just being purged"]);
     // Its end is not that of the application with the same number here.
-    assert_eq!(report(&mut s, 1, ended(key(1, 1), &[0], None)), ["warn", "-> 1 acknowledge 1.1"]);
+    let cause = Cause::Purge { uid: 0 };
+    for _ in 0..2 {
+        let end = ended(key(1, 1), &[0], Some(Decisive { at_ns: 1, cause: cause.clone() }));
+        assert_eq!(report(&mut s, 1, end), ["warn", "-> 1 acknowledge 1.1"]);
+    }
+    // But its front end, which knows the number of its posting, is told of it.
+    let purged = s.purged_end(&[99; 16]).expect("known");
+    assert_eq!((purged.owner, purged.end.status()), ((Apid(1), 1001), 125));
+    assert_eq!(purged.end.nids, [Nid(0)]);
+    assert!(s.purged_end(&[1; 16]).is_none() && s.purged_end(&[]).is_none());
     let effects = inventory(&mut s, 1, &[]);
     assert_eq!(
         brief(&effects),

@@ -60,6 +60,9 @@ pub struct NodeView<'a> {
     pub apinit: Option<(StopMeans, Nid)>,
     /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
     pub memory: u64,
+    /// When its apinit went away, on the clock of [`Now::mono_ns`](crate::scheduler::Now); none: it is
+    /// there, or was not since psched was started.
+    pub silent_since_ns: Option<u64>,
     /// An apinit has offered it at least once, now or at an earlier time of this store.
     pub seen: bool,
     /// It is in use, and not in the configuration any more.
@@ -157,6 +160,10 @@ impl Scheduler {
             apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
             host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
             arch: link.map(|l| l.hello.arch.clone()).unwrap_or_default(),
+            silent_since_ns: match link {
+                Some(_) => None,
+                None => self.left_ns.get(&node.nid).copied(),
+            },
             seen,
             retired,
             configured_flavors,

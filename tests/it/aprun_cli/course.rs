@@ -355,7 +355,13 @@ async fn stdout_closed_from_the_start() {
         attached.done();
         // psched may not have heard of it: the output is lost all the same.
         posted.end(0, None);
-        assert_eq!(finish(child).await.status.code(), Some(status), "{text:?}");
+        let output = finish(child).await;
+        let said = match text {
+            "" => "",
+            _ => "aprun: standard output was closed: output of application 12 is lost\n",
+        };
+        assert_eq!(output.status.code(), Some(status), "{text:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said, "{text:?}");
     }
 }
 
