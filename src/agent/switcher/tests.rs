@@ -542,6 +542,7 @@ impl World {
         let is_done = |action: &&Action| !matches!(action, Action::Switched(_));
         let [by_all, by_parts] = [&by_all, &actions].map(|all| all.iter().filter(is_done));
         assert!(by_all.clone().eq(by_parts.clone()), "{:?}", (by_all, by_parts));
+        let mut at_once = false;
         for action in actions {
             match action {
                 Action::Lifted(key, stands) => {
@@ -558,9 +559,7 @@ impl World {
                     let (takes, fails) = std::mem::take(&mut self.takes);
                     let over = |key: &Key| (self.now + takes * MS, key.apid.0, fails);
                     self.stops.extend(keys.iter().map(over));
-                    if takes == 0 {
-                        self.stops_over();
-                    }
+                    at_once |= takes == 0;
                 }
                 Action::Start(keys) => {
                     let takes = std::mem::take(&mut self.brings_take);
@@ -606,6 +605,10 @@ impl World {
                 Action::NotOut(key, _) => drop(self.wanted_out.remove(&key.apid.0)),
                 Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
             }
+        }
+        // As drivers do: what comes of one action is told after the others are done.
+        if at_once {
+            self.stops_over();
         }
     }
 
