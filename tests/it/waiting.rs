@@ -221,7 +221,7 @@ fn a_psched_that_is_being_upgraded_is_waited_for() {
     std::thread::sleep(std::time::Duration::from_millis(2_500));
     hand.start_psched();
     let run = waits.wait(BOUND).expect(3);
-    let said = "the posting waits; trying again for 10m (--wait-for-psched)";
+    let said = "nothing is posted yet; trying again for 10m (--wait-for-psched)";
     assert_eq!(run.stderr.matches(said).count(), 1, "{}", run.stderr);
     assert_eq!(more.wait(BOUND).expect(0).out(), "here\n");
     hand.end();
