@@ -160,8 +160,6 @@ pub struct Identity {
     pub starts: Vec<Start>,
     /// Commits of the store that are durable.
     pub commits: Arc<AtomicU64>,
-    /// Applications whose records can't be read, in ascending order.
-    pub unreadable: Vec<Apid>,
     /// This host's boot.
     pub boot_id: String,
     /// From TERM to KILL.

@@ -140,7 +140,6 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         epoch: store.epoch,
         starts: store.starts.clone(),
         commits: store.commits(),
-        unreadable: restored.unreadable.clone(),
         boot_id: crate::os::host::boot_id(),
         kill_grace: variables.kill_grace(),
         checkpoint_key: load_or_make_key(&state.join(KEY_FILE))
@@ -165,7 +164,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         now,
     );
     scheduler.started(identity.epoch);
-    scheduler.can_not_read(&identity.store_id, &identity.unreadable);
+    scheduler.can_not_read(&identity.store_id, &restored.unreadable);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
     // What users ask is read, put together and written beside the loop, not by its thread.

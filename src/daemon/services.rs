@@ -164,11 +164,6 @@ impl Service {
     /// An application that is not on record: it is not, or another psched has it.
     fn not_here(&self, request: &pb::WatchRequest) -> Status {
         let pb::WatchRequest { apid, store_id, epoch, start_id, .. } = request;
-        if self.identity.unreadable.contains(&Apid(*apid)) {
-            return Status::unavailable(format!(
-                "this psched can't read its record of application {apid}, and no node that has it has called yet"
-            ));
-        }
         let known = if store_id.is_empty() || self.has_start(store_id, *epoch, start_id) {
             return no_application(Apid(*apid));
         } else if *store_id == self.identity.store_id {
@@ -223,10 +218,17 @@ impl Service {
         }
         let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
         let Some(team) = past else {
-            return match self.purged_end(peer, &request).await? {
-                Some(end) => Ok(Response::new(only_ended(&end))),
-                None => Err(self.not_here(&request)),
-            };
+            if let Some(end) = self.purged_end(peer, &request).await? {
+                return Ok(Response::new(only_ended(&end)));
+            }
+            let unreadable = move |s: &Scheduler| s.unreadable().any(|other| other == apid);
+            return Err(match self.read(peer.uid, unreadable).await? {
+                true => Status::unavailable(format!(
+                    "this psched can't read its record of application {apid}, and no node that has it has \
+                     called yet"
+                )),
+                false => self.not_here(&request),
+            });
         };
         self.may_front(peer, &team)?;
         if team.state != State::Ended {

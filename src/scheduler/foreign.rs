@@ -195,13 +195,12 @@ impl Scheduler {
 
     /// Applications whose records can't be read and that no node has brought back, in ascending order.
     pub fn unreadable(&self) -> impl Iterator<Item = Apid> {
-        self.unreadable.1.iter().filter(|apid| !self.teams.contains_key(apid)).copied()
+        self.unreadable.1.iter().copied()
     }
 
     /// Adopts the nodes of this store that have applications whose records can't be read.
     fn bring_back_unreadable(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let (store_id, _) = &self.unreadable;
-        let lost: BTreeSet<Apid> = self.unreadable().collect();
+        let (store_id, lost) = &self.unreadable;
         let has = |stranger: &Stranger| {
             let Foreign { store_id: theirs, applications, .. } = &stranger.foreign;
             stranger.told.is_none()

@@ -388,6 +388,7 @@ impl Scheduler {
         };
         team.domain = self.domain_by_place(&team);
         self.next_apid = self.next_apid.max(apid.0.saturating_add(1));
+        self.unreadable.1.remove(&apid);
         self.requests.insert(team.posting.request_id, apid);
         if state == State::Placed {
             self.tickets.insert((team.ticket_until_ns, apid));

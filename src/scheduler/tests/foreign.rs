@@ -110,6 +110,11 @@ fn an_application_whose_record_is_unreadable_is_taken_from_its_nodes() {
         inventory(&mut s, link, &[(key(12, 1), Phase::Running)]);
     }
     assert_eq!(s.team(Apid(12)).map(|team| team.state), Some(State::Running));
+    // It has a record now, and so it has when it has ended.
+    report(&mut s, 1, ended(key(12, 1), &[0], None));
+    report(&mut s, 2, ended(key(12, 1), &[1], None));
+    assert!(s.team(Apid(12)).is_none());
+    assert_eq!(s.unreadable().collect::<Vec<_>>(), [Apid(11)]);
     let mut s = Scheduler::new(machine(3, 2), alone());
     s.can_not_read("cd", &[Apid(12)]);
     assert_eq!(call(&mut s, 1, &[0, 1], both()), ["warn"]);
