@@ -67,8 +67,7 @@ impl Trouble {
     /// What users are told below an answer that may not be on record yet.
     pub fn notice(&self) -> Option<String> {
         let Waits { since_ns, why, .. } = self.waits()?;
-        let since = jiff::Timestamp::from_nanosecond(i128::from(since_ns)).unwrap_or_default();
-        let since = since.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T");
+        let since = super::views::local_time(since_ns);
         Some(format!(
             "{RECORDS_WAIT} since {since}: {why}. Until it takes them psched \
              accepts no postings, and if it is restarted before, it forgets what has changed since"

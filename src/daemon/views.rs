@@ -87,10 +87,8 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
     }
 }
 
-/// When that was by the clock of [`monotonic_ns`], in local time.
-fn local_time(mono_ns: u64) -> String {
-    let now = now();
-    let wall_ns = now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(mono_ns));
+/// A time in nanoseconds since the epoch, in local time.
+pub(super) fn local_time(wall_ns: u64) -> String {
     let at = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).unwrap_or_default();
     at.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
 }
@@ -98,7 +96,10 @@ fn local_time(mono_ns: u64) -> String {
 /// A node.
 pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
     if view.state == "suspect" {
-        let since = view.silent_since_ns.map(|at_ns| format!(", since {}", local_time(at_ns)));
+        let now = now();
+        let wall_ns = |at_ns| now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(at_ns));
+        let since = view.silent_since_ns.map(wall_ns);
+        let since = since.map(|at_ns| format!(", since {}", local_time(at_ns)));
         view.notes.push(format!("suspect: {}{}", view.why, since.unwrap_or_default()));
     }
     let real = scheduler.cpus_of(view.node.nid);

@@ -21,6 +21,7 @@
 //!
 //! A debt ends with either gang, and when a move leaves the two without a common processor.
 
+use super::super::ns;
 use super::{Action, Lift, Seat, State, Switcher, Turn};
 use crate::apteam::Key;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,8 +66,8 @@ impl Switcher {
         }
     }
 
-    /// Subtracts what has been paid, and returns the gangs whose debts may be paid now. A creditor that no
-    /// plan gives a turn (one that is held) gets none in this way either.
+    /// Subtracts what has been paid, and returns the gangs whose debts may be paid now. A payment
+    /// is never the only turn of a creditor: a held application stays frozen.
     pub(super) fn debtors(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Debtors {
         let mut debtors = Debtors::new();
         for (key, turn) in turns {
@@ -106,7 +107,8 @@ impl Switcher {
         debtors
     }
 
-    /// These pay from now on: one creditor of each, at least, is among those who are to run.
+    /// Begins, or goes on with, the payments of these debtors. At least one creditor of each debtor
+    /// is among the chosen gangs.
     pub(super) fn pay(&mut self, now: u64, debtors: &Debtors, chosen: &BTreeSet<Key>) {
         for (key, creditors) in debtors {
             let Some(Seat { debts, .. }) = self.seats.get_mut(key) else { continue };
@@ -116,8 +118,4 @@ impl Switcher {
             debts.pays_ns = Some(now);
         }
     }
-}
-
-fn ns(time: Duration) -> u64 {
-    super::super::ns(time)
 }

@@ -41,7 +41,7 @@
 //! nobody makes its slices longer.
 //!
 //! Of one that stands and has no turn for long psched may have the memory brought out ([`out`]).
-//! What the kernel does for one that is stopped already it pays back ([`debts`]).
+//! A gang pays back the time for which the kernel has worked for it after its stop ([`debts`]).
 //!
 //! Gangs that share no processor, and that no chain of gangs which share joins, have nothing to do with each
 //! other: they are of different *parts* ([`parts`]). An event asks anew only for the parts that it
@@ -695,7 +695,8 @@ impl Switcher {
         self.close(now, out);
     }
 
-    /// Who is to run of these, while these debtors stand and their creditors may run in their place.
+    /// The gangs that are to run, while these debtors stand and their creditors may run in their
+    /// place.
     fn choose(&self, turns: &BTreeMap<Key, Turn>, debtors: &Debtors) -> BTreeSet<Key> {
         let creditors: BTreeSet<Key> = debtors.values().flatten().copied().collect();
         let mut wanting: Vec<(Reverse<u64>, bool, bool, Key)> = turns

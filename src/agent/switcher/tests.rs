@@ -142,7 +142,7 @@ fn work_in_the_turn_of_another_is_paid_back() {
     done(&mut switcher, 700 * MS, Event::Tick);
     done(&mut switcher, 800 * MS, Event::Overran(key(1), 15 * MS));
     assert_eq!(running(&switcher), [1]);
-    // Nobody is paid who is not there.
+    // A gang that has gone is paid nothing.
     done(&mut switcher, 900 * MS, Event::Tick);
     done(&mut switcher, 950 * MS, Event::Overran(key(1), 900 * MS));
     done(&mut switcher, 960 * MS, Event::Goes(key(2)));
@@ -169,8 +169,8 @@ fn who_has_lost_time_has_it_back() {
     assert_eq!((running(&switcher), switcher.next_ns()), (vec![1], Some(400 * MS)));
 }
 
-/// Who owes time to one that can't run now keeps its turn: another gang has one on some other processor of
-/// that. And to one that is held nothing is paid.
+/// A debtor keeps its turn while its creditor can't run: a third gang has its turn on another processor
+/// of the creditor. And a held creditor is paid nothing.
 #[test]
 fn nobody_stands_for_one_that_can_not_run() {
     let mut switcher = Switcher::default();

@@ -201,9 +201,14 @@ pub fn pending(reply: &pb::ListReply) -> Table {
     table
 }
 
+/// Notices of psched's, as lines below a table.
+fn said(notices: &[String]) -> impl Iterator<Item = String> {
+    notices.iter().map(|notice| format!("psched: {notice}"))
+}
+
 /// What psched has to say, and with `nodes` what its nodes can't do, each thing once.
 pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
-    let mut lines: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
+    let mut lines: Vec<String> = said(&reply.notices).collect();
     let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
     for node in reply.nodes.iter().filter(|_| nodes) {
         for note in &node.notes {
@@ -323,7 +328,7 @@ pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
         let name = Cell::text(event.name.clone());
         table.rows.push(vec![moment(event.at_ns, zone), name, Cell::text(event.detail.clone())]);
     }
-    let notices = reply.notices.iter().map(|notice| format!("psched: {notice}")).collect();
+    let notices = said(&reply.notices).collect();
     Report { tables: vec![table], notices, ..Report::default() }
 }
 

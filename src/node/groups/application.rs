@@ -184,8 +184,7 @@ impl AppGroups {
     pub fn cpu(&self) -> Option<(Duration, Duration)> {
         let mut sum = (Duration::ZERO, Duration::ZERO);
         for nid in &self.nids {
-            let (user, system) =
-                cpu_of(&fs::read_to_string(self.of_nid(*nid).join("cpu.stat")).ok()?)?;
+            let (user, system) = cpu_of_group(&self.of_nid(*nid))?;
             sum = (sum.0 + user, sum.1 + system);
         }
         Some(sum)
@@ -426,8 +425,13 @@ fn had(stat: &str, swap: u64) -> Option<u64> {
     Some(all.saturating_sub(of("swapcached").unwrap_or(0)))
 }
 
+/// User and system time of all that ever ran in this group; `None`: it can't be read.
+pub(super) fn cpu_of_group(group: &Path) -> Option<(Duration, Duration)> {
+    cpu_of(&fs::read_to_string(group.join("cpu.stat")).ok()?)
+}
+
 /// User and system time in the text of cpu.stat.
-pub(super) fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
+fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
     let value = |name: &str| {
         let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
         line.trim().parse().ok().map(Duration::from_micros)

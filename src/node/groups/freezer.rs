@@ -1,6 +1,6 @@
 //! The freezer of one group.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -63,8 +63,7 @@ impl Freezer {
     /// The processor time of all that ever ran in it, the kernel's work for them included; `None`:
     /// it can't be read.
     pub fn used(&self) -> Option<Duration> {
-        let stat = fs::read_to_string(self.group.join("cpu.stat")).ok()?;
-        let (user, system) = super::application::cpu_of(&stat)?;
+        let (user, system) = super::application::cpu_of_group(&self.group)?;
         Some(user + system)
     }
 }

@@ -147,10 +147,7 @@ impl Shell {
                 app.span.in_scope(|| tracing::warn!("{text}"));
             }
             let before = std::mem::replace(&mut app.unfrozen, unfrozen.clone());
-            self.hello.send_modify(|hello| {
-                hello.notes.retain(|note| Some(note) != before.as_ref());
-                hello.notes.extend(unfrozen);
-            });
+            self.replace_note(before.as_ref(), unfrozen);
         }
     }
 
@@ -164,9 +161,14 @@ impl Shell {
         );
         app.span.in_scope(|| tracing::warn!("{text}"));
         let before = app.overran.replace(text.clone());
+        self.replace_note(before.as_ref(), Some(text));
+    }
+
+    /// Tells psched this note on the node in place of the one before.
+    fn replace_note(&self, before: Option<&String>, now: Option<String>) {
         self.hello.send_modify(|hello| {
-            hello.notes.retain(|note| Some(note) != before.as_ref());
-            hello.notes.push(text);
+            hello.notes.retain(|note| Some(note) != before);
+            hello.notes.extend(now);
         });
     }
 
