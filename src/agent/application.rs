@@ -139,6 +139,8 @@ pub(super) struct App {
     pub barrier_out: Vec<BarrierOut>,
     pub signals: Signals,
     pub output: Kept,
+    /// Images of it are to be its end: output from here on is in them, and kept from its front end.
+    pub imaged: Option<u64>,
     /// How far stdin may be sent, as the shepherd has said.
     pub stdin: StdinCredit,
     /// The most that the shepherd can have allowed: what it said to a former life of this apinit is
@@ -212,6 +214,7 @@ impl App {
             doom: None,
             grace: None,
             output_lost: false,
+            imaged: None,
             lost: None,
             end: End::Not,
             stuck: Vec::new(),

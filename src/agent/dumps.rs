@@ -62,9 +62,14 @@ pub(super) struct Dumping {
     until_ns: Option<u64>,
 }
 
-#[cfg(test)]
 impl Dumping {
+    /// Its images are to be its end.
+    pub fn ends(&self) -> bool {
+        self.end
+    }
+
     /// It is dumped, and it is waited what becomes of it.
+    #[cfg(test)]
     pub fn holds(&self) -> bool {
         self.until_ns.is_some()
     }
@@ -122,6 +127,12 @@ impl Agent {
             return;
         }
         app.dumping = None;
+        self.goes_on(key, out);
+    }
+
+    /// It goes on from where its images were made.
+    fn goes_on(&mut self, key: Key, out: &mut Out) {
+        self.pass_imaged(key, out);
         self.seat(key, out);
     }
 
@@ -153,9 +164,10 @@ impl Agent {
             let cause = Cause::Checkpointed { uid };
             self.tell_head(now, key, &cause, out);
             self.end_all(now, key, cause, Duration::ZERO, None, out);
+            self.drop_imaged(key, out);
             out.push(Action::DumpEnds(number));
         } else {
-            self.seat(key, out);
+            self.goes_on(key, out);
         }
     }
 
@@ -168,12 +180,17 @@ impl Agent {
             let why =
                 format!("the checkpoint had no name after {seconds} s: the application goes on");
             out.push(Action::RefuseDump(number, why));
-            self.seat(key, out);
+            self.goes_on(key, out);
         }
     }
 }
 
 impl App {
+    /// It is ended because its images have their name.
+    pub(super) fn ends_by_dump(&self) -> bool {
+        self.doom.as_ref().is_some_and(|doom| matches!(doom.cause, Cause::Checkpointed { .. }))
+    }
+
     /// Why no checkpoint of it can be made now.
     pub(super) fn undumpable(&self) -> Option<&'static str> {
         if self.going_ns.is_none() {

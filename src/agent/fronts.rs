@@ -390,7 +390,7 @@ impl Agent {
         for number in app.signals.taken(app.head()) {
             say(FromApinit::SignalsTaken(number));
         }
-        for output in &app.output.messages {
+        for output in app.output.messages.iter().filter(|output| !app.is_imaged(output.offset)) {
             say(app.for_front(output.clone()));
         }
         if let Some(text) = &app.lost {

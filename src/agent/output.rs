@@ -83,6 +83,12 @@ impl Kept {
 }
 
 impl App {
+    /// Whether output that begins there is in images of it that are to be its end: who restores them is
+    /// given it, and nobody before.
+    pub(super) fn is_imaged(&self, offset: u64) -> bool {
+        self.imaged.is_some_and(|from| offset >= from)
+    }
+
     /// Output of the shepherd here, as its front end counts.
     pub(super) fn for_front(&self, output: Output) -> FromApinit {
         let offset = output.offset.saturating_sub(self.shift().output);
@@ -115,6 +121,9 @@ impl Agent {
                 out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(taken)));
             }
             Ok(None) => {}
+            Ok(Some(output)) if app.is_imaged(output.offset) && app.front != Front::Gone => {
+                self.drop_imaged(key, out);
+            }
             Ok(Some(output)) => match app.front {
                 Front::Open(conn) => {
                     out.push(Action::SendFront(conn, app.for_front(output)));
@@ -135,10 +144,39 @@ impl Agent {
         }
     }
 
-    /// How much of its shepherd's output has come here, all of which its front end is given, and how much of
-    /// stdin the shepherd has been given; in bytes.
-    pub fn resume_point(&self, key: Key) -> (u64, u64) {
-        self.apps.get(&key).map_or((0, 0), |app| (app.output.end, app.stdin_passed))
+    /// Its images are made next: how much of its shepherd's output has come here, all of which its front end
+    /// is given, and how much of stdin the shepherd has been given; in bytes.
+    ///
+    /// More may come, though the application stands: its shepherd does not, and reads what PEs have left in
+    /// their pipes. That is in the images too.
+    pub fn resume_point(&mut self, key: Key) -> (u64, u64) {
+        let Some(app) = self.apps.get_mut(&key) else { return (0, 0) };
+        if app.dumping.is_some_and(|dumping| dumping.ends()) {
+            app.imaged = Some(app.output.end);
+        }
+        (app.output.end, app.stdin_passed)
+    }
+
+    /// Its images are not its end: its front end is given what was kept from it.
+    pub(super) fn pass_imaged(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(from) = app.imaged.take() else { return };
+        if let Front::Open(conn) = app.front {
+            let imaged = app.output.messages.iter().filter(|output| output.offset >= from);
+            out.extend(imaged.map(|o| Action::SendFront(conn, app.for_front(o.clone()))));
+        }
+    }
+
+    /// Its images are its end: once its front end has written the rest, what is in them counts as written,
+    /// for its shepherd waits for that.
+    pub(super) fn drop_imaged(&mut self, key: Key, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.ends_by_dump()) else { return };
+        if app.is_imaged(app.output.taken) {
+            let end = app.output.end;
+            if app.output.take(end) && app.running() {
+                out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
+            }
+        }
     }
 
     /// The most that waits for a front end that does as it should, in bytes: nothing is put twice
@@ -158,6 +196,7 @@ impl Agent {
             if app.output.take(taken.offset) && app.running() {
                 out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(app.output.taken)));
             }
+            self.drop_imaged(key, out);
         } else if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
             let offset = taken.offset.min(peer.forwarded);
             if offset > peer.taken {

@@ -253,7 +253,7 @@ impl World {
     /// A checkpoint of it.
     fn images(&mut self, slot: usize, key: Key, pid: Pid, number: u64) -> Option<Box<Checkpoint>> {
         let at = self.snapshot(slot, key, pid)?;
-        let (output, _) = self.slots[slot].proc.as_ref()?.agent.resume_point(key);
+        let (output, _) = self.slots[slot].proc.as_mut()?.agent.resume_point(key);
         let (past, plan) = self.checks.past(key, output)?;
         let manifest = self.cpr.drafts.get(&number)?.manifest.clone();
         Some(Box::new(Checkpoint { number, manifest, plan, past, at, output }))

@@ -103,6 +103,61 @@ fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
     assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 4, true))));
 }
 
+/// Its shepherd isn't frozen: what it reads when images of it are made is in them, and comes once.
+#[test]
+fn what_is_in_its_images_is_shown_once() {
+    let said = |key, offset, text| from_shepherd(key, FromShepherd::Output(output(offset, text)));
+    let imaged = |end| {
+        let (mut agent, key) = running();
+        act(&mut agent, 3 * S, said(key, 0, "one "));
+        act(&mut agent, 5 * S, asked(1, OWNER, key, end));
+        act(&mut agent, 5 * S, lifted(key, true));
+        assert_eq!(agent.resume_point(key).0, 4);
+        (agent, key)
+    };
+    let shown = |text: &'static str| Action::SendFront(FRONT, FromApinit::Output(output(4, text)));
+    let taken = |key, to| Action::SendShepherd(key, ToShepherd::OutputTaken(to));
+    // One that goes on in any case.
+    let (mut agent, key) = imaged(false);
+    assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), [shown("two")]);
+    // One whose images get no name, for it can't be made, or nobody says so.
+    for end in [dumped(key, 1, false), Happening::DumpSaid { number: 1, word: DumpWord::Gone }] {
+        let (mut agent, key) = imaged(true);
+        assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), []);
+        if !matches!(end, Happening::Dumped { .. }) {
+            act(&mut agent, 6 * S, dumped(key, 1, true));
+        }
+        let actions = act(&mut agent, 7 * S, end);
+        assert!(actions.contains(&shown("two")) && is_seated(&actions), "{actions:?}");
+    }
+    // One that is killed otherwise meanwhile.
+    let (mut agent, key) = imaged(true);
+    act(&mut agent, 6 * S, said(key, 4, "two"));
+    act(&mut agent, 6 * S, dumped(key, 1, true));
+    let kill = Cause::Kill { uid: 0, signal: 9 };
+    let actions = act(
+        &mut agent,
+        7 * S,
+        Happening::Command(9, Command::Terminate { key, cause: kill, kill_after: Duration::ZERO }),
+    );
+    assert!(actions.contains(&shown("two")), "{actions:?}");
+    // One that ends by them: its front end takes what was said before, and then the rest counts as taken.
+    let (mut agent, key) = imaged(true);
+    act(&mut agent, 6 * S, said(key, 4, "two"));
+    act(&mut agent, 6 * S, dumped(key, 1, true));
+    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, word: DumpWord::Named });
+    assert!(!actions.contains(&shown("two")) && !actions.contains(&taken(key, 7)), "{actions:?}");
+    let again = Conn(77);
+    act(&mut agent, 7 * S, opened(again, OWNER));
+    let actions = act(&mut agent, 7 * S, resume(again, key, &[]));
+    let shows = |a: &&Action| matches!(a, Action::SendFront(_, FromApinit::Output(_)));
+    assert_eq!(actions.iter().filter(shows).count(), 1, "{actions:?}");
+    let wrote = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 4 });
+    let actions = act(&mut agent, 7 * S, Happening::AttachMessage(again, wrote));
+    assert_eq!(actions, [taken(key, 4), taken(key, 7)]);
+    assert_eq!(act(&mut agent, 7 * S, said(key, 7, "end")), [taken(key, 10)]);
+}
+
 /// A part of one stands until all parts are dumped, whoever has asked it alone.
 #[test]
 fn a_part_goes_on_when_all_are_dumped() {

@@ -101,6 +101,30 @@ fn parts_come_back_on_other_nodes() {
     cpr.wait(BOUND).expect(143);
 }
 
+/// What PEs have left in their pipes is in their images, and nobody prints it before it is restored.
+#[test]
+fn what_is_in_images_is_printed_once() {
+    const LINES: u32 = 400_000;
+    let test = "checkpoint::parts::what_is_in_images_is_printed_once";
+    let Some(criu) = criu(test) else { return };
+    let rig = Rig::of(&criu, CONFIG, &APINITS);
+    // More than an aprun that does not read has PEs write, whatever is kept on the way.
+    let script = format!(
+        "while ! [ -e go ]; do sleep 0.01; done; seq -f \"$ALPS_APP_PE %.0f\" {LINES}; exit 3"
+    );
+    let aprun =
+        Running::start(rig.writes_to("aprun", "-q -T -n 4 -N 1 sh -c", "first").arg(script));
+    let apid = rig.running();
+    aprun.signal(nix::libc::SIGSTOP);
+    std::fs::write(rig.at("go"), "").expect("written");
+    rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0);
+    aprun.signal(nix::libc::SIGCONT);
+    aprun.wait(BOUND).expect(137);
+    let rest = rig.cpr("-r tonight").expect(3).out();
+    assert!(rest.lines().count() > 1000, "nothing was left of it");
+    counted(&format!("{}{rest}", rig.read("first")), LINES);
+}
+
 /// PE 0 listens, on a port that it tells by a file; PE 3, on another apinit, sends what PE 0 sends back.
 const TALK: &str = r#"
 import os, socket, sys
