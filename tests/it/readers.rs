@@ -146,15 +146,30 @@ fn who_never_reads_and_who_reads_much_hurt_themselves() {
     assert!(most < before + MEMORY_MAX, "{before} MiB -> {most} MiB");
     assert!(times[times.len() - 1] < CALL_MAX, "{:?}", times[times.len() - 1]);
     // She has asked for enough; he has not.
-    eventually(BOUND, "she is refused", || {
+    let is_refused = || {
         let ask =
             async |mut psched: PschedClient<Channel>| psched.list(pb::ListRequest::default()).await;
         let answer = ANNA.does(|| talk(&hand.socket(), ask));
         answer.is_err_and(|status| status.code() == Code::ResourceExhausted)
-    });
+    };
+    eventually(BOUND, "she is refused", is_refused);
     let run = run(BERT.command(bins.path("apstat"), ["-a"]).env("PSCHED_SOCKET", hand.socket()));
     assert!(run.expect(0).out().contains(" posted "), "he has an answer");
     drop(attack);
+    // Whatever she asks for.
+    let turns = pb::TurnsRequest { switches: 100, ..Default::default() }.encode_to_vec();
+    let events = pb::EventsRequest { apid: 1, ..Default::default() }.encode_to_vec();
+    for (call, request) in [("Turns", turns), ("Events", events)] {
+        eventually(BOUND, "what she did not read is gone", || !is_refused());
+        let path = format!("/psched.v1.Psched/{call}");
+        let attack =
+            ANNA.does(|| [(); 2].map(|()| never_reads_any(&hand.socket(), &path, &request, 256)));
+        let (times, most) = meanwhile(&hand, Duration::from_secs(1));
+        told(&format!("two connections of 256 {call} that nobody reads"), &times, before, most);
+        assert!(most < before + MEMORY_MAX, "{call}: {before} MiB -> {most} MiB");
+        assert!(times[times.len() - 1] < CALL_MAX, "{call}: {:?}", times[times.len() - 1]);
+        drop(attack);
+    }
 
     let over = AtomicBool::new(false);
     let (times, most) = std::thread::scope(|scope| {

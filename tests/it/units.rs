@@ -105,6 +105,14 @@ fn the_units_are_good() {
         let copy = folder.path().join(entry.file_name());
         let kept = ["KillMode=process", "Restart=", "OOMScoreAdjust=", "TasksMax=infinity"];
         assert!(kept.iter().all(|setting| text.contains(setting)), "{:?} lacks one", entry.path());
+        let has = |line: &str| text.lines().any(|of| of == line);
+        match entry.file_name().to_str() {
+            // Without one of them what is promised of processors, memory or processes is not kept.
+            Some("psched-groups.service") => assert!(has("Delegate=cpuset memory pids")),
+            // A reload that fails is to fail.
+            Some("psched.service") => assert!(has("ExecReload=/usr/bin/psmgr reload")),
+            _ => {}
+        }
         // What they start is not installed here.
         let text = text.replace("/usr/bin/", &format!("{}/", binaries().display()));
         std::fs::write(&copy, text).expect("written");

@@ -235,4 +235,29 @@ mod tests {
         assert!(askers.lock().expect("whole").is_empty());
         assert!(take(7).is_some());
     }
+
+    /// A first frame that is right buys no place for ever: the next step has its time too.
+    #[test]
+    fn one_who_says_nothing_more_is_given_up() {
+        let (own, his) = UnixStream::pair().expect("a pair");
+        let mut heard = own.try_clone().expect("another");
+        let deadline = Deadline::after(FIRST_WAIT);
+        let asker = Asker {
+            number: 7,
+            uid: 1,
+            gid: 1,
+            stream: Some(own),
+            back: None,
+            deadline: deadline.clone(),
+        };
+        let (events, mut told) = tokio::sync::mpsc::channel(4);
+        let listens = std::thread::spawn(move || hear_the_rest(&mut heard, 7, &deadline, &events));
+        asker.expect_within(Duration::from_millis(50));
+        let begun = Instant::now();
+        let gone = told.blocking_recv();
+        assert!(matches!(gone, Some(Event::AskedMore(7, None))), "{gone:?}");
+        assert!(begun.elapsed() < FIRST_WAIT / 2, "it had the time of the step before");
+        listens.join().expect("ended");
+        drop((asker, his));
+    }
 }
