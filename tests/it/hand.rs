@@ -213,3 +213,33 @@ fn memory_is_found_by_itself() {
     assert!(!silent.stderr.contains("not limited"), "{}", silent.stderr);
     hand.end();
 }
+
+/// Two pscheds that know nothing of each other take processors that the other does not use, while there are any; and
+/// where there are none, both nodes say so.
+#[test]
+fn two_pscheds_of_a_host_take_different_processors() {
+    let claims = tempfile::tempdir().expect("a folder");
+    let named = format!("PSCHED_CLAIMS={}", claims.path().display());
+    let prefix = ["env", &named, "PSCHED_LOG=info"].map(Into::into);
+    let start = |processors: usize| {
+        let config =
+            format!("nodes:\n  - {{ nids: 0, processors: {processors}, flavors: [su, os, ap] }}\n");
+        Hand::start_by(&prefix, &config, &[("0", None)])
+    };
+    let bound = |hand: &Hand| {
+        let line = words("-q grep Cpus_allowed_list: /proc/self/status");
+        run(&mut hand.command("aprun", line)).expect(0).out()
+    };
+    let told = |hand: &Hand| {
+        let notes = run(&mut hand.command("apstat", ["-n"])).expect(0).out();
+        (hand.said() + &notes).contains("programs of both will run there at once")
+    };
+    let (first, second) = (start(1), start(1));
+    let cores = std::thread::available_parallelism().expect("a number").get();
+    if cores > 1 {
+        assert_ne!(bound(&first), bound(&second));
+        assert!(!told(&first) && !told(&second), "{}", second.said());
+    }
+    let all = start(cores);
+    eventually(BOUND, "it says that they are used", || told(&all));
+}

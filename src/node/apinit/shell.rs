@@ -256,8 +256,10 @@ impl Shell {
         let space = match space.probe() {
             Ok(()) => Some(space),
             Err(why) => {
+                let root = nix::unistd::geteuid().is_root();
+                let bus = if root { ", and reach the service managers of their users" } else { "" };
                 notes.push(format!(
-                    "not isolated: {why}; applications share /dev/shm and System V IPC with everybody"
+                    "not isolated: {why}; applications share /dev/shm and System V IPC with everybody{bus}"
                 ));
                 None
             }

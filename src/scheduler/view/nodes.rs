@@ -79,6 +79,10 @@ const LEAVING: &str = "goes over to another domain when it is empty; nothing new
 const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
                        nothing new is placed there";
 
+/// Said of a node where `hide_user_bus` is not kept.
+const BUS: &str = "users' service managers (systemd) are within reach of applications: what these have them run is \
+                   outside of its application, of its turns and its limits";
+
 impl Scheduler {
     /// All nodes, by number.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
@@ -192,7 +196,12 @@ impl Scheduler {
         };
         let told =
             hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
-        told.cloned().chain(configured.map(str::to_owned)).chain(foreign).collect()
+        // (A private instance has one user, from whose manager nobody can keep him.)
+        let reachable = self.settings.only_uid.is_none()
+            && (self.settings.user_bus || self.settings.isolation == Isolation::Off);
+        let bus = reachable.then_some(BUS);
+        let own = configured.into_iter().chain(bus).map(str::to_owned);
+        told.cloned().chain(own).chain(foreign).collect()
     }
 
     /// Processes that outlive their KILL on the host whose first node of the application this is.
