@@ -26,6 +26,7 @@ pub mod records;
 mod reload;
 mod restarts;
 mod services;
+mod serving;
 pub mod store;
 mod tune;
 mod turns;
@@ -63,8 +64,8 @@ const INPUTS_MAX: usize = 8_192;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
 /// root's or its own user's: an inventory, or what a foreign node holds.
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
-/// Threads that read and write connections. Two wake each other all the time, for which each launch paid 4 %;
-/// what takes long is for other threads.
+/// Threads that read and write connections of users. Two wake each other all the time, for which each launch paid
+/// 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;
@@ -165,8 +166,11 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     );
     scheduler.started(identity.epoch);
     scheduler.can_not_read(&identity.store_id, &restored.unreadable);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().thread_name("psched").enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("psched")
+        .enable_all()
+        .build()?;
     // What users ask is read, put together and written beside the loop, not by its thread.
     let serving = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVING_THREADS)
@@ -288,20 +292,24 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
     };
+    let service =
+        pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX);
+    let nodes =
+        pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(variables.answer_time()))
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .layer(MapResponseLayer::new(budget::metered))
-        .add_service(
-            pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
-        )
-        .add_service(
-            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
-        )
-        .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
-    let server = serving.spawn(server);
+        .add_service(service)
+        .add_service(nodes);
+    let (others, own) = serving::split(connections);
+    let stopped = || stop.clone().cancelled_owned();
+    let servers = [
+        serving.spawn(server.clone().serve_with_incoming_shutdown(others, stopped())),
+        tokio::spawn(server.serve_with_incoming_shutdown(own, stopped())),
+    ];
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
     let mut look_again = tokio::time::interval(LOOK_AGAIN);
@@ -339,9 +347,12 @@ async fn serve(
     };
     let _ = tokio::time::timeout_at(over - DRAIN_TIME, stopped).await;
     // A silent peer would hold the server's graceful end for ever.
-    let abort = server.abort_handle();
-    if tokio::time::timeout(DRAIN_TIME, server).await.is_err() {
-        abort.abort();
+    let drained = tokio::time::Instant::now() + DRAIN_TIME;
+    for server in servers {
+        let abort = server.abort_handle();
+        if tokio::time::timeout_at(drained, server).await.is_err() {
+            abort.abort();
+        }
     }
     let written = tokio::task::spawn_blocking(move || store_thread.join());
     let _ = tokio::time::timeout_at(over, written).await;

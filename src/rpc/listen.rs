@@ -286,6 +286,22 @@ struct Preface {
 }
 
 impl PeerStream {
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The same, to be read and written by the runtime of the caller and no more by that which accepted it.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl: it is closed.
+    pub fn settled(mut self) -> io::Result<PeerStream> {
+        self.connection.settle()?;
+        let waits = self.preface.iter_mut().map(|preface| &mut preface.wait).chain(&mut self.end);
+        waits.for_each(|wait| *wait = Box::pin(tokio::time::sleep_until(wait.deadline())));
+        Ok(self)
+    }
+
     /// An error once it is hung up on. Whoever reads or writes, for one of them may be all that is
     /// waited for, is woken.
     fn connected(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

@@ -27,6 +27,16 @@ impl Connection {
         Connection { stream: Some(stream), refuses }
     }
 
+    /// To be read and written by the runtime of the caller from now on.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl: it is closed.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        self.stream = Some(UnixStream::from_std(stream.into_std()?)?);
+        Ok(())
+    }
+
     /// The socket.
     ///
     /// # Errors
