@@ -139,7 +139,8 @@ pub(super) struct App {
     pub barrier_out: Vec<BarrierOut>,
     pub signals: Signals,
     pub output: Kept,
-    /// Images of it are to be its end: output from here on is in them, and kept from its front end.
+    /// The offset from which output is in images that the application is to end with: kept from the
+    /// front end.
     pub imaged: Option<u64>,
     /// How far stdin may be sent, as the shepherd has said.
     pub stdin: StdinCredit,

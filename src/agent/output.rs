@@ -83,8 +83,8 @@ impl Kept {
 }
 
 impl App {
-    /// Whether output that begins there is in images of it that are to be its end: who restores them is
-    /// given it, and nobody before.
+    /// Whether output at this offset is in the images that the application is to end with (`cpr
+    /// -k`). The restored application prints it, so this one must not.
     pub(super) fn is_imaged(&self, offset: u64) -> bool {
         self.imaged.is_some_and(|from| offset >= from)
     }
@@ -144,11 +144,12 @@ impl Agent {
         }
     }
 
-    /// Its images are made next: how much of its shepherd's output has come here, all of which its front end
-    /// is given, and how much of stdin the shepherd has been given; in bytes.
+    /// To be called right before images are made: how many bytes of the shepherd's output have come
+    /// here, all of which the front end is given, and how many bytes of stdin the shepherd has been
+    /// given.
     ///
-    /// More may come, though the application stands: its shepherd does not, and reads what PEs have left in
-    /// their pipes. That is in the images too.
+    /// The shepherd is not frozen with its application and goes on reading what PEs have left in
+    /// their pipes. The images have that output too.
     pub fn resume_point(&mut self, key: Key) -> (u64, u64) {
         let Some(app) = self.apps.get_mut(&key) else { return (0, 0) };
         if app.dumping.is_some_and(|dumping| dumping.ends()) {
@@ -157,7 +158,8 @@ impl Agent {
         (app.output.end, app.stdin_passed)
     }
 
-    /// Its images are not its end: its front end is given what was kept from it.
+    /// The application goes on after its images: the front end is given the output that was kept
+    /// from it.
     pub(super) fn pass_imaged(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(from) = app.imaged.take() else { return };
@@ -167,8 +169,8 @@ impl Agent {
         }
     }
 
-    /// Its images are its end: once its front end has written the rest, what is in them counts as written,
-    /// for its shepherd waits for that.
+    /// The application ends with its images: once the front end has written the output from before
+    /// them, the rest counts as written, because the shepherd waits for that before it ends.
     pub(super) fn drop_imaged(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.ends_by_dump()) else { return };
         if app.is_imaged(app.output.taken) {

@@ -64,8 +64,8 @@ const INPUTS_MAX: usize = 8_192;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
 /// root's or its own user's: an inventory, or what a foreign node holds.
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
-/// Threads that read and write connections of users. Two wake each other all the time, for which each launch paid
-/// 4 %; what takes long is for other threads.
+/// Threads that read and write connections of users. Two wake each other all the time, for which
+/// each launch paid 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;

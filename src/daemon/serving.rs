@@ -1,13 +1,15 @@
 //! Which thread reads and writes a connection: the loop's, or the one for users.
 //!
 //! # Problem
-//! Users may open as many connections as they are allowed, and ask and read on all of them: the loop must not
-//! be held up by that, so a thread of its own accepts and serves them. But each message between two threads
-//! wakes one of them: an application has a dozen, most of them with its apinits, and took 4 % longer to launch.
+//! Users may open as many connections as they are allowed, and ask and read on all of them: the
+//! loop must not be held up by that, so a thread of its own accepts and serves them. But each
+//! message between two threads wakes one of them: an application has a dozen, most of them with its
+//! apinits, and took 4 % longer to launch.
 //!
 //! # Approach
-//! What comes from psched's own user (the apinits, and administrators as root) is served by the loop's own thread:
-//! nobody has to be kept from it, and no crowd of users is before it. All else is served where it is accepted.
+//! The loop's own thread serves connections of psched's own user: those of apinits, and of
+//! administrators as root. They are trusted, and users' connections can't hold them up there. The
+//! other thread accepts all connections and serves those of users.
 
 use crate::rpc::listen::{Incoming, PeerStream};
 use std::io;
@@ -18,8 +20,8 @@ use tokio_stream::{Stream, StreamExt};
 /// Connections that the loop's thread has not taken yet; one more is served with the users'.
 const WAITING_MAX: usize = 256;
 
-/// The connections of users, for the thread that accepts them; and those of psched's own user, which settle in the
-/// runtime in which they are taken.
+/// The connections of users, for the thread that accepts them; and those of psched's own user,
+/// which settle in the runtime in which they are taken.
 pub(super) fn split(
     connections: Incoming,
 ) -> (impl Stream<Item = io::Result<PeerStream>>, impl Stream<Item = io::Result<PeerStream>>) {

@@ -286,15 +286,15 @@ struct Preface {
 }
 
 impl PeerStream {
-    /// Who is at the other end.
+    /// The process that connected.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The same, to be read and written by the runtime of the caller and no more by that which accepted it.
+    /// Moves the connection from the runtime that accepted it to the runtime of the caller.
     ///
     /// # Errors
-    /// Those of epoll_ctl: it is closed.
+    /// Those of epoll_ctl: the connection is closed.
     pub fn settled(mut self) -> io::Result<PeerStream> {
         self.connection.settle()?;
         let waits = self.preface.iter_mut().map(|preface| &mut preface.wait).chain(&mut self.end);

@@ -214,8 +214,8 @@ fn memory_is_found_by_itself() {
     hand.end();
 }
 
-/// Two pscheds that know nothing of each other take processors that the other does not use, while there are any; and
-/// where there are none, both nodes say so.
+/// Two pscheds that know nothing of each other take processors that the other does not use, while
+/// there are any; and where there are none, both nodes say so.
 #[test]
 fn two_pscheds_of_a_host_take_different_processors() {
     let claims = tempfile::tempdir().expect("a folder");

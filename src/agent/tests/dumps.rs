@@ -117,10 +117,10 @@ fn what_is_in_its_images_is_shown_once() {
     };
     let shown = |text: &'static str| Action::SendFront(FRONT, FromApinit::Output(output(4, text)));
     let taken = |key, to| Action::SendShepherd(key, ToShepherd::OutputTaken(to));
-    // One that goes on in any case.
+    // The application goes on after its checkpoint (-g).
     let (mut agent, key) = imaged(false);
     assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), [shown("two")]);
-    // One whose images get no name, for it can't be made, or nobody says so.
+    // The checkpoint can't be made, or gets no name: the application goes on.
     for end in [dumped(key, 1, false), Happening::DumpSaid { number: 1, word: DumpWord::Gone }] {
         let (mut agent, key) = imaged(true);
         assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), []);
@@ -130,7 +130,7 @@ fn what_is_in_its_images_is_shown_once() {
         let actions = act(&mut agent, 7 * S, end);
         assert!(actions.contains(&shown("two")) && is_seated(&actions), "{actions:?}");
     }
-    // One that is killed otherwise meanwhile.
+    // The application is killed by apkill while it waits for its checkpoint to get its name.
     let (mut agent, key) = imaged(true);
     act(&mut agent, 6 * S, said(key, 4, "two"));
     act(&mut agent, 6 * S, dumped(key, 1, true));
@@ -141,7 +141,8 @@ fn what_is_in_its_images_is_shown_once() {
         Happening::Command(9, Command::Terminate { key, cause: kill, kill_after: Duration::ZERO }),
     );
     assert!(actions.contains(&shown("two")), "{actions:?}");
-    // One that ends by them: its front end takes what was said before, and then the rest counts as taken.
+    // One that ends by them: its front end takes what was said before, and then the rest counts as
+    // taken.
     let (mut agent, key) = imaged(true);
     act(&mut agent, 6 * S, said(key, 4, "two"));
     act(&mut agent, 6 * S, dumped(key, 1, true));

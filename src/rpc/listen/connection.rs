@@ -27,10 +27,10 @@ impl Connection {
         Connection { stream: Some(stream), refuses }
     }
 
-    /// To be read and written by the runtime of the caller from now on.
+    /// Moves the connection to the runtime of the caller.
     ///
     /// # Errors
-    /// Those of epoll_ctl: it is closed.
+    /// Those of epoll_ctl: the connection is closed.
     pub fn settle(&mut self) -> io::Result<()> {
         let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         self.stream = Some(UnixStream::from_std(stream.into_std()?)?);

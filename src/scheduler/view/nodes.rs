@@ -196,7 +196,7 @@ impl Scheduler {
         };
         let told =
             hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
-        // (A private instance has one user, from whose manager nobody can keep him.)
+        // (A private instance has one user only.)
         let reachable = self.settings.only_uid.is_none()
             && (self.settings.user_bus || self.settings.isolation == Isolation::Off);
         let bus = reachable.then_some(BUS);

@@ -101,7 +101,8 @@ fn parts_come_back_on_other_nodes() {
     cpr.wait(BOUND).expect(143);
 }
 
-/// What PEs have left in their pipes is in their images, and nobody prints it before it is restored.
+/// Output that PEs have left in their pipes is in the images. Only the restored application prints
+/// it.
 #[test]
 fn what_is_in_images_is_printed_once() {
     const LINES: u32 = 400_000;
