@@ -33,10 +33,6 @@ impl Agent {
             first: first.unwrap_or(Decisive { at_ns: now, cause: cause.clone() }),
             backstop_ns: kill_at_ns.saturating_add(ns(BACKSTOP)),
         });
-        if !matches!(cause, Cause::Checkpointed { .. }) {
-            self.pass_imaged(key, out);
-        }
-        let Some(app) = self.apps.get_mut(&key) else { return };
         // Hosts that this head has not reached yet, in this life of its apinit, must hear of it too.
         let unreached = |p: &&mut Peer| !p.open && !p.done && p.again_ns.is_none();
         app.peers.iter_mut().filter(unreached).for_each(|p| p.again_ns = Some(now));
@@ -50,6 +46,9 @@ impl Agent {
             &ToApinit::Terminate { cause: cause.clone(), kill_after },
             out,
         );
+        if !matches!(cause, Cause::Checkpointed { .. }) {
+            self.pass_imaged(key, out);
+        }
         if !sent && let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) {
             // Nothing runs here yet, and nothing will.
             app.end = End::Emptying(HostEnd {

@@ -89,6 +89,17 @@ impl App {
         self.imaged.is_some_and(|from| offset >= from)
     }
 
+    /// Output counts as written up to there, and the shepherd is told so. Says whether that is news
+    /// to one that runs.
+    fn take_output(&mut self, offset: u64, out: &mut Out) -> bool {
+        let news = self.output.take(offset) && self.running();
+        if news {
+            let taken = ToShepherd::OutputTaken(self.output.taken);
+            out.push(Action::SendShepherd(self.key(), taken));
+        }
+        news
+    }
+
     /// Output of the shepherd here, as its front end counts.
     pub(super) fn for_front(&self, output: Output) -> FromApinit {
         let offset = output.offset.saturating_sub(self.shift().output);
@@ -137,11 +148,7 @@ impl Agent {
     /// Nobody will write the output here: it counts as written.
     pub(super) fn drop_output(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let end = app.output.end;
-        if app.output.take(end) && app.running() {
-            app.output_lost = true;
-            out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
-        }
+        app.output_lost |= app.take_output(app.output.end, out);
     }
 
     /// To be called right before images are made: how many bytes of the shepherd's output have come
@@ -174,10 +181,7 @@ impl Agent {
     pub(super) fn drop_imaged(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.ends_by_dump()) else { return };
         if app.is_imaged(app.output.taken) {
-            let end = app.output.end;
-            if app.output.take(end) && app.running() {
-                out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(end)));
-            }
+            app.take_output(app.output.end, out);
         }
     }
 
@@ -195,9 +199,7 @@ impl Agent {
     pub(super) fn output_taken(&mut self, key: Key, taken: OutputTaken, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if taken.source == app.index {
-            if app.output.take(taken.offset) && app.running() {
-                out.push(Action::SendShepherd(key, ToShepherd::OutputTaken(app.output.taken)));
-            }
+            app.take_output(taken.offset, out);
             self.drop_imaged(key, out);
         } else if let Some(peer) = app.peers.iter_mut().find(|p| p.index == taken.source) {
             let offset = taken.offset.min(peer.forwarded);

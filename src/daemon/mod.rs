@@ -292,18 +292,18 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
     };
-    let service =
-        pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX);
-    let nodes =
-        pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(variables.answer_time()))
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .layer(MapResponseLayer::new(budget::metered))
-        .add_service(service)
-        .add_service(nodes);
+        .add_service(
+            pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
+        )
+        .add_service(
+            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
+        );
     let (others, own) = serving::split(connections);
     let stopped = || stop.clone().cancelled_owned();
     let servers = [

@@ -294,7 +294,7 @@ impl PeerStream {
     /// Moves the connection from the runtime that accepted it to the runtime of the caller.
     ///
     /// # Errors
-    /// Those of epoll_ctl: the connection is closed.
+    /// The runtime of the caller can't watch the socket (epoll_ctl(2)). The connection is closed then.
     pub fn settled(mut self) -> io::Result<PeerStream> {
         self.connection.settle()?;
         let waits = self.preface.iter_mut().map(|preface| &mut preface.wait).chain(&mut self.end);

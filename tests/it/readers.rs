@@ -165,7 +165,7 @@ fn who_never_reads_and_who_reads_much_hurt_themselves() {
         let attack =
             ANNA.does(|| [(); 2].map(|()| never_reads_any(&hand.socket(), &path, &request, 256)));
         let (times, most) = meanwhile(&hand, Duration::from_secs(1));
-        told(&format!("two connections of 256 {call} that nobody reads"), &times, before, most);
+        told(&format!("two connections with 256 unread {call} replies"), &times, before, most);
         assert!(most < before + MEMORY_MAX, "{call}: {before} MiB -> {most} MiB");
         assert!(times[times.len() - 1] < CALL_MAX, "{call}: {:?}", times[times.len() - 1]);
         drop(attack);

@@ -252,11 +252,11 @@ impl Shell {
         let (events, incoming) = mpsc::channel(EVENTS);
         let plans = runtime.plans();
         let (switching, late) = Switching::start(events.clone(), plans.clone())?;
-        let space = Space::prepare(!nix::unistd::geteuid().is_root());
+        let root = nix::unistd::geteuid().is_root();
+        let space = Space::prepare(!root);
         let space = match space.probe() {
             Ok(()) => Some(space),
             Err(why) => {
-                let root = nix::unistd::geteuid().is_root();
                 let bus = if root { ", and reach the service managers of their users" } else { "" };
                 notes.push(format!(
                     "not isolated: {why}; applications share /dev/shm and System V IPC with everybody{bus}"
@@ -264,7 +264,7 @@ impl Shell {
                 None
             }
         };
-        if nix::unistd::geteuid().is_root() && dumps_all() {
+        if root && dumps_all() {
             notes.push(
                 "users can trace their apshepherds while these begin, and so keep processes out of \
                  their applications: set the sysctl fs.suid_dumpable to 0 or 2"

@@ -30,7 +30,7 @@ impl Connection {
     /// Moves the connection to the runtime of the caller.
     ///
     /// # Errors
-    /// Those of epoll_ctl: the connection is closed.
+    /// The runtime of the caller can't watch the socket (epoll_ctl(2)). The connection is closed then.
     pub fn settle(&mut self) -> io::Result<()> {
         let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         self.stream = Some(UnixStream::from_std(stream.into_std()?)?);
