@@ -6,6 +6,7 @@
 
 use super::Outcome;
 use super::figures::Felt;
+use std::time::Duration;
 
 /// Runs over this are long, in seconds.
 const LONG: u64 = 2 * 3600;
@@ -41,16 +42,17 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of these, on so many processors.
-    pub fn of(outcomes: &[Outcome], processors: u32) -> Classes {
+    /// Of these, on so many processors; runs shorter than `bound` count as that in slowdowns.
+    pub fn of(outcomes: &[Outcome], processors: u32, bound: Duration) -> Classes {
         let widths = widths(processors);
         let by_width = |long: bool| {
             let counts = move |o: &Outcome| !long || o.job.run > LONG;
             let class = |(name, most): &(String, u32)| (name.clone(), *most);
-            of_each(outcomes, widths.iter().map(class), move |o| counts(o).then_some(o.job.width))
+            let widths = widths.iter().map(class);
+            of_each(outcomes, bound, widths, move |o| counts(o).then_some(o.job.width))
         };
         let runs = RUNS.iter().map(|(name, most)| ((*name).to_owned(), *most));
-        let run = of_each(outcomes, runs, |o| Some(o.job.run));
+        let run = of_each(outcomes, bound, runs, |o| Some(o.job.run));
         Classes { width: by_width(false), run, long_by_width: by_width(true) }
     }
 }
@@ -72,6 +74,7 @@ fn widths(processors: u32) -> Vec<(String, u32)> {
 /// Puts each into the first class whose largest value its own is no more than.
 fn of_each<V: Ord>(
     outcomes: &[Outcome],
+    bound: Duration,
     classes: impl Iterator<Item = (String, V)>,
     value: impl Fn(&Outcome) -> Option<V>,
 ) -> Vec<Class> {
@@ -85,15 +88,15 @@ fn of_each<V: Ord>(
         }
     }
     let classes = classes.into_iter().zip(within).filter(|(_, within)| !within.is_empty());
-    let felt = |within: Vec<&Outcome>| Felt::of(within.iter().copied());
+    let felt = |within: Vec<&Outcome>| Felt::of(within.iter().copied(), bound);
     classes.map(|((name, _), within)| Class { name, felt: felt(within) }).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::SLOWDOWN_BOUND;
     use super::super::workload::Job;
     use super::*;
-    use std::time::Duration;
 
     fn outcome(width: u32, run: u64) -> Outcome {
         let end = Duration::from_secs(run);
@@ -115,7 +118,7 @@ mod tests {
         let runs = [1, 60, 61, 600, 601, 7_200, 7_201, 36_000, 36_001];
         let outcomes: Vec<Outcome> =
             widths.into_iter().zip(runs).map(|(width, run)| outcome(width, run)).collect();
-        let classes = Classes::of(&outcomes, 128);
+        let classes = Classes::of(&outcomes, 128, SLOWDOWN_BOUND);
         let width = [("1", 1), ("2-16", 2), ("17-32", 2), ("33-64", 2), ("65-128", 2)];
         assert_eq!(names(&classes.width), width);
         let run = [("to 1m", 2), ("to 10m", 2), ("to 2h", 2), ("to 10h", 2), ("over 10h", 1)];

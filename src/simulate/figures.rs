@@ -2,13 +2,13 @@
 //!
 //! A job's *wait* is the time in which it did not run between its submission and its end, its
 //! *response* all of that time, and its *bounded slowdown* how many times longer than alone it took:
-//! response / run, where a run of less than 10 s counts as 10 s, and never less than 1.
+//! response / run, where a run that is shorter than a bound counts as that bound, and never less than 1.
 
 use super::Outcome;
 use std::time::Duration;
 
-/// Runs shorter than this count as this in a slowdown, in seconds.
-const SLOWDOWN_BOUND: u64 = 10;
+/// The bound where no other is given: figures on these logs are usually told with it.
+pub const SLOWDOWN_BOUND: Duration = Duration::from_secs(10);
 
 impl Outcome {
     /// From its submission to its end.
@@ -29,10 +29,10 @@ impl Outcome {
             })
     }
 
-    /// At least 1.
-    pub fn bounded_slowdown(&self) -> f64 {
-        let alone = self.job.run.max(SLOWDOWN_BOUND) as f64;
-        (self.response().as_secs_f64() / alone).max(1.0)
+    /// At least 1; runs shorter than `bound`, which is not zero, count as that.
+    pub fn bounded_slowdown(&self, bound: Duration) -> f64 {
+        let alone = Duration::from_secs(self.job.run).max(bound);
+        (self.response().as_secs_f64() / alone.as_secs_f64()).max(1.0)
     }
 }
 
@@ -87,14 +87,14 @@ pub struct Felt {
 }
 
 impl Felt {
-    /// By these.
-    pub fn of<'o>(outcomes: impl Iterator<Item = &'o Outcome> + Clone) -> Felt {
+    /// By these; runs shorter than `bound` count as that in slowdowns.
+    pub fn of<'o>(outcomes: impl Iterator<Item = &'o Outcome> + Clone, bound: Duration) -> Felt {
         let spread = |value: fn(&Outcome) -> f64| Spread::of(outcomes.clone().map(value));
         Felt {
             jobs: outcomes.clone().count(),
             wait: spread(|o| o.wait().as_secs_f64()),
             response: spread(|o| o.response().as_secs_f64()),
-            bounded_slowdown: spread(Outcome::bounded_slowdown),
+            bounded_slowdown: Spread::of(outcomes.map(|o| o.bounded_slowdown(bound))),
         }
     }
 }
@@ -112,11 +112,17 @@ mod tests {
             end: Duration::from_secs(end),
             turns: None,
         };
-        let told = |o: Outcome| (o.wait().as_secs(), o.response().as_secs(), o.bounded_slowdown());
+        let told = |o: Outcome| {
+            let slowdown = o.bounded_slowdown(SLOWDOWN_BOUND);
+            (o.wait().as_secs(), o.response().as_secs(), slowdown)
+        };
         assert_eq!(told(outcome(10, 100, 60, 160)), (50, 150, 1.5));
         // A second's run after ten seconds is no slowdown of eleven.
         assert_eq!(told(outcome(0, 1, 10, 11)), (10, 11, 1.1));
         assert_eq!(told(outcome(0, 1, 0, 1)), (0, 1, 1.0));
+        // But where a second counts it is.
+        let bounds = [Duration::from_secs(1), Duration::from_millis(100)];
+        assert_eq!(bounds.map(|bound| outcome(0, 1, 10, 11).bounded_slowdown(bound)), [11.0; 2]);
     }
 
     #[test]

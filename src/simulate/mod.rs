@@ -10,8 +10,8 @@
 //!
 //! [`swf`] reads such a log job by job, [`workload`] says which of its jobs count and as what. A
 //! policy is driven through them as fast as it can decide, with a clock that is only what the next event
-//! says. Two are here to be compared with, as batch systems have them: first come first served, and EASY
-//! backfilling ([`baseline`]). What became of each job is an [`Outcome`]; [`summary`] is what is told of
+//! says. Three are here to be compared with: first come first served and EASY backfilling, as batch systems have
+//! them ([`baseline`]), and sharing that costs nothing ([`ideal`]). What became of each job is an [`Outcome`]; [`summary`] is what is told of
 //! all, by class too ([`classes`]), [`series`] the machine over time, and [`load`] the same workload at
 //! another pace.
 //!
@@ -47,6 +47,7 @@ pub mod baseline;
 pub mod classes;
 pub mod figures;
 pub mod gang;
+pub mod ideal;
 pub mod load;
 pub mod series;
 pub mod summary;

@@ -73,12 +73,13 @@ pub struct Worse {
 }
 
 impl Summary {
-    /// Of these outcomes, in the order of the log; `baseline` has the responses of the same jobs in the
-    /// same order.
+    /// Of these outcomes, in the order of the log; runs shorter than `bound` count as that in slowdowns;
+    /// `baseline` has the responses of the same jobs in the same order.
     pub fn of(
         outcomes: &[Outcome],
         processors: u32,
         capacity: Capacity,
+        bound: Duration,
         baseline: Option<&[Duration]>,
     ) -> Summary {
         let mut offered = Offered::default();
@@ -95,8 +96,8 @@ impl Summary {
             span: last.saturating_sub(Duration::from_secs(first)),
             offered_load: offered.load(processors),
             capacity,
-            felt: Felt::of(outcomes.iter()),
-            classes: Classes::of(outcomes, processors),
+            felt: Felt::of(outcomes.iter(), bound),
+            classes: Classes::of(outcomes, processors, bound),
             turns: TurnsTaken::of(outcomes),
             longest_stopped: longest(Outcome::longest_stopped),
             longest_wait: longest(Outcome::wait),
@@ -152,6 +153,7 @@ impl Against {
 #[cfg(test)]
 mod tests {
     use super::super::Turns;
+    use super::super::figures::SLOWDOWN_BOUND;
     use super::super::workload::Job;
     use super::*;
 
@@ -171,7 +173,7 @@ mod tests {
             (1..=20).map(|n| outcome(n, n, n, n + 100 * n, None)).collect();
         let there: Vec<Duration> =
             (1..=20).map(|n| secs(if n < 6 { 1_000 } else { 100 })).collect();
-        let summary = Summary::of(&outcomes, 4, Capacity::default(), Some(&there));
+        let summary = Summary::of(&outcomes, 4, Capacity::default(), SLOWDOWN_BOUND, Some(&there));
         let against = summary.against.expect("a baseline");
         assert_eq!((against.better, against.worse), (0.25, 0.75));
         let worst: Vec<i64> = against.worst.iter().map(|worse| worse.job).collect();
@@ -189,7 +191,7 @@ mod tests {
             |starts, moves, stopped| Some(Turns { starts, moves, longest_stopped: secs(stopped) });
         let outcomes =
             [outcome(1, 0, 0, 500, turns(3, 0, 90)), outcome(2, 0, 10, 300, turns(1, 4, 10))];
-        let summary = Summary::of(&outcomes, 4, Capacity::default(), None);
+        let summary = Summary::of(&outcomes, 4, Capacity::default(), SLOWDOWN_BOUND, None);
         let taken = TurnsTaken { starts: (2.0, 3), moves: (2.0, 4) };
         assert_eq!(summary.turns, Some(taken));
         assert_eq!(summary.longest_stopped, (secs(90), 10));
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn capacity_is_all_accounted_for() {
         let capacity = Capacity { useful: 30.0, idle: 60.0, kept: 10.0, ..Capacity::default() };
-        let summary = Summary::of(&[], 4, capacity, None);
+        let summary = Summary::of(&[], 4, capacity, SLOWDOWN_BOUND, None);
         assert_eq!((summary.utilisation(), capacity.total()), (0.3, 100.0));
     }
 }

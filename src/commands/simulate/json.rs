@@ -28,6 +28,7 @@ fn value(told: &Told) -> Map<String, Value> {
     insert("nodes", (*nodes).into());
     insert("processors", (*processors).into());
     insert("left_out", (*left_out).into());
+    insert("slowdown_bound", setting.bound.as_secs_f64().into());
     insert("span", span.as_secs_f64().into());
     insert("offered_load", (*offered_load).into());
     insert("utilisation", summary.utilisation().into());

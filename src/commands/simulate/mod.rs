@@ -21,7 +21,7 @@ use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use anyhow::Context;
 use clap::Args;
 use setting::{Compared, Policy, Setting};
-use setting::{parse_compared, parse_cost, parse_load, parse_nodes, parse_procs};
+use setting::{parse_bound, parse_compared, parse_cost, parse_load, parse_nodes, parse_procs};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     /// Who runs when
-    #[arg(long, value_name = "gang|fcfs|easy", value_enum, hide_possible_values = true)]
+    #[arg(long, value_name = "gang|fcfs|easy|ideal", value_enum, hide_possible_values = true)]
     #[arg(default_value = "gang")]
     policy: Policy,
     /// So many nodes of one processor each [default: the log's MaxProcs]
@@ -76,6 +76,9 @@ pub struct SimulateArgs {
     /// Jobs come faster or slower, so that this is the offered load
     #[arg(long, value_name = "TARGET", value_parser = parse_load)]
     load: Option<f64>,
+    /// Runs shorter than this count as this in bounded slowdowns
+    #[arg(long, value_name = "TIME", value_parser = parse_bound, default_value = "10s")]
+    bound: Duration,
     /// Which moves and roll-outs there are: all that can be planned, or moves alone, as any node makes them
     #[arg(long, value_name = "all|daemon", value_enum, hide_possible_values = true)]
     #[arg(default_value = "daemon")]

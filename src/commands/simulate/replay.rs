@@ -9,7 +9,7 @@ use crate::simulate::series::Series;
 use crate::simulate::summary::Summary;
 use crate::simulate::swf::{Log, Record, SwfError};
 use crate::simulate::workload::{Bad, Job, Rules};
-use crate::simulate::{Capacity, Outcome, Watch, baseline};
+use crate::simulate::{Capacity, Outcome, Watch, baseline, ideal};
 use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use std::cell::Cell;
@@ -90,6 +90,9 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
             baseline::replay(rules.processors, baseline::Policy::Easy, jobs, &mut results)
                 .map_err(anyhow::Error::from)
         }
+        Policy::Ideal => {
+            ideal::replay(rules.processors, jobs, &mut results).map_err(anyhow::Error::from)
+        }
     }?;
     let Results { mut outcomes, series, .. } = results;
     if outcomes.is_empty() {
@@ -123,10 +126,12 @@ impl Ran {
                 Some(easy.outcomes.iter().map(Outcome::response).collect())
             }
         };
-        let summary = Summary::of(&outcomes, processors, capacity, there.as_deref());
+        let bound = setting.bound;
+        let summary = Summary::of(&outcomes, processors, capacity, bound, there.as_deref());
         let drawn = series.map(|series| {
-            let slowdown =
-                |o: &Outcome| (series.day(Duration::from_secs(o.job.submit)), o.bounded_slowdown());
+            let slowdown = |o: &Outcome| {
+                (series.day(Duration::from_secs(o.job.submit)), o.bounded_slowdown(bound))
+            };
             let slowdowns = outcomes.iter().map(slowdown).collect();
             Drawn { series, slowdowns }
         });

@@ -24,6 +24,8 @@ pub enum Policy {
     Fcfs,
     /// EASY backfilling, by users' estimates
     Easy,
+    /// All share all processors at the same rate, at no cost: a bound
+    Ideal,
 }
 
 impl Policy {
@@ -55,6 +57,8 @@ pub struct Setting {
     pub no_estimate: NoEstimate,
     /// The offered load, where it is not the log's own.
     pub load: Option<f64>,
+    /// Runs shorter than this count as this in slowdowns.
+    pub bound: Duration,
     /// How it differs from the first, as it was written.
     differs: Vec<String>,
     /// Variables that were given a value by name: they do not follow the options.
@@ -101,6 +105,7 @@ impl Setting {
             bad: args.bad,
             no_estimate: args.no_estimate,
             load: args.load,
+            bound: args.bound,
             differs: Vec::new(),
             said,
         };
@@ -141,6 +146,7 @@ impl Setting {
             What::NoEstimate(no_estimate) => self.no_estimate = *no_estimate,
             What::Moves(moves) => setup.moves = *moves,
             What::Load(load) => self.load = Some(*load),
+            What::Bound(bound) => self.bound = *bound,
             What::Nodes(nodes, processors) => setup.machine = machine(*nodes, *processors),
             What::StartCost(cost) => setup.start_cost = *cost,
             What::MoveCost(cost) => setup.move_cost = *cost,
@@ -235,6 +241,16 @@ pub fn parse_cost(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
+/// What --bound takes.
+pub fn parse_bound(text: &str) -> Result<Duration, String> {
+    match parse_cost(text)? {
+        Duration::ZERO => {
+            Err("give a time above 0: a run of no time would have no slowdown".into())
+        }
+        bound => Ok(bound),
+    }
+}
+
 /// One `NAME=VALUE` of --compare.
 #[derive(Clone, Debug)]
 struct Change {
@@ -251,6 +267,7 @@ enum What {
     NoEstimate(NoEstimate),
     Moves(Moves),
     Load(f64),
+    Bound(Duration),
     Nodes(u32, u32),
     StartCost(Duration),
     MoveCost(Duration),
@@ -259,7 +276,7 @@ enum What {
 
 /// The options that a comparison can change.
 const OPTIONS: &str =
-    "policy, procs, nodes, overrun, no-estimate, start-cost, move-cost, load, moves";
+    "policy, procs, nodes, overrun, no-estimate, start-cost, move-cost, load, moves, bound";
 
 /// The differences of one --compare.
 #[derive(Clone, Debug)]
@@ -278,6 +295,7 @@ fn change(pair: &str) -> Result<Change, String> {
         "no-estimate" => What::NoEstimate(one_of(name, value)?),
         "moves" => What::Moves(one_of(name, value)?),
         "load" => What::Load(parse_load(value)?),
+        "bound" => What::Bound(parse_bound(value)?),
         "procs" => What::Nodes(parse_procs(value)?, 1),
         "nodes" => {
             let (nodes, processors) = parse_nodes(value)?;
@@ -355,7 +373,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_cure() {
         for (words, said) in [
-            ("--compare policy=sjf", "\"sjf\" is no policy; give gang or fcfs or easy"),
+            ("--compare policy=sjf", "\"sjf\" is no policy; give gang or fcfs or easy or ideal"),
             ("--compare easy", "give NAME=VALUE[,NAME=VALUE...]"),
             (
                 "--compare procs=4,polici=easy",
@@ -368,6 +386,8 @@ mod tests {
             ("--procs 0", "from 1 to 1000000"),
             ("--load 0", "from 0.001 to 100"),
             ("--start-cost soon", "is not a duration"),
+            ("--bound 0s", "give a time above 0"),
+            ("--compare bound=soon", "is not a duration"),
             ("--procs 4 --nodes 2x2", "cannot be used with"),
             ("--config /nowhere/psched.yaml", "can't be read"),
         ] {

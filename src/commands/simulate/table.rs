@@ -4,6 +4,7 @@ use super::Told;
 use crate::commands::table::{Cell, Report, Table};
 use crate::simulate::classes::{Class, Classes};
 use crate::simulate::figures::{Felt, Spread};
+use crate::variables::units::format_duration;
 use std::time::Duration;
 
 /// All of it.
@@ -13,7 +14,7 @@ pub fn text(log: &str, all: &[Told]) -> String {
     tables.push(settings(all));
     tables.push(spreads("Wait, s", all, 0, |felt| felt.wait));
     tables.push(spreads("Response, s", all, 0, |felt| felt.response));
-    tables.push(spreads("Bounded slowdown", all, 2, |felt| felt.bounded_slowdown));
+    tables.push(spreads(&slowdown_title(all), all, 2, |felt| felt.bounded_slowdown));
     tables.push(capacity(all));
     tables.push(longest(all));
     tables.extend(turns(all));
@@ -25,6 +26,17 @@ pub fn text(log: &str, all: &[Told]) -> String {
     }
     tables.retain(|table| !table.rows.is_empty());
     report.text()
+}
+
+/// With the bound, where all have the same: else it is in the label of each that has another.
+fn slowdown_title(all: &[Told]) -> String {
+    match all.first().map(|told| told.setting.bound) {
+        Some(bound) if all.iter().all(|told| told.setting.bound == bound) => {
+            let bound = format_duration(bound);
+            format!("Bounded slowdown (a run under {bound} counts as {bound})")
+        }
+        _ => "Bounded slowdown".to_owned(),
+    }
 }
 
 fn number(value: f64, digits: usize) -> Cell {

@@ -58,6 +58,41 @@ fn figures_are_those_found_by_hand() {
 }
 
 #[test]
+fn shorter_runs_than_the_bound_count_as_it() {
+    let folder = tempfile::tempdir().expect("made");
+    let log = known(folder.path());
+    let words = ["--policy", "easy", "--bound", "40s", "--compare", "bound=1s"];
+    let all = told(&log, &words);
+    let other = &all["compare"][0];
+    // The third runs for 30 s at once; the sixth for 10 s, after 190; the fifth for 40 s, after 20.
+    let most = |figures: &Value| figures["bounded_slowdown"]["max"].clone();
+    assert_eq!((most(&all), &all["slowdown_bound"]), (json!(5.0), &json!(40.0)));
+    assert_eq!((most(other), &other["slowdown_bound"]), (json!(20.0), &json!(1.0)));
+    assert_eq!(other["setting"], json!("easy bound=1s"));
+    let table =
+        |words: &[&str]| String::from_utf8(simulate(&log, words).expect(0).stdout).expect("UTF-8");
+    let title = "Bounded slowdown (a run under 40s counts as 40s)";
+    assert!(table(&words[..4]).contains(title));
+    assert!(!table(&words).contains(title));
+}
+
+#[test]
+fn sharing_at_no_cost_is_a_bound() {
+    let folder = tempfile::tempdir().expect("made");
+    let words = ["--policy", "ideal", "--compare", "policy=easy"];
+    let all = told(&known(folder.path()), &words);
+    // Alone for 10 s, the first shares 10 processors with 16 wanted for 10 s, then with 20, ...: no job is
+    // later than where it waits, and together they do the same work.
+    let work = |figures: &Value| figures["processor_seconds"]["useful"].as_f64().expect("a number");
+    assert!((work(&all) - work(&all["compare"][0])).abs() < 1e-3);
+    assert_eq!(all["processor_seconds"]["kept"], json!(0.0));
+    // The first has a slowdown of 1.0 to 10 s, and each later one no more than the most that is wanted at once.
+    let most = all["bounded_slowdown"]["max"].as_f64().expect("a number");
+    assert!(most > 1.0 && most < 2.6, "{most}");
+    assert_eq!((&all["policy"], &all["turns"]), (&json!("ideal"), &Value::Null));
+}
+
+#[test]
 fn a_load_is_what_was_asked_for() {
     let folder = tempfile::tempdir().expect("made");
     let log = known(folder.path());
