@@ -6,6 +6,7 @@
 //!
 //! At an instant all ends count, then all submissions; then there is one pass over those that wait.
 
+use super::gang::nanos;
 use super::workload::Job;
 use super::{Capacity, Outcome, Watch};
 use std::cmp::Reverse;
@@ -27,7 +28,7 @@ struct Batch<'w, W> {
     processors: u32,
     free: u32,
     queue: VecDeque<Job>,
-    /// By end, then in order of start.
+    /// By end, in nanoseconds of the log as all times here, then in order of start.
     ends: BinaryHeap<Reverse<(u64, u64)>>,
     /// Width and estimated end of those that run, by number of their start.
     running: BTreeMap<u64, (u32, u64)>,
@@ -67,17 +68,17 @@ pub fn replay<E>(
     let mut job = next.next().transpose()?;
     loop {
         let end = batch.ends.peek().map(|Reverse((end, _))| *end);
-        let submit = job.as_ref().map(|job| job.submit);
+        let submit = job.as_ref().map(|job| nanos(job.submit));
         let Some(now) = submit.into_iter().chain(end).min() else { return Ok(batch.capacity) };
         batch.count(now);
         batch.end(now);
-        while let Some(come) = job.take_if(|job| job.submit <= now) {
+        while let Some(come) = job.take_if(|job| nanos(job.submit) <= now) {
             batch.queue.push_back(come);
             job = next.next().transpose()?;
         }
         batch.pass(now, policy);
         let held = processors - batch.free;
-        batch.watch.at(Duration::from_secs(now), held, batch.queue.len());
+        batch.watch.at(Duration::from_nanos(now), held, batch.queue.len());
     }
 }
 
@@ -85,7 +86,7 @@ impl<W: Watch> Batch<'_, W> {
     /// What the machine did until then.
     fn count(&mut self, now: u64) {
         let since = self.counted.replace(now).unwrap_or(now);
-        let for_secs = now.saturating_sub(since) as f64;
+        let for_secs = Duration::from_nanos(now.saturating_sub(since)).as_secs_f64();
         self.capacity.useful += f64::from(self.processors - self.free) * for_secs;
         let idle = match self.queue.is_empty() {
             true => &mut self.capacity.idle,
@@ -114,13 +115,13 @@ impl<W: Watch> Batch<'_, W> {
     fn start(&mut self, now: u64, job: Job) {
         self.free -= job.width;
         self.starts += 1;
-        let end = now.saturating_add(job.run);
+        let end = now.saturating_add(nanos(job.run));
         self.ends.push(Reverse((end, self.starts)));
-        let estimated = now.saturating_add(job.estimate);
+        let estimated = now.saturating_add(nanos(job.estimate));
         self.running.insert(self.starts, (job.width, estimated));
         let (widths, jobs) = self.estimated.entry(estimated).or_default();
         (*widths, *jobs) = (*widths + job.width, *jobs + 1);
-        let (start, end) = (Duration::from_secs(now), Duration::from_secs(end));
+        let (start, end) = (Duration::from_nanos(now), Duration::from_nanos(end));
         self.watch.done(Outcome { job, start, end, turns: None });
     }
 
@@ -149,7 +150,7 @@ impl<W: Watch> Batch<'_, W> {
         let mut at = 1;
         while at < self.queue.len() && self.free > 0 {
             let job = &self.queue[at];
-            let over_by_then = now.saturating_add(job.estimate) <= shadow;
+            let over_by_then = now.saturating_add(nanos(job.estimate)) <= shadow;
             if job.width > self.free || !over_by_then && job.width > extra {
                 at += 1;
                 continue;
@@ -175,7 +176,7 @@ mod tests {
     fn slow(policy: Policy, jobs: &[Job]) -> Vec<u64> {
         let mut starts: Vec<Option<u64>> = vec![None; jobs.len()];
         let runs = |starts: &[Option<u64>], i: usize, now| {
-            starts[i].is_some_and(|start| start <= now && now < start + jobs[i].run)
+            starts[i].is_some_and(|start| start <= now && now < start + jobs[i].run.as_secs())
         };
         let free = |starts: &[Option<u64>], now| {
             let held = (0..jobs.len()).filter(|i| runs(starts, *i, now)).map(|i| jobs[i].width);
@@ -183,7 +184,7 @@ mod tests {
         };
         let mut now = 0;
         while starts.contains(&None) {
-            let come = |i: &usize| jobs[*i].submit <= now;
+            let come = |i: &usize| jobs[*i].submit.as_secs() <= now;
             let waits: Vec<usize> =
                 (0..jobs.len()).filter(come).filter(|i| starts[*i].is_none()).collect();
             let mut waits = waits.into_iter().peekable();
@@ -193,7 +194,9 @@ mod tests {
             if let (Policy::Easy, Some(head)) = (policy, waits.next()) {
                 let mut ends: Vec<(u64, u32)> = (0..jobs.len())
                     .filter(|i| runs(&starts, *i, now))
-                    .map(|i| (starts[i].unwrap_or_default() + jobs[i].estimate, jobs[i].width))
+                    .map(|i| {
+                        (starts[i].unwrap_or_default() + jobs[i].estimate.as_secs(), jobs[i].width)
+                    })
                     .collect();
                 ends.sort_unstable();
                 let by = |end: u64| -> u32 {
@@ -204,7 +207,7 @@ mod tests {
                 let shadow = first.expect("alone it fits").0;
                 let mut extra = by(shadow) - jobs[head].width;
                 for i in waits {
-                    let soon = now + jobs[i].estimate <= shadow;
+                    let soon = now + jobs[i].estimate.as_secs() <= shadow;
                     if jobs[i].width <= free(&starts, now) && (soon || jobs[i].width <= extra) {
                         extra -= if soon { 0 } else { jobs[i].width };
                         starts[i] = Some(now);
@@ -238,7 +241,8 @@ mod tests {
             let mut submit = 0;
             let jobs = (1..).zip(jobs).map(|(line, (after, width, run, more))| {
                 submit += after;
-                Job { line, submit, width, run, estimate: run + more, ..Job::default() }
+                let [submit, run, estimate] = [submit, run, run + more].map(Duration::from_secs);
+                Job { line, submit, width, run, estimate, ..Job::default() }
             });
             jobs.collect()
         })
@@ -255,10 +259,10 @@ mod tests {
             let starts: Vec<u64> = seen.outcomes.iter().map(|o| o.start.as_secs()).collect();
             prop_assert_eq!(starts, slow(policy, &jobs));
             prop_assert!(seen.largest <= PROCESSORS);
-            let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run).sum();
+            let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run.as_secs()).sum();
             prop_assert_eq!(capacity.useful, work as f64);
             let end = seen.outcomes.iter().map(|o| o.end.as_secs()).max().unwrap_or_default();
-            let all = f64::from(PROCESSORS) * (end - jobs[0].submit) as f64;
+            let all = f64::from(PROCESSORS) * (end - jobs[0].submit.as_secs()) as f64;
             prop_assert_eq!(capacity.total(), all);
         }
     }

@@ -8,15 +8,15 @@ use super::Outcome;
 use super::figures::Felt;
 use std::time::Duration;
 
-/// Runs over this are long, in seconds.
-const LONG: u64 = 2 * 3600;
-/// Where one class of run times ends and the next begins, in seconds; each with its name.
-const RUNS: [(&str, u64); 5] = [
-    ("to 1m", 60),
-    ("to 10m", 600),
+/// Runs over this are long.
+const LONG: Duration = Duration::from_secs(2 * 3600);
+/// Where one class of run times ends and the next begins; each with its name.
+const RUNS: [(&str, Duration); 5] = [
+    ("to 1m", Duration::from_secs(60)),
+    ("to 10m", Duration::from_secs(600)),
     ("to 2h", LONG),
-    ("to 10h", 10 * 3600),
-    ("over 10h", u64::MAX),
+    ("to 10h", Duration::from_secs(10 * 3600)),
+    ("over 10h", Duration::MAX),
 ];
 /// Into which parts of a machine wider jobs are put, beside those of one processor.
 const PARTS: [u32; 4] = [8, 4, 2, 1];
@@ -101,7 +101,7 @@ mod tests {
     fn outcome(width: u32, run: u64) -> Outcome {
         let end = Duration::from_secs(run);
         Outcome {
-            job: Job { width, run, ..Job::default() },
+            job: Job { width, run: end, ..Job::default() },
             start: Duration::ZERO,
             end,
             turns: None,

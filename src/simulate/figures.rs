@@ -13,25 +13,22 @@ pub const SLOWDOWN_BOUND: Duration = Duration::from_secs(10);
 impl Outcome {
     /// From its submission to its end.
     pub fn response(&self) -> Duration {
-        self.end.saturating_sub(Duration::from_secs(self.job.submit))
+        self.end.saturating_sub(self.job.submit)
     }
 
     /// All of that in which it did not get on.
     pub fn wait(&self) -> Duration {
-        self.response().saturating_sub(Duration::from_secs(self.job.run))
+        self.response().saturating_sub(self.job.run)
     }
 
     /// The longest stretch of it without running.
     pub fn longest_stopped(&self) -> Duration {
-        self.turns
-            .map_or(self.start.saturating_sub(Duration::from_secs(self.job.submit)), |turns| {
-                turns.longest_stopped
-            })
+        self.turns.map_or(self.start.saturating_sub(self.job.submit), |turns| turns.longest_stopped)
     }
 
     /// At least 1; runs shorter than `bound`, which is not zero, count as that.
     pub fn bounded_slowdown(&self, bound: Duration) -> f64 {
-        let alone = Duration::from_secs(self.job.run).max(bound);
+        let alone = self.job.run.max(bound);
         (self.response().as_secs_f64() / alone.as_secs_f64()).max(1.0)
     }
 }
@@ -107,7 +104,11 @@ mod tests {
     #[test]
     fn a_job_is_told_in_three_numbers() {
         let outcome = |submit, run, start, end| Outcome {
-            job: Job { submit, run, ..Job::default() },
+            job: Job {
+                submit: Duration::from_secs(submit),
+                run: Duration::from_secs(run),
+                ..Job::default()
+            },
             start: Duration::from_secs(start),
             end: Duration::from_secs(end),
             turns: None,

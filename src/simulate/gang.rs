@@ -41,7 +41,9 @@ use progress::Progress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::{Parties, Tally};
-use way::{Way, nanos};
+use way::Way;
+
+pub use way::nanos;
 
 const LINK: LinkId = LinkId(0);
 const SECOND: u64 = 1_000_000_000;
@@ -130,13 +132,11 @@ pub fn replay<E>(
     let mut next = jobs.next().transpose().map_err(Stopped::Jobs)?;
     let mut replay = Replay::new(setup, watch);
     loop {
-        let submit = next.as_ref().map(|job| ZERO + job.submit.saturating_mul(SECOND));
+        let submit = next.as_ref().map(|job| ZERO + nanos(job.submit));
         let Some(now) = replay.next(submit) else { return replay.over() };
         replay.pass(now);
         replay.end();
-        while let Some(job) =
-            next.take_if(|job| ZERO + job.submit.saturating_mul(SECOND) <= replay.now)
-        {
+        while let Some(job) = next.take_if(|job| ZERO + nanos(job.submit) <= replay.now) {
             replay.post(job);
             next = jobs.next().transpose().map_err(Stopped::Jobs)?;
         }
@@ -151,7 +151,7 @@ pub fn replay<E>(
         #[cfg(test)]
         {
             replay.check();
-            replay.check_settled(next.as_ref().map(|job| ZERO + job.submit * SECOND));
+            replay.check_settled(next.as_ref().map(|job| ZERO + nanos(job.submit)));
         }
         let (held, waiting) = replay.tally.now();
         look(replay.watch, replay.now, held, waiting);
@@ -399,8 +399,8 @@ impl<'a, W: Watch> Replay<'a, W> {
         let Some(job) = self.posted.remove(&reply.0) else { return };
         let width = u64::from(job.width);
         self.tally.waits(width);
-        let submitted = ZERO + job.submit.saturating_mul(SECOND);
-        let run = job.run.saturating_mul(SECOND);
+        let submitted = ZERO + nanos(job.submit);
+        let run = nanos(job.run);
         let live = Live {
             key: Key { apid, incarnation: crate::apteam::Incarnation(0) },
             width,

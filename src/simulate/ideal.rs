@@ -79,12 +79,12 @@ pub fn replay<E>(
     let mut next = jobs.fuse();
     let mut job = next.next().transpose()?;
     if let Some(first) = &job {
-        now = first.submit as f64;
+        now = first.submit.as_secs_f64();
     }
     loop {
         let rate = (f64::from(processors) / wanted.max(1) as f64).min(1.0);
         let end = live.peek().map(|first| (now + (first.ends - clock) / rate, first.ends));
-        let submit = job.as_ref().map(|job| job.submit as f64);
+        let submit = job.as_ref().map(|job| job.submit.as_secs_f64());
         let (at, reads) = match (submit, end) {
             (Some(submit), Some((end, _))) if submit < end => {
                 (submit, clock + (submit - now) * rate)
@@ -100,14 +100,14 @@ pub fn replay<E>(
         while let Some(first) = live.peek().filter(|first| first.ends <= clock) {
             wanted -= u64::from(first.job.width);
             let Some(Live { job, .. }) = live.pop() else { break };
-            let start = Duration::from_secs(job.submit);
+            let start = job.submit;
             // (No sooner than it can be: fractions of a nanosecond are lost on the way.)
-            let end = Duration::from_secs_f64(now).max(start + Duration::from_secs(job.run));
+            let end = Duration::from_secs_f64(now).max(start + job.run);
             watch.done(Outcome { job, start, end, turns: None });
         }
-        while let Some(come) = job.take_if(|job| job.submit as f64 <= now) {
+        while let Some(come) = job.take_if(|job| job.submit.as_secs_f64() <= now) {
             wanted += u64::from(come.width);
-            live.push(Live { ends: clock + come.run as f64, job: come });
+            live.push(Live { ends: clock + come.run.as_secs_f64(), job: come });
             job = next.next().transpose()?;
         }
         let held = u32::try_from(wanted).unwrap_or(u32::MAX).min(processors);
@@ -140,19 +140,20 @@ mod tests {
     }
 
     fn job(line: u64, submit: u64, width: u32, run: u64) -> Job {
+        let [submit, run] = [submit, run].map(Duration::from_secs);
         Job { line, submit, width, run, estimate: run, ..Job::default() }
     }
 
     /// In small steps, each of which gives every job that is there its part.
     fn slow(processors: u32, jobs: &[Job]) -> Vec<f64> {
         const STEPS: u64 = 200;
-        let mut left: Vec<f64> = jobs.iter().map(|job| job.run as f64).collect();
+        let mut left: Vec<f64> = jobs.iter().map(|job| job.run.as_secs_f64()).collect();
         let mut ends = vec![0.0; jobs.len()];
         for step in 0.. {
             let at = step as f64 / STEPS as f64;
-            let there = |i: &usize| jobs[*i].submit * STEPS <= step && left[*i] > 0.0;
+            let there = |i: &usize| jobs[*i].submit.as_secs() * STEPS <= step && left[*i] > 0.0;
             let there: Vec<usize> = (0..jobs.len()).filter(there).collect();
-            if there.is_empty() && jobs.iter().all(|job| job.submit * STEPS <= step) {
+            if there.is_empty() && jobs.iter().all(|job| job.submit.as_secs() * STEPS <= step) {
                 break;
             }
             let wanted: u32 = there.iter().map(|i| jobs[*i].width).sum();
@@ -195,7 +196,7 @@ mod tests {
                 // (A job that should have ended in a step has part of the next one too.)
                 prop_assert!((quick - slow).abs() < 0.5, "{quick} and {slow}");
             }
-            let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run).sum();
+            let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run.as_secs()).sum();
             prop_assert!((capacity.useful - work as f64).abs() < 1e-6 * work as f64);
         }
     }

@@ -30,7 +30,10 @@
 //!     fn at(&mut self, _: Duration, _: u32, _: usize) {}
 //! }
 //!
-//! let job = |number, width, run| Job { number, width, run, estimate: run, ..Job::default() };
+//! let job = |number, width, run| {
+//!     let run = Duration::from_secs(run);
+//!     Job { number, width, run, estimate: run, ..Job::default() }
+//! };
 //! let jobs = [job(1, 3, 100), job(2, 4, 50), job(3, 1, 100)];
 //! let starts = |policy| {
 //!     let mut starts = Starts::default();

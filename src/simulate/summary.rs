@@ -64,8 +64,8 @@ pub struct Worse {
     pub job: i64,
     /// Processors.
     pub width: u32,
-    /// Seconds.
-    pub run: u64,
+    /// How long it runs.
+    pub run: Duration,
     /// Here.
     pub response: Duration,
     /// Under the baseline.
@@ -84,7 +84,7 @@ impl Summary {
     ) -> Summary {
         let mut offered = Offered::default();
         outcomes.iter().for_each(|outcome| offered.add(&outcome.job));
-        let first = outcomes.first().map_or(0, |outcome| outcome.job.submit);
+        let first = outcomes.first().map_or(Duration::ZERO, |outcome| outcome.job.submit);
         let last = outcomes.iter().map(|outcome| outcome.end).max().unwrap_or_default();
         let longest = |time: fn(&Outcome) -> Duration| {
             // Of equals the first.
@@ -93,7 +93,7 @@ impl Summary {
         };
         Summary {
             processors,
-            span: last.saturating_sub(Duration::from_secs(first)),
+            span: last.saturating_sub(first),
             offered_load: offered.load(processors),
             capacity,
             felt: Felt::of(outcomes.iter(), bound),
@@ -162,8 +162,9 @@ mod tests {
     }
 
     fn outcome(line: u64, submit: u64, start: u64, end: u64, turns: Option<Turns>) -> Outcome {
-        let job =
-            Job { line, number: line as i64 * 10, submit, width: 2, run: 100, ..Job::default() };
+        let number = line as i64 * 10;
+        let (submit, run) = (secs(submit), secs(100));
+        let job = Job { line, number, submit, width: 2, run, ..Job::default() };
         Outcome { job, start: secs(start), end: secs(end), turns }
     }
 

@@ -12,8 +12,9 @@
 //! | it ran longer than estimated | ran as long as estimated, or was estimated as it ran ([`Overrun`]) |
 
 use super::swf::Record;
+use std::time::Duration;
 
-/// A job of the workload. Times in seconds.
+/// A job of the workload. Times since the log's zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
     /// On which line of the log, from 1: numbers are not always one job's.
@@ -21,13 +22,13 @@ pub struct Job {
     /// Its number in the log.
     pub number: i64,
     /// When it is submitted.
-    pub submit: u64,
+    pub submit: Duration,
     /// Processors, at least one.
     pub width: u32,
-    /// How long it runs where nothing stops it, at least one second.
-    pub run: u64,
+    /// How long it runs where nothing stops it, at least one second of the log.
+    pub run: Duration,
     /// How long its user says that it runs; not less than that.
-    pub estimate: u64,
+    pub estimate: Duration,
     /// Bytes for each processor, where the log says how many were asked for.
     pub memory_per_processor: Option<u64>,
     /// The same of what it used, where the log says that.
@@ -83,6 +84,8 @@ pub struct Rules {
     pub no_estimate: NoEstimate,
     /// See there.
     pub overrun: Overrun,
+    /// What a second of the log is.
+    pub unit: Duration,
 }
 
 impl Rules {
@@ -108,6 +111,8 @@ impl Rules {
                 Overrun::Extend => estimate = run,
             }
         }
+        let time = |seconds: u64| of_units(self.unit, seconds);
+        let [submit, run, estimate] = [submit, run, estimate].map(time);
         Some(Job {
             line: record.line,
             number: record.job,
@@ -120,6 +125,12 @@ impl Rules {
             user: u32::try_from(record.user).ok(),
         })
     }
+}
+
+/// So many times such a unit.
+pub fn of_units(unit: Duration, units: u64) -> Duration {
+    let nanos = unit.as_nanos().saturating_mul(units.into());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// Bytes, of what a record has in KB.
@@ -145,7 +156,8 @@ mod tests {
     };
 
     fn rules() -> Rules {
-        Rules { processors: 16, no_estimate: NoEstimate::Drop, overrun: Overrun::Kill }
+        let unit = Duration::from_secs(1);
+        Rules { processors: 16, no_estimate: NoEstimate::Drop, overrun: Overrun::Kill, unit }
     }
 
     #[test]
@@ -154,10 +166,10 @@ mod tests {
         let expected = Job {
             line: 1,
             number: 7,
-            submit: 3,
+            submit: Duration::from_secs(3),
             width: 4,
-            run: 60,
-            estimate: 60,
+            run: Duration::from_secs(60),
+            estimate: Duration::from_secs(60),
             memory_per_processor: None,
             used_per_processor: None,
             user: Some(1),
@@ -168,7 +180,13 @@ mod tests {
         assert_eq!((with_memory.memory_per_processor, with_memory.user), (Some(524_288), None));
         assert_eq!(with_memory.used_per_processor, Some(262_144));
         let extended = Rules { overrun: Overrun::Extend, ..rules() }.job(&RECORD);
-        assert_eq!(extended.map(|job| (job.run, job.estimate)), Some((100, 100)));
+        assert_eq!(
+            extended.map(|job| (job.run, job.estimate)),
+            Some([100; 2].map(Duration::from_secs).into())
+        );
+        let soon = Rules { unit: Duration::from_millis(1), ..rules() }.job(&RECORD);
+        let times = soon.map(|job| [job.submit, job.run, job.estimate]);
+        assert_eq!(times, Some([3, 60, 60].map(Duration::from_millis)));
         let allocated = rules().job(&Record { requested: -1, ..RECORD });
         assert_eq!(allocated.map(|job| job.width), Some(8));
         for left_out in [
@@ -184,6 +202,9 @@ mod tests {
         }
         let runtime = Rules { no_estimate: NoEstimate::Runtime, ..rules() };
         let job = runtime.job(&Record { estimate: -1, ..RECORD });
-        assert_eq!(job.map(|job| (job.run, job.estimate)), Some((100, 100)));
+        assert_eq!(
+            job.map(|job| (job.run, job.estimate)),
+            Some([100; 2].map(Duration::from_secs).into())
+        );
     }
 }

@@ -37,6 +37,23 @@ fn a_full_machine_says_why() {
 }
 
 #[test]
+fn one_that_waits_inside_another_names_it() {
+    let instance = instance(1, 1);
+    let folder = tempfile::tempdir().expect("made");
+    let said = folder.path().join("said");
+    let said = said.display();
+    let aprun = binaries().join("aprun");
+    let aprun = aprun.display();
+    let script = format!(
+        "{aprun} -n 1 true 2> {said} & until grep -q 'neither goes on' {said}; do sleep 0.1; done; \
+         kill $!; wait $!; cat {said}"
+    );
+    let run = instance.start_script("-q -n 1", &script).wait(BOUND).expect(0);
+    let words = "this aprun runs in application 1: if 1 holds what is waited for, and waits for application 2";
+    assert!(run.out().contains(words), "{}", run.out());
+}
+
+#[test]
 fn an_application_is_shown_long_after_its_end() {
     let instance = instance(1, 1);
     for status in [3, 0, 0] {

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::apteam::launch::Limit;
+use crate::apteam::{Apid, Key};
 use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -40,6 +41,12 @@ pub fn environment(
         all.push(entry.clone());
     }
     all
+}
+
+/// The application in which this process runs, by what its environment has of [`instance::APPLICATION`].
+pub fn within(marker: Option<&str>) -> Option<Apid> {
+    let (_, key) = marker?.split_once('.')?;
+    Some(Key::parse(key)?.apid)
 }
 
 /// The working directory.

@@ -17,6 +17,7 @@ mod report;
 mod signals;
 mod stdin;
 
+use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::posting::Posting;
@@ -26,6 +27,7 @@ use crate::front::options::NODE_FILE_MAX;
 use crate::front::options::load::{LOAD_MAX, Loading};
 use crate::front::options::parts::Part;
 use crate::front::options::{Environment, Options, Parsed, Program, parse};
+use crate::os::instance;
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
 use drive::Restart;
@@ -120,9 +122,15 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         files: options.output.is_some() || options.error.is_some(),
         immediate: options.immediate,
         restarts: None,
+        within: within(),
         patience: psched::patience(&socket, options.wait_for_psched),
     };
     driven(runtime, drive::run(setup, &options, socket, request, Restart::default()))
+}
+
+/// The application in which this process runs.
+pub(in crate::commands) fn within() -> Option<Apid> {
+    caller::within(std::env::var(instance::APPLICATION).ok().as_deref())
 }
 
 /// The course of an application, on a runtime of its own.

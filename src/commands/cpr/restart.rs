@@ -65,6 +65,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         files: options.output.is_some(),
         immediate: false,
         restarts: Some(manifest.recovery.apid),
+        within: aprun::within(),
         patience: aprun::psched::patience(&socket_path(), None),
     };
     let from = drive::Restart {

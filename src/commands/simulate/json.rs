@@ -89,7 +89,7 @@ fn longest((time, job): (Duration, i64)) -> Value {
 fn against(against: &Against) -> Value {
     let worst = against.worst.iter().map(|worse| {
         json!({
-            "job": worse.job, "width": worse.width, "run": worse.run,
+            "job": worse.job, "width": worse.width, "run": worse.run.as_secs_f64(),
             "response": worse.response.as_secs_f64(), "easy": worse.there.as_secs_f64(),
         })
     });

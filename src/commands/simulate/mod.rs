@@ -21,7 +21,7 @@ use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use anyhow::Context;
 use clap::Args;
 use setting::{Compared, Policy, Setting};
-use setting::{parse_bound, parse_compared, parse_cost, parse_load, parse_nodes, parse_procs};
+use setting::{parse_compared, parse_cost, parse_load, parse_nodes, parse_procs, parse_some_time};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,8 +76,11 @@ pub struct SimulateArgs {
     /// Jobs come faster or slower, so that this is the offered load
     #[arg(long, value_name = "TARGET", value_parser = parse_load)]
     load: Option<f64>,
+    /// What a second of the log is: with 1ms its times are a thousandth of what it says
+    #[arg(long, value_name = "TIME", value_parser = parse_some_time, default_value = "1s")]
+    unit: Duration,
     /// Runs shorter than this count as this in bounded slowdowns
-    #[arg(long, value_name = "TIME", value_parser = parse_bound, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_some_time, default_value = "10s")]
     bound: Duration,
     /// Which moves and roll-outs there are: all that can be planned, or moves alone, as any node makes them
     #[arg(long, value_name = "all|daemon", value_enum, hide_possible_values = true)]

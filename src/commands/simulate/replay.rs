@@ -48,7 +48,7 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
                     offered.add(&job);
                 }
             }
-            let scale = offered.scale(rules.processors, target);
+            let scale = offered.scale(rules.processors, target, rules.unit);
             Some(scale.context("its jobs are all submitted at once: no load can be made of them")?)
         }
     };
@@ -129,9 +129,7 @@ impl Ran {
         let bound = setting.bound;
         let summary = Summary::of(&outcomes, processors, capacity, bound, there.as_deref());
         let drawn = series.map(|series| {
-            let slowdown = |o: &Outcome| {
-                (series.day(Duration::from_secs(o.job.submit)), o.bounded_slowdown(bound))
-            };
+            let slowdown = |o: &Outcome| (series.day(o.job.submit), o.bounded_slowdown(bound));
             let slowdowns = outcomes.iter().map(slowdown).collect();
             Drawn { series, slowdowns }
         });
@@ -197,6 +195,7 @@ impl Opened {
             processors: processors(&setup.machine),
             no_estimate: setting.no_estimate,
             overrun: setting.overrun,
+            unit: setting.unit,
         };
         Ok(Opened { log, rules, setup, read, size })
     }

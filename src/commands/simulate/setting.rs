@@ -59,6 +59,8 @@ pub struct Setting {
     pub load: Option<f64>,
     /// Runs shorter than this count as this in slowdowns.
     pub bound: Duration,
+    /// What a second of the log is.
+    pub unit: Duration,
     /// How it differs from the first, as it was written.
     differs: Vec<String>,
     /// Variables that were given a value by name: they do not follow the options.
@@ -106,6 +108,7 @@ impl Setting {
             no_estimate: args.no_estimate,
             load: args.load,
             bound: args.bound,
+            unit: args.unit,
             differs: Vec::new(),
             said,
         };
@@ -147,6 +150,7 @@ impl Setting {
             What::Moves(moves) => setup.moves = *moves,
             What::Load(load) => self.load = Some(*load),
             What::Bound(bound) => self.bound = *bound,
+            What::Unit(unit) => self.unit = *unit,
             What::Nodes(nodes, processors) => setup.machine = machine(*nodes, *processors),
             What::StartCost(cost) => setup.start_cost = *cost,
             What::MoveCost(cost) => setup.move_cost = *cost,
@@ -241,13 +245,11 @@ pub fn parse_cost(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
-/// What --bound takes.
-pub fn parse_bound(text: &str) -> Result<Duration, String> {
+/// What --bound and --unit take.
+pub fn parse_some_time(text: &str) -> Result<Duration, String> {
     match parse_cost(text)? {
-        Duration::ZERO => {
-            Err("give a time above 0: a run of no time would have no slowdown".into())
-        }
-        bound => Ok(bound),
+        Duration::ZERO => Err("give a time above 0".into()),
+        time => Ok(time),
     }
 }
 
@@ -268,6 +270,7 @@ enum What {
     Moves(Moves),
     Load(f64),
     Bound(Duration),
+    Unit(Duration),
     Nodes(u32, u32),
     StartCost(Duration),
     MoveCost(Duration),
@@ -276,7 +279,7 @@ enum What {
 
 /// The options that a comparison can change.
 const OPTIONS: &str =
-    "policy, procs, nodes, overrun, no-estimate, start-cost, move-cost, load, moves, bound";
+    "policy, procs, nodes, overrun, no-estimate, start-cost, move-cost, load, moves, bound, unit";
 
 /// The differences of one --compare.
 #[derive(Clone, Debug)]
@@ -295,7 +298,8 @@ fn change(pair: &str) -> Result<Change, String> {
         "no-estimate" => What::NoEstimate(one_of(name, value)?),
         "moves" => What::Moves(one_of(name, value)?),
         "load" => What::Load(parse_load(value)?),
-        "bound" => What::Bound(parse_bound(value)?),
+        "bound" => What::Bound(parse_some_time(value)?),
+        "unit" => What::Unit(parse_some_time(value)?),
         "procs" => What::Nodes(parse_procs(value)?, 1),
         "nodes" => {
             let (nodes, processors) = parse_nodes(value)?;

@@ -189,7 +189,7 @@ fn worst(told: &Told) -> Option<Table> {
         table.rows.push(vec![
             Cell::Amount(worse.job.to_string()),
             Cell::Number(worse.width.into()),
-            hours(Duration::from_secs(worse.run)),
+            hours(worse.run),
             hours(worse.response),
             hours(worse.there),
             hours(worse.response.saturating_sub(worse.there)),

@@ -16,8 +16,9 @@ pub fn write(path: &Path, outcomes: &[Outcome], label: &str) -> std::io::Result<
     writeln!(out, "{COLUMNS}")?;
     for outcome in outcomes {
         let Outcome { job, start, end, turns } = outcome;
-        let (number, submit, width, run) = (job.number, job.submit, job.width, job.run);
-        let (estimate, start, end) = (job.estimate, seconds(*start), seconds(*end));
+        let (number, submit, width) = (job.number, seconds(job.submit), job.width);
+        let (run, estimate) = (seconds(job.run), seconds(job.estimate));
+        let (start, end) = (seconds(*start), seconds(*end));
         let (starts, moves) = turns.map_or((1, 0), |turns| (turns.starts, turns.moves));
         let stopped = seconds(outcome.longest_stopped());
         write!(out, "{number}\t{submit}\t{width}\t{run}\t{estimate}\t{start}\t{end}")?;

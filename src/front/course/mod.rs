@@ -486,7 +486,15 @@ impl Front {
             Step::Waiting | Step::Looking => {
                 self.say_why = false;
                 let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
-                format!("{named} waits for a place{why}")
+                let within = self.setup.within.map(|parent| {
+                    format!(
+                        "; this {} runs in application {parent}: if {parent} holds what is waited for, and waits \
+                         for {named}, neither goes on; start it outside of {parent}, or give {parent} fewer \
+                         processors",
+                        self.setup.program()
+                    )
+                });
+                format!("{named} waits for a place{why}{}", within.unwrap_or_default())
             }
             Step::Attaching => {
                 format!("{named} has a place, but its apinit has not taken the launch yet; waiting")

@@ -664,6 +664,22 @@ fn a_wait_is_explained() {
         // Once only.
         .gives(event(Event::Placed(1)), &[Action::Look(APID)])
         .gives(Happening::Looked(Looked::Waiting(why)), &[]);
+    // Where it is started by a PE of another application that one may be in its way.
+    let setup_within = Setup { within: Some(Apid(7)), ..setup() };
+    let mut within = Course { front: Front::new(setup_within), now: 0 };
+    within
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: PSCHED }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .at(2_000, &[Action::Look(APID)])
+        .gives(
+            Happening::Looked(Looked::Waiting(Explanation::default())),
+            &[say(
+                "application 12 waits for a place: ; this aprun runs in application 7: if 7 holds what is \
+                 waited for, and waits for application 12, neither goes on; start it outside of 7, or give 7 \
+                 fewer processors",
+            )],
+        );
     // There is a place when the answer comes: nothing to explain.
     Course::posted()
         .at(2_000, &[Action::Look(APID)])

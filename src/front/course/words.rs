@@ -199,6 +199,8 @@ pub struct Setup {
     pub immediate: bool,
     /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
     pub restarts: Option<Apid>,
+    /// The application in which this process runs itself, as a PE or as what a PE has started.
+    pub within: Option<Apid>,
 }
 
 impl Setup {

@@ -27,9 +27,9 @@ fn replayed(setup: &Setup, jobs: &[Job]) -> (Vec<Outcome>, Capacity) {
     outcomes.sort_by_key(|outcome| outcome.job.line);
     let end = outcomes.iter().map(|o| o.end.as_secs_f64()).fold(0.0, f64::max);
     let processors = setup.machine.nodes.len() as f64;
-    let all = processors * (end - jobs.first().map_or(0, |job| job.submit) as f64);
+    let all = processors * (end - jobs.first().map_or(0.0, |job| job.submit.as_secs_f64()));
     assert!((capacity.total() - all).abs() < 1e-6 * all.max(1.0), "{capacity:?}, not {all}");
-    let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run).sum();
+    let work: u64 = jobs.iter().map(|job| u64::from(job.width) * job.run.as_secs()).sum();
     assert!((capacity.useful - work as f64).abs() < 1e-3, "{capacity:?}, not {work}");
     (outcomes, capacity)
 }
@@ -55,10 +55,10 @@ fn jobs(all: &[(u64, u32, u64)]) -> Vec<Job> {
     let job = |(line, (submit, width, run)): (u64, &(u64, u32, u64))| Job {
         line,
         number: line as i64,
-        submit: *submit,
+        submit: Duration::from_secs(*submit),
         width: *width,
-        run: *run,
-        estimate: *run,
+        run: Duration::from_secs(*run),
+        estimate: Duration::from_secs(*run),
         ..Job::default()
     };
     (1..).zip(all).map(job).collect()
@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(outcomes.len(), jobs.len());
         for outcome in &outcomes {
             let turns = outcome.turns.expect("gangs take turns");
-            prop_assert!(outcome.response() >= Duration::from_secs(outcome.job.run));
+            prop_assert!(outcome.response() >= outcome.job.run);
             prop_assert!(turns.longest_stopped <= outcome.wait(), "{:?}", outcome);
             prop_assert!(turns.starts > 0 && (turns.moves == 0 || least));
         }

@@ -53,7 +53,7 @@ fn figures_are_those_found_by_hand() {
     // The third, the fifth and the seventh of each are worse off; the last by most, 180 s.
     let against = &fcfs["against_easy"];
     assert_eq!((&against["better"], &against["worse"]), (&json!(0.0), &json!(0.375)));
-    let first = json!({ "job": 10, "width": 2, "run": 500, "response": 680.0, "easy": 500.0 });
+    let first = json!({ "job": 10, "width": 2, "run": 500.0, "response": 680.0, "easy": 500.0 });
     assert_eq!(against["worst"][0], first);
 }
 
@@ -74,6 +74,27 @@ fn shorter_runs_than_the_bound_count_as_it() {
     let title = "Bounded slowdown (a run under 40s counts as 40s)";
     assert!(table(&words[..4]).contains(title));
     assert!(!table(&words).contains(title));
+}
+
+#[test]
+fn a_second_of_the_log_may_be_any_time() {
+    let folder = tempfile::tempdir().expect("made");
+    let out = folder.path().join("out.tsv");
+    let words = ["--policy", "easy", "--unit", "1ms", "--bound", "1ms", "--compare", "policy=gang"];
+    let words =
+        [&words[..], &["--start-cost", "0s", "--out", out.to_str().expect("text")]].concat();
+    let all = told(&known(folder.path()), &words);
+    assert_eq!(all["wait"]["max"], json!(0.19));
+    assert_eq!(all["bounded_slowdown"]["max"], json!(20.0));
+    let seconds = &all["processor_seconds"];
+    assert_eq!(seconds["useful"].as_f64().map(f64::round), Some((3.48 * TIMES as f64).round()));
+    // The scheduler's slices are as long as ever: the whole log takes 40 s.
+    let gang = &all["compare"][0];
+    let span = gang["span"].as_f64().expect("a number");
+    assert!((39.5..43.0).contains(&span), "{span}");
+    let lines = std::fs::read_to_string(&out).expect("written");
+    let first = lines.lines().nth(2).expect("a second job");
+    assert_eq!(first, "5\t0.010\t10\t0.050\t0.060\t0.100\t0.150\t1\t0\t0.090\teasy");
 }
 
 #[test]
