@@ -2,7 +2,8 @@
 //!
 //! A job's *wait* is the time in which it did not run between its submission and its end, its
 //! *response* all of that time, and its *bounded slowdown* how many times longer than alone it took:
-//! response / run, where a run that is shorter than a bound counts as that bound, and never less than 1.
+//! response / run, where a run that is shorter than a bound counts as that bound, and never less
+//! than 1.
 
 use super::Outcome;
 use std::time::Duration;

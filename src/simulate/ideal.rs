@@ -2,19 +2,19 @@
 //!
 //! # The problem
 //!
-//! EASY shows what users gain over a batch system. How much is left to gain is shown only by a machine on which
-//! sharing costs nothing.
+//! EASY shows what users gain over a batch system. How much is left to gain is shown only by a
+//! machine on which sharing costs nothing.
 //!
 //! # The approach
 //!
-//! Every job that is there gets on at the same rate, from its submission to its end: at full speed while all of
-//! them fit on the machine by count, else at the rate at which together they use all processors. It is a gang
-//! scheduler with slices of no length, without costs, that places a gang on any free processors and divides one
-//! processor between two gangs as it likes. (A policy that prefers short jobs can still have a smaller
-//! mean: equal rates are fair, not optimal.)
+//! Every job that is there gets on at the same rate, from its submission to its end: at full speed
+//! while all of them fit on the machine by count, else at the rate at which together they use all
+//! processors. It is a gang scheduler with slices of no length, without costs, that places a gang
+//! on any free processors and divides one processor between two gangs as it likes. (A policy that
+//! prefers short jobs can still have a smaller mean: equal rates are fair, not optimal.)
 //!
-//! Since all rates are equal, a clock that runs at that rate orders the ends: a job ends when that clock has gone
-//! on by its run time since its submission.
+//! Since all rates are equal, a clock that runs at that rate orders the ends: a job ends when that
+//! clock has gone on by its run time since its submission.
 //!
 //! ```text
 //!   4 processors      0 s      2 s              6 s     8 s
@@ -66,7 +66,7 @@ impl Eq for Live {}
 /// Replays these jobs, in their order of submission, on so many processors, none of them wider.
 ///
 /// # Errors
-/// Those of the jobs.
+/// Fails with the first error of `jobs`.
 pub fn replay<E>(
     processors: u32,
     jobs: impl Iterator<Item = Result<Job, E>>,
@@ -74,7 +74,8 @@ pub fn replay<E>(
 ) -> Result<Capacity, E> {
     let mut capacity = Capacity::default();
     let mut live: BinaryHeap<Live> = BinaryHeap::new();
-    // Seconds: of the log, and of the shared clock. Processors that the jobs would use at full speed.
+    // Seconds: of the log, and of the shared clock. Processors that the jobs would use at full
+    // speed.
     let (mut now, mut clock, mut wanted) = (0.0, 0.0, 0u64);
     let mut next = jobs.fuse();
     let mut job = next.next().transpose()?;
@@ -170,7 +171,7 @@ mod tests {
     fn jobs_that_do_not_fit_share() {
         let (found, capacity) = ends(4, &[job(1, 0, 4, 4), job(2, 2, 4, 2), job(3, 20, 1, 5)]);
         assert_eq!(found, [6.0, 6.0, 25.0]);
-        // 14 s nobody, then 5 s of three processors.
+        // All four processors are idle for 14 s, then three of them for 5 s.
         assert_eq!((capacity.useful, capacity.idle), (29.0, 4.0 * 14.0 + 3.0 * 5.0));
         // Those that fit do not feel each other.
         assert_eq!(

@@ -1,8 +1,8 @@
 //! How busy a workload keeps a machine, and the same workload made to keep it busier or less.
 //!
-//! The *offered load* is the work that is submitted (processors times run time) by what the machine could
-//! do from the first submission to the last. To scale it the times between submissions are made shorter or
-//! longer, all by the same factor; jobs stay as they are.
+//! The *offered load* is the work that is submitted (processors times run time) by what the machine
+//! could do from the first submission to the last. To scale it the times between submissions are
+//! made shorter or longer, all by the same factor; jobs stay as they are.
 
 use super::workload::{Job, of_units};
 use std::time::Duration;
@@ -30,8 +30,8 @@ impl Offered {
         Some(self.work / (f64::from(processors) * (last - first).as_secs_f64()))
     }
 
-    /// What makes it `target` on so many processors, with times that are whole ones of `unit`, which is not
-    /// zero. `None`: no factor can.
+    /// What makes it `target` on so many processors, with times that are whole ones of `unit`,
+    /// which is not zero. `None`: no factor can.
     pub fn scale(&self, processors: u32, target: f64, unit: Duration) -> Option<Scale> {
         let (first, _) = self.span?;
         Some(Scale { first, factor: self.load(processors)? / target, unit })

@@ -9,11 +9,11 @@
 //! # The approach
 //!
 //! [`swf`] reads such a log job by job, [`workload`] says which of its jobs count and as what. A
-//! policy is driven through them as fast as it can decide, with a clock that is only what the next event
-//! says. Three are here to be compared with: first come first served and EASY backfilling, as batch systems have
-//! them ([`baseline`]), and sharing that costs nothing ([`ideal`]). What became of each job is an [`Outcome`]; [`summary`] is what is told of
-//! all, by class too ([`classes`]), [`series`] the machine over time, and [`load`] the same workload at
-//! another pace.
+//! policy is driven through them as fast as it can decide, with a clock that is only what the next
+//! event says. Three are here to be compared with: first come first served and EASY backfilling, as
+//! batch systems have them ([`baseline`]), and sharing that costs nothing ([`ideal`]). What became
+//! of each job is an [`Outcome`]; [`summary`] is what is told of all, by class too ([`classes`]),
+//! [`series`] the machine over time, and [`load`] the same workload at another pace.
 //!
 //! ```
 //! # use psched::simulate::{Outcome, Watch};
@@ -71,9 +71,9 @@ pub struct Setup {
     pub variables: Variables,
     /// For how long a gang holds its processors without getting on, each time that it is started.
     pub start_cost: Duration,
-    /// The same, more, each time that it is moved, or brought in after it was rolled out; and as much more
-    /// as its memory takes (`application.load_balance.move_rate`), where the nodes say what memory they
-    /// have.
+    /// The same, more, each time that it is moved, or brought in after it was rolled out; and as
+    /// much more as its memory takes (`application.load_balance.move_rate`), where the nodes say
+    /// what memory they have.
     pub move_cost: Duration,
     /// Which moves and roll-outs there are.
     pub moves: Moves,
@@ -94,8 +94,8 @@ pub trait Watch {
     /// This became of a job. Told once of each, at its end or before it.
     fn done(&mut self, outcome: Outcome);
 
-    /// After all that happens at `now`, so many processors are held and so many jobs do not run, though
-    /// they are there. `now` never goes back.
+    /// After all that happens at `now`, so many processors are held and so many jobs do not run,
+    /// though they are there. `now` never goes back.
     fn at(&mut self, now: Duration, held: u32, waiting: usize);
 }
 
@@ -123,7 +123,8 @@ pub struct Turns {
     pub longest_stopped: Duration,
 }
 
-/// Where the machine's capacity went, in processor seconds, from the first submission to the last end.
+/// Where the machine's capacity went, in processor seconds, from the first submission to the last
+/// end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Capacity {
     /// Jobs got on.

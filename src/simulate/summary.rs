@@ -73,7 +73,8 @@ pub struct Worse {
 }
 
 impl Summary {
-    /// Of these outcomes, in the order of the log; runs shorter than `bound` count as that in slowdowns;
+    /// Of these outcomes, in the order of the log; runs shorter than `bound` count as that in
+    /// slowdowns;
     /// `baseline` has the responses of the same jobs in the same order.
     pub fn of(
         outcomes: &[Outcome],

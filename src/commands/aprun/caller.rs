@@ -43,7 +43,8 @@ pub fn environment(
     all
 }
 
-/// The application in which this process runs, by what its environment has of [`instance::APPLICATION`].
+/// The application in which this process runs, by what its environment has of
+/// [`instance::APPLICATION`].
 pub fn within(marker: Option<&str>) -> Option<Apid> {
     let (_, key) = marker?.split_once('.')?;
     Some(Key::parse(key)?.apid)
