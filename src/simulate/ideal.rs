@@ -17,9 +17,9 @@
 //! clock has gone on by its run time since its submission.
 //!
 //! ```text
-//!   4 processors      0 s      2 s              6 s     8 s
-//!   A, 4 wide, 4 s    |--full--|----half--------|-full--|     ends at 6, then
-//!   B, 4 wide, 2 s             |----half--------|             both have got on by 2 s
+//! 4 processors         0 s      2 s                 6 s
+//! A, 4 wide, 4 s       |--full--|------- half ------|
+//! B, 4 wide, 2 s                |------- half ------|   each has gone on by 2 s
 //! ```
 
 use super::workload::Job;
