@@ -38,6 +38,14 @@ fn at(place: &str) -> String {
     }
 }
 
+/// A process of an application that does not freeze, in words; `None`: it has ended.
+pub fn unfrozen(pid: i32, nid: Nid) -> Option<String> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (name, state) = name_and_state(&stat)?;
+    Some(format!("pid {pid} '{}' on NID {nid} is in state {state}", printable(name)))
+}
+
 /// One that may be an application's in words: nothing more can be learned of it for now.
 pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -152,6 +160,9 @@ mod tests {
         assert!(said('R', None, "").expect("said").contains("does not die on NID 2 (state R)"));
         assert_eq!(said('Z', None, ""), None);
         assert_eq!((at("fuse_wait\n"), at("0")), (", in fuse_wait".into(), String::new()));
+        let own = unfrozen(std::process::id() as i32, Nid(1)).expect("it lives");
+        assert!(own.contains(" on NID 1 is in state "), "{own}");
+        assert_eq!(unfrozen(i32::MAX, Nid(1)), None);
         let look = |words: Option<&str>, done: &str| Wait {
             words: words.map(str::to_owned),
             done: vec![done.to_owned()],

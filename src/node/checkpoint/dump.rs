@@ -379,9 +379,13 @@ impl Frozen {
             if Instant::now() > until {
                 let stuck = running.groups.left().into_iter();
                 let stuck: Vec<String> =
-                    stuck.filter_map(|(nid, pid)| stuck::unseen(pid, nid)).take(3).collect();
-                let text =
-                    format!("it does not stand still within {FREEZE:?}: {}", stuck.join("; "));
+                    stuck.filter_map(|(nid, pid)| stuck::unfrozen(pid, nid)).take(3).collect();
+                let set = match self.whole.set() {
+                    true => "",
+                    false => "; cgroup.freeze of its group has been set back to 0",
+                };
+                let stuck = stuck.join("; ");
+                let text = format!("it does not stand still within {FREEZE:?}: {stuck}{set}");
                 return Err(CheckpointError::new(text));
             }
             std::thread::sleep(Duration::from_micros(100));
