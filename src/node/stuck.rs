@@ -38,20 +38,23 @@ fn at(place: &str) -> String {
     }
 }
 
-/// A process of an application that does not freeze, in words; `None`: it has ended.
-pub fn unfrozen(pid: i32, nid: Nid) -> Option<String> {
+/// Name, fit for a terminal, and state of a process.
+fn shown(pid: i32) -> Option<(String, char)> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (name, state) = name_and_state(&stat)?;
-    Some(format!("pid {pid} '{}' on NID {nid} is in state {state}", printable(name)))
+    Some((printable(name), state))
+}
+
+/// A process of an application that does not freeze, in words; `None`: it has ended.
+pub fn unfrozen(pid: i32, nid: Nid) -> Option<String> {
+    let (name, state) = shown(pid)?;
+    Some(format!("pid {pid} '{name}' on NID {nid} is in state {state}"))
 }
 
 /// One that may be an application's in words: nothing more can be learned of it for now.
 pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (name, state) = name_and_state(&stat)?;
-    let name = printable(name);
+    let (name, state) = shown(pid)?;
     Some(format!(
         "pid {pid} '{name}' may be its own on NID {nid}, and can't be looked at: it waits in the \
          kernel (state {state}) with its memory locked; until that wait ends the processors stay held"

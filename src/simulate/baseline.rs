@@ -6,9 +6,8 @@
 //!
 //! At an instant all ends count, then all submissions; then there is one pass over those that wait.
 
-use super::gang::nanos;
 use super::workload::Job;
-use super::{Capacity, Outcome, Watch};
+use super::{Capacity, Outcome, Watch, nanos};
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

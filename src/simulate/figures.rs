@@ -8,7 +8,8 @@
 use super::Outcome;
 use std::time::Duration;
 
-/// The bound where no other is given: figures on these logs are usually told with it.
+/// A bound that figures on such logs are usually told with.
+#[cfg(test)]
 pub const SLOWDOWN_BOUND: Duration = Duration::from_secs(10);
 
 impl Outcome {

@@ -26,7 +26,7 @@ mod tally;
 mod way;
 
 use super::workload::Job;
-use super::{Capacity, Moves, Outcome, Setup, Watch};
+use super::{Capacity, Moves, Outcome, Setup, Watch, nanos};
 use crate::apteam::ending::{EndCount, HostEnd, PeEnd};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::FrontProcess;
@@ -42,8 +42,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::{Parties, Tally};
 use way::Way;
-
-pub use way::nanos;
 
 const LINK: LinkId = LinkId(0);
 const SECOND: u64 = 1_000_000_000;

@@ -24,44 +24,8 @@
 
 use super::workload::Job;
 use super::{Capacity, Outcome, Watch};
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// A job that is there.
-struct Live {
-    /// The reading of the shared clock at its end, in seconds.
-    ends: f64,
-    job: Job,
-}
-
-impl Live {
-    fn order(&self) -> (f64, u64) {
-        (self.ends, self.job.line)
-    }
-}
-
-/// The first to end is the greatest.
-impl Ord for Live {
-    fn cmp(&self, other: &Live) -> Ordering {
-        let ((ours, line), (theirs, their_line)) = (self.order(), other.order());
-        theirs.total_cmp(&ours).then(their_line.cmp(&line))
-    }
-}
-
-impl PartialOrd for Live {
-    fn partial_cmp(&self, other: &Live) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Live {
-    fn eq(&self, other: &Live) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Live {}
 
 /// Replays these jobs, in their order of submission, on so many processors, none of them wider.
 ///
@@ -73,7 +37,9 @@ pub fn replay<E>(
     watch: &mut impl Watch,
 ) -> Result<Capacity, E> {
     let mut capacity = Capacity::default();
-    let mut live: BinaryHeap<Live> = BinaryHeap::new();
+    // By the reading of the shared clock at the end of each, in the bits of a number of seconds: of
+    // numbers that are not negative these have the same order. Then by line of the log.
+    let mut live: BTreeMap<(u64, u64), Job> = BTreeMap::new();
     // Seconds: of the log, and of the shared clock. Processors that the jobs would use at full
     // speed.
     let (mut now, mut clock, mut wanted) = (0.0, 0.0, 0u64);
@@ -84,7 +50,8 @@ pub fn replay<E>(
     }
     loop {
         let rate = (f64::from(processors) / wanted.max(1) as f64).min(1.0);
-        let end = live.peek().map(|first| (now + (first.ends - clock) / rate, first.ends));
+        let reads = live.first_key_value().map(|((bits, _), _)| f64::from_bits(*bits));
+        let end = reads.map(|reads| (now + (reads - clock) / rate, reads));
         let submit = job.as_ref().map(|job| job.submit.as_secs_f64());
         let (at, reads) = match (submit, end) {
             (Some(submit), Some((end, _))) if submit < end => {
@@ -98,9 +65,11 @@ pub fn replay<E>(
         capacity.useful += held * (at - now);
         capacity.idle += (f64::from(processors) - held) * (at - now);
         (now, clock) = (at, reads);
-        while let Some(first) = live.peek().filter(|first| first.ends <= clock) {
-            wanted -= u64::from(first.job.width);
-            let Some(Live { job, .. }) = live.pop() else { break };
+        while let Some(first) =
+            live.first_entry().filter(|first| f64::from_bits(first.key().0) <= clock)
+        {
+            let job = first.remove();
+            wanted -= u64::from(job.width);
             let start = job.submit;
             // (No sooner than it can be: fractions of a nanosecond are lost on the way.)
             let end = Duration::from_secs_f64(now).max(start + job.run);
@@ -108,7 +77,8 @@ pub fn replay<E>(
         }
         while let Some(come) = job.take_if(|job| job.submit.as_secs_f64() <= now) {
             wanted += u64::from(come.width);
-            live.push(Live { ends: clock + come.run.as_secs_f64(), job: come });
+            let ends: f64 = clock + come.run.as_secs_f64();
+            live.insert((ends.to_bits(), come.line), come);
             job = next.next().transpose()?;
         }
         let held = u32::try_from(wanted).unwrap_or(u32::MAX).min(processors);

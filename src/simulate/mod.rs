@@ -62,6 +62,11 @@ use crate::variables::Variables;
 use std::time::Duration;
 use workload::Job;
 
+/// A time in nanoseconds.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What a policy of gangs is tried on.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -71,9 +76,9 @@ pub struct Setup {
     pub variables: Variables,
     /// For how long a gang holds its processors without getting on, each time that it is started.
     pub start_cost: Duration,
-    /// The same, more, each time that it is moved, or brought in after it was rolled out; and as
-    /// much more as its memory takes (`application.load_balance.move_rate`), where the nodes say
-    /// what memory they have.
+    /// The additional time for which a gang holds its processors without progress each time that it is
+    /// moved, or rolled in. Where the nodes say what memory they have, the transfer of its memory is
+    /// added (`application.load_balance.move_rate`).
     pub move_cost: Duration,
     /// Which moves and roll-outs there are.
     pub moves: Moves,

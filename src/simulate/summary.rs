@@ -73,9 +73,8 @@ pub struct Worse {
 }
 
 impl Summary {
-    /// Of these outcomes, in the order of the log; runs shorter than `bound` count as that in
-    /// slowdowns;
-    /// `baseline` has the responses of the same jobs in the same order.
+    /// Of these outcomes, in the order of the log. A run shorter than `bound` counts as `bound` in
+    /// slowdowns. `baseline` has the responses of the same jobs in the same order.
     pub fn of(
         outcomes: &[Outcome],
         processors: u32,

@@ -5,9 +5,10 @@
 //! every plan. If that goes on for longer, what was held is reckoned from the plans, and how the idle
 //! rest divides is taken to stay as it was seen to be.
 
-use super::way::{Round, nanos};
+use super::way::Round;
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key};
+use crate::simulate::nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Slices that are gone through between two events, at least.

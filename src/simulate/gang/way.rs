@@ -2,7 +2,7 @@
 
 use crate::apteam::Apid;
 use crate::apteam::talk::turns::SlicePlan;
-use std::time::Duration;
+use crate::simulate::nanos;
 
 /// When a gang runs, in nanoseconds of psched's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,11 +133,6 @@ impl Turns {
             None => (false, after(length + self.stretches[0].0)),
         }
     }
-}
-
-/// Those of a time.
-pub fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -35,8 +35,8 @@ fn figures_are_those_found_by_hand() {
     // It begins with the first submission, and ends 860 s into the last episode.
     assert_eq!(seconds["all"], json!((10 * (1_000 * (TIMES - 1) + 860)) as f64));
     assert_eq!(seconds["useful"], json!((3_480 * TIMES) as f64));
-    // While somebody waits: 4 from 10 on, 2 from 50 and 4 from 90 to 100, 7 from 160, 5 from 170 to
-    // 350.
+    // Idle processors while a job waits: 4 from second 10, 2 from 50, 4 from 90 to 100; then 7 from
+    // 160, and 5 from 170 to 350.
     let kept = 4 * 10 + 2 * 40 + 4 * 10 + 7 * 10 + 5 * 180;
     assert_eq!(seconds["kept"], json!((kept * TIMES) as f64));
     let widths: Vec<(&Value, &Value)> = all["by_width"]
@@ -103,13 +103,11 @@ fn sharing_at_no_cost_is_a_bound() {
     let folder = tempfile::tempdir().expect("made");
     let words = ["--policy", "ideal", "--compare", "policy=easy"];
     let all = told(&known(folder.path()), &words);
-    // Alone for 10 s, the first shares 10 processors with 16 wanted for 10 s, then with 20, ...: no
-    // job is later than where it waits, and together they do the same work.
+    // The jobs do the same work under both, and none of them ever waits.
     let work = |figures: &Value| figures["processor_seconds"]["useful"].as_f64().expect("a number");
     assert!((work(&all) - work(&all["compare"][0])).abs() < 1e-3);
     assert_eq!(all["processor_seconds"]["kept"], json!(0.0));
-    // The first has a slowdown of 1.0 to 10 s, and each later one no more than the most that is
-    // wanted at once.
+    // Up to 25 of the 10 processors are wanted at once: no job is slowed down by more than that.
     let most = all["bounded_slowdown"]["max"].as_f64().expect("a number");
     assert!(most > 1.0 && most < 2.6, "{most}");
     assert_eq!((&all["policy"], &all["turns"]), (&json!("ideal"), &Value::Null));
