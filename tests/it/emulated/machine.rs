@@ -206,7 +206,7 @@ impl Machine {
         command
             .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1536", "-smp", "2"])
             .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
-            .args(["-append", "console=ttyS0 panic=-1 quiet loglevel=3"])
+            .args(["-append", "console=ttyS0 panic=-1 quiet loglevel=3 no_timer_check"])
             .arg("-kernel")
             .arg(&self.kernel)
             .arg("-initrd")
