@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn of_too_many_names_the_leaders_are_left() {
         let gangs: Vec<Apid> = (1..=PARTIES_MAX as u64 / 2).map(Apid).collect();
-        let slice = || Slice { party: gangs.clone(), length: Duration::from_secs(1) };
+        let slice = || Slice { party: gangs.clone(), length: Duration::from_secs(1), floor: false };
         let slices = [slice(), slice(), slice()];
         let view = PlanView {
             generation: 7,

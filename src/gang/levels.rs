@@ -119,9 +119,11 @@ pub struct Turn {
 }
 
 /// What all gangs have had.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Levels {
     had: BTreeMap<Apid, Had>,
+    /// What they have had is told by plans with floors ([`super::floor`]), and a start costs nothing.
+    told: bool,
 }
 
 fn ns(time: Duration) -> u64 {
@@ -141,13 +143,20 @@ fn share(of: u64, thousandths: u64) -> u64 {
 }
 
 impl Levels {
+    /// Nobody's; what they will have had is told by plans, or it is not.
+    pub fn new(told: bool) -> Levels {
+        Levels { had: BTreeMap::new(), told }
+    }
+
     /// A gang that has had so much, and has waited for so long. No effect where it is there.
     pub fn add(&mut self, apid: Apid, weight: u32, had: Duration, waited: Duration, now_ns: u64) {
         // (One of a former start of psched has had something, and no place was promised to it just now.)
-        let arrived = had.is_zero();
+        let arrived = had.is_zero() && !self.told;
         let now = at(now_ns);
         let since = now.saturating_sub(at(ns(waited)));
         let had = Had {
+            told: self.told,
+            rank: 0,
             weight: weight.max(1),
             width: 0,
             counts: 1_000_000,
@@ -187,12 +196,55 @@ impl Levels {
         self.had.clear();
     }
 
+    /// From now on what they have had is told by plans, or it is not.
+    pub fn set_told(&mut self, told: bool, now_ns: u64) {
+        if std::mem::replace(&mut self.told, told) == told {
+            return;
+        }
+        for had in self.had.values_mut() {
+            had.settle(at(now_ns));
+            (had.told, had.rank) = (told, 0);
+            if told {
+                (had.owes, had.arrived) = (0, false);
+            }
+        }
+    }
+
+    /// Whether that is so.
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// All of them.
+    pub fn gangs(&self) -> impl Iterator<Item = Apid> {
+        self.had.keys().copied()
+    }
+
+    /// The places of their users, for those of the lowest level and for others.
+    pub fn set_ranks(&mut self, rank: impl Fn(Apid, bool) -> u32) {
+        for (apid, had) in &mut self.had {
+            had.rank = rank(*apid, had.level == 0);
+        }
+    }
+
+    /// The level of a gang when it was looked at last.
+    pub fn level(&self, apid: Apid) -> usize {
+        self.had.get(&apid).map_or(0, |had| had.level)
+    }
+
+    /// It has had so much more, a plan says.
+    pub fn credit(&mut self, apid: Apid, time: Duration) {
+        if let Some(had) = self.had.get_mut(&apid).filter(|had| had.told) {
+            had.attained = had.attained.saturating_add(ns(time));
+        }
+    }
+
     /// Each gang, with what it has had, goes to the one of `parts` at the place that `of` says; to none where
     /// there is no such place.
     pub fn deal(self, of: impl Fn(Apid) -> usize, parts: &mut [Levels]) {
         for (apid, had) in self.had {
             if let Some(part) = parts.get_mut(of(apid)) {
-                part.had.insert(apid, had);
+                part.had.insert(apid, Had { told: part.told, ..had });
             }
         }
     }
@@ -259,7 +311,7 @@ impl Levels {
             had.aged_until = now.saturating_add(at(grant));
         }
         had.at = now;
-        had.owes = had.owes.saturating_add(ns(cost));
+        had.owes = had.owes.saturating_add(if had.told { 0 } else { ns(cost) });
         had.cost = had.owes;
         (had.runs, had.arrived, had.began) = (true, false, now);
     }
@@ -275,7 +327,7 @@ impl Levels {
     pub fn moved(&mut self, apid: Apid, cost: Duration, now_ns: u64) {
         if let Some(had) = self.had.get_mut(&apid) {
             had.settle(at(now_ns));
-            had.owes = had.owes.saturating_add(ns(cost));
+            had.owes = had.owes.saturating_add(if had.told { 0 } else { ns(cost) });
             had.arrived = true;
         }
     }

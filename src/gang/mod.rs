@@ -42,6 +42,7 @@
 //! ```
 
 pub mod competition;
+pub mod floor;
 #[cfg(test)]
 mod golden;
 pub mod levels;
@@ -50,6 +51,7 @@ mod oracle;
 pub mod party;
 pub mod plan;
 pub mod rotation;
+pub mod shares;
 
 /// What of a placed application decides whom it may run with. Nodes and processors by their place on
 /// the line of the machine ([`crate::occupancy`]).

@@ -33,20 +33,22 @@ struct Member {
     competitors: Vec<u32>,
     /// Its nodes on which not everybody fits at once, and its bytes there.
     crowded: Vec<(u32, u64)>,
-    /// How many may keep it from running.
-    rivals: usize,
+    /// Who may keep it from running, where that are not its competitors only.
+    rivals: Option<Vec<u32>>,
 }
 
 impl<'a> Parties<'a> {
-    /// Of these, as they are now.
+    /// Of these, who stand by number, as they are now.
     pub fn new(competition: &'a Competition, members: &[Apid]) -> Parties<'a> {
         let mut competitors = competition.among(members);
         let of = |(apid, competitors): (&Apid, &mut Vec<u32>)| {
             let crowded: Vec<(u32, u64)> = competition.crowded(*apid).collect();
-            let rivals = match crowded.is_empty() {
-                true => competitors.len(),
-                false => competition.rivals(*apid).len(),
-            };
+            let rivals = (!crowded.is_empty()).then(|| {
+                let rivals = competition.rivals(*apid).into_iter();
+                rivals
+                    .filter_map(|rival| Some(members.binary_search(&rival).ok()? as u32))
+                    .collect()
+            });
             let takes = competition.gang(*apid).is_some();
             Member { takes, competitors: std::mem::take(competitors), crowded, rivals }
         };
@@ -55,9 +57,15 @@ impl<'a> Parties<'a> {
         Parties { competition, members: all, barred }
     }
 
-    /// How many may keep it from running.
-    pub fn rivals(&self, member: u32) -> usize {
-        self.members[member as usize].rivals
+    /// Whether it takes turns.
+    pub fn takes(&self, member: u32) -> bool {
+        self.members[member as usize].takes
+    }
+
+    /// Who may keep it from running.
+    pub fn rivals(&self, member: u32) -> &[u32] {
+        let member = &self.members[member as usize];
+        member.rivals.as_ref().unwrap_or(&member.competitors)
     }
 
     /// The party of those who stand in `order`: first the leader, then the promoted, in that order. Empty

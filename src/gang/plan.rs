@@ -61,6 +61,8 @@ pub struct Slice {
     pub party: Vec<Apid>,
     /// For how long.
     pub length: Duration,
+    /// It is for those who wait, by attained service ([`floor`](super::floor)).
+    pub floor: bool,
 }
 
 /// What a component does from now on.
@@ -120,7 +122,7 @@ pub fn plan(
     let number = |apid: &Apid| members.iter().position(|member| member == apid);
     let first: Vec<u32> = first.iter().filter_map(number).map(|i| i as u32).collect();
     let mut slices: Vec<(Vec<u32>, Duration)> = Vec::new();
-    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(ahead.parties.rivals(i))).collect();
+    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(ahead.parties.rivals(i).len())).collect();
     // Up to which member all have run, and the first slices in which all have.
     let (mut ran, mut all_ran) = (0, 0);
     let mut repeats = false;
@@ -149,9 +151,10 @@ pub fn plan(
     if all_ran > 0 && !repeats {
         slices.truncate(all_ran);
     }
-    lengthened(&mut slices, repeats, &ahead, &ran_before, rules);
+    let (cost, weight) = (|member| ahead.cost(member), |member| ahead.weight(member));
+    lengthened(&mut slices, repeats, (&cost, &weight), &ran_before, rules);
     let party = |party: Vec<u32>| party.into_iter().map(|i| members[i as usize]).collect();
-    let slice = |(members, length)| Slice { party: party(members), length };
+    let slice = |(members, length)| Slice { party: party(members), length, floor: false };
     Plan { slices: slices.into_iter().map(slice).collect(), repeats }
 }
 
@@ -168,7 +171,7 @@ pub fn levelled(
     time_slice: Duration,
 ) -> Plan {
     let (runs, waits): (Vec<Apid>, Vec<Apid>) = members.iter().partition(|a| party.contains(a));
-    let mut slices = vec![Slice { party: runs, length: DECIDED }];
+    let mut slices = vec![Slice { party: runs, length: DECIDED, floor: false }];
     if waits.is_empty() {
         return Plan { slices, repeats: true };
     }
@@ -189,19 +192,21 @@ pub fn levelled(
         slice_of.insert(apid, slice);
         match slices.get_mut(slice) {
             Some(slice) => slice.party.push(apid),
-            None => slices.push(Slice { party: vec![apid], length: time_slice.max(SLICE_MIN) }),
+            None => {
+                let length = time_slice.max(SLICE_MIN);
+                slices.push(Slice { party: vec![apid], length, floor: true });
+            }
         }
     }
     slices.truncate(SLICES_ALL_MAX);
     Plan { slices, repeats: false }
 }
 
-/// Gives slices of a round robin room for the memory that is to be brought in. `ran`: who ran last before
-/// them, by member.
-fn lengthened(
+/// Gives slices room for the memory that is to be brought in. `ran`: who ran last before them, by member.
+pub(super) fn lengthened(
     slices: &mut [(Vec<u32>, Duration)],
     repeats: bool,
-    ahead: &Ahead<'_>,
+    (cost, weight): (&dyn Fn(u32) -> Duration, &dyn Fn(u32) -> u32),
     ran: &[bool],
     rules: &Rules,
 ) {
@@ -218,21 +223,21 @@ fn lengthened(
         for member in party {
             let last = std::mem::replace(&mut in_slice[*member as usize], number + 1);
             if last != number {
-                most = most.max(ahead.cost(*member));
+                most = most.max(cost(*member));
             }
         }
         costs.push(most);
     }
     let least = rules.amortises(costs.iter().max().copied().unwrap_or_default());
     for ((party, length), cost) in slices.iter_mut().zip(costs) {
-        let weight = party.first().map_or(1, |leader| ahead.weight(*leader));
+        let weight = party.first().map_or(1, |leader| weight(*leader));
         *length = length.saturating_add(cost).max(least.saturating_mul(weight));
     }
 }
 
 /// In which slices of a plan one runs.
 #[derive(Clone, Copy, Debug)]
-struct Runs {
+pub(super) struct Runs {
     /// How many may keep it from running: it may wait for as many slices.
     rivals: usize,
     first: Option<usize>,
@@ -242,11 +247,11 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(rivals: usize) -> Runs {
+    pub(super) fn new(rivals: usize) -> Runs {
         Runs { rivals, first: None, last: 0, within: 0 }
     }
 
-    fn in_slice(&mut self, number: usize) {
+    pub(super) fn in_slice(&mut self, number: usize) {
         match self.first {
             Some(_) => self.within = self.within.max(number - self.last - 1),
             None => self.first = Some(number),
@@ -254,8 +259,13 @@ impl Runs {
         self.last = number;
     }
 
+    /// Whether it has run.
+    pub(super) fn has_run(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Whether so many slices, repeated, leave it waiting for no more than its rivals.
-    fn may_repeat(&self, slices: usize) -> bool {
+    pub(super) fn may_repeat(&self, slices: usize) -> bool {
         let around = self.first.map_or(slices, |first| slices - self.last - 1 + first);
         self.within.max(around) <= self.rivals
     }

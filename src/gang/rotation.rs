@@ -32,6 +32,7 @@
 use super::competition::Competition;
 use super::party::Parties;
 use super::plan::Slice;
+use super::shares::{Holder, Shares};
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,8 +56,11 @@ pub struct Rules {
 }
 
 /// What a gang has had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Had {
+    /// To whose share its time counts, and its processors.
+    holder: Option<Holder>,
+    width: u64,
     /// The number of the last slice in which it ran; 0: none yet.
     last: u64,
     /// Its place in the order of arrival.
@@ -111,7 +115,7 @@ impl Rules {
 }
 
 /// The least time of which such a cost is no more than this share, in thousandths.
-pub(super) fn amortised(cost: Duration, switch_share: u64) -> Duration {
+pub fn amortised(cost: Duration, switch_share: u64) -> Duration {
     let share = u32::try_from(switch_share.max(1)).unwrap_or(u32::MAX);
     (cost.saturating_mul(1_000) / share).min(LENGTHENED_MAX)
 }
@@ -122,6 +126,8 @@ pub struct Rotation {
     slices: u64,
     arrivals: u64,
     had: BTreeMap<Apid, Had>,
+    /// What users, or accounts, have had.
+    pub shares: Shares,
 }
 
 impl Rotation {
@@ -130,6 +136,8 @@ impl Rotation {
     pub fn add(&mut self, apid: Apid, weight: u32, had: Duration, now_ns: u64) {
         self.arrivals += 1;
         let had = Had {
+            holder: None,
+            width: 1,
             last: 0,
             arrived: self.arrivals,
             weight: weight.max(1),
@@ -139,6 +147,34 @@ impl Rotation {
             cost: Duration::ZERO,
         };
         self.had.entry(apid).or_insert(had);
+    }
+
+    /// To whose share its time counts, and how many processors it has.
+    pub fn set_share(&mut self, apid: Apid, holder: Option<Holder>, width: u64) {
+        if let Some(had) = self.had.get_mut(&apid) {
+            (had.holder, had.width) = (holder, width.max(1));
+        }
+    }
+
+    /// To whose share its time counts.
+    pub fn holder(&self, apid: Apid) -> Option<&Holder> {
+        self.had.get(&apid)?.holder.as_ref()
+    }
+
+    /// Its processors.
+    pub fn width(&self, apid: Apid) -> u64 {
+        self.had.get(&apid).map_or(0, |had| had.width)
+    }
+
+    /// Since when it waits, in nanoseconds; now, where it runs.
+    pub fn waits_since(&self, apid: Apid, now_ns: u64) -> u64 {
+        let waits = self.had.get(&apid).filter(|had| !had.runs);
+        waits.map_or(now_ns, |had| had.since_ns.min(now_ns))
+    }
+
+    /// Whether it was in the party that ran last.
+    pub fn runs(&self, apid: Apid) -> bool {
+        self.had.get(&apid).is_some_and(|had| had.runs)
     }
 
     /// A gang has gone.
@@ -191,14 +227,31 @@ impl Rotation {
     ) -> Slice {
         let mut ahead = Ahead::new(self, competition, members);
         let (party, length) = ahead.next(rules, now_ns, &[]);
-        Slice { party: party.into_iter().map(|member| members[member as usize]).collect(), length }
+        let party = party.into_iter().map(|member| members[member as usize]).collect();
+        Slice { party, length, floor: false }
     }
 
-    /// So much more time has been had, which says nothing of whose turn it is.
-    pub fn credit(&mut self, apid: Apid, time: Duration) {
+    /// So much more time has been had by then, which says nothing of whose turn it is.
+    pub fn credit(&mut self, apid: Apid, time: Duration, now_ns: u64) {
         if let Some(had) = self.had.get_mut(&apid) {
             had.attained = had.attained.saturating_add(time);
+            if let Some(holder) = had.holder.as_ref().filter(|_| !time.is_zero()) {
+                self.shares.charge(holder, time.as_nanos() as f64 * had.width as f64, now_ns);
+            }
         }
+    }
+
+    /// From one time to another a gang has had so much, and ran last until then, if it ran at all.
+    pub fn had(&mut self, apid: Apid, time: Duration, last_ns: Option<u64>, of: (u64, u64)) {
+        let (from_ns, until_ns) = of;
+        self.credit(apid, time, until_ns);
+        let Some(had) = self.had.get_mut(&apid) else { return };
+        match last_ns {
+            Some(last_ns) => had.since_ns = last_ns,
+            None if had.runs => had.since_ns = from_ns,
+            None => {}
+        }
+        had.runs = last_ns == Some(until_ns);
     }
 
     /// A gang has had so much in all: somebody knows better than what was taken for it.
@@ -216,10 +269,17 @@ impl Rotation {
             let Some(had) = self.had.get_mut(apid) else { continue };
             let in_it = party.contains(apid);
             had.ran(in_it, self.slices, began_ns);
-            if in_it {
-                had.attained = had.attained.saturating_add(slice.length);
-            }
         }
+        let length = u64::try_from(slice.length.as_nanos()).unwrap_or(u64::MAX);
+        let end_ns = began_ns.saturating_add(length);
+        slice.party.iter().for_each(|apid| self.credit(*apid, slice.length, end_ns));
+    }
+
+    /// Forgets users of whom nothing is here, if they are too many.
+    pub fn forget(&mut self, now_ns: u64) {
+        let had = &self.had;
+        let here = |holder: &str| had.values().any(|had| had.holder.as_deref() == Some(holder));
+        self.shares.forget(now_ns, here);
     }
 }
 
@@ -240,8 +300,8 @@ pub(super) struct Ahead<'a> {
 impl<'a> Ahead<'a> {
     pub fn new(rotation: &Rotation, competition: &'a Competition, members: &[Apid]) -> Ahead<'a> {
         let had: Vec<Option<Had>> =
-            members.iter().map(|apid| rotation.had.get(apid).copied()).collect();
-        let runs = |(i, had): (u32, &Option<Had>)| had.filter(|had| had.runs).map(|_| i);
+            members.iter().map(|apid| rotation.had.get(apid).cloned()).collect();
+        let runs = |(i, had): (u32, &Option<Had>)| had.as_ref().filter(|h| h.runs).map(|_| i);
         Ahead {
             running: (0..).zip(&had).filter_map(runs).collect(),
             parties: Parties::new(competition, members),
@@ -253,15 +313,15 @@ impl<'a> Ahead<'a> {
     }
 
     pub fn weight(&self, member: u32) -> u32 {
-        self.had[member as usize].map_or(1, |had| had.weight)
+        self.had[member as usize].as_ref().map_or(1, |had| had.weight)
     }
 
     pub fn cost(&self, member: u32) -> Duration {
-        self.had[member as usize].map_or(Duration::ZERO, |had| had.cost)
+        self.had[member as usize].as_ref().map_or(Duration::ZERO, |had| had.cost)
     }
 
     pub fn runs(&self, member: u32) -> bool {
-        self.had[member as usize].is_some_and(|had| had.runs)
+        self.had[member as usize].as_ref().is_some_and(|had| had.runs)
     }
 
     /// Who runs in the next slice, and its length. With `first`, these come before all others, in that

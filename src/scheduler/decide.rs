@@ -30,6 +30,7 @@ mod again;
 mod home;
 mod line;
 mod out;
+mod rank;
 
 use super::domains::DomainId;
 use super::ends::nanos;
@@ -43,6 +44,7 @@ use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
 use home::Rolled;
 use line::{InLine, Stands};
+pub(super) use rank::Rank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -78,6 +80,8 @@ pub(super) struct Decision {
     pub moved_ns: BTreeMap<Apid, u64>,
     /// Where each sits.
     pub seats: BTreeMap<Apid, Seated>,
+    /// The places of users in the last decision.
+    ranks: rank::Ranks,
     /// Room for the next.
     line: Vec<InLine>,
     candidates: Vec<Candidate<'static>>,
@@ -157,6 +161,7 @@ impl Scheduler {
         let until_ns = now.mono_ns.saturating_add(nanos(self.domain(domain).turns.time_slice));
         let levels = self.schedule.levels.of_mut(domain);
         early.iter().for_each(|apid| levels.hurry(*apid, until_ns));
+        self.rank(now, domain);
         let line = self.in_line(now, domain);
         let Packing { mut party, seats } = self.packed(now, domain, &line);
         party.sort_unstable();
@@ -164,6 +169,7 @@ impl Scheduler {
         let settled = !changed && early.is_empty();
         self.domain_mut(domain).due_ns = self.again(now, domain, &line, &party, settled);
         self.schedule.decision.line = line;
+        self.seat_waiting(now, domain, out);
     }
 
     /// Whether anybody of a domain may be moved.

@@ -33,6 +33,7 @@ use crate::occupancy::RuleBook;
 use crate::variables::Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A domain, by its place among those of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,8 @@ pub(super) struct Domain {
     pub turns: Turns,
     /// By least attained service: there is something to decide.
     pub wanted: bool,
+    /// When a user who runs has had as much as one who waits.
+    pub overtakes_ns: Option<u64>,
     /// When it is looked again who is to run, or to be moved, if nothing happens.
     pub due_ns: Option<u64>,
 }
@@ -70,6 +73,7 @@ pub(super) fn of(machine: &Machine, settings: &Settings) -> Vec<Domain> {
         regions: domain.regions,
         processors: domain.processors,
         wanted: false,
+        overtakes_ns: None,
         due_ns: None,
     };
     machine.domains().into_iter().map(domain).collect()
@@ -90,9 +94,10 @@ pub(super) fn rules(domains: &[Domain]) -> RuleBook {
 pub(super) struct LevelsOf(Vec<Levels>);
 
 impl LevelsOf {
-    /// Nobody has had anything in so many domains.
-    pub fn new(domains: usize) -> LevelsOf {
-        LevelsOf(vec![Levels::default(); domains.max(1)])
+    /// Nobody has had anything in these domains.
+    pub fn new(domains: &[Domain]) -> LevelsOf {
+        let of = |domain: &Domain| Levels::new(domain.turns.floors);
+        LevelsOf(domains.iter().map(of).collect())
     }
 
     /// Those of a domain.
@@ -116,8 +121,15 @@ impl LevelsOf {
         self.0.iter_mut().find(|levels| levels.contains(apid))
     }
 
+    /// A gang has had so much more, a plan with floors says.
+    pub fn credit(&mut self, apid: Apid, time: Duration) {
+        if let Some(levels) = self.with_mut(apid) {
+            levels.credit(apid, time);
+        }
+    }
+
     /// For so many other domains: each gang's goes to the one that it is of now.
-    fn dealt(&mut self, domains: usize, of: impl Fn(Apid) -> DomainId) {
+    fn dealt(&mut self, domains: &[Domain], of: impl Fn(Apid) -> DomainId) {
         let before = std::mem::replace(self, LevelsOf::new(domains));
         for levels in before.0 {
             levels.deal(|apid| of(apid).0, &mut self.0);
@@ -244,8 +256,9 @@ impl Scheduler {
             let teams = self.teams.values();
             let of: BTreeMap<Apid, DomainId> =
                 teams.map(|team| (team.apid, self.domain_named(&team.domain))).collect();
-            let count = self.domains.len();
-            self.schedule.levels.dealt(count, |apid| of.get(&apid).copied().unwrap_or(DomainId(0)));
+            self.schedule
+                .levels
+                .dealt(&self.domains, |apid| of.get(&apid).copied().unwrap_or(DomainId(0)));
         }
         for domain in &mut self.domains {
             if let Some(old) = old.iter().find(|old| old.name == domain.name) {

@@ -185,7 +185,7 @@ impl Scheduler {
         Scheduler {
             occupancy: Occupancy::new(&machine, domains::rules(&domains)),
             configured: machine.clone(),
-            schedule: turns::Schedule::new(&machine, domains.len()),
+            schedule: turns::Schedule::new(&machine, &domains),
             domains,
             first_processors: machine.first_processors(),
             machine,

@@ -2,10 +2,15 @@
 
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::posting::Owner;
-use crate::gang::levels;
+use crate::apteam::record::Apteam;
+use crate::gang::rotation::amortised;
+use crate::gang::shares::Holder;
+use crate::gang::{floor, levels};
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{APPLICATION, Allocator, Isolation, Order, Private, Top, Variables};
+use crate::variables::{
+    APPLICATION, Allocator, Isolation, Order, Private, ShareBy, Top, Variables,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -46,6 +51,8 @@ pub struct Settings {
     pub records_user_max: u64,
     /// What users who are no administrators do not see of others' applications.
     pub private: Private,
+    /// After how long what a share has had counts half as much.
+    pub half_life: Duration,
     /// How competing applications take turns, in the domain `application`.
     pub turns: Turns,
     /// The same of other domains.
@@ -101,6 +108,7 @@ impl Default for Settings {
             postings_user_max: 10_000,
             records_user_max: 64 << 20,
             private: Private::default(),
+            half_life: Duration::from_secs(3_600),
             turns: Turns::default(),
             domains: BTreeMap::new(),
             only_uid: None,
@@ -131,6 +139,7 @@ impl From<&Variables> for Settings {
             postings_user_max: count(v.postings_user_max()),
             records_user_max: v.records_user_max(),
             private: v.private(),
+            half_life: v.share_half_life(),
             turns: v.into(),
             domains: {
                 let others = v.domains().filter(|name| *name != APPLICATION);
@@ -168,6 +177,10 @@ pub struct Turns {
     pub allocator_wide: u64,
     /// The share of a slice that bringing memory in may take, in thousandths.
     pub switch_share: u64,
+    /// By least attained service who waits has a floor: a start costs little beside it.
+    pub floors: bool,
+    /// Whose share an application counts to, where there are floors.
+    pub share_by: ShareBy,
     /// By what rules least attained service goes.
     pub levels: levels::Rules,
     /// How often it is looked again who is to run, by least attained service.
@@ -195,6 +208,13 @@ impl From<&Variables> for Turns {
             allocator: variables.application_allocator(),
             allocator_wide: variables.application_allocator_wide(),
             switch_share: variables.application_switch_share(),
+            floors: {
+                let (cost, share) =
+                    (variables.application_start_cost(), variables.application_switch_share());
+                let floor = floor::length(variables.application_time_slice());
+                variables.application_floor() && amortised(cost, share) <= floor
+            },
+            share_by: variables.share_by(),
             levels: level_rules(variables),
             reconsider: variables.application_reconsider(),
             compact_after: variables.application_compact_after(),
@@ -238,6 +258,15 @@ impl Turns {
     /// How many times as long the slices are that this user's gangs lead.
     pub(super) fn weight(&self, owner: &Owner) -> u32 {
         self.weights.get(&owner.name).copied().unwrap_or(1)
+    }
+
+    /// To whose share the time of an application counts; none: there are no shares.
+    pub(super) fn holder(&self, team: &Apteam) -> Option<Holder> {
+        match (self.share_by, &team.posting.account) {
+            (ShareBy::Application, _) => None,
+            (ShareBy::Account, Some(account)) => Some(account.as_str().into()),
+            _ => Some(team.owner.name.as_str().into()),
+        }
     }
 
     /// How many may sit where.

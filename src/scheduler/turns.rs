@@ -39,14 +39,15 @@ mod view;
 pub use view::{PlanView, Share, Turn};
 
 use super::LinkId;
-use super::decide::Decision;
-use super::domains::LevelsOf;
+use super::decide::{Decision, Rank};
+use super::domains::{Domain, DomainId, LevelsOf};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::gang::Gang;
 use crate::gang::competition::Competition;
 use crate::gang::levels;
 use crate::gang::rotation::Rotation;
+use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Held, Slot};
 use planned::Planned;
@@ -98,7 +99,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new(machine: &Machine, domains: usize) -> Schedule {
+    pub(super) fn new(machine: &Machine, domains: &[Domain]) -> Schedule {
         let mut first_processor = Vec::with_capacity(machine.nodes.len());
         let mut processors = 0u32;
         for node in machine.nodes.values() {
@@ -236,6 +237,37 @@ impl Schedule {
     /// It competes with nobody: its memory is out.
     pub(super) fn competition_without(&mut self, apid: Apid) {
         self.competition.remove(apid);
+    }
+
+    /// What users have had.
+    pub(super) fn shares(&self) -> &Shares {
+        &self.rotation.shares
+    }
+
+    /// To whose share the time of a gang counts, and its processors; none: there are no shares.
+    pub(super) fn share_of(&self, apid: Apid) -> Option<(&Holder, u64)> {
+        Some((self.rotation.holder(apid)?, self.rotation.width(apid)))
+    }
+
+    /// The users of a domain have these places.
+    pub(super) fn rank(&mut self, domain: DomainId, ranks: &BTreeMap<Holder, Rank>) {
+        let rotation = &self.rotation;
+        let rank = |apid, short| {
+            let rank = rotation.holder(apid).and_then(|holder| ranks.get(holder));
+            rank.map_or(0, |rank| if short { rank.short } else { rank.long })
+        };
+        self.levels.of_mut(domain).set_ranks(rank);
+    }
+
+    /// Whether a gang of a domain is of the lowest level.
+    pub(super) fn is_short(&self, domain: DomainId, apid: Apid) -> bool {
+        self.levels.of(domain).level(apid) == 0
+    }
+
+    /// To whose share the time of an application counts.
+    fn set_share(&mut self, team: &Apteam, holder: Option<Holder>) {
+        let width = team.places.0.iter().map(|place| place.processors.len() as u64).sum();
+        self.rotation.set_share(team.apid, holder, width);
     }
 
     /// Which share of the processors of its domain an application has.

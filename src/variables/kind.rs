@@ -22,6 +22,8 @@ pub enum Kind {
     Allocator,
     /// One of [`Order`]; its number is the place in [`Order::ALL`].
     Order,
+    /// One of [`ShareBy`]; its number is the place in [`ShareBy::ALL`].
+    ShareBy,
     /// One of [`Top`]; its number is the place in [`Top::ALL`].
     Top,
     /// One of [`Private`]; its number is the place in [`Private::ALL`].
@@ -50,6 +52,27 @@ impl Order {
     pub const ALL: [(Order, &str); 2] = [
         (Order::RoundRobin, "round-robin"),
         (Order::LeastAttainedService, "least-attained-service"),
+    ];
+}
+
+/// Whose share of the processors the time of an application counts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ShareBy {
+    /// Its user's.
+    #[default]
+    User,
+    /// That of the account that it names; its user's where it names none.
+    Account,
+    /// There are no shares.
+    Application,
+}
+
+impl ShareBy {
+    /// All of them, with their names.
+    pub const ALL: [(ShareBy, &str); 3] = [
+        (ShareBy::User, "user"),
+        (ShareBy::Account, "account"),
+        (ShareBy::Application, "application"),
     ];
 }
 
@@ -140,6 +163,7 @@ impl Kind {
             | Kind::Isolation
             | Kind::Allocator
             | Kind::Order
+            | Kind::ShareBy
             | Kind::Top
             | Kind::Private => "word",
             Kind::Ratio => "ratio",
@@ -157,6 +181,7 @@ impl Kind {
             | Kind::Isolation
             | Kind::Allocator
             | Kind::Order
+            | Kind::ShareBy
             | Kind::Top
             | Kind::Private => "a word",
             Kind::Ratio => "a number such as 1.5",
@@ -175,6 +200,7 @@ impl Kind {
             Kind::Private => one_of(&Private::ALL, value).1.to_owned(),
             Kind::Allocator => one_of(&Allocator::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
+            Kind::ShareBy => one_of(&ShareBy::ALL, value).1.to_owned(),
             Kind::Top => one_of(&Top::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
             Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
@@ -192,6 +218,7 @@ impl Kind {
             Kind::Private => place_of(&Private::ALL, text),
             Kind::Allocator => place_of(&Allocator::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
+            Kind::ShareBy => place_of(&ShareBy::ALL, text),
             Kind::Top => place_of(&Top::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),
             // A hundredth of a percent is beyond what is kept.

@@ -31,7 +31,7 @@ mod table;
 mod tests;
 pub mod units;
 
-pub use kind::{Allocator, Isolation, Kind, Order, Private, Top};
+pub use kind::{Allocator, Isolation, Kind, Order, Private, ShareBy, Top};
 pub use table::{Definition, TABLE, WEIGHT, WEIGHTS, WEIGHTS_MAX, all};
 
 /// The domain of regions that name none, and of a machine without regions.

@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, Top, one_of};
+use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, ShareBy, Top, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ impl Definition {
             Kind::Private => Private::ALL.map(|(_, name)| name).join(", "),
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
             Kind::Allocator => Allocator::ALL.map(|(_, name)| name).join(", "),
+            Kind::ShareBy => ShareBy::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
             Kind::Top => Top::ALL.map(|(_, name)| name).join(", "),
         }
@@ -93,6 +94,9 @@ macro_rules! value_type {
     };
     (Allocator) => {
         Allocator
+    };
+    (ShareBy) => {
+        ShareBy
     };
     (Order) => {
         Order
@@ -130,6 +134,9 @@ macro_rules! typed {
     };
     (Allocator, $value:expr) => {
         one_of(&Allocator::ALL, $value).0
+    };
+    (ShareBy, $value:expr) => {
+        one_of(&ShareBy::ALL, $value).0
     };
     (Order, $value:expr) => {
         one_of(&Order::ALL, $value).0
@@ -225,6 +232,12 @@ variables! {
         "PEs from which on an application is wide, with wide-from-one-end of application.allocator";
     application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
         "how long a gang or posting has not run before others are moved aside for it";
+    application_floor = "application.floor": Flag, 0 => 1, default 1,
+        "whether those who wait have a quarter of each time slice, in turns (least-attained-service)",
+        "Then users come first who have had least of their share (share.by), and nobody who runs \
+         stands for more slices than there are users among those that want its processors, and \
+         others of its own user. There is none where a start costs more than application.switch_share \
+         of that quarter.";
     application_level_bound = "application.level.bound": Duration, SECOND => 365 * DAY, default MINUTE,
         "the time had at which a gang leaves the lowest level (least-attained-service)";
     application_level_count = "application.level.count": Count, 1 => 16, default 4,
@@ -297,7 +310,7 @@ variables! {
          that this took, and no shorter than that time divided by this share, up to an hour; under \
          round-robin the slices of those with whom it takes turns are no shorter either.";
     application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
-        "how long a gang leads before the turn of the next (round-robin)";
+        "how long a gang leads before the turn of the next (round-robin), or a cycle with a floor is";
     applications_max: Count, 1 => 65_536, default 4_096,
         "applications on a host at once",
         "One more ends with 125.";
@@ -365,6 +378,13 @@ variables! {
         "bytes of psched's records that the applications of one user may take",
         "A posting is refused when those that have not ended would take more; of those that have \
          ended the oldest are forgotten when they take more.";
+    share_by = "share.by": ShareBy, 0 => ShareBy::ALL.len() as u64 - 1, default 0,
+        "whose share of the processors the time of an application counts to (application.floor)",
+        "Whose share has had least for each unit of weight comes first. With account an application \
+         counts to the account that it names (--account), which nobody checks, and else to its \
+         user; with application there are no shares. Shares count where there is a floor.";
+    share_half_life = "share.half_life": Duration, 0 => 365 * DAY, default HOUR,
+        "after how long the time that a share has had counts half as much";
     stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
         "stdin of an application that is read before PE 0 has read it";
     streams_max: Count, 16 => 4_096, default 256, at start,

@@ -3,10 +3,18 @@
 use super::{Apid, Rules, Turn, at, ns, share};
 use std::time::Duration;
 
+/// How soon it is looked again whether one has left its level of whom plans say what it has: the first look comes
+/// too soon, for it does not run all the time.
+const TOLD_MIN: u64 = 50_000_000;
+
 /// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
 /// before its zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Had {
+    /// What it has had is told by others: by plans that have floors.
+    pub(super) told: bool,
+    /// The place of its user among those of the domain, who has had least first; all 0 without shares.
+    pub(super) rank: u32,
     pub(super) weight: u32,
     /// Its share of all processors, in millionths.
     pub(super) width: u64,
@@ -40,7 +48,7 @@ impl Had {
     pub(super) fn settle(&mut self, now: i64) {
         let time = u64::try_from(now.saturating_sub(self.at)).unwrap_or(0);
         self.at = self.at.max(now);
-        if self.runs {
+        if self.runs && !self.told {
             let pays = self.owes.min(time);
             self.owes -= pays;
             self.attained = self.attained.saturating_add(time - pays);
@@ -148,7 +156,9 @@ impl Had {
             (self.level + 1..).zip(rules.bounds.iter().skip(self.level)).find_map(
                 |(level, bound)| {
                     let left = self.needs(ns(*bound)).saturating_sub(self.attained);
-                    let after = self.owes.saturating_add(left).max(1);
+                    // (Of one that does not run all the time it is the first moment at which that may be.)
+                    let least = if self.told { TOLD_MIN } else { 1 };
+                    let after = self.owes.saturating_add(left).max(least);
                     let had = Had { level, entered: now.saturating_add(at(after)), ..paid };
                     // (Turns on the last level begin there.)
                     let turns = level == top && rules.top_turns.is_some();
@@ -170,7 +180,7 @@ impl Had {
 
 /// A place in the order of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(pub(super) u8, pub(super) u8, pub(super) i64, pub(super) Apid);
+pub struct Place(pub(super) u8, pub(super) u32, pub(super) u8, pub(super) i64, pub(super) Apid);
 
 impl Place {
     pub(super) fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
@@ -179,31 +189,31 @@ impl Place {
         let sticky = if had.runs && !turns { at(ns(rules.stickiness)) } else { 0 };
         let entered = had.entered.saturating_sub(sticky);
         if had.pays() {
-            return Place(0, 0, entered, apid);
+            return Place(0, 0, 0, entered, apid);
         }
         if had.overdue(now, rules) {
             // Who leads by that goes on; then who has waited longest.
-            return Place(1, u8::from(!had.runs), had.stopped, apid);
+            return Place(1, 0, u8::from(!had.runs), had.stopped, apid);
         }
         // (Who is always earlier would have every turn.)
         let early = match had.level == rules.bounds.len() && !turns {
             true => ns(rules.wide_first) / 1_000_000 * had.width,
             false => 0,
         };
-        Place(2, level as u8, entered.saturating_sub(at(early)), apid)
+        Place(2, had.rank, level as u8, entered.saturating_sub(at(early)), apid)
     }
 
-    /// That of one who has not run yet, and waits since then.
-    pub fn of_new(apid: Apid, waited: Duration, rules: &Rules, now_ns: u64) -> Place {
+    /// That of one who has not run yet, whose user has that rank, and waits since then.
+    pub fn of_new(apid: Apid, waited: Duration, rank: u32, rules: &Rules, now_ns: u64) -> Place {
         let since = at(now_ns).saturating_sub(at(ns(waited)));
         if waited >= rules.longest_wait {
-            return Place(1, 1, since, apid);
+            return Place(1, 0, 1, since, apid);
         }
-        Place(2, 0, since, apid)
+        Place(2, rank, 0, since, apid)
     }
 
     /// That of one who is on its way to its place.
     pub fn of_coming(apid: Apid) -> Place {
-        Place(0, 0, i64::MIN, apid)
+        Place(0, 0, 0, i64::MIN, apid)
     }
 }

@@ -29,7 +29,7 @@ fn rules() -> Rules {
 
 /// Gangs that have had so many seconds, numbered from 1, in order of number; long after zero.
 fn gangs(had: &[u64]) -> Levels {
-    let mut levels = Levels::default();
+    let mut levels = Levels::new(false);
     for (number, had) in (1..).zip(had) {
         levels.add(Apid(number), 1, s(*had), Duration::ZERO, at_s(0));
     }
@@ -58,7 +58,7 @@ fn next(levels: &Levels, rules: &Rules, seconds: u64) -> Option<Duration> {
 
 /// Somebody waits before all of each kind and level.
 fn everywhere() -> Vec<Place> {
-    [(1, 0), (2, 0), (2, 1), (2, 2), (2, 3)].map(|(a, b)| Place(a, b, i64::MIN, Apid(0))).into()
+    [(1, 0), (2, 0), (2, 1), (2, 2), (2, 3)].map(|(a, b)| Place(a, 0, b, i64::MIN, Apid(0))).into()
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn it_matters_when_somebody_who_waits_comes_before_one_that_runs() {
     levels.start(Apid(1), s(30), &rules(), at_s(0));
     let waits = |level: u8, hours: i64| {
         let since = at(at_s(0)) - hours * 3_600 * SECOND as i64;
-        let waiting = [Place(2, level, since, Apid(2))];
+        let waiting = [Place(2, 0, level, since, Apid(2))];
         levels.next(&rules(), &waiting, at_s(0)).map(|next| (next - at_s(0)) / SECOND)
     };
     // Who has waited for longer than stickiness is before it on the same level.
@@ -245,7 +245,7 @@ fn who_has_waited_longest_is_first_and_stays_it_for_a_while() {
     assert_eq!(order(&mut levels, &rules, 1_209), [1, 3, 2]);
     assert_eq!(order(&mut levels, &rules, 1_210), [3, 2, 1]);
     // A posting that has waited for so long is before all who have not.
-    let place = Place::of_new(Apid(9), s(1_000), &rules, at_s(1_210));
+    let place = Place::of_new(Apid(9), s(1_000), 0, &rules, at_s(1_210));
     assert!(levels.turns(&rules, at_s(1_210)).all(|(other, _)| place < other));
 }
 
@@ -308,7 +308,7 @@ fn who_is_away_has_no_turn() {
 #[test]
 fn it_goes_on_a_little_after_psched_has_begun() {
     // Times before the clock's zero, and at its end.
-    let mut levels = Levels::default();
+    let mut levels = Levels::new(false);
     levels.add(Apid(1), 1, Duration::ZERO, s(10_000_000), 5);
     levels.add(Apid(2), 0, Duration::MAX, Duration::MAX, 5);
     assert_eq!(turns(&mut levels, &rules(), 5)[0].apid, Apid(1));
@@ -316,7 +316,7 @@ fn it_goes_on_a_little_after_psched_has_begun() {
     assert!(levels.next(&rules(), &[], 6).is_some());
     turns(&mut levels, &rules(), u64::MAX);
     levels.stop(Apid(1), u64::MAX);
-    assert_eq!(Levels::default().next(&rules(), &everywhere(), 0), None);
+    assert_eq!(Levels::new(false).next(&rules(), &everywhere(), 0), None);
 }
 
 proptest! {

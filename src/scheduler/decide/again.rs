@@ -55,7 +55,15 @@ impl Scheduler {
         waiting.sort_unstable();
         let levels = self.schedule.levels.of(domain);
         let next = levels.next(&turns.levels, &waiting, now.mono_ns);
-        look.into_iter().chain(next).min()
+        let overtakes = self.domain(domain).overtakes_ns;
+        // (After that a place is looked for beside those who run.)
+        let slice = turns.time_slice;
+        let seats = line.iter().filter_map(|one| match one.stands {
+            Stands::Waits(waited) if turns.floors => slice.checked_sub(waited),
+            _ => None,
+        });
+        let seats = seats.min().map(|left| now.mono_ns.saturating_add(nanos(left).max(1)));
+        look.into_iter().chain(next).chain(overtakes).chain(seats).min()
     }
 
     /// In how many nanoseconds the first of the line passes a bound that is looked at every `reconsider`.

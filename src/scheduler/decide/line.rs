@@ -12,7 +12,7 @@ use crate::scheduler::{Now, Scheduler, domains};
 use std::time::Duration;
 
 /// Postings that are looked at in one decision, from the head of the line: a bound on its time.
-const POSTINGS_MAX: usize = 1_024;
+pub(super) const POSTINGS_MAX: usize = 1_024;
 
 /// One of the line: its place in the order of turn, and how it stands.
 #[derive(Clone, Debug)]
@@ -66,7 +66,9 @@ impl Scheduler {
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
             let waited = waited.min(waited_most);
             waited_most = waited;
-            let place = Place::of_new(apid, waited, rules, now.mono_ns);
+            let turns = &domains::at(&self.domains, domain).turns;
+            let rank = self.schedule.decision.ranks.of(team, turns);
+            let place = Place::of_new(apid, waited, rank, rules, now.mono_ns);
             Some(InLine { place, apid, stands: Stands::Waits(waited) })
         };
         line.extend(self.line_of(domain).take(POSTINGS_MAX).filter_map(posted));

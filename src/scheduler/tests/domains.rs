@@ -25,7 +25,10 @@ variables:
 
 fn play(text: &str) -> Play {
     let config = config::read(text).expect("a good file");
-    Play::on(config.machine, Settings::from(&config.variables))
+    let mut settings = Settings::from(&config.variables);
+    settings.turns.floors = false;
+    settings.domains.values_mut().for_each(|turns| turns.floors = false);
+    Play::on(config.machine, settings)
 }
 
 fn domain(play: &Play, apid: u64) -> &str {

@@ -263,6 +263,7 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     // first of them leaves its level.
     let mut settings = super::turns::settings();
     settings.turns.order = Order::LeastAttainedService;
+    settings.turns.floors = false;
     let effects = s.apply(ms(20_000), Event::Settings(Box::new(settings)));
     let told = turns_of(&effects, ms(20_000));
     assert_eq!(told.len(), 1);

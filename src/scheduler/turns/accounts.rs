@@ -1,44 +1,78 @@
 //! The time that each gang has had, by the plans that it followed.
 
 use super::Schedule;
+use super::planned::Planned;
 use crate::apteam::Apid;
 use crate::gang::plan::Slice;
 use crate::scheduler::ends::nanos;
-use crate::variables::Order;
 use std::time::Duration;
 
 impl Schedule {
     /// Puts the time that the members of a plan have had on their account.
     pub(super) fn account(&mut self, generation: u64, until_ns: u64) {
         let Some(planned) = self.plans.get_mut(&generation) else { return };
-        if planned.order == Order::LeastAttainedService {
+        if planned.is_decided() {
             // Levels know it.
             return;
         }
         let mut at = planned.accounted_ns.max(planned.from_ns);
-        planned.accounted_ns = planned.accounted_ns.max(until_ns);
+        if at >= until_ns {
+            return;
+        }
+        planned.accounted_ns = until_ns;
         let planned = planned.clone();
         let whole = nanos(planned.plan.length());
         if whole == 0 {
+            return;
+        }
+        if planned.floors {
+            self.account_floors(&planned, at, until_ns);
             return;
         }
         // Of a plan that has gone round for days only the last rounds say whose turn it is.
         let rounds = (until_ns.saturating_sub(at) / whole).saturating_sub(1);
         if rounds > 0 {
             let times = u32::try_from(rounds).unwrap_or(u32::MAX);
-            for slice in &planned.plan.slices {
-                for apid in &slice.party {
-                    self.rotation.credit(*apid, slice.length.saturating_mul(times));
-                }
-            }
             at = at.saturating_add(rounds.saturating_mul(whole));
+            for slice in &planned.plan.slices {
+                let time = slice.length.saturating_mul(times);
+                slice.party.iter().for_each(|apid| self.rotation.credit(*apid, time, at));
+            }
         }
         while at < until_ns {
-            let Some((slice, _, left)) = planned.at(at) else { return };
+            let Some((number, _, left)) = planned.at(at) else { return };
             let length = left.min(Duration::from_nanos(until_ns - at));
-            let slice = Slice { party: slice.party.clone(), length };
+            let slice = Slice { length, ..planned.plan.slices[number].clone() };
             self.rotation.ran(&planned.members, &slice, at);
             at = at.saturating_add(nanos(length).max(1));
+        }
+    }
+
+    /// The same of a plan with floors, all slices at once: of them it matters who had how much, and when last.
+    fn account_floors(&mut self, planned: &Planned, from_ns: u64, until_ns: u64) {
+        let whole = nanos(planned.plan.length()).max(1);
+        let rounds = ((until_ns - from_ns) / whole).saturating_sub(1);
+        let mut had = vec![(0u64, None); planned.members.len()];
+        let number = |apid: &Apid| planned.members.binary_search(apid).ok();
+        for slice in planned.plan.slices.iter().filter(|_| rounds > 0) {
+            for member in slice.party.iter().filter_map(number) {
+                had[member].0 += nanos(slice.length).saturating_mul(rounds);
+            }
+        }
+        let mut at = from_ns.saturating_add(rounds.saturating_mul(whole));
+        while at < until_ns {
+            let Some((slice, _, left)) = planned.at(at) else { break };
+            let length = nanos(left).max(1).min(until_ns - at);
+            at += length;
+            for member in planned.plan.slices[slice].party.iter().filter_map(number) {
+                had[member].0 += length;
+                had[member].1 = Some(at);
+            }
+        }
+        for (apid, (time, last_ns)) in planned.members.iter().zip(had) {
+            let time = Duration::from_nanos(time);
+            self.rotation.had(*apid, time, last_ns, (from_ns, until_ns));
+            self.levels.credit(*apid, time);
         }
     }
 
@@ -46,11 +80,20 @@ impl Schedule {
     pub(super) fn account_alone(&mut self, apid: Apid, until_ns: u64) {
         let Some(since) = self.alone.get_mut(&apid) else { return };
         let began = std::mem::replace(since, until_ns.max(*since));
-        if self.levels.with(apid).is_some() {
+        if self.levels.with(apid).is_some_and(|levels| !levels.is_told()) {
             return;
         }
         let length = Duration::from_nanos(until_ns.saturating_sub(began));
-        self.rotation.ran(&[apid], &Slice { party: vec![apid], length }, began);
+        self.rotation.ran(&[apid], &Slice { party: vec![apid], length, floor: false }, began);
+        self.levels.credit(apid, length);
+    }
+
+    /// All time that the gangs of a domain have had by then, where plans say it.
+    pub(in crate::scheduler) fn account_for(&mut self, apids: &[Apid], now_ns: u64) {
+        let mut plans = self.plans_of(apids);
+        plans.dedup();
+        plans.into_iter().for_each(|generation| self.account(generation, now_ns));
+        apids.iter().for_each(|apid| self.account_alone(*apid, now_ns));
     }
 
     /// The rotation goes on with one that has had so much by now: by another order, or as a node says.

@@ -169,6 +169,7 @@ impl Scheduler {
             accounted_ns: now.mono_ns,
             asked,
             missing: None,
+            floors: false,
             order: self.domain(self.domain_of(apid)).turns.order,
             early: BTreeSet::new(),
         };

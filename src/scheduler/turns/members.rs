@@ -67,6 +67,8 @@ impl Scheduler {
                     schedule.set_width(team, of.processors, &of.turns.levels);
                 }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
+                let holder = of.turns.holder(team).filter(|_| of.decides() && of.turns.floors);
+                schedule.set_share(team, holder);
                 if !schedule.joined.contains_key(&apid) {
                     // Until it has been measured.
                     schedule.rotation.set_cost(apid, of.turns.start_cost);
@@ -132,7 +134,7 @@ impl Scheduler {
     /// Everything that takes turns, on another machine or after other rules.
     pub(in crate::scheduler) fn turns_anew(&mut self, now: Now) {
         let Schedule { first_processor, competition, .. } =
-            Schedule::new(&self.machine, self.domains.len());
+            Schedule::new(&self.machine, &self.domains);
         self.schedule.first_processor = first_processor;
         self.schedule.competition = competition;
         self.schedule.decision.seats.clear();
@@ -146,11 +148,15 @@ impl Scheduler {
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now) {
         self.domains_anew();
+        self.schedule.rotation.shares.set_half_life(self.settings.half_life, now.mono_ns);
+        self.floors_anew(now);
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
             let of = domains::at(&self.domains, id);
             let weight = of.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
+            let holder = of.turns.holder(team).filter(|_| of.decides() && of.turns.floors);
+            self.schedule.set_share(team, holder);
             self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
             self.schedule.set_width(team, of.processors, &of.turns.levels);
         }
@@ -164,6 +170,24 @@ impl Scheduler {
             self.occupancy.set_rules(rules);
             self.learn_anew(now);
             self.schedule.decision.seats.clear();
+        }
+    }
+
+    /// In each domain that has floors from now on, or none any more, what its gangs have had is kept by others.
+    fn floors_anew(&mut self, now: Now) {
+        for id in self.domain_ids() {
+            let floors = self.domain(id).turns.floors;
+            let levels = self.schedule.levels.of(id);
+            if levels.is_told() == floors {
+                continue;
+            }
+            let gangs: Vec<Apid> = levels.gangs().collect();
+            for apid in gangs {
+                let had = self.schedule.attained(apid, now.mono_ns);
+                self.schedule.resume(apid, had, now.mono_ns);
+                self.schedule.levels.of_mut(id).set_attained(apid, had, now.mono_ns);
+            }
+            self.schedule.levels.of_mut(id).set_told(floors, now.mono_ns);
         }
     }
 

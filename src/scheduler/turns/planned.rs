@@ -26,25 +26,31 @@ pub(super) struct Planned {
     pub(super) asked: BTreeSet<LinkId>,
     /// Those of them that have not answered, and until when they may.
     pub(super) missing: Option<(BTreeSet<LinkId>, u64)>,
-    /// By which order it was made.
+    /// By which order it was made, and whether it has floors.
     pub(super) order: Order,
+    /// See there.
+    pub(super) floors: bool,
     /// Who is to lead at once by it.
     pub(super) early: BTreeSet<Apid>,
 }
 
 impl Planned {
-    /// The slice that is on then, since when, and how much of it is left.
-    pub(super) fn at(&self, ns: u64) -> Option<(&Slice, u64, Duration)> {
+    /// By a decision of who runs, until another is taken: what it says beyond that is for nodes without psched.
+    pub(super) fn is_decided(&self) -> bool {
+        self.order == Order::LeastAttainedService && !self.floors
+    }
+
+    /// The slice that is on then by its number, since when, and how much of it is left.
+    pub(super) fn at(&self, ns: u64) -> Option<(usize, u64, Duration)> {
         let after = Duration::from_nanos(ns.saturating_sub(self.begins_ns));
         let (number, left) = self.plan.at(after)?;
-        let slice = &self.plan.slices[number];
-        let gone = slice.length.saturating_sub(left);
-        Some((slice, ns.saturating_sub(nanos(gone)), left))
+        let gone = self.plan.slices[number].length.saturating_sub(left);
+        Some((number, ns.saturating_sub(nanos(gone)), left))
     }
 
     /// When it has to be made anew.
     pub(super) fn over_ns(&self) -> Option<u64> {
-        if self.order == Order::LeastAttainedService && !self.plan.repeats {
+        if self.is_decided() && !self.plan.repeats {
             // Long before who runs gives way to whoever waits.
             return Some(self.begins_ns.saturating_add(self.first_ns() / 6 * 5));
         }
@@ -55,7 +61,7 @@ impl Planned {
     /// Whether it is made anew now that something happens anyway, so that psched need not be woken for it.
     pub(super) fn is_ripe(&self, now_ns: u64) -> bool {
         let ripe = |over: u64| over.saturating_sub(self.first_ns() / 6) <= now_ns;
-        let decided = self.order == Order::LeastAttainedService && self.missing.is_none();
+        let decided = self.is_decided() && self.missing.is_none();
         decided && self.over_ns().is_some_and(ripe)
     }
 

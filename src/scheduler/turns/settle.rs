@@ -4,6 +4,7 @@ use super::Schedule;
 use super::planned::{Planned, part};
 use crate::apteam::Apid;
 use crate::apteam::talk::node::Command;
+use crate::gang::floor::{self, On};
 use crate::gang::plan::{Plan, Slice, levelled, plan};
 use crate::gang::rotation::{Rules, SLICE_MIN};
 use crate::scheduler::ends::nanos;
@@ -147,11 +148,13 @@ impl Scheduler {
             false => Order::RoundRobin,
         };
         let (rules, plan_lead) = (turns.slices(), turns.plan_lead);
+        let floors = order == Order::LeastAttainedService && turns.floors;
         let all = self.links_of_all(&members);
         let schedule = &mut self.schedule;
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
         let inherited = schedule.inherited.contains_key(&members[0]);
-        let runs = order == Order::RoundRobin || schedule.decision.party.contains(&members[0]);
+        let runs =
+            order == Order::RoundRobin || floors || schedule.decision.party.contains(&members[0]);
         if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
             schedule.early.remove(&members[0]);
@@ -175,7 +178,7 @@ impl Scheduler {
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
         let (plan, begins_ns) = match held {
             true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            false => schedule.next_plan(&members, former, (order, &rules), from_ns, &early),
+            false => schedule.next_plan(&members, former, (order, floors, &rules), from_ns, &early),
         };
         if begins_ns < from_ns {
             // They are on.
@@ -200,6 +203,7 @@ impl Scheduler {
             asked,
             missing,
             order,
+            floors,
             early,
         };
         let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
@@ -224,15 +228,55 @@ impl Schedule {
         levelled(&self.competition, members, &self.decision.party, rules.time_slice)
     }
 
+    /// The plan of a component from then on by the decision that is in force, with floors, and when it begins.
+    fn floored(
+        &self,
+        members: &[Apid],
+        former: &[u64],
+        rules: &Rules,
+        from_ns: u64,
+    ) -> (Plan, u64) {
+        // The slice that is on by then, and has most left.
+        let mut on: Option<(Duration, u64, On<'_>)> = None;
+        for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
+            let Some((number, began_ns, left)) = planned.at(from_ns) else { continue };
+            let slices = &planned.plan.slices;
+            let slice = &slices[number];
+            let is_here = |apid: &Apid| members.binary_search(apid).is_ok();
+            let goes_on = planned.floors && slices.len() > 1 && slice.party.iter().any(is_here);
+            if goes_on && on.as_ref().is_none_or(|(most, ..)| left > *most) {
+                let before = slices[..number].iter().rev().take_while(|before| before.floor);
+                let floors = before.count() as u32;
+                on = Some((left, began_ns, On { slice, floors, over: left < SLICE_MIN }));
+            }
+        }
+        let (began_ns, on) = match on {
+            Some((_, began_ns, on)) => (if on.over { from_ns } else { began_ns }, Some(on)),
+            None => (from_ns, None),
+        };
+        let (competition, party) = (&self.competition, &self.decision.party);
+        let plan =
+            floor::plan(competition, &self.rotation, members, party, rules, from_ns, on.as_ref());
+        // (A lead that was longer, because of memory that came in, is over now.)
+        let over = plan
+            .slices
+            .first()
+            .is_none_or(|first| began_ns.saturating_add(nanos(first.length)) <= from_ns);
+        (plan, if over { from_ns } else { began_ns })
+    }
+
     /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
     fn next_plan(
         &self,
         members: &[Apid],
         former: &[u64],
-        (order, rules): (Order, &Rules),
+        (order, floors, rules): (Order, bool, &Rules),
         from_ns: u64,
         early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
+        if floors {
+            return self.floored(members, former, rules, from_ns);
+        }
         if order == Order::LeastAttainedService {
             return (self.levelled(members, rules), from_ns);
         }
@@ -242,7 +286,8 @@ impl Schedule {
             here.iter().copied().filter(|a| self.alone.contains_key(a)).collect();
         let mut on: Option<(Duration, u64, &Slice)> = None;
         for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
-            let Some((slice, began_ns, left)) = planned.at(from_ns) else { continue };
+            let Some((number, began_ns, left)) = planned.at(from_ns) else { continue };
+            let slice = &planned.plan.slices[number];
             runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
             // What begins again only because the next plan is late is not gone on with; nor what was
             // until a level's bound, where there are slices now.

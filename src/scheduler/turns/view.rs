@@ -6,6 +6,7 @@ use crate::apteam::record::State;
 use crate::gang::plan::Slice;
 use crate::scheduler::Scheduler;
 use crate::scheduler::ends::nanos;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The plan of a component, as it is followed.
@@ -45,7 +46,8 @@ pub enum Turn {
 pub struct Share {
     /// Since it began to run: the time run, of all.
     pub had: u32,
-    /// What it would have if each that may keep it from running had as much for each unit of weight.
+    /// What it would have if each user among those that may keep it from running, and its own, had as much for
+    /// each unit of weight, and each of his gangs as much as the others; without shares, each that may.
     pub due: u32,
 }
 
@@ -67,11 +69,11 @@ impl Schedule {
         if !slices.is_empty() && slices.iter().all(|slice| slice.party.contains(&apid)) {
             return Turn::Always;
         }
-        let Some((on, began_ns, _)) = planned.at(now_ns.max(planned.from_ns)) else {
+        let Some((at, began_ns, _)) = planned.at(now_ns.max(planned.from_ns)) else {
             return Turn::Held;
         };
+        let on = &slices[at];
         let runs = on.party.contains(&apid);
-        let at = slices.iter().position(|slice| std::ptr::eq(slice, on)).unwrap_or(0);
         let mut until_ns = began_ns.saturating_add(nanos(on.length));
         // As long as the coming slices say the same.
         let coming = slices.iter().cycle().skip(at + 1).take(slices.len());
@@ -87,9 +89,28 @@ impl Schedule {
         }
     }
 
+    /// Its due in thousandths.
+    fn due(&self, apid: Apid) -> u32 {
+        let weight = |apid: Apid| u64::from(self.rotation.weight(apid));
+        let rivals = self.competition.rivals(apid);
+        let all = match self.rotation.holder(apid) {
+            None => rivals.into_iter().map(weight).sum::<u64>() + weight(apid),
+            Some(own) => {
+                let (mut holders, mut gangs) = (BTreeMap::from([(own, weight(apid))]), 1);
+                for rival in rivals {
+                    let Some(holder) = self.rotation.holder(rival) else { continue };
+                    gangs += u64::from(holder == own);
+                    holders.entry(holder).or_insert_with(|| weight(rival));
+                }
+                holders.values().sum::<u64>().saturating_mul(gangs)
+            }
+        };
+        u32::try_from(weight(apid) * 1_000 / all.max(1)).unwrap_or(1_000)
+    }
+
     /// How long it has run by then.
     pub(in crate::scheduler) fn attained(&self, apid: Apid, now_ns: u64) -> Duration {
-        if let Some(levels) = self.levels.with(apid) {
+        if let Some(levels) = self.levels.with(apid).filter(|levels| !levels.is_told()) {
             return levels.attained(apid, now_ns);
         }
         let had = self.rotation.attained(apid);
@@ -116,9 +137,9 @@ impl Planned {
         let mut time = each.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
         at = at.saturating_add(rounds.saturating_mul(whole));
         while at < until_ns {
-            let Some((slice, _, left)) = self.at(at) else { break };
+            let Some((number, _, left)) = self.at(at) else { break };
             let length = left.min(Duration::from_nanos(until_ns - at));
-            if of(&slice) {
+            if of(&&self.plan.slices[number]) {
                 time = time.saturating_add(length);
             }
             at = at.saturating_add(nanos(length).max(1));
@@ -164,13 +185,9 @@ impl Scheduler {
         };
         let all = u128::from(now_ns.saturating_sub(*joined_ns)).max(1);
         let had = self.attained(apid, now_ns).saturating_sub(*before).as_nanos();
-        let weight = |apid: Apid| u64::from(self.schedule.rotation.weight(apid));
-        let rivals = self.schedule.competition.rivals(apid);
-        let own = weight(apid);
-        let sum = rivals.into_iter().map(weight).sum::<u64>() + own;
         Share {
             had: u32::try_from(had.min(all) * 1_000 / all).unwrap_or(1_000),
-            due: u32::try_from(own * 1_000 / sum.max(1)).unwrap_or(1_000),
+            due: self.schedule.due(apid),
         }
     }
 }

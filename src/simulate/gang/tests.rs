@@ -76,12 +76,12 @@ fn told(outcomes: &[Outcome]) -> Vec<(f64, f64, u32, u32)> {
 #[test]
 fn who_comes_second_waits_for_the_bound_of_the_first() {
     // The first leaves its level after 60 s, the second goes on in the next level as it runs already.
-    let setup = setup(4, LEAST, (0, 0), Moves::Daemon);
+    let setup = setup(4, LEAST, (1, 0), Moves::Daemon);
     let (outcomes, capacity) = replayed(&setup, &jobs(&[(0, 4, 100), (10, 4, 100)]));
-    assert_eq!(told(&outcomes), [(0.0, 200.0, 2, 0), (60.0, 160.0, 1, 0)]);
-    assert_eq!((capacity.useful, capacity.total()), (800.0, 800.0));
+    assert_eq!(told(&outcomes), [(0.0, 203.0, 2, 0), (61.0, 162.0, 1, 0)]);
+    assert_eq!((capacity.useful, capacity.total()), (800.0, 812.0));
     let stopped = outcomes[0].turns.expect("turns").longest_stopped;
-    assert_eq!(stopped, Duration::from_secs(100));
+    assert_eq!(stopped, Duration::from_secs(101));
 }
 
 #[test]
@@ -211,7 +211,7 @@ proptest! {
     #[test]
     fn every_job_ends_and_has_what_it_was_to_have(
         all in proptest::collection::vec((0u64..60, 1u32..=6, 1u64..400), 1..16),
-        least: bool, moves: bool, costs in (0u64..6, 0u64..31),
+        least: bool, moves: bool, costs in (1u64..6, 0u64..31),
     ) {
         let all = one_after_the_other(all);
         let order = if least { LEAST } else { "round-robin" };
@@ -233,7 +233,7 @@ proptest! {
     #[test]
     fn what_is_not_decided_would_come_to_nothing(
         all in proptest::collection::vec((0u64..60, 1u32..=6, 1u64..500), 8..30),
-        moves: bool, costs in (0u64..6, 0u64..31),
+        moves: bool, costs in (1u64..6, 0u64..31),
     ) {
         let moves = if moves { Moves::All } else { Moves::Daemon };
         let mut setup = setup(6, LEAST, costs, moves);

@@ -1,0 +1,247 @@
+//! The floor: what who waits has of the time of those who lead.
+//!
+//! # The problem
+//!
+//! By attained service alone ([`levels`](super::levels)) who has had much is kept from running for as long as others
+//! come who have had less. Whoever runs on a machine that many share must have a bound on its longest silence,
+//! which no crowd of others changes.
+//!
+//! # The approach
+//!
+//! Time goes in *cycles* of one time slice. Three quarters of each, the *lead*, go to the party of the decision. The
+//! last quarter, the *floor*, goes to who has waited longest for what it needs: *earliest deadline first*. A gang is
+//! to run again within as many cycles as there are users among its rivals, its own counted in, and rivals of its
+//! own user. Where one gang in each cycle does not do, the floor is divided among several.
+//!
+//! ```text
+//!   cycle        1                   2                   3
+//!   slices       [ lead       |floor][ lead       |floor][ lead       |floor]
+//!   gangs          A A A A A A  B      A A A A A A  C      A A A A A A  D
+//! ```
+//!
+//! In each slice whoever else competes with nobody who runs, runs too. The plan goes on until it may be repeated, so
+//! that psched sends nothing for each slice, and nodes go on by it when it is dead. One that is made while another
+//! is on goes on with the slice that is on ([`On`]): events without end keep nobody from his floor.
+//!
+//! A floor is for machines on which a start costs little. Where one costs seconds there is none, for all would pay
+//! for it: [`levelled`](super::plan::levelled).
+
+#[cfg(test)]
+mod tests;
+
+use super::competition::Competition;
+use super::party::Parties;
+use super::plan::{Plan, Runs, SLICES_ALL_MAX, SLICES_MAX, Slice, lengthened};
+use super::rotation::{Rotation, Rules, SLICE_MIN};
+use crate::apteam::Apid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The slice that is on when a plan begins.
+#[derive(Clone, Debug)]
+pub struct On<'a> {
+    /// It.
+    pub slice: &'a Slice,
+    /// Floors before it in its cycle, if it is one.
+    pub floors: u32,
+    /// It is over.
+    pub over: bool,
+}
+
+/// How long a floor is where one gang has it.
+pub fn length(time_slice: Duration) -> Duration {
+    time_slice / 4
+}
+
+/// How long a lead is in a cycle whose floor is divided among so many, and how long each of these runs.
+fn lengths(time_slice: Duration, floors: u32) -> (Duration, Duration) {
+    let floor = length(time_slice);
+    let lead = time_slice.saturating_sub(floor);
+    (lead.max(SLICE_MIN), (floor / floors.max(1)).max(SLICE_MIN))
+}
+
+/// The plan of a component, whose members stand by number, from then on: these lead. `on`: what is on.
+pub fn plan(
+    competition: &Competition,
+    rotation: &Rotation,
+    members: &[Apid],
+    leads: &BTreeSet<Apid>,
+    rules: &Rules,
+    now_ns: u64,
+    on: Option<&On<'_>>,
+) -> Plan {
+    let mut made = Making::new(competition, rotation, members, rules, now_ns);
+    let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
+    let leads: Vec<u32> =
+        (0..).zip(members).filter(|(_, a)| leads.contains(a)).map(|(i, _)| i).collect();
+    let mut floors = 0;
+    let mut no_lead = false;
+    if let Some(on) = on {
+        no_lead = on.slice.floor || on.over;
+        floors = on.floors * u32::from(on.slice.floor) + u32::from(on.slice.floor && on.over);
+        if on.slice.floor && !on.over {
+            let first: Vec<u32> = on.slice.party.iter().filter_map(number).collect();
+            made.slice(&first, on.slice.length, true);
+            floors += 1;
+        }
+    }
+    let bound = SLICES_MAX.saturating_mul(members.len()).clamp(1, SLICES_ALL_MAX);
+    let (lead, floor) = lengths(rules.time_slice, made.floors);
+    while made.slices.len() < bound {
+        made.cycle.fill(false);
+        if !std::mem::take(&mut no_lead) && !made.slice(&leads, lead, false) {
+            break;
+        }
+        for _ in floors..made.floors {
+            let Some(leader) = made.waits_most() else { break };
+            let order: Vec<u32> = std::iter::once(leader).chain(leads.iter().copied()).collect();
+            made.slice(&order, floor, true);
+        }
+        floors = 0;
+        if made.may_repeat() {
+            break;
+        }
+    }
+    made.over(rules)
+}
+
+/// A plan that is being made. Members are named by their place in the component.
+struct Making<'a> {
+    members: &'a [Apid],
+    parties: Parties<'a>,
+    costs: Vec<Duration>,
+    /// Who ran last before it.
+    ran: Vec<bool>,
+    /// Since when each waits, by the end of what there is; and in what time it is to run again.
+    since_ns: Vec<u64>,
+    within_ns: Vec<u64>,
+    /// Among how many the floor of a cycle is divided.
+    floors: u32,
+    slices: Vec<(Vec<u32>, Duration)>,
+    /// Which of them are floors.
+    is_floor: Vec<bool>,
+    /// Who has run in this cycle, and in which slices each has.
+    cycle: Vec<bool>,
+    runs: Vec<Runs>,
+    /// Up to which member all have run.
+    all: usize,
+    repeats: bool,
+    now_ns: u64,
+}
+
+impl<'a> Making<'a> {
+    fn new(
+        competition: &'a Competition,
+        rotation: &Rotation,
+        members: &'a [Apid],
+        rules: &Rules,
+        now_ns: u64,
+    ) -> Making<'a> {
+        let parties = Parties::new(competition, members);
+        let within = within(&parties, rotation, members);
+        let rates = within.iter().filter(|within| **within > 1).map(|w| 1.0 / f64::from(*w));
+        let floors = ((rates.sum::<f64>() - 1e-6).ceil() as u32).max(1);
+        let slice = u64::try_from(rules.time_slice.as_nanos()).unwrap_or(u64::MAX);
+        // (Of slices: a cycle has one more than its floors.)
+        let slices = |within: &u32| Runs::new((*within * (floors + 1)) as usize);
+        Making {
+            members,
+            costs: members.iter().map(|apid| rotation.cost(*apid)).collect(),
+            ran: members.iter().map(|apid| rotation.runs(*apid)).collect(),
+            since_ns: members.iter().map(|apid| rotation.waits_since(*apid, now_ns)).collect(),
+            within_ns: within.iter().map(|w| slice.saturating_mul(u64::from(*w))).collect(),
+            runs: within.iter().map(slices).collect(),
+            parties,
+            floors,
+            slices: Vec::new(),
+            is_floor: Vec::new(),
+            cycle: vec![false; members.len()],
+            all: 0,
+            repeats: false,
+            now_ns,
+        }
+    }
+
+    fn due_ns(&self, member: u32) -> u64 {
+        self.since_ns[member as usize].saturating_add(self.within_ns[member as usize])
+    }
+
+    /// Who has not run in this cycle, and is to run first.
+    fn waits_most(&self) -> Option<u32> {
+        let waits = (0..self.members.len() as u32)
+            .filter(|i| !self.cycle[*i as usize] && self.parties.takes(*i));
+        waits.min_by_key(|i| (self.due_ns(*i), self.since_ns[*i as usize]))
+    }
+
+    /// One slice more: of these, who come first in that order, and of whom else can run. `false`: nobody can.
+    fn slice(&mut self, first: &[u32], length: Duration, floor: bool) -> bool {
+        let mut others: Vec<u32> =
+            (0..self.members.len() as u32).filter(|i| !first.contains(i)).collect();
+        others.sort_by_key(|i| (self.cycle[*i as usize], self.due_ns(*i)));
+        let party = self.parties.party(first.iter().copied().chain(others));
+        if party.is_empty() {
+            return false;
+        }
+        let number = self.slices.len();
+        let end_ns =
+            self.now_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        for member in &party {
+            self.cycle[*member as usize] = true;
+            self.runs[*member as usize].in_slice(number);
+            self.since_ns[*member as usize] = end_ns;
+        }
+        self.now_ns = end_ns;
+        self.slices.push((party, length));
+        self.is_floor.push(floor);
+        true
+    }
+
+    /// Whether what there is may be repeated: all have run, and nobody waits for too long where it begins again.
+    fn may_repeat(&mut self) -> bool {
+        let ran = |i: usize| self.runs[i].has_run() || !self.parties.takes(i as u32);
+        self.all += (self.all..self.runs.len()).take_while(|i| ran(*i)).count();
+        let length = self.slices.len();
+        self.repeats = self.all == self.runs.len()
+            && (0..self.runs.len())
+                .all(|i| !self.parties.takes(i as u32) || self.runs[i].may_repeat(length));
+        self.repeats
+    }
+
+    fn over(mut self, rules: &Rules) -> Plan {
+        let (costs, weight) = (&self.costs, |_| 1);
+        let cost = |member: u32| costs[member as usize];
+        lengthened(&mut self.slices, self.repeats, (&cost, &weight), &self.ran, rules);
+        let party = |party: Vec<u32>| party.into_iter().map(|i| self.members[i as usize]).collect();
+        let slices = self.slices.into_iter().zip(self.is_floor);
+        let slice = |((members, length), floor)| Slice { party: party(members), length, floor };
+        Plan { slices: slices.map(slice).collect(), repeats: self.repeats }
+    }
+}
+
+/// In how many cycles each member is to run again: the users among its rivals, its own counted in, and its rivals of
+/// its own user.
+fn within(parties: &Parties<'_>, rotation: &Rotation, members: &[Apid]) -> Vec<u32> {
+    let mut numbers = BTreeMap::new();
+    let mut holder_of = Vec::with_capacity(members.len());
+    for apid in members {
+        let next = numbers.len();
+        holder_of.push(*numbers.entry(rotation.holder(*apid)).or_insert(next));
+    }
+    let mut seen = vec![u32::MAX; numbers.len()];
+    let of = |member: u32| {
+        let own = holder_of[member as usize];
+        seen[own] = member;
+        let (mut users, mut own_rivals) = (1, 0);
+        for rival in parties.rivals(member) {
+            let holder = holder_of[*rival as usize];
+            if holder == own {
+                own_rivals += 1;
+            } else if seen[holder] != member {
+                seen[holder] = member;
+                users += 1;
+            }
+        }
+        users + own_rivals
+    };
+    (0..members.len() as u32).map(of).collect()
+}

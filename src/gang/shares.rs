@@ -1,0 +1,139 @@
+//! What each user (or account) has had of the processors, which decays.
+//!
+//! # The problem
+//!
+//! Who posts a hundred applications must not have a hundred times as much as who posts one. And what somebody
+//! had last week is no reason to keep him waiting today.
+//!
+//! # The approach
+//!
+//! *Usage with decay*, as batch systems have it: the processor time that a holder of a share has had counts
+//! half as much after each half-life. All usage decays by the same factor, so that time alone changes nobody's
+//! place. Usage by weight is what is compared: who has least of it comes first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Holders of shares that are remembered without a gang of theirs: a bound on memory. Who has had least is
+/// forgotten first.
+pub const REMEMBERED_MAX: usize = 10_000;
+
+/// Who holds a share: the name of a user or an account.
+pub type Holder = Arc<str>;
+
+/// Usage at a moment, in processor nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Usage {
+    had: f64,
+    at_ns: u64,
+}
+
+/// What everybody has had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shares {
+    used: BTreeMap<Holder, Usage>,
+    half_life: Duration,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares { used: BTreeMap::new(), half_life: Duration::from_secs(3_600) }
+    }
+}
+
+/// What is left of usage after so long.
+fn decayed(had: f64, after_ns: u64, half_life: Duration) -> f64 {
+    let half_life = half_life.as_nanos() as f64;
+    match after_ns {
+        0 => had,
+        _ if half_life <= 0.0 => 0.0,
+        after => had * (-(after as f64) / half_life).exp2(),
+    }
+}
+
+impl Shares {
+    /// Usage halves in so long from then on; zero: nothing is remembered.
+    pub fn set_half_life(&mut self, half_life: Duration, now_ns: u64) {
+        for usage in self.used.values_mut() {
+            usage.had = decayed(usage.had, now_ns.saturating_sub(usage.at_ns), self.half_life);
+            usage.at_ns = usage.at_ns.max(now_ns);
+        }
+        self.half_life = half_life;
+    }
+
+    /// What a holder has had, as it counts then, in processor nanoseconds.
+    pub fn used(&self, holder: &str, now_ns: u64) -> f64 {
+        let usage = self.used.get(holder);
+        usage.map_or(0.0, |u| decayed(u.had, now_ns.saturating_sub(u.at_ns), self.half_life))
+    }
+
+    /// A holder has had so many processor nanoseconds more by then.
+    pub fn charge(&mut self, holder: &Holder, had: f64, now_ns: u64) {
+        let before = self.used(holder, now_ns);
+        let usage = Usage { had: before + had.max(0.0), at_ns: now_ns };
+        match self.used.get_mut(holder) {
+            Some(of) => *of = Usage { at_ns: usage.at_ns.max(of.at_ns), ..usage },
+            None => {
+                self.used.insert(holder.clone(), usage);
+            }
+        }
+    }
+
+    /// All who have had something, and how much of it counts then.
+    pub fn all(&self, now_ns: u64) -> impl Iterator<Item = (&Holder, f64)> {
+        self.used.keys().map(move |holder| (holder, self.used(holder, now_ns)))
+    }
+
+    /// Forgets those who have had least, of whom `is_here` says that they have no gang, down to
+    /// [`REMEMBERED_MAX`].
+    pub fn forget(&mut self, now_ns: u64, is_here: impl Fn(&str) -> bool) {
+        let over = self.used.len().saturating_sub(REMEMBERED_MAX);
+        if over == 0 {
+            return;
+        }
+        let gone = self.all(now_ns).filter(|(holder, _)| !is_here(holder));
+        let mut gone: Vec<(u64, Holder)> =
+            gone.map(|(holder, used)| (used.to_bits(), holder.clone())).collect();
+        gone.sort_unstable();
+        for (_, holder) in gone.into_iter().take(over) {
+            self.used.remove(&holder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600 * 1_000_000_000;
+
+    #[test]
+    fn usage_halves_in_its_half_life() {
+        let mut shares = Shares::default();
+        let (ann, bob): (Holder, Holder) = ("ann".into(), "bob".into());
+        shares.charge(&ann, 8.0, 0);
+        shares.charge(&bob, 1.0, 0);
+        assert_eq!([shares.used("ann", HOUR), shares.used("bob", HOUR)], [4.0, 0.5]);
+        shares.charge(&ann, 1.0, 2 * HOUR);
+        assert_eq!(shares.used("ann", 2 * HOUR), 3.0);
+        assert_eq!(shares.used("nobody", 0), 0.0);
+        // What was before another half-life is as it was.
+        shares.set_half_life(Duration::from_secs(7_200), 2 * HOUR);
+        assert_eq!([shares.used("ann", 4 * HOUR), shares.used("bob", 4 * HOUR)], [1.5, 0.125]);
+        shares.set_half_life(Duration::ZERO, 4 * HOUR);
+        assert_eq!(shares.used("ann", 4 * HOUR + 1), 0.0);
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_a_bound() {
+        let mut shares = Shares::default();
+        for n in 0..REMEMBERED_MAX + 3 {
+            shares.charge(&n.to_string().into(), 1.0 + n as f64, 0);
+        }
+        shares.forget(0, |holder| holder == "0");
+        let of: Vec<f64> = ["0", "1", "2", "3", "4"].map(|of| shares.used(of, 0)).into();
+        assert_eq!(of, [1.0, 0.0, 0.0, 0.0, 5.0]);
+        assert_eq!(shares.all(0).count(), REMEMBERED_MAX);
+    }
+}
