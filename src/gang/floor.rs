@@ -1,17 +1,17 @@
-//! The floor: what who waits has of the time of those who lead.
+//! The floor: the part of each time slice that goes to gangs that wait.
 //!
 //! # The problem
 //!
-//! By attained service alone ([`levels`](super::levels)) who has had much is kept from running for as long as others
-//! come who have had less. Whoever runs on a machine that many share must have a bound on its longest silence,
-//! which no crowd of others changes.
+//! By attained service alone ([`levels`](super::levels)) a gang that has had much does not run for as long as gangs
+//! arrive that have had less. On a machine that many users share, the longest silence of each gang needs a bound
+//! that does not depend on how many arrive.
 //!
 //! # The approach
 //!
 //! Time goes in *cycles* of one time slice. Three quarters of each, the *lead*, go to the party of the decision. The
-//! last quarter, the *floor*, goes to who has waited longest for what it needs: *earliest deadline first*. A gang is
-//! to run again within as many cycles as there are users among its rivals, its own counted in, and rivals of its
-//! own user. Where one gang in each cycle does not do, the floor is divided among several.
+//! last quarter, the *floor*, goes to the gang with the earliest deadline. A gang's deadline is as many cycles after
+//! its last turn as it has users among its rivals (its own user is counted), plus its rivals of its own user. Where
+//! one gang in each cycle is too few to meet all deadlines, the floor is divided among several.
 //!
 //! ```text
 //!   cycle        1                   2                   3
@@ -19,9 +19,9 @@
 //!   gangs          A A A A A A  B      A A A A A A  C      A A A A A A  D
 //! ```
 //!
-//! In each slice whoever else competes with nobody who runs, runs too. The plan goes on until it may be repeated, so
-//! that psched sends nothing for each slice, and nodes go on by it when it is dead. One that is made while another
-//! is on goes on with the slice that is on ([`On`]): events without end keep nobody from his floor.
+//! Gangs that compete with no gang of a slice are promoted into it. The plan is as long as it must be to be
+//! repeated: psched sends nothing for each slice, and nodes follow it while psched is dead. A new plan begins with the
+//! rest of the slice that is on ([`On`]), so that frequent events do not put off floors.
 //!
 //! A floor is for machines on which a start costs little. Where one costs seconds there is none, for all would pay
 //! for it: [`levelled`](super::plan::levelled).

@@ -32,7 +32,7 @@
 use super::competition::Competition;
 use super::party::Parties;
 use super::plan::Slice;
-use super::shares::{Holder, Shares};
+use super::shares::{Holder, REMEMBERED_MAX, Shares};
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -275,11 +275,14 @@ impl Rotation {
         slice.party.iter().for_each(|apid| self.credit(*apid, slice.length, end_ns));
     }
 
-    /// Forgets users of whom nothing is here, if they are too many.
+    /// Forgets users who have no gang here, if they are too many; an eighth at a time, since all are gone through.
     pub fn forget(&mut self, now_ns: u64) {
-        let had = &self.had;
-        let here = |holder: &str| had.values().any(|had| had.holder.as_deref() == Some(holder));
-        self.shares.forget(now_ns, here);
+        if self.shares.len() <= REMEMBERED_MAX / 8 * 9 {
+            return;
+        }
+        let here: BTreeSet<&str> =
+            self.had.values().filter_map(|had| had.holder.as_deref()).collect();
+        self.shares.forget(now_ns, |holder| here.contains(holder));
     }
 }
 

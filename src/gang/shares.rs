@@ -2,14 +2,14 @@
 //!
 //! # The problem
 //!
-//! Who posts a hundred applications must not have a hundred times as much as who posts one. And what somebody
-//! had last week is no reason to keep him waiting today.
+//! A user with a hundred applications must not have a hundred times the processor time of a user with one. And
+//! what a user had last week is no reason to keep him waiting today.
 //!
 //! # The approach
 //!
 //! *Usage with decay*, as batch systems have it: the processor time that a holder of a share has had counts
 //! half as much after each half-life. All usage decays by the same factor, so that time alone changes nobody's
-//! place. Usage by weight is what is compared: who has least of it comes first.
+//! place. Usage is divided by weight before it is compared; the user with the least comes first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,6 +78,16 @@ impl Shares {
                 self.used.insert(holder.clone(), usage);
             }
         }
+    }
+
+    /// How many are remembered.
+    pub fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Whether nobody is.
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
     }
 
     /// All who have had something, and how much of it counts then.

@@ -63,6 +63,11 @@ impl Domain {
     pub fn decides(&self) -> bool {
         self.turns.order == Order::LeastAttainedService
     }
+
+    /// Whether those who wait have a floor.
+    pub fn has_floors(&self) -> bool {
+        self.decides() && self.turns.floors
+    }
 }
 
 /// Those of a machine; at least one.

@@ -264,8 +264,9 @@ impl Schedule {
         self.levels.of(domain).level(apid) == 0
     }
 
-    /// To whose share the time of an application counts.
-    fn set_share(&mut self, team: &Apteam, holder: Option<Holder>) {
+    /// To whose share the time of an application of this domain counts, and on how many processors.
+    fn set_share(&mut self, team: &Apteam, domain: &Domain) {
+        let holder = domain.has_floors().then(|| domain.turns.holder(team)).flatten();
         let width = team.places.0.iter().map(|place| place.processors.len() as u64).sum();
         self.rotation.set_share(team.apid, holder, width);
     }

@@ -234,9 +234,9 @@ variables! {
         "how long a gang or posting has not run before others are moved aside for it";
     application_floor = "application.floor": Flag, 0 => 1, default 1,
         "whether those who wait have a quarter of each time slice, in turns (least-attained-service)",
-        "Then users come first who have had least of their share (share.by), and nobody who runs \
-         stands for more slices than there are users among those that want its processors, and \
-         others of its own user. There is none where a start costs more than application.switch_share \
+        "Then users come first who have had least of their share (share.by), and a gang waits for at \
+         most one slice for each user, and one for each other gang of its own user, that wants the \
+         same processors. There is no floor where a start costs more than application.switch_share \
          of that quarter.";
     application_level_bound = "application.level.bound": Duration, SECOND => 365 * DAY, default MINUTE,
         "the time had at which a gang leaves the lowest level (least-attained-service)";
@@ -380,9 +380,10 @@ variables! {
          ended the oldest are forgotten when they take more.";
     share_by = "share.by": ShareBy, 0 => ShareBy::ALL.len() as u64 - 1, default 0,
         "whose share of the processors the time of an application counts to (application.floor)",
-        "Whose share has had least for each unit of weight comes first. With account an application \
-         counts to the account that it names (--account), which nobody checks, and else to its \
-         user; with application there are no shares. Shares count where there is a floor.";
+        "The share that has had least for each unit of weight comes first. With account the time of an \
+         application counts to the account that it names (--account), which psched does not check; \
+         without one, to its user. With application there are no shares. Shares count where there is \
+         a floor.";
     share_half_life = "share.half_life": Duration, 0 => 365 * DAY, default HOUR,
         "after how long the time that a share has had counts half as much";
     stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,

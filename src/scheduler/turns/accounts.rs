@@ -90,10 +90,10 @@ impl Schedule {
 
     /// All time that the gangs of a domain have had by then, where plans say it.
     pub(in crate::scheduler) fn account_for(&mut self, apids: &[Apid], now_ns: u64) {
-        let mut plans = self.plans_of(apids);
-        plans.dedup();
+        let plans = self.plans_of(apids);
         plans.into_iter().for_each(|generation| self.account(generation, now_ns));
         apids.iter().for_each(|apid| self.account_alone(*apid, now_ns));
+        self.rotation.forget(now_ns);
     }
 
     /// The rotation goes on with one that has had so much by now: by another order, or as a node says.

@@ -67,8 +67,7 @@ impl Scheduler {
                     schedule.set_width(team, of.processors, &of.turns.levels);
                 }
                 schedule.rotation.add(apid, weight, had, now.mono_ns);
-                let holder = of.turns.holder(team).filter(|_| of.decides() && of.turns.floors);
-                schedule.set_share(team, holder);
+                schedule.set_share(team, of);
                 if !schedule.joined.contains_key(&apid) {
                     // Until it has been measured.
                     schedule.rotation.set_cost(apid, of.turns.start_cost);
@@ -155,8 +154,7 @@ impl Scheduler {
             let of = domains::at(&self.domains, id);
             let weight = of.turns.weight(&team.owner);
             self.schedule.rotation.set_weight(team.apid, weight);
-            let holder = of.turns.holder(team).filter(|_| of.decides() && of.turns.floors);
-            self.schedule.set_share(team, holder);
+            self.schedule.set_share(team, of);
             self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
             self.schedule.set_width(team, of.processors, &of.turns.levels);
         }
