@@ -60,17 +60,31 @@ fn lengths(time_slice: Duration, floors: u32) -> (Duration, Duration) {
     (lead.max(SLICE_MIN), (floor / floors.max(1)).max(SLICE_MIN))
 }
 
-/// The plan of a component, whose members stand by number, from then on: these lead. `on`: what is on.
+/// Who has a say in a plan.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function says who is out")]
+pub struct Chosen<'a> {
+    /// The party of the decision.
+    pub leads: &'a BTreeSet<Apid>,
+    /// These have the first floors, at once: somebody has sent them a signal.
+    pub early: &'a [Apid],
+    /// Those whose memory is out run only when the decision lets them: they have no floor.
+    pub is_out: &'a dyn Fn(Apid) -> bool,
+}
+
+/// The plan of a component, whose members stand by number, from then on. `on`: what is on.
 pub fn plan(
     competition: &Competition,
     rotation: &Rotation,
     members: &[Apid],
-    leads: &BTreeSet<Apid>,
+    chosen: Chosen<'_>,
     rules: &Rules,
     now_ns: u64,
     on: Option<&On<'_>>,
 ) -> Plan {
-    let mut made = Making::new(competition, rotation, members, rules, now_ns);
+    let out = members.iter().map(|apid| (chosen.is_out)(*apid)).collect();
+    let mut made = Making::new((competition, rotation), members, out, rules, now_ns);
+    let leads = chosen.leads;
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
     let leads: Vec<u32> =
         (0..).zip(members).filter(|(_, a)| leads.contains(a)).map(|(i, _)| i).collect();
@@ -87,13 +101,17 @@ pub fn plan(
     }
     let bound = SLICES_MAX.saturating_mul(members.len()).clamp(1, SLICES_ALL_MAX);
     let (lead, floor) = lengths(rules.time_slice, made.floors);
+    let mut early = chosen.early.iter().filter_map(number);
+    no_lead |= !chosen.early.is_empty();
+    let first = made.floors.max(chosen.early.len() as u32);
     while made.slices.len() < bound {
         made.cycle.fill(false);
         if !std::mem::take(&mut no_lead) && !made.slice(&leads, lead, false) {
             break;
         }
-        for _ in floors..made.floors {
-            let Some(leader) = made.waits_most() else { break };
+        let until = if made.slices.is_empty() { first } else { made.floors };
+        for _ in floors..until {
+            let Some(leader) = early.next().or_else(|| made.waits_most()) else { break };
             let order: Vec<u32> = std::iter::once(leader).chain(leads.iter().copied()).collect();
             made.slice(&order, floor, true);
         }
@@ -110,6 +128,8 @@ struct Making<'a> {
     members: &'a [Apid],
     parties: Parties<'a>,
     costs: Vec<Duration>,
+    /// Whose memory is out: no floor, and no part in others' slices.
+    out: Vec<bool>,
     /// Who ran last before it.
     ran: Vec<bool>,
     /// Since when each waits, by the end of what there is; and in what time it is to run again.
@@ -131,15 +151,16 @@ struct Making<'a> {
 
 impl<'a> Making<'a> {
     fn new(
-        competition: &'a Competition,
-        rotation: &Rotation,
+        (competition, rotation): (&'a Competition, &Rotation),
         members: &'a [Apid],
+        out: Vec<bool>,
         rules: &Rules,
         now_ns: u64,
     ) -> Making<'a> {
         let parties = Parties::new(competition, members);
         let within = within(&parties, rotation, members);
-        let rates = within.iter().filter(|within| **within > 1).map(|w| 1.0 / f64::from(*w));
+        let waits = within.iter().zip(&out).filter(|(within, out)| **within > 1 && !**out);
+        let rates = waits.map(|(within, _)| 1.0 / f64::from(*within));
         let floors = ((rates.sum::<f64>() - 1e-6).ceil() as u32).max(1);
         let slice = u64::try_from(rules.time_slice.as_nanos()).unwrap_or(u64::MAX);
         // (Of slices: a cycle has one more than its floors.)
@@ -147,6 +168,7 @@ impl<'a> Making<'a> {
         Making {
             members,
             costs: members.iter().map(|apid| rotation.cost(*apid)).collect(),
+            out,
             ran: members.iter().map(|apid| rotation.runs(*apid)).collect(),
             since_ns: members.iter().map(|apid| rotation.waits_since(*apid, now_ns)).collect(),
             within_ns: within.iter().map(|w| slice.saturating_mul(u64::from(*w))).collect(),
@@ -162,21 +184,27 @@ impl<'a> Making<'a> {
         }
     }
 
+    /// Whether it has a floor.
+    fn waits(&self, member: u32) -> bool {
+        !self.out[member as usize] && self.parties.takes(member)
+    }
+
     fn due_ns(&self, member: u32) -> u64 {
         self.since_ns[member as usize].saturating_add(self.within_ns[member as usize])
     }
 
     /// Who has not run in this cycle, and is to run first.
     fn waits_most(&self) -> Option<u32> {
-        let waits = (0..self.members.len() as u32)
-            .filter(|i| !self.cycle[*i as usize] && self.parties.takes(*i));
+        let waits =
+            (0..self.members.len() as u32).filter(|i| !self.cycle[*i as usize] && self.waits(*i));
         waits.min_by_key(|i| (self.due_ns(*i), self.since_ns[*i as usize]))
     }
 
     /// One slice more: of these, who come first in that order, and of whom else can run. `false`: nobody can.
     fn slice(&mut self, first: &[u32], length: Duration, floor: bool) -> bool {
-        let mut others: Vec<u32> =
-            (0..self.members.len() as u32).filter(|i| !first.contains(i)).collect();
+        let mut others: Vec<u32> = (0..self.members.len() as u32)
+            .filter(|i| self.waits(*i) && !first.contains(i))
+            .collect();
         others.sort_by_key(|i| (self.cycle[*i as usize], self.due_ns(*i)));
         let party = self.parties.party(first.iter().copied().chain(others));
         if party.is_empty() {
@@ -198,12 +226,12 @@ impl<'a> Making<'a> {
 
     /// Whether what there is may be repeated: all have run, and nobody waits for too long where it begins again.
     fn may_repeat(&mut self) -> bool {
-        let ran = |i: usize| self.runs[i].has_run() || !self.parties.takes(i as u32);
+        let ran = |i: usize| self.runs[i].has_run() || !self.waits(i as u32);
         self.all += (self.all..self.runs.len()).take_while(|i| ran(*i)).count();
         let length = self.slices.len();
         self.repeats = self.all == self.runs.len()
             && (0..self.runs.len())
-                .all(|i| !self.parties.takes(i as u32) || self.runs[i].may_repeat(length));
+                .all(|i| !self.waits(i as u32) || self.runs[i].may_repeat(length));
         self.repeats
     }
 

@@ -74,9 +74,9 @@ impl From<&Apteam> for Claim {
 }
 
 /// On a processor whose resident shares it with nobody.
-const ALONE: u8 = 0x80;
+const ALONE: u16 = 0x8000;
 /// Residents that can be counted on one processor: more than the variable allows.
-const COUNTED_MAX: u8 = ALONE - 1;
+const COUNTED_MAX: u16 = ALONE - 1;
 
 /// What an application holds of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ struct Holding {
 
 impl Holding {
     /// What it adds to the byte of a processor.
-    fn weight(&self) -> u8 {
+    fn weight(&self) -> u16 {
         if self.shares { 1 } else { ALONE | 1 }
     }
 }
@@ -122,8 +122,8 @@ pub struct Occupancy {
     slots: Vec<Slot>,
     /// Where the processors of each slot begin in `residents`.
     first: Vec<usize>,
-    /// One byte a processor: how many hold it, and [`ALONE`].
-    residents: Vec<u8>,
+    /// Of each processor: how many hold it, and [`ALONE`].
+    residents: Vec<u16>,
     /// Who holds processors of each slot, by number.
     holders: Vec<Vec<Apid>>,
     /// What each application holds.
@@ -433,7 +433,7 @@ impl Occupancy {
     ///
     /// # Panics
     /// Where `at` is not on the line.
-    pub fn residents(&self, at: usize) -> &[u8] {
+    pub fn residents(&self, at: usize) -> &[u16] {
         &self.residents[self.first[at]..][..self.slots[at].processors as usize]
     }
 
@@ -442,7 +442,7 @@ impl Occupancy {
     /// # Panics
     /// Where `at` is not on the line.
     pub fn most_residents(&self, at: usize) -> u32 {
-        let count = |residents: &u8| u32::from(residents & !ALONE);
+        let count = |residents: &u16| u32::from(residents & !ALONE);
         self.residents(at).iter().map(count).max().unwrap_or(0)
     }
 
@@ -483,7 +483,7 @@ impl Occupancy {
 
     /// What an application adds to [`Occupancy::residents`] on each of its processors; 0: it has
     /// none.
-    pub fn weight(&self, apid: Apid) -> u8 {
+    pub fn weight(&self, apid: Apid) -> u16 {
         self.held.get(&apid).map_or(0, Holding::weight)
     }
 

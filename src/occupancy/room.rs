@@ -224,7 +224,7 @@ impl Terms {
     }
 
     /// How many of a node's processors could be given away, which have so many residents each.
-    pub fn given(&self, residents: impl IntoIterator<Item = u8>) -> u32 {
+    pub fn given(&self, residents: impl IntoIterator<Item = u16>) -> u32 {
         let (mut below, mut all) = (0, 0);
         for residents in residents {
             below += u32::from(u32::from(residents) <= self.level);

@@ -100,7 +100,7 @@ fn takes_new(slot: &Slot) -> bool {
 }
 
 /// How many processors have no more residents than asked for.
-fn with_level(residents: &[u8], terms: &Terms) -> u32 {
+fn with_level(residents: &[u16], terms: &Terms) -> u32 {
     terms.given(residents.iter().copied())
 }
 
@@ -151,7 +151,7 @@ fn nearest(occupancy: &Occupancy, wanted: &Wanted, needs: &[Need]) -> Nearest {
 }
 
 /// What a node would have room for if this application, which holds this of it, had ended.
-fn room_without(occupancy: &Occupancy, at: usize, terms: &Terms, held: &Held, weight: u8) -> Room {
+fn room_without(occupancy: &Occupancy, at: usize, terms: &Terms, held: &Held, weight: u16) -> Room {
     let slot = &occupancy.line()[at];
     // A node that takes nothing gives nothing away, and neither does what is freed on it.
     if !takes_new(slot) {
@@ -267,7 +267,7 @@ fn who_must_end(occupancy: &Occupancy, need: &Need, nodes: Range<usize>) -> Vec<
         .collect();
     order.sort_unstable();
     // Of those that stay: residents of each processor, and memory.
-    let mut stay: Vec<(Vec<u8>, u64)> =
+    let mut stay: Vec<(Vec<u16>, u64)> =
         line.iter().map(|slot| (vec![0; slot.processors as usize], 0)).collect();
     let mut must_end = BTreeSet::new();
     let mut steps = STEPS_MAX;

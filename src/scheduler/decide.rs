@@ -94,6 +94,11 @@ impl Decision {
         !self.out.is_empty()
     }
 
+    /// Its memory has gone while it keeps its place, or is on its way.
+    pub(super) fn is_rolled_out(&self, apid: Apid) -> bool {
+        matches!(self.rolled.get(&apid), Some(Rolled::Out(_)))
+    }
+
     /// Its memory is out.
     pub(super) fn is_out(&self, apid: Apid) -> bool {
         self.out.contains(&apid)
@@ -157,7 +162,9 @@ impl Scheduler {
         self.domain_mut(domain).wanted = false;
         self.place_choosers(now, domain, out);
         let mut early = self.schedule.early();
-        early.retain(|apid| self.is_of(*apid, domain));
+        // (Where there are floors, theirs are the next ones.)
+        let floors = self.domain(domain).has_floors();
+        early.retain(|apid| !floors && self.is_of(*apid, domain));
         let until_ns = now.mono_ns.saturating_add(nanos(self.domain(domain).turns.time_slice));
         let levels = self.schedule.levels.of_mut(domain);
         early.iter().for_each(|apid| levels.hurry(*apid, until_ns));

@@ -65,6 +65,10 @@ pub struct Settings {
     pub utc_offset: i32,
 }
 
+/// The least bound of the lowest level, in starts: the logs of psched-policy(7) with starts of 5 s are best with a
+/// minute.
+const STARTS_OF_A_LEVEL: u32 = 12;
+
 /// What nodes can do with a gang that stands: what they can't is never planned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
@@ -228,12 +232,15 @@ impl From<&Variables> for Turns {
 
 fn level_rules(v: &Variables) -> levels::Rules {
     let ratio = u32::try_from(v.application_level_ratio()).unwrap_or(u32::MAX);
-    let bound = v.application_level_bound();
+    // A start that costs seconds is not paid for a level of one.
+    let start = v.application_start_cost().saturating_mul(STARTS_OF_A_LEVEL);
+    let bound = v.application_level_bound().max(start);
     let bounds = std::iter::successors(Some(bound), |bound| Some(bound.saturating_mul(ratio)));
-    let count = usize::try_from(v.application_level_count()).unwrap_or(usize::MAX);
+    let last = v.application_level_last();
+    let bounds = bounds.take_while(|bound| *bound <= last).take(levels::LEVELS_MAX - 1);
     let level = usize::try_from(v.application_aging_level()).unwrap_or(usize::MAX);
     levels::Rules {
-        bounds: bounds.take(count.saturating_sub(1).min(levels::LEVELS_MAX)).collect(),
+        bounds: bounds.collect(),
         stickiness: v.application_level_stickiness(),
         aging_after: v.application_aging_after(),
         aging_share: v.application_aging_share(),

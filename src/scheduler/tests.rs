@@ -45,6 +45,20 @@ pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
     (0..nodes).map(node).collect()
 }
 
+/// By round robin, four on a processor; levels by minutes, and nobody has a floor.
+pub(super) fn plain() -> Settings {
+    let mut variables = crate::variables::Variables::default();
+    for (name, value) in [
+        ("application.order", "round-robin"),
+        ("application.floor", "no"),
+        ("application.max_resident", "4"),
+        ("application.level.bound", "1m"),
+    ] {
+        variables.set(name, value).expect("a value");
+    }
+    Settings { turns: (&variables).into(), ..Settings::default() }
+}
+
 /// Nobody shares a processor.
 fn alone() -> Settings {
     sharing(1)
@@ -52,7 +66,7 @@ fn alone() -> Settings {
 
 /// So many share a processor.
 pub(super) fn sharing(max_resident: u32) -> Settings {
-    Settings { turns: Turns { max_resident, ..Turns::default() }, ..Settings::default() }
+    Settings { turns: Turns { max_resident, ..plain().turns }, ..plain() }
 }
 
 fn at(seconds: u64) -> Now {

@@ -164,6 +164,14 @@ impl Schedule {
     pub(super) fn concern_all(&mut self, apids: &[Apid]) {
         self.changed.extend(apids);
         self.concern_others(&self.plans_of(apids), &[]);
+        // What they are asked about now is not the last word for the others of it either.
+        let asked: BTreeSet<u64> =
+            apids.iter().filter_map(|apid| self.asked_of.get(apid).copied()).collect();
+        for generation in asked {
+            let Some(planned) = self.plans.get(&generation) else { continue };
+            let asked = |other: &&Apid| self.asked_of.get(other) == Some(&generation);
+            self.changed.extend(planned.members.iter().filter(asked));
+        }
     }
 
     /// The agreed plans of these.

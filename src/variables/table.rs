@@ -232,17 +232,19 @@ variables! {
         "PEs from which on an application is wide, with wide-from-one-end of application.allocator";
     application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
         "how long a gang or posting has not run before others are moved aside for it";
-    application_floor = "application.floor": Flag, 0 => 1, default 1,
+    application_floor = "application.floor": Flag, 0 => 1, default 0,
         "whether those who wait have a quarter of each time slice, in turns (least-attained-service)",
         "Then users come first who have had least of their share (share.by), and a gang waits for at \
          most one slice for each user, and one for each other gang of its own user, that wants the \
          same processors. There is no floor where a start costs more than application.switch_share \
          of that quarter.";
-    application_level_bound = "application.level.bound": Duration, SECOND => 365 * DAY, default MINUTE,
-        "the time had at which a gang leaves the lowest level (least-attained-service)";
-    application_level_count = "application.level.count": Count, 1 => 16, default 4,
-        "levels by the time had",
-        "Fewer than four keep short runs waiting; more make long ones wait for weeks.";
+    application_level_bound = "application.level.bound": Duration, 100 * MS => 365 * DAY, default SECOND,
+        "the time had at which a gang leaves the lowest level (least-attained-service)",
+        "Where a start costs more, it is twelve times application.start_cost.";
+    application_level_last = "application.level.last": Duration, 0 => 365 * DAY, default 40 * MINUTE,
+        "the longest time had at which a gang leaves a level",
+        "There are as many levels as bounds of levels up to it, and one more, 16 at most. A longer one \
+         makes long ones wait for weeks, a shorter one keeps short ones waiting.";
     application_level_ratio = "application.level.ratio": Count, 2 => 1_000, default 6,
         "how many times as long each next level is";
     application_level_stickiness = "application.level.stickiness": Duration, 0 => 365 * DAY, default 8 * HOUR,
@@ -286,7 +288,7 @@ variables! {
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
         "how long a gang or posting may wait before it leads next, whatever the order",
         "For a posting that has waited so long nodes are kept, as with passed_over_max.";
-    application_max_resident = "application.max_resident": Count, 1 => 64, default 4,
+    application_max_resident = "application.max_resident": Count, 1 => 4_096, default 1_024,
         "gangs that may sit on a processor, taking turns",
         "With 1 nobody shares a processor, and whoever finds none free waits. An application \
          that was placed while it was 1 shares with nobody until it ends. By least attained \
@@ -295,7 +297,7 @@ variables! {
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
         "A lower value takes nothing away from what is there.";
-    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 0,
+    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 1,
         "in which order gangs that compete have their turns",
         "With round-robin who has waited longest leads for one time slice; with \
          least-attained-service it goes by the time had so far, in a few levels, and within a \

@@ -14,6 +14,8 @@ regions:
   - {{ name: tests, nids: '{quick}', domain: quick, gates: {{ time_limit: -1h }} }}
   - {{ name: long, nids: '{long}' }}
 variables:
+  application.order: round-robin
+  quick.order: round-robin
   application.time_slice: 400ms
   application.max_resident: 2
   quick.time_slice: 100ms

@@ -13,6 +13,7 @@ const CONFIG: &str = "nodes:
 regions:
   - { name: all, nids: '0-3' }
 variables:
+  application.order: round-robin
   application.max_resident: 1
   application.compact_after: 1s
   application.reconsider: 1s

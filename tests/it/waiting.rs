@@ -109,7 +109,7 @@ fn a_waiting_posting_is_not_passed_over_for_ever() {
     let base = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a base");
     let config = base.path().join("psched.yaml");
     let text = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
-                variables:\n  passed_over_max: 3\n";
+                variables:\n  passed_over_max: 3\n  application.order: round-robin\n";
     std::fs::write(&config, unshared(text)).expect("written");
     let instance = Plan::new().arg("--config").arg(&config).start();
     let long = instance.start_script("-q -n 1", "exec sleep 1000");

@@ -75,7 +75,7 @@ fn domains_have_regions_and_variables_of_their_own() {
     );
     let slice = |domain| config.variables.of_domain(domain).application_time_slice().as_millis();
     assert_eq!([slice("quick"), slice("application")], [100, 1_000]);
-    assert_eq!(config.variables.of_domain("quick").application_max_resident(), 4);
+    assert_eq!(config.variables.of_domain("quick").application_max_resident(), 1_024);
     // What spans is of one domain: what is too wide for a region of another must fit here alone.
     let wide = "regions:
   - { name: tests, nids: 9-10, domain: quick, gates: { width: too wide for low } }

@@ -20,6 +20,8 @@ struct Machine {
     competition: Competition,
     rotation: Rotation,
     members: Vec<Apid>,
+    out: BTreeSet<Apid>,
+    early: Vec<Apid>,
 }
 
 fn machine(gangs: &[&str]) -> Machine {
@@ -34,13 +36,24 @@ fn machine(gangs: &[&str]) -> Machine {
         competition.add(apid, Gang { processors, memory: Vec::new() });
         members.push(apid);
     }
-    Machine { competition, rotation, members }
+    Machine { competition, rotation, members, out: BTreeSet::new(), early: Vec::new() }
 }
 
 impl Machine {
     fn plan(&self, leads: &[u64], now_ns: u64, on: Option<&On<'_>>) -> Plan {
         let leads = leads.iter().map(|apid| Apid(*apid)).collect();
-        plan(&self.competition, &self.rotation, &self.members, &leads, &rules(), now_ns, on)
+        self.plan_by(&leads, &rules(), now_ns, on)
+    }
+
+    fn plan_by(
+        &self,
+        leads: &BTreeSet<Apid>,
+        rules: &Rules,
+        now_ns: u64,
+        on: Option<&On<'_>>,
+    ) -> Plan {
+        let chosen = Chosen { leads, early: &self.early, is_out: &|apid| self.out.contains(&apid) };
+        plan(&self.competition, &self.rotation, &self.members, chosen, rules, now_ns, on)
     }
 }
 
@@ -61,6 +74,24 @@ fn who_waits_has_a_quarter_in_turns() {
     let machine = machine(&["AAAA ann", "BBBB ann", "CCCC ann"]);
     let plan = machine.plan(&[1], 0, None);
     assert_eq!(drawn(&plan), "A 750, B 250 f, A 750, C 250 f, again");
+}
+
+#[test]
+fn who_has_a_signal_has_the_first_floor() {
+    let mut machine = machine(&["AAAA ann", "BBBB ann", "CCCC ann", "DDDD ann"]);
+    machine.early = vec![Apid(4)];
+    let drawn_of = |machine: &Machine| drawn(&machine.plan(&[1], 0, None));
+    assert_eq!(drawn_of(&machine), "D 250 f, A 750, B 250 f, A 750, C 250 f, again");
+    machine.early = vec![Apid(2), Apid(4)];
+    assert_eq!(drawn_of(&machine), "B 250 f, D 250 f, A 750, C 250 f, again");
+}
+
+#[test]
+fn who_is_out_has_a_turn_only_as_the_decision_says() {
+    let mut machine = machine(&["AAAA ann", "BBBB ann", "CC.. ann", "..DD bob"]);
+    machine.out = [Apid(2), Apid(4)].into();
+    assert_eq!(drawn(&machine.plan(&[3], 0, None)), "C 750, A 250 f, again");
+    assert_eq!(drawn(&machine.plan(&[2], 0, None)), "B 750, C 250 f, B 750, A 250 f, again");
 }
 
 #[test]
@@ -121,9 +152,7 @@ fn a_plan_goes_on_with_what_is_on() {
 fn floors_are_no_shorter_than_a_slice_may_be() {
     let machine = machine(&["AAAA ann", "BBBB ann"]);
     let short = Rules { time_slice: Duration::from_millis(10), ..rules() };
-    let leads = [Apid(1)].into();
-    let plan =
-        plan(&machine.competition, &machine.rotation, &machine.members, &leads, &short, 0, None);
+    let plan = machine.plan_by(&[Apid(1)].into(), &short, 0, None);
     assert_eq!(drawn(&plan), "A 10, B 10 f, again");
 }
 
@@ -173,16 +202,8 @@ impl Followed {
             let over = left < SLICE_MIN.as_nanos() as u64;
             (left, On { slice, floors, over })
         });
-        let of = &self.machine;
-        let plan = plan(
-            &of.competition,
-            &of.rotation,
-            &of.members,
-            &self.leads,
-            &rules(),
-            self.now_ns,
-            goes_on.as_ref().map(|(_, on)| on),
-        );
+        let on = goes_on.as_ref().map(|(_, on)| on);
+        let plan = self.machine.plan_by(&self.leads, &rules(), self.now_ns, on);
         self.begins_ns = match &goes_on {
             Some((left, on)) if !on.over => {
                 let gone = on.slice.length.as_nanos() as u64 - left;

@@ -285,11 +285,11 @@ fn after(scene: &Scene, plan: &Plan, but: Apid) -> Occupancy {
 }
 
 /// How many sit on each processor of a place.
-fn residents(occupancy: &Occupancy, list: &PlacementList) -> Vec<u8> {
+fn residents(occupancy: &Occupancy, list: &PlacementList) -> Vec<u16> {
     let at = |nid: Nid| occupancy.line().iter().position(|s| s.nid == nid).expect("a node");
     let on = |place: &Place| {
         let residents = occupancy.residents(at(place.nid));
-        place.processors.iter().map(|p| residents[*p as usize]).collect::<Vec<u8>>()
+        place.processors.iter().map(|p| residents[*p as usize]).collect::<Vec<u16>>()
     };
     list.0.iter().flat_map(on).collect()
 }

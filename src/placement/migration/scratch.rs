@@ -239,12 +239,12 @@ impl<'a> Scratch<'a> {
 
     /// The most that would sit with a piece on one of its processors, on the nodes that begin at `start`: it
     /// takes those where the fewest do.
-    pub fn most_on(&self, start: usize, piece: &Piece) -> u8 {
+    pub fn most_on(&self, start: usize, piece: &Piece) -> u16 {
         let each = (start..).zip(&piece.pes).map(|(at, pes)| {
             let mut residents = self.occupancy.residents(at).to_vec();
             residents.sort_unstable();
             let last = (*pes as usize * piece.terms.depth as usize).saturating_sub(1);
-            residents.get(last).copied().unwrap_or(u8::MAX)
+            residents.get(last).copied().unwrap_or(u16::MAX)
         });
         each.max().unwrap_or(0)
     }

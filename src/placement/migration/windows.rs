@@ -75,7 +75,7 @@ struct Bare<'a> {
     situation: Situation<'a>,
     terms: Terms,
     /// By processor, counted over all nodes.
-    residents: Vec<u8>,
+    residents: Vec<u16>,
     promised: Vec<u64>,
     rooms: Vec<Room>,
 }

@@ -31,7 +31,7 @@ pub(super) struct Block {
     pub taken: u32,
     pub runner: u32,
     /// The most that sit on one of their processors, where that counts.
-    pub sit: u8,
+    pub sit: u16,
     /// It is one node with cells of several kinds.
     pub mixed: bool,
     /// The node after the last is the next by its NID.

@@ -135,7 +135,7 @@ impl<'a> Board<'a> {
         let most = occupancy.rules_in(rules.domain).highest_level();
         // (With a resident that shares with nobody it is more than any level.)
         let over =
-            |residents: &u8| u32::from(*residents) > most && !(roll_out && *residents < SITS_MAX);
+            |residents: &u16| u32::from(*residents) > most && !(roll_out && *residents < SITS_MAX);
         for at in &occupancy.notable().full {
             let first = board.node(*at).start;
             let residents = occupancy.residents(*at);
@@ -472,13 +472,13 @@ impl<'a> Board<'a> {
     }
 
     /// By what nodes with the same processors are told apart.
-    pub(super) fn room_of(&self, at: usize) -> (u64, u64, bool, u8) {
+    pub(super) fn room_of(&self, at: usize) -> (u64, u64, bool, u16) {
         let slot = &self.line()[at];
         (slot.memory, self.promised(at), slot.free < slot.processors, self.sit(at))
     }
 
     /// The most that sit on a processor of a node, where that counts.
-    pub(super) fn sit(&self, at: usize) -> u8 {
+    pub(super) fn sit(&self, at: usize) -> u16 {
         match self.stay {
             true => self.occupancy.residents(at).iter().copied().max().unwrap_or(0),
             false => 0,

@@ -114,7 +114,7 @@ pub struct Candidate<'a> {
 
 /// As many sit on a processor at most, resident or out: what `max_resident` may be at most. Whoever is placed
 /// where so many sit would find more than can be counted there.
-pub const SITS_MAX: u8 = 64;
+pub const SITS_MAX: u16 = 4_096;
 
 /// What may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -220,7 +220,7 @@ fn cost(
     set: RegionSet,
     first: usize,
     idle: bool,
-) -> Option<(u8, u64)> {
+) -> Option<(u16, u64)> {
     let slots = scene.occupancy.line();
     let shape = one.wanted.shape;
     let (mut rest, mut hit, mut sit) = (shape.width, BTreeSet::new(), 0);
@@ -271,7 +271,7 @@ fn cost(
     None
 }
 
-fn most_on(scene: &Scene, at: usize) -> u8 {
+fn most_on(scene: &Scene, at: usize) -> u16 {
     scene.occupancy.residents(at).iter().copied().max().unwrap_or(0)
 }
 
@@ -485,7 +485,7 @@ proptest! {
                     let hit: u64 = hit.iter().map(|runner| scene.asks[*runner].displaced).sum();
                     let sit = seat.nodes.iter().map(|node| most_on(&scene, node.0 as usize)).max();
                     let is = of((sit.unwrap_or(0), hit));
-                    let most = if idle.is_some() { (u8::MAX, 0) } else { least.unwrap_or_default() };
+                    let most = if idle.is_some() { (u16::MAX, 0) } else { least.unwrap_or_default() };
                     let right = is.1 == 0 && idle.is_some() || idle.is_none() && is <= most;
                     prop_assert!(right, "{} costs {:?} from {}, not {:?}", one.apid, is, here, most);
                     let starts = |set| {

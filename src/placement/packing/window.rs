@@ -22,7 +22,7 @@ const STEPS_MAX: usize = 200_000;
 const CUT_STEPS: usize = 8;
 
 /// What of two windows makes one the better: the least of these, in this order.
-type Rank = (u8, u64, u64, usize, usize);
+type Rank = (u16, u64, u64, usize, usize);
 
 /// What is looked for.
 #[derive(Clone, Debug)]
@@ -86,13 +86,13 @@ pub(super) struct Window {
     /// Processors of its nodes that count.
     pub processors: u64,
     /// The most that sit on one of its processors, where that counts.
-    pub sit: u8,
+    pub sit: u16,
 }
 
 /// Beyond which a window is of no use: it is not gone through to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
-    pub sit: u8,
+    pub sit: u16,
     /// Of those where no fewer sit.
     pub cost: u64,
     pub number: usize,
@@ -101,7 +101,7 @@ pub(super) struct Most {
 
 impl Most {
     pub const ANY: Most =
-        Most { sit: u8::MAX, cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
+        Most { sit: u16::MAX, cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
 }
 
 /// What one search leaves to the next.

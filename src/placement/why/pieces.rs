@@ -95,8 +95,8 @@ fn several(occupancy: &Occupancy, need: &Need, closed: bool) -> Option<Nearest> 
         }
     }
     // Of those that stay: residents of each processor, and memory, where there are any.
-    let mut stay: BTreeMap<usize, (Vec<u8>, u64)> = BTreeMap::new();
-    let room = |stay: &BTreeMap<usize, (Vec<u8>, u64)>, at: usize| match stay.get(&at) {
+    let mut stay: BTreeMap<usize, (Vec<u16>, u64)> = BTreeMap::new();
+    let room = |stay: &BTreeMap<usize, (Vec<u16>, u64)>, at: usize| match stay.get(&at) {
         _ if !open[at] || !line[at].application => Room::default(),
         Some((residents, memory)) => line[at].room(terms, with_level(residents, terms), *memory),
         None => empty(at),

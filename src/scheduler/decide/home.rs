@@ -153,7 +153,7 @@ impl Scheduler {
 
     /// Whether its memory has gone, or is on its way.
     fn is_rolled_out(&self, apid: Apid) -> bool {
-        matches!(self.schedule.decision.rolled.get(&apid), Some(Rolled::Out(_)))
+        self.schedule.decision.is_rolled_out(apid)
     }
 
     /// How many bytes of it are in swap, as far as its nodes have said; none: it is resident.
@@ -272,6 +272,7 @@ impl Scheduler {
 
     fn roll_out_from_home(&mut self, apid: Apid, out: &mut Vec<Effect>) {
         self.schedule.decision.rolled.insert(apid, Rolled::Out(BTreeMap::new()));
+        self.schedule.concern(apid);
         out.push(Effect::Log { apid, name: "rolling-out", detail: String::new() });
         let Some(team) = self.teams.get(&apid) else { return };
         let key = team.key();

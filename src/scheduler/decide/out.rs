@@ -28,7 +28,7 @@ impl Scheduler {
             .collect();
         for at in nodes {
             loop {
-                let over = |(_, residents): &(u32, &u8)| u32::from(**residents) > most;
+                let over = |(_, residents): &(u32, &u16)| u32::from(**residents) > most;
                 let processor = (0..).zip(self.occupancy.residents(at)).find(over);
                 let Some(processor) = processor.map(|(processor, _)| processor) else { break };
                 let Some(apid) = self.to_roll_out(at, processor, now) else { break };

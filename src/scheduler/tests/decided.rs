@@ -25,7 +25,7 @@ pub(super) struct Play {
 }
 
 pub(super) fn settings() -> Settings {
-    let mut settings = Settings::default();
+    let mut settings = plain();
     settings.turns.order = Order::LeastAttainedService;
     settings.turns.floors = false;
     settings.turns.start_cost = Duration::ZERO;

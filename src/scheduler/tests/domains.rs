@@ -17,8 +17,10 @@ regions:
   - { name: quick, nids: 4-5, domain: quick, gates: { width: 1-2 } }
   - { name: long, nids: 0-3 }
 variables:
-  application.order: least-attained-service
+  application.level.bound: 1m
   application.max_resident: 2
+  quick.order: round-robin
+  quick.level.bound: 1m
   quick.time_slice: 100ms
   quick.max_resident: 3
 ";

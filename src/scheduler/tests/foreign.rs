@@ -230,7 +230,7 @@ fn an_old_copy_follows_those_that_were_moved_since() {
 
 #[test]
 fn one_that_had_its_nodes_to_itself_keeps_them() {
-    let mut s = Scheduler::new(machine(1, 2), Settings::default());
+    let mut s = Scheduler::new(machine(1, 2), plain());
     let mut own = stranger(12, &[0], Phase::Running);
     own.place.exclusive = true;
     own.place.account = Account::parse("climate").ok();

@@ -6,7 +6,7 @@ use crate::apteam::talk::turns::{Switch, Switches};
 /// Application 1 is put onto two apinits, and both let it run, a millisecond apart.
 #[test]
 fn starts_on_two_apinits_make_one() {
-    let mut s = Scheduler::new(machine(4, 1), Settings::default());
+    let mut s = Scheduler::new(machine(4, 1), plain());
     link(&mut s, 1, &[1, 0], &[]);
     link(&mut s, 2, &[2, 3], &[]);
     s.apply(at(1), posted(1, 4));

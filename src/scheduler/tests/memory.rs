@@ -261,7 +261,7 @@ fn memory_is_found_where_it_is_not_given() {
     for (nid, memory) in [(0, 0), (1, 0), (2, 1 << 30)] {
         machine.nodes.get_mut(&Nid(nid)).expect("there").memory = memory;
     }
-    let mut s = Scheduler::new(machine.clone(), Settings::default());
+    let mut s = Scheduler::new(machine.clone(), plain());
     let refused = |s: &mut Scheduler, number: u8, mib: u64| {
         let effects = s.apply(at(1), with_memory(number, 1, mib));
         effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. }))

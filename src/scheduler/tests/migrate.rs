@@ -278,8 +278,7 @@ fn compact(dry_run: bool) -> Event {
 
 /// Six nodes of a processor, on which up to four may sit, with an application on each; then these end.
 fn six(links: &[&[u32]], end: &[u64]) -> Scheduler {
-    let settings =
-        Settings { abilities: Abilities { says: true, ..able() }, ..Settings::default() };
+    let settings = Settings { abilities: Abilities { says: true, ..able() }, ..plain() };
     let mut s = Scheduler::new(machine(6, 1), settings);
     for (number, nids) in (1..).zip(links) {
         link(&mut s, number, nids, &[]);

@@ -220,7 +220,7 @@ fn when_a_posting_gets_its_place() {
     s.apply(at(0), posted(1, 1));
     report(&mut s, 1, Report::Running(key(1, 1)));
     s.apply(at(1), posted(2, 2));
-    let longest = Turns::default().longest_wait.as_secs();
+    let longest = plain().turns.longest_wait.as_secs();
     assert_eq!(when(&s, 1), Some(When::Unknown), "it has a place");
     assert_eq!(when(&s, 2), Some(When::KeptAt(at(1 + longest).wall_ns)));
     // Until then others are placed past it; from then on none is.
@@ -250,6 +250,6 @@ fn far_back_in_line_nothing_is_known() {
         s.apply(at(0), posted(number, 1));
     }
     let when = |apid| s.why_and_when(Apid(apid)).map(|(_, when)| when);
-    let bound = at(Turns::default().longest_wait.as_secs()).wall_ns;
+    let bound = at(plain().turns.longest_wait.as_secs()).wall_ns;
     assert_eq!([when(65), when(66)], [Some(When::KeptAt(bound)), Some(When::Unknown)]);
 }

@@ -12,7 +12,7 @@ pub(super) fn ms(ms: u64) -> Now {
 }
 
 pub(super) fn settings() -> Settings {
-    let mut settings = Settings::default();
+    let mut settings = plain();
     settings.turns.max_resident = 3;
     settings
 }
@@ -89,10 +89,15 @@ fn taken(s: &mut Scheduler, now: Now, links: &[u64]) -> Vec<String> {
 }
 
 pub(super) fn ends(s: &mut Scheduler, now: Now, number: u64, nids: &[u32]) -> Vec<String> {
+    ends_on(s, now, 1, number, nids)
+}
+
+/// The same on the nodes of one of several apinits.
+fn ends_on(s: &mut Scheduler, now: Now, link: u64, number: u64, nids: &[u32]) -> Vec<String> {
     let nids = nids.iter().map(|nid| Nid(*nid)).collect();
     let end = HostEnd { key: key(number, 1), nids, launched: true, ..HostEnd::default() };
     let report = Box::new(Report::Ended(Box::new(end)));
-    let effects = s.apply(now, Event::Report { link: LinkId(1), report });
+    let effects = s.apply(now, Event::Report { link: LinkId(link), report });
     turns_of(&effects, now)
 }
 
@@ -144,6 +149,22 @@ fn a_plan_of_several_nodes_counts_when_all_have_it() {
     assert_eq!(runs(&mut s, ms(103), 3, 4), ["1: agreed at +0: ", "2: agreed at +0: "]);
     assert_eq!(s.turn(Apid(3), 103 * MS), Turn::Waits { until_ns: u64::MAX });
     let again = "asked at +20 since +16: 2.1 1s | 3.1 1s | 1.1 1s";
+    assert_eq!(
+        taken(&mut s, ms(104), &[2]),
+        ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]
+    );
+}
+
+#[test]
+fn who_ends_while_a_plan_is_asked_for_has_no_slice_in_the_next() {
+    let mut s = cluster(&[&[0], &[1]]);
+    runs(&mut s, ms(0), 1, 4);
+    runs(&mut s, ms(100), 2, 4);
+    for (link, nid) in [(1, 0), (2, 1)] {
+        assert!(ends_on(&mut s, ms(102), link, 2, &[nid]).is_empty());
+    }
+    assert!(taken(&mut s, ms(104), &[1]).is_empty());
+    let again = "asked at +20: 1.1 1s";
     assert_eq!(
         taken(&mut s, ms(104), &[2]),
         ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]

@@ -153,8 +153,10 @@ impl Scheduler {
         let schedule = &mut self.schedule;
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
         let inherited = schedule.inherited.contains_key(&members[0]);
-        let runs =
-            order == Order::RoundRobin || floors || schedule.decision.party.contains(&members[0]);
+        let decision = &schedule.decision;
+        let runs = order == Order::RoundRobin
+            || floors && !decision.is_rolled_out(members[0])
+            || decision.party.contains(&members[0]);
         if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
             schedule.early.remove(&members[0]);
@@ -235,13 +237,17 @@ impl Schedule {
         former: &[u64],
         rules: &Rules,
         from_ns: u64,
+        early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
         // The slice that is on by then, and has most left.
         let mut on: Option<(Duration, u64, On<'_>)> = None;
+        let mut early: Vec<Apid> =
+            early.iter().copied().filter(|apid| members.binary_search(apid).is_ok()).collect();
         for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
             let Some((number, began_ns, left)) = planned.at(from_ns) else { continue };
             let slices = &planned.plan.slices;
             let slice = &slices[number];
+            early.retain(|apid| !slice.party.contains(apid));
             let is_here = |apid: &Apid| members.binary_search(apid).is_ok();
             let goes_on = planned.floors && slices.len() > 1 && slice.party.iter().any(is_here);
             if goes_on && on.as_ref().is_none_or(|(most, ..)| left > *most) {
@@ -250,13 +256,14 @@ impl Schedule {
                 on = Some((left, began_ns, On { slice, floors, over: left < SLICE_MIN }));
             }
         }
-        let (began_ns, on) = match on {
+        let (began_ns, on) = match on.filter(|_| early.is_empty()) {
             Some((_, began_ns, on)) => (if on.over { from_ns } else { began_ns }, Some(on)),
             None => (from_ns, None),
         };
-        let (competition, party) = (&self.competition, &self.decision.party);
-        let plan =
-            floor::plan(competition, &self.rotation, members, party, rules, from_ns, on.as_ref());
+        let is_out = |apid| self.decision.is_rolled_out(apid);
+        let chosen = floor::Chosen { leads: &self.decision.party, early: &early, is_out: &is_out };
+        let (competition, rotation) = (&self.competition, &self.rotation);
+        let plan = floor::plan(competition, rotation, members, chosen, rules, from_ns, on.as_ref());
         // (A lead that was longer, because of memory that came in, is over now.)
         let over = plan
             .slices
@@ -275,7 +282,7 @@ impl Schedule {
         early: &BTreeSet<Apid>,
     ) -> (Plan, u64) {
         if floors {
-            return self.floored(members, former, rules, from_ns);
+            return self.floored(members, former, rules, from_ns, early);
         }
         if order == Order::LeastAttainedService {
             return (self.levelled(members, rules), from_ns);

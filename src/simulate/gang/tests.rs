@@ -38,6 +38,7 @@ fn replayed(setup: &Setup, jobs: &[Job]) -> (Vec<Outcome>, Capacity) {
 fn setup(processors: u32, order: &str, costs: (u64, u64), moves: Moves) -> Setup {
     let mut variables = crate::variables::Variables::default();
     variables.set("application.order", order).expect("an order");
+    variables.set("application.level.bound", "1m").expect("a time");
     variables.set("application.start_cost", &format!("{}s", costs.0)).expect("a time");
     variables.set("application.load_balance.move_cost", &format!("{}s", costs.1)).expect("a time");
     Setup {

@@ -130,7 +130,7 @@ fn freezes(test: &str, hand: &Hand) -> bool {
 fn the_pace_is_changed_while_they_run_and_psched_need_not_be_there() {
     let test = "turns::whole::the_pace_is_changed_while_they_run_and_psched_need_not_be_there";
     let Some(stamp) = stamper("turns") else { return };
-    let mut hand = start("  application.time_slice: 200ms\n");
+    let mut hand = start("  application.order: round-robin\n  application.time_slice: 200ms\n");
     if !freezes(test, &hand) {
         return hand.end();
     }
@@ -160,10 +160,14 @@ fn the_pace_is_changed_while_they_run_and_psched_need_not_be_there() {
     gangs.take_turns(now_ns() + 100 * MS, fast);
     kill(hand.psched_pid(), 18);
 
-    // There is no time slice: whoever leads does so until it has had a minute.
-    does(&hand, "psmgr", "set application.order=least-attained-service");
+    // Without a floor there is no time slice: whoever leads does so until it has had much.
+    does(&hand, "psmgr", "set application.order=least-attained-service application.floor=no");
     eventually(BOUND, "one leads for long", || slices(&hand).first().is_some_and(|ms| *ms > 5_000));
-    let told = does(&hand, "psmgr", "set --reset application.order application.time_slice");
+    let told = does(
+        &hand,
+        "psmgr",
+        "set --reset application.order application.floor application.time_slice",
+    );
     assert!(told.contains("application.time_slice: 50ms -> 200ms (psched.yaml)\n"), "{told}");
     // At once, and not when its minute is over.
     eventually(BOUND / 3, "the old pace", || slices(&hand) == [200, 200]);
@@ -270,7 +274,7 @@ fn two_users_take_turns_by_their_weights() {
         let test = "turns::whole::two_users_take_turns_by_their_weights";
         return skip(test, "only root can be two users");
     }
-    let hand = start("  application.time_slice: 50ms\n");
+    let hand = start("  application.order: round-robin\n  application.time_slice: 50ms\n");
     hand.open_to_all();
     let bins = Bins::new();
     let of = |user: User, name: &str, line: &[&str]| {
