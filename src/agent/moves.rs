@@ -216,7 +216,8 @@ impl Agent {
 /// What of an application takes turns here.
 pub(super) fn gang(app: &App) -> Gang {
     let processors = app.processors.iter().copied().collect();
-    Gang { key: app.key(), processors, spread: app.place.places.nids().nth(1).is_some() }
+    let spread = app.place.places.nids().nth(1).is_some();
+    Gang { key: app.key(), processors, spread, whole: app.place.hosts.len() <= 1 }
 }
 
 fn processors(places: &[Place]) -> impl Iterator<Item = (Nid, u32)> + '_ {

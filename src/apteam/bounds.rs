@@ -54,6 +54,8 @@ pub struct HostBounds {
     pub launch_bytes_user: u64,
     /// How long a frozen gang's last process is waited for before the next gang is let run.
     pub freeze_wait: Duration,
+    /// How long a gang is idle before it gives its processors away; zero: it does not.
+    pub idle_after: Duration,
 }
 
 /// Of so many connections at once, those that are kept for root and the daemon's own user: nodes
@@ -72,6 +74,7 @@ impl From<&Variables> for HostBounds {
             launch_bytes: variables.launch_memory_max(),
             launch_bytes_user: variables.launch_memory_user_max(),
             freeze_wait: variables.freeze_wait(),
+            idle_after: variables.application_idle_after(),
         }
     }
 }

@@ -261,6 +261,16 @@ impl Rotation {
         }
     }
 
+    /// A gang has had so much in all by then, its node says: of what plans gave it others may have had a part.
+    pub fn correct(&mut self, apid: Apid, time: Duration, now_ns: u64) {
+        let Some(had) = self.had.get_mut(&apid) else { return };
+        let more = time.as_nanos() as f64 - had.attained.as_nanos() as f64;
+        had.attained = time;
+        if let Some(holder) = &had.holder {
+            self.shares.charge(holder, more * had.width as f64, now_ns);
+        }
+    }
+
     /// A slice of these has been run, or is taken as run, which began then.
     pub fn ran(&mut self, members: &[Apid], slice: &Slice, began_ns: u64) {
         self.slices += 1;

@@ -68,10 +68,11 @@ impl Shares {
         usage.map_or(0.0, |u| decayed(u.had, now_ns.saturating_sub(u.at_ns), self.half_life))
     }
 
-    /// A holder has had so many processor nanoseconds more by then.
+    /// A holder has had so many processor nanoseconds more by then; less than zero: so many fewer than were
+    /// charged.
     pub fn charge(&mut self, holder: &Holder, had: f64, now_ns: u64) {
         let before = self.used(holder, now_ns);
-        let usage = Usage { had: before + had.max(0.0), at_ns: now_ns };
+        let usage = Usage { had: (before + had).max(0.0), at_ns: now_ns };
         match self.used.get_mut(holder) {
             Some(of) => *of = Usage { at_ns: usage.at_ns.max(of.at_ns), ..usage },
             None => {
@@ -128,6 +129,9 @@ mod tests {
         shares.charge(&ann, 1.0, 2 * HOUR);
         assert_eq!(shares.used("ann", 2 * HOUR), 3.0);
         assert_eq!(shares.used("nobody", 0), 0.0);
+        shares.charge(&bob, -9.0, 2 * HOUR);
+        assert_eq!(shares.used("bob", 2 * HOUR), 0.0);
+        shares.charge(&bob, 0.25, 2 * HOUR);
         // What was before another half-life is as it was.
         shares.set_half_life(Duration::from_secs(7_200), 2 * HOUR);
         assert_eq!([shares.used("ann", 4 * HOUR), shares.used("bob", 4 * HOUR)], [1.5, 0.125]);

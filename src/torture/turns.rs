@@ -151,6 +151,11 @@ impl World {
                         };
                         todo.push_back(Event::Started(keys.into_iter().map(start).collect()));
                     }
+                    Action::Look(keys) => {
+                        // (Here nobody is ever idle.)
+                        let used = keys.into_iter().map(|key| (key, Some(mono)));
+                        todo.push_back(Event::Used(used.collect()));
+                    }
                     // (Nothing of it may have come.)
                     Action::Hasten(key) => todo.extend(self.runs_without_more(slot, key, 0)),
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),

@@ -301,7 +301,6 @@ impl World {
                 slots.push(Slot::new(host, nids, cpus));
             }
         }
-        let kind = turns.u32(0..4);
         let mut settings = Settings {
             ticket_time: Duration::from_secs(10),
             passed_over_max: 8,
@@ -313,11 +312,11 @@ impl World {
             turns: Turns {
                 max_resident: if turns.bool() { 1 } else { turns.u32(2..=4) },
                 time_slice: Duration::from_millis(turns.u64(20..=300)),
-                order: match kind {
-                    0 | 1 => Order::LeastAttainedService,
+                order: match turns.u32(0..4) {
+                    0 => Order::LeastAttainedService,
                     _ => Order::RoundRobin,
                 },
-                floors: kind == 1,
+                floors: false,
                 switch_share: memory.switch_share(),
                 ..Turns::default()
             },

@@ -56,7 +56,7 @@
 //! use psched::{apteam::Key, machine::Nid};
 //!
 //! let gang = |name: &str| {
-//!     Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)], spread: false }
+//!     Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)], spread: false, whole: true }
 //! };
 //! let mut switcher = Switcher::default();
 //! switcher.apply(0, Event::Begin);
@@ -68,6 +68,7 @@
 //! ```
 
 mod debts;
+mod idle;
 mod out;
 mod parts;
 mod plans;
@@ -79,6 +80,7 @@ use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
 use crate::machine::Nid;
 use debts::{Debtors, Debts};
 use fixedbitset::FixedBitSet;
+use idle::{Given, Idle};
 use parts::Parts;
 use plans::Plans;
 use std::cmp::Reverse;
@@ -97,6 +99,8 @@ pub struct Gang {
     pub processors: Vec<(Nid, u32)>,
     /// It is on more than one node, here or elsewhere.
     pub spread: bool,
+    /// All of it is on this apinit.
+    pub whole: bool,
 }
 
 /// What became of a stop.
@@ -166,6 +170,11 @@ pub enum Event {
     /// The kernel has worked for so many nanoseconds, on some processor of a gang that was stopped and
     /// not yet frozen.
     Overran(Key, u64),
+    /// How much processor time these have used in all, or waited for because others had it, in nanoseconds, where
+    /// that can be known: asked by [`Action::Look`].
+    Used(Vec<(Key, Option<u64>)>),
+    /// A gang that has used next to nothing for so long gives its processors away; none: it does not.
+    IdleAfter(Option<Duration>),
     /// The time of [`Switcher::next_ns`] has come.
     Tick,
 }
@@ -212,6 +221,8 @@ pub enum Action {
     Stop(Vec<Key>),
     /// Let all of these run; answered by [`Event::Started`] for each of them.
     Start(Vec<Key>),
+    /// Say how much processor time these have used: answered by [`Event::Used`].
+    Look(Vec<Key>),
     /// Its memory is not waited for any longer: answered by [`Event::Brought`].
     Hasten(Key),
     /// It may go: it stands stopped, or may run.
@@ -262,6 +273,17 @@ impl Turn {
     }
 }
 
+/// On what ground a gang wants to run, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wants {
+    /// Its turn, or because no plan or nobody else says otherwise.
+    Its,
+    /// What others give: who runs already, then who has its turn soonest.
+    Takes(bool, u64),
+    /// It gives its turn away, and has it as long as nobody takes it.
+    Gives,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Its PEs stand before their first instruction.
@@ -292,6 +314,8 @@ enum Lift {
 struct Seat {
     /// Its processors, as bits.
     on: FixedBitSet,
+    /// All of it is here.
+    whole: bool,
     state: State,
     watched: bool,
     lift: Lift,
@@ -306,6 +330,7 @@ struct Seat {
     /// It is being taken out, and its processors wait for that until then.
     leaves_by_ns: Option<u64>,
     debts: Debts,
+    idle: Idle,
     ran: Ran,
 }
 
@@ -351,6 +376,8 @@ pub struct Switcher {
     parts: Parts,
     /// Memory goes out by a checkpoint.
     by_checkpoint: bool,
+    /// How long a gang has to be idle before it gives.
+    idle_after: Option<Duration>,
     change: Option<Change>,
 }
 
@@ -456,6 +483,17 @@ impl Switcher {
                 // It is told when a change is due.
                 planned = true;
             }
+            Event::Used(all) => {
+                for (key, used) in all {
+                    self.used(now, key, used);
+                    self.parts.touch(key);
+                }
+            }
+            Event::IdleAfter(after) => {
+                if std::mem::replace(&mut self.idle_after, after) != after {
+                    self.parts.touch_all();
+                }
+            }
             Event::Tick => planned = true,
         }
         // Of nobody who is not concerned anything has changed.
@@ -477,7 +515,10 @@ impl Switcher {
         self.parts.looked_at(|keys| {
             let its = |key: &Key| seats.get(key);
             let times = |seat: &Seat| {
-                [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns, seat.debts.again_ns]
+                let idle =
+                    [seat.idle.look_ns, seat.idle.gives_ns].map(|at| at.filter(|at| *at > now));
+                let other = [seat.again_ns, seat.out_by_ns, seat.leaves_by_ns, seat.debts.again_ns];
+                idle.into_iter().chain(other)
             };
             let again = keys.iter().filter_map(its).flat_map(times).flatten().min();
             let change = plans.next_change(keys.iter().copied(), now);
@@ -522,6 +563,7 @@ impl Switcher {
         let (lift, out_by_ns, leaves_by_ns) = (Lift::No, None, None);
         let seat = Seat {
             on,
+            whole: gang.whole,
             state,
             watched,
             lift,
@@ -531,6 +573,7 @@ impl Switcher {
             out_by_ns,
             leaves_by_ns,
             debts: Debts::default(),
+            idle: Idle::default(),
             ran,
         };
         self.seats.insert(gang.key, seat);
@@ -564,6 +607,7 @@ impl Switcher {
             return;
         }
         seat.state = State::Stopped;
+        seat.idle.stops();
         let told = seat.comes_in.take();
         if let (Outcome::NotIn(bytes), Some(told)) = (outcome, told) {
             seat.missed = true;
@@ -614,9 +658,12 @@ impl Switcher {
     fn decide(&mut self, now: u64, planned: bool, concerned: &[Key], out: &mut Vec<Action>) {
         let turns: BTreeMap<Key, Turn> =
             concerned.iter().map(|key| (*key, self.plans.turn(*key, now))).collect();
+        let given = self.given(now, &turns);
+        // (A plan says nothing of what comes of idle time.)
+        let planned = planned && !given.changes();
         let mut debtors = self.debtors(now, &turns);
         let chosen = loop {
-            let chosen = self.choose(&turns, &debtors);
+            let chosen = self.choose(&turns, &debtors, &given);
             let before = debtors.len();
             debtors.retain(|_, creditors| creditors.iter().any(|key| chosen.contains(key)));
             if debtors.len() == before {
@@ -693,20 +740,30 @@ impl Switcher {
         }
         out.extend(go.into_iter().map(Action::MayGo));
         self.close(now, out);
+        self.look(now, &turns, out);
     }
 
     /// The gangs that are to run, while these debtors stand and their creditors may run in their
-    /// place.
-    fn choose(&self, turns: &BTreeMap<Key, Turn>, debtors: &Debtors) -> BTreeSet<Key> {
+    /// place, and what some give goes to others.
+    fn choose(
+        &self,
+        turns: &BTreeMap<Key, Turn>,
+        debtors: &Debtors,
+        given: &Given,
+    ) -> BTreeSet<Key> {
         let creditors: BTreeSet<Key> = debtors.values().flatten().copied().collect();
-        let mut wanting: Vec<(Reverse<u64>, bool, bool, Key)> = turns
+        let mut wanting: Vec<(Wants, Reverse<u64>, bool, bool, Key)> = turns
             .iter()
             .filter(|(key, _)| !debtors.contains_key(key))
             .filter_map(|(key, turn)| {
                 let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
                 let owed = creditors.contains(key);
-                let rank = turn.rank().or(owed.then_some(0))?;
-                Some((Reverse(rank), !owed, !seat.occupies(), *key))
+                let rank = match turn.rank().or(owed.then_some(0)) {
+                    Some(rank) if given.gives(key) => (Wants::Gives, rank),
+                    Some(rank) => (Wants::Its, rank),
+                    None => (Wants::Takes(!seat.occupies(), given.takes(key)?), 0),
+                };
+                Some((rank.0, Reverse(rank.1), !owed, !seat.occupies(), *key))
             })
             .collect();
         wanting.sort_unstable();

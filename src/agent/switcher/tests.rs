@@ -14,7 +14,7 @@ fn key(apid: u64) -> Key {
 
 fn comes(apid: u64, processors: &[u32]) -> Event {
     let processors = processors.iter().map(|p| (Nid(0), *p)).collect();
-    let gang = Gang { key: key(apid), processors, spread: false };
+    let gang = Gang { key: key(apid), processors, spread: false, whole: true };
     Event::Comes { gang, going: false, frozen: false, ran_ns: 0 }
 }
 
@@ -423,6 +423,7 @@ fn one_that_is_lifted_stands_until_it_is_seated() {
         key: key(1),
         processors: processors.map(|p| (Nid(0), p)).to_vec(),
         spread: false,
+        whole: true,
     };
     done(&mut switcher, 3 * MS, Event::Seat(to([2, 3])));
     assert_eq!(running(&switcher), [3]);
@@ -507,6 +508,8 @@ struct Real {
 struct World {
     now: u64,
     switcher: Switcher,
+    /// Idle time is given away.
+    idle: bool,
     gangs: BTreeMap<u64, Real>,
     plans: BTreeMap<u64, SlicePlan>,
     /// Stops under way: when each is over, and whether it fails.
@@ -532,6 +535,11 @@ struct World {
     stood: BTreeMap<u64, u64>,
 }
 
+/// Whether all of its processes sleep, always.
+fn idles(apid: u64) -> bool {
+    apid.is_multiple_of(3)
+}
+
 impl World {
     fn tell(&mut self, event: Event) {
         // To look at everybody changes nothing. (But of which plan a change is said to be.)
@@ -539,7 +547,7 @@ impl World {
         thorough.parts.touch_all();
         let by_all = thorough.apply(self.now, event.clone());
         let actions = self.switcher.apply(self.now, event);
-        let is_done = |action: &&Action| !matches!(action, Action::Switched(_));
+        let is_done = |action: &&Action| !matches!(action, Action::Switched(_) | Action::Look(_));
         let [by_all, by_parts] = [&by_all, &actions].map(|all| all.iter().filter(is_done));
         assert!(by_all.clone().eq(by_parts.clone()), "{:?}", (by_all, by_parts));
         let mut at_once = false;
@@ -603,6 +611,10 @@ impl World {
                     assert!(!its, "{key} goes out in its turn");
                 }
                 Action::NotOut(key, _) => drop(self.wanted_out.remove(&key.apid.0)),
+                Action::Look(keys) => {
+                    let used = |key: Key| (key, Some(if idles(key.apid.0) { 0 } else { self.now }));
+                    self.tell(Event::Used(keys.into_iter().map(used).collect()));
+                }
                 Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
             }
         }
@@ -722,6 +734,7 @@ impl World {
 
     /// What is promised while nothing is under way.
     fn check(&self) {
+        // Whatever is given away.
         self.exclusive();
         let late = self.wanted_out.iter().find(|(_, by)| **by <= self.now);
         assert_eq!(late, None, "nothing is said of its memory");
@@ -743,7 +756,12 @@ impl World {
             let paid =
                 |debtor: &u64| shares(debtor) && !self.runs(*debtor) && self.owes(*debtor, *apid);
             let paid = self.gangs.keys().any(paid);
-            if self.runs(*apid) && told.is_some_and(|(_, its)| !its) && !paid {
+            // Whoever has nothing to do gives its turn to others.
+            let gives = |other: &u64| {
+                self.idle && idles(*other) && self.told(*other).is_some_and(|(_, its)| its)
+            };
+            let given = self.gangs.keys().filter(|other| shares(other)).any(gives);
+            if self.runs(*apid) && told.is_some_and(|(_, its)| !its) && !paid && !given {
                 assert!(changing(*apid) || failed(*apid), "{apid} runs in another's turn");
             }
             let lifted = |apid: &u64| self.lifted.contains_key(apid);
@@ -860,7 +878,12 @@ impl World {
                     self.lifted.remove(&apid);
                     self.leaves.remove(&apid);
                     let processors = processors.into_iter().map(|p| (Nid(0), p)).collect();
-                    self.tell(Event::Seat(Gang { key: key(apid), processors, spread: false }));
+                    self.tell(Event::Seat(Gang {
+                        key: key(apid),
+                        processors,
+                        spread: false,
+                        whole: true,
+                    }));
                 }
             }
             Step::Overran(apid, ms) => {
@@ -896,6 +919,7 @@ impl World {
                     self.plans.clear();
                 }
                 self.tell(Event::ByCheckpoint(self.by_checkpoint));
+                self.tell(Event::IdleAfter(self.idle.then_some(Duration::from_millis(4))));
                 for plan in self.plans.clone().into_values() {
                     self.tell(Event::Plan(plan));
                 }
@@ -905,6 +929,7 @@ impl World {
                         key: key(apid),
                         processors: list.iter().map(|p| (Nid(0), *p)).collect(),
                         spread: false,
+                        whole: true,
                     };
                     let Real { gone: going, frozen, .. } = real;
                     self.tell(Event::Comes { gang, going, frozen, ran_ns: 0 });
@@ -924,9 +949,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn promises_hold(by_checkpoint in any::<bool>(), steps in vec(step(), 1..60)) {
-        let mut world = World { now: 1_000 * MS, by_checkpoint, ..World::default() };
+    fn promises_hold(
+        by_checkpoint in any::<bool>(), idle in any::<bool>(), steps in vec(step(), 1..60),
+    ) {
+        let mut world = World { now: 1_000 * MS, by_checkpoint, idle, ..World::default() };
         world.tell(Event::ByCheckpoint(by_checkpoint));
+        world.tell(Event::IdleAfter(idle.then_some(Duration::from_millis(4))));
         world.tell(Event::Begin);
         for step in steps {
             world.step(step);

@@ -35,7 +35,7 @@ fn with_one_out() -> (Agent, Key) {
 
 fn seated(key: Key) -> Action {
     let processors = vec![(Nid(0), 0), (Nid(0), 1), (Nid(1), 0), (Nid(1), 1)];
-    Action::Turns(Turn::Seat(Gang { key, processors, spread: true }))
+    Action::Turns(Turn::Seat(Gang { key, processors, spread: true, whole: true }))
 }
 
 fn rolled_out(key: Key, bytes: u64, why: Option<&str>) -> Action {

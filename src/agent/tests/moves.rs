@@ -37,7 +37,7 @@ fn lifted(key: Key, stands: bool) -> Happening {
 
 fn gang(key: Key, nids: [u32; 2]) -> Gang {
     let processors = nids.into_iter().flat_map(|n| [(Nid(n), 0), (Nid(n), 1)]).collect();
-    Gang { key, processors, spread: true }
+    Gang { key, processors, spread: true, whole: true }
 }
 
 #[test]

@@ -32,8 +32,12 @@ fn go(key: Key) -> Action {
 }
 
 fn comes(number: u64, going: bool) -> Event {
-    let gang =
-        Gang { key: key(number, 1), processors: vec![(Nid(0), 0), (Nid(0), 1)], spread: false };
+    let gang = Gang {
+        key: key(number, 1),
+        processors: vec![(Nid(0), 0), (Nid(0), 1)],
+        spread: false,
+        whole: true,
+    };
     Event::Comes { gang, going, frozen: false, ran_ns: 0 }
 }
 

@@ -304,7 +304,7 @@ impl Shell {
         let limits = groups.as_ref().map(Groups::limits).unwrap_or_default();
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
         let agent = agent.limiting(&limits);
-        switching.freeze_wait(agent.bounds().freeze_wait);
+        switching.obey(&agent.bounds());
         let hello = Hello {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
@@ -543,9 +543,10 @@ impl Shell {
             Event::GroupsStuck(key, processes, named) => {
                 Happening::GroupsStuck { key, processes, named }
             }
-            Event::Turns(news) => {
-                if let News::Switches(told) = &news {
+            Event::Turns(mut news) => {
+                if let News::Switches(told) = &mut news {
                     self.name_unfrozen(told);
+                    self.say_ran(told);
                 }
                 Happening::Turns(news)
             }
@@ -732,7 +733,7 @@ impl Shell {
             Action::Remember(welcome) => {
                 let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
                 self.bounds.send_replace(listening(welcome.bounds, self.files));
-                self.switching.freeze_wait(welcome.bounds.freeze_wait);
+                self.switching.obey(&welcome.bounds);
                 self.sealing.clone_from(&welcome.checkpoint_key);
                 tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));

@@ -19,6 +19,13 @@ pub(super) fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT))
 }
 
+/// The time in which some process waited, in the text of cpu.pressure.
+fn stalled(text: &str) -> Option<Duration> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = line.split(' ').find_map(|word| word.strip_prefix("total="))?;
+    total.trim().parse().ok().map(Duration::from_micros)
+}
+
 impl Freezer {
     /// That of this group.
     ///
@@ -65,5 +72,25 @@ impl Freezer {
     pub fn used(&self) -> Option<Duration> {
         let (user, system) = super::application::cpu_of_group(&self.group)?;
         Some(user + system)
+    }
+
+    /// The same, with the time in which some process of it waited for a processor that others had: it has
+    /// something to do. Without pressure stall information in the kernel that is not known, and left out.
+    pub fn wanted(&self) -> Option<Duration> {
+        let pressure = std::fs::read_to_string(self.group.join("cpu.pressure"));
+        Some(self.used()? + pressure.ok().and_then(|text| stalled(&text)).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_read() {
+        let text = "some avg10=1.00 avg60=0.00 avg300=0.00 total=5678\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n";
+        assert_eq!(stalled(text), Some(Duration::from_micros(5_678)));
+        assert_eq!(stalled("full total=9\n"), None);
+        assert_eq!(stalled("some total=none\n"), None);
     }
 }

@@ -157,6 +157,7 @@ impl From<HostBounds> for pb::HostBounds {
             launch_bytes: bounds.launch_bytes,
             launch_bytes_user: bounds.launch_bytes_user,
             freeze_wait_ns: Some(nanos(bounds.freeze_wait)),
+            idle_after_ns: nanos(bounds.idle_after),
         }
     }
 }
@@ -173,6 +174,7 @@ impl From<pb::HostBounds> for HostBounds {
             launch_bytes: given(bounds.launch_bytes).unwrap_or(default.launch_bytes),
             launch_bytes_user: given(bounds.launch_bytes_user).unwrap_or(default.launch_bytes_user),
             freeze_wait: bounds.freeze_wait_ns.map_or(default.freeze_wait, Duration::from_nanos),
+            idle_after: Duration::from_nanos(bounds.idle_after_ns),
         }
     }
 }

@@ -337,15 +337,16 @@ fn host_bounds() -> impl Strategy<Value = HostBounds> {
     let most = || 1..=u64::MAX;
     let wait = any::<u64>().prop_map(Duration::from_nanos);
     let launches = (most(), most(), most());
-    (most(), most(), most(), launches, wait).prop_map(
-        |(connections, connections_user, applications, launches, freeze_wait)| HostBounds {
+    (most(), most(), most(), launches, (wait.clone(), wait)).prop_map(
+        |(connections, connections_user, applications, launches, waits)| HostBounds {
             connections,
             connections_user,
             applications,
             launches_user: launches.0,
             launch_bytes: launches.1,
             launch_bytes_user: launches.2,
-            freeze_wait,
+            freeze_wait: waits.0,
+            idle_after: waits.1,
         },
     )
 }

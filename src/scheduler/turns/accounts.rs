@@ -7,6 +7,9 @@ use crate::gang::plan::Slice;
 use crate::scheduler::ends::nanos;
 use std::time::Duration;
 
+/// Time that a gang had otherwise than its plans say is put right from so much on.
+const CORRECTS_FROM: Duration = Duration::from_millis(20);
+
 impl Schedule {
     /// Puts the time that the members of a plan have had on their account.
     pub(super) fn account(&mut self, generation: u64, until_ns: u64) {
@@ -94,6 +97,18 @@ impl Schedule {
         plans.into_iter().for_each(|generation| self.account(generation, now_ns));
         apids.iter().for_each(|apid| self.account_alone(*apid, now_ns));
         self.rotation.forget(now_ns);
+    }
+
+    /// One that is whole on a node has run so long by now, that says. What is less than [`CORRECTS_FROM`] is how
+    /// long the word took.
+    pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) {
+        self.account_for(&[apid], now_ns);
+        if self.rotation.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
+            self.rotation.correct(apid, ran, now_ns);
+            if let Some(levels) = self.levels.with_mut(apid).filter(|levels| levels.is_told()) {
+                levels.set_attained(apid, ran, now_ns);
+            }
+        }
     }
 
     /// The rotation goes on with one that has had so much by now: by another order, or as a node says.

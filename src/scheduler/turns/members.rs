@@ -21,7 +21,7 @@ impl Scheduler {
     }
 
     /// It has run so long by now, one of its nodes says. The first word counts: after it psched has seen
-    /// more than a node could tell.
+    /// more than a node could tell; but whole ones give idle time away, and have what others give.
     pub(in crate::scheduler) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
         let schedule = &mut self.schedule;
         if schedule.guessed.remove(&apid) {
@@ -32,6 +32,11 @@ impl Scheduler {
             schedule.joined.insert(apid, (now.mono_ns, ran));
             schedule.concern(apid);
             self.want_decision_for(apid);
+            return;
+        }
+        let whole = self.teams.get(&apid).is_some_and(|team| team.hosts.len() == 1);
+        if whole && self.domain(self.domain_of(apid)).has_floors() {
+            self.schedule.correct(apid, ran, now.mono_ns);
         }
     }
 

@@ -1,7 +1,8 @@
-//! Gangs take turns: the real apinit with real PEs, psched being played; in [`whole`] and [`alone`] it is
+//! Gangs take turns: the real apinit with real PEs, psched being played; in [`whole`], [`alone`] and [`crowd`] it is
 //! real too.
 
 mod alone;
+mod crowd;
 mod exclusive;
 mod lives;
 mod rig;

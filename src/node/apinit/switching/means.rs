@@ -113,6 +113,14 @@ impl Means {
         }
     }
 
+    /// The same, with the time in which it waited for a processor that others had.
+    pub fn wanted(&self) -> Option<Duration> {
+        match self {
+            Means::Freezer(groups) => groups.iter().map(Freezer::wanted).sum(),
+            Means::Signals(_) | Means::None => None,
+        }
+    }
+
     /// Lets it run.
     pub fn start(&mut self) {
         match self {

@@ -38,6 +38,7 @@ pub(super) use means::Means;
 use super::shell::{Event as Told, Events};
 use crate::agent::switcher::{Event, News, Ran};
 use crate::apteam::Key;
+use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::turns::{SWITCHES_MAX, SlicePlan, Switch, Switches};
 use crate::node::groups::{Memory, Out};
 use crate::os::realtime::{self, Priority};
@@ -285,8 +286,11 @@ impl Switching {
         self.order(Order::Away(key));
     }
 
-    pub fn freeze_wait(&self, wait: Duration) {
-        self.order(Order::FreezeWait(wait));
+    /// What of the bounds is for the thread.
+    pub fn obey(&self, bounds: &HostBounds) {
+        self.order(Order::FreezeWait(bounds.freeze_wait));
+        let after = Some(bounds.idle_after).filter(|after| !after.is_zero());
+        self.tell(Event::IdleAfter(after));
     }
 }
 

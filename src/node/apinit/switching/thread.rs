@@ -109,6 +109,11 @@ impl Gang {
         self.means.start();
     }
 
+    /// The processor time that it has used, or waited for, in all.
+    fn wanted_ns(&self) -> Option<u64> {
+        u64::try_from(self.means.wanted()?.as_nanos()).ok()
+    }
+
     /// For how long the kernel has worked for it since it was stopped, or last looked at, in
     /// nanoseconds; on several processors at once counts once. None once it is frozen.
     fn overran(&mut self) -> Option<u64> {
@@ -235,6 +240,10 @@ impl Thread {
             let event = match action {
                 Action::Stop(keys) => Event::Stopped(self.stop(keys)),
                 Action::Start(keys) => Event::Started(self.start(keys)),
+                Action::Look(keys) => {
+                    let used = |key: Key| (key, self.gangs.get(&key).and_then(Gang::wanted_ns));
+                    Event::Used(keys.into_iter().map(used).collect())
+                }
                 Action::Hasten(key) => {
                     let Some(bytes) = self.let_run(key) else { continue };
                     Event::Brought(key, bytes)

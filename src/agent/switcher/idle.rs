@@ -1,0 +1,212 @@
+//! Idle time is given away.
+//!
+//! # The problem
+//!
+//! A gang whose processes all sleep keeps its processors until its turn is over, while others wait that would
+//! compute. A notebook without work would halve the machine.
+//!
+//! # The approach
+//!
+//! While others wait that could run instead, the processor time that the gang has used is looked at
+//! ([`Action::Look`]). A gang that has used less than a tenth of one processor for `after` *gives*: it stands, and
+//! its processors go to the gang that has the next turn by the plan, as if that turn had begun. A process that
+//! blocks for microseconds, in MPI say, uses much more.
+//!
+//! ```text
+//!   the plan    [ A                                  ][ B            ]
+//!   runs         A  B              A  B                 B
+//!                 ^  gives 50 ms  ^  gives 100 ms
+//! ```
+//!
+//! A gang that gives has its processors back after [`GIVES_MIN`], for twice as long each time up to [`GIVES_MAX`], as
+//! long as its turn lasts: whatever it has to do then it does at once, and goes on. A gang that was found idle takes
+//! nobody's time until ten times as long is over: time does not go round and round among those who sleep.
+//!
+//! Only gangs that are whole on this apinit give and take: others' parts elsewhere might wait for them. What a look
+//! costs is bounded by looking less often where many run ([`LOOK_COST`]).
+
+#[cfg(test)]
+mod tests;
+
+use super::super::ns;
+use super::{Action, Lift, Seat, State, Switcher, Turn};
+use crate::apteam::Key;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a gang gives its processors away, the first time and the longest.
+pub const GIVES_MIN: Duration = Duration::from_millis(50);
+/// See [`GIVES_MIN`].
+pub const GIVES_MAX: Duration = Duration::from_millis(200);
+/// A gang that computes is looked at so many times less often.
+const BUSY_TIMES: u64 = 4;
+/// A gang that was idle takes nobody's time for so many times as long as it gives.
+const RESTS_TIMES: u64 = 10;
+/// One look for each gang in so long: with many gangs they are looked at less often.
+const LOOK_COST: Duration = Duration::from_millis(1);
+/// A gang is idle that uses less than one of so many parts of a processor.
+const IDLE_PART: u64 = 10;
+
+/// What is known of how busy a gang is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Idle {
+    /// The processor time that it had used, and when that was.
+    looked: Option<(u64, u64)>,
+    /// When to look again.
+    pub look_ns: Option<u64>,
+    /// It gives its processors away until then.
+    pub gives_ns: Option<u64>,
+    /// For how long it gave last; zero: it was busy when last looked at.
+    gave_ns: u64,
+    /// It takes nobody's time until then.
+    rests_ns: u64,
+}
+
+impl Idle {
+    /// It runs no more: what it has used is to be looked at from its next start on.
+    pub fn stops(&mut self) {
+        (self.looked, self.look_ns) = (None, None);
+    }
+}
+
+/// Who gives, and when the next turn of those who may take is.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    gives: Vec<Key>,
+    /// Somebody gave until now.
+    over: bool,
+    takers: BTreeMap<Key, u64>,
+}
+
+impl Given {
+    /// Where it stands among those who want to run: before those who give, or after all others.
+    pub fn gives(&self, key: &Key) -> bool {
+        self.gives.contains(key)
+    }
+
+    /// When it would have its turn, if it may run before.
+    pub fn takes(&self, key: &Key) -> Option<u64> {
+        self.takers.get(key).copied()
+    }
+
+    /// Whether what changes now comes of what is given, and not of a plan.
+    pub fn changes(&self) -> bool {
+        self.over || !self.gives.is_empty()
+    }
+}
+
+impl Switcher {
+    /// Whether its time can go to others, and others' time to it.
+    fn may_share(seat: &Seat) -> bool {
+        seat.whole && seat.lift == Lift::No && seat.leaves_by_ns.is_none()
+    }
+
+    /// Who of these gives now, and who may run before its turn.
+    pub(super) fn given(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Given {
+        let mut given = Given::default();
+        if self.idle_after.is_none() {
+            return given;
+        }
+        for (key, turn) in turns {
+            let Some(seat) = self.seats.get_mut(key) else { continue };
+            if seat.idle.gives_ns.is_some_and(|until| until <= now) {
+                seat.idle.gives_ns = None;
+                given.over = true;
+            }
+            let its = matches!(turn, Turn::Its { .. });
+            if its && seat.idle.gives_ns.is_some() && Switcher::may_share(seat) {
+                given.gives.push(*key);
+            }
+        }
+        if given.gives.is_empty() {
+            return given;
+        }
+        for (key, _) in turns.iter().filter(|(_, turn)| matches!(turn, Turn::Others { .. })) {
+            let takes = |seat: &&Seat| {
+                Switcher::may_share(seat)
+                    && seat.idle.rests_ns <= now
+                    && given.gives.iter().any(|giver| {
+                        self.seats.get(giver).is_some_and(|giver| !giver.on.is_disjoint(&seat.on))
+                    })
+            };
+            if self.seats.get(key).filter(takes).is_some()
+                && let Some(at) = self.plans.next_turn(*key, now)
+            {
+                given.takers.insert(*key, at);
+            }
+        }
+        given
+    }
+
+    /// Asks how much those have used of whom it is to be known.
+    pub(super) fn look(&mut self, now: u64, turns: &BTreeMap<Key, Turn>, out: &mut Vec<Action>) {
+        let Some(after) = self.idle_after else { return };
+        let mut keys = Vec::new();
+        for key in turns.keys() {
+            let Some(seat) = self.seats.get(key).filter(|s| s.state == State::Running) else {
+                continue;
+            };
+            let waits = |other: &Key| {
+                let waits =
+                    matches!(turns.get(other), Some(Turn::Others { .. } | Turn::Its { .. }));
+                waits
+                    && self.seats.get(other).is_some_and(|o| {
+                        o.state == State::Stopped
+                            && Switcher::may_share(o)
+                            && !o.on.is_disjoint(&seat.on)
+                    })
+            };
+            let wanted =
+                Switcher::may_share(seat) && turns.keys().any(|other| other != key && waits(other));
+            let Some(seat) = self.seats.get_mut(key) else { continue };
+            if !wanted {
+                seat.idle.stops();
+            } else if seat.idle.gives_ns.is_none_or(|until| until <= now)
+                && seat.idle.look_ns.is_none_or(|at| at <= now)
+            {
+                // (Until it is answered.)
+                seat.idle.look_ns = Some(now.saturating_add(ns(after)));
+                keys.push(*key);
+            }
+        }
+        if !keys.is_empty() {
+            out.push(Action::Look(keys));
+        }
+    }
+
+    /// A gang has used so much processor time in all; none: that can't be known.
+    pub(super) fn used(&mut self, now: u64, key: Key, used: Option<u64>) {
+        let (Some(after), looked_at) = (self.idle_after, self.looked_at()) else { return };
+        let Some(seat) = self.seats.get_mut(&key).filter(|s| s.state == State::Running) else {
+            return;
+        };
+        let least = ns(after).max(looked_at.saturating_mul(ns(LOOK_COST)));
+        let idle = &mut seat.idle;
+        let Some(used) = used else {
+            idle.look_ns = Some(u64::MAX);
+            return;
+        };
+        let before = idle.looked.replace((used, now));
+        // (Whoever was idle has what woke him at once: half the time is enough to see that.)
+        let window = if idle.gave_ns > 0 { least / 2 } else { least };
+        idle.look_ns = Some(now.saturating_add(window));
+        let Some((had, since)) = before else { return };
+        let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
+        if used.saturating_mul(IDLE_PART) < time {
+            idle.gave_ns = idle.gave_ns.saturating_mul(2).clamp(ns(GIVES_MIN), ns(GIVES_MAX));
+            idle.gives_ns = Some(now.saturating_add(idle.gave_ns));
+            idle.rests_ns = now.saturating_add(idle.gave_ns.saturating_mul(RESTS_TIMES));
+            idle.stops();
+            return;
+        }
+        (idle.gave_ns, idle.rests_ns) = (0, 0);
+        if used.saturating_mul(2) >= time {
+            idle.look_ns = Some(now.saturating_add(least.saturating_mul(BUSY_TIMES)));
+        }
+    }
+
+    /// How many are looked at.
+    fn looked_at(&self) -> u64 {
+        self.seats.values().filter(|seat| seat.idle.looked.is_some()).count() as u64
+    }
+}

@@ -1,0 +1,139 @@
+//! A crowd: busy programs of others, streams of short ones, programs that sleep. Real programs, by the order that
+//! is the default.
+
+use super::rig::{now_ns, runs_of, stamper};
+use crate::support::hand::Hand;
+use crate::support::users::{self, ANNA, BERT, Bins, User};
+use crate::support::*;
+use std::path::Path;
+use std::time::Duration;
+
+/// One node of two processors, with default variables but for these.
+fn config(variables: &str) -> String {
+    format!(
+        "nodes:\n  - {{ nids: 0, processors: 2, flavors: [su, os, ap] }}\nvariables:\n  \
+         application.max_resident: 1024\n{variables}"
+    )
+}
+
+fn crowd(test: &str, variables: &str) -> Option<(Hand, Bins)> {
+    users::daemons(&format!("turns::crowd::{test}"), &config(variables), "0")
+}
+
+fn start(hand: &Hand, bins: &Bins, user: User, line: &[&str]) -> Running {
+    let mut command = user.command(bins.path("aprun"), line);
+    Running::start(command.env("PSCHED_SOCKET", hand.socket()))
+}
+
+fn end_all(hand: &Hand, all: Vec<Running>) {
+    let apids: Vec<String> = hand.apstat("-a")["applications"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|row| Some(row["apid"].as_u64()?.to_string()))
+        .collect();
+    let line = std::iter::once("-9").chain(apids.iter().map(String::as_str));
+    run(&mut hand.command("apkill", line)).expect(0);
+    all.into_iter().for_each(|aprun| drop(aprun.wait(BOUND).expect(137)));
+}
+
+/// Nobody of the crowd ends before: a newcomer that waited for one of them would wait for ever.
+#[test]
+fn a_newcomer_waits_for_none_of_many() {
+    let Some((hand, bins)) = crowd("a_newcomer_waits_for_none_of_many", "") else { return };
+    let mut all = Vec::new();
+    for count in 1..=40 {
+        let busy = if count % 2 == 0 { "while :; do :; done" } else { "exec sleep 1000" };
+        all.push(start(&hand, &bins, ANNA, &["-q", "-n", "2", "sh", "-c", busy]));
+    }
+    hand.wait_for("running", 40);
+    for width in ["1", "2"] {
+        let short = start(&hand, &bins, BERT, &["-q", "-n", width, "echo", "here"]);
+        let lines = "here\n".repeat(width.parse().expect("a number"));
+        assert_eq!(short.wait(BOUND).expect(0).out(), lines);
+    }
+    // It has what it needs of processor time too.
+    let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done";
+    let long = start(&hand, &bins, BERT, &["-q", "sh", "-c", work]);
+    assert_eq!(long.wait(BOUND).expect(0).out(), "done\n");
+    assert_eq!(hand.wait_for("running", 40).len(), 40);
+    end_all(&hand, all);
+    hand.end();
+}
+
+/// The longest time in which none of its processes ran.
+fn longest_silence(table: &Path, until_ns: u64) -> Duration {
+    let mut runs = runs_of(table);
+    runs.sort_unstable();
+    let ends = runs.iter().map(|run| run.1);
+    let begins = runs.iter().skip(1).map(|run| run.0).chain([until_ns]);
+    let gap = ends.zip(begins).map(|(end, begin)| begin.saturating_sub(end)).max();
+    Duration::from_nanos(gap.expect("it has run"))
+}
+
+#[test]
+fn a_stream_of_newcomers_silences_nobody() {
+    let Some(stamp) = stamper("turns") else { return };
+    let slice = "  application.time_slice: 100ms\n";
+    let Some((hand, bins)) = crowd("a_stream_of_newcomers_silences_nobody", slice) else { return };
+    let folder = ANNA.folder();
+    let table = folder.path().join("stamps");
+    let stamp = bins.add(&stamp);
+    let script = format!("exec {} {} spin", stamp.display(), table.display());
+    let hers = start(&hand, &bins, ANNA, &["-q", "-n", "2", "sh", "-c", &script]);
+    hand.wait_for("running", 1);
+    eventually(BOUND, "it runs", || !runs_of(&table).is_empty());
+    // Six at once, sixteen each, as another user.
+    let stream = format!(
+        "i=0; while [ $i -lt 16 ]; do {} -q -n 2 sleep 0.1 || exit 1; i=$((i+1)); done",
+        bins.path("aprun").display()
+    );
+    let one = || {
+        let mut command = BERT.command("sh", ["-c", &stream]);
+        Running::start(command.env("PSCHED_SOCKET", hand.socket()))
+    };
+    let streams: Vec<Running> = (0..6).map(|_| one()).collect();
+    streams.into_iter().for_each(|stream| drop(stream.wait(BOUND).expect(0)));
+    // Two users: at most two slices. (On a loaded machine whatever runs is late.)
+    let silence = longest_silence(&table, now_ns());
+    assert!(silence < Duration::from_secs(2), "it was silent for {silence:?}");
+    end_all(&hand, vec![hers]);
+    hand.end();
+}
+
+/// How long each has run, in nanoseconds.
+fn attained(hand: &Hand) -> Vec<u64> {
+    let all = run(&mut hand.command("psview", ["--json"])).expect(0).out();
+    let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
+    let rows = all["applications"].as_array().expect("a list").iter();
+    rows.filter_map(|row| row["attained_ns"].as_u64()).collect()
+}
+
+#[test]
+fn who_sleeps_costs_who_computes_next_to_nothing() {
+    let test = "who_sleeps_costs_who_computes_next_to_nothing";
+    let Some((hand, bins)) = crowd(test, "") else { return };
+    let freezes = run(&mut hand.command("psview", ["--json"])).expect(0).out();
+    if !freezes.contains("\"freezer\"") {
+        skip(&format!("turns::crowd::{test}"), "there are no control groups");
+        return hand.end();
+    }
+    let all: Vec<Running> = [["exec sleep 1000"; 3].as_slice(), &["while :; do :; done"]]
+        .concat()
+        .into_iter()
+        .map(|script| start(&hand, &bins, ANNA, &["-q", "-n", "2", "sh", "-c", script]))
+        .collect();
+    hand.wait_for("running", 4);
+    let before = attained(&hand);
+    eventually(BOUND, "some seconds", || {
+        let sum = |all: &[u64]| all.iter().sum::<u64>();
+        sum(&attained(&hand)) > sum(&before) + 12_000_000_000
+    });
+    let had: Vec<u64> =
+        attained(&hand).iter().zip(&before).map(|(now, before)| now - before.min(now)).collect();
+    let (all_ns, most) = (had.iter().sum::<u64>(), had.iter().max().copied().unwrap_or(0));
+    // Without it: a quarter.
+    assert!(most > all_ns / 10 * 8, "{had:?}");
+    end_all(&hand, all);
+    hand.end();
+}
