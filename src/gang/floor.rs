@@ -60,15 +60,15 @@ fn lengths(time_slice: Duration, floors: u32) -> (Duration, Duration) {
     (lead.max(SLICE_MIN), (floor / floors.max(1)).max(SLICE_MIN))
 }
 
-/// Who has a say in a plan.
+/// What a plan obeys beside deadlines.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a function says who is out")]
 pub struct Chosen<'a> {
     /// The party of the decision.
     pub leads: &'a BTreeSet<Apid>,
-    /// These have the first floors, at once: somebody has sent them a signal.
+    /// These have the first floors, at once: a signal waits for them.
     pub early: &'a [Apid],
-    /// Those whose memory is out run only when the decision lets them: they have no floor.
+    /// Whether its memory is out. Such gangs run only when they lead: they have no floor.
     pub is_out: &'a dyn Fn(Apid) -> bool,
 }
 
@@ -130,7 +130,7 @@ struct Making<'a> {
     costs: Vec<Duration>,
     /// Whose memory is out: no floor, and no part in others' slices.
     out: Vec<bool>,
-    /// Who ran last before it.
+    /// The members that ran last before it.
     ran: Vec<bool>,
     /// Since when each waits, by the end of what there is; and in what time it is to run again.
     since_ns: Vec<u64>,
@@ -140,7 +140,7 @@ struct Making<'a> {
     slices: Vec<(Vec<u32>, Duration)>,
     /// Which of them are floors.
     is_floor: Vec<bool>,
-    /// Who has run in this cycle, and in which slices each has.
+    /// The members that have run in this cycle, and in which slices each has.
     cycle: Vec<bool>,
     runs: Vec<Runs>,
     /// Up to which member all have run.
@@ -193,14 +193,14 @@ impl<'a> Making<'a> {
         self.since_ns[member as usize].saturating_add(self.within_ns[member as usize])
     }
 
-    /// Who has not run in this cycle, and is to run first.
+    /// The member that has not run in this cycle and has the earliest deadline.
     fn waits_most(&self) -> Option<u32> {
         let waits =
             (0..self.members.len() as u32).filter(|i| !self.cycle[*i as usize] && self.waits(*i));
         waits.min_by_key(|i| (self.due_ns(*i), self.since_ns[*i as usize]))
     }
 
-    /// One slice more: of these, who come first in that order, and of whom else can run. `false`: nobody can.
+    /// One slice more: of these, in that order, and of all others that can run. `false`: none can.
     fn slice(&mut self, first: &[u32], length: Duration, floor: bool) -> bool {
         let mut others: Vec<u32> = (0..self.members.len() as u32)
             .filter(|i| self.waits(*i) && !first.contains(i))
@@ -224,7 +224,7 @@ impl<'a> Making<'a> {
         true
     }
 
-    /// Whether what there is may be repeated: all have run, and nobody waits for too long where it begins again.
+    /// Whether the slices may be repeated: all have run, and none waits for too long where they begin again.
     fn may_repeat(&mut self) -> bool {
         let ran = |i: usize| self.runs[i].has_run() || !self.waits(i as u32);
         self.all += (self.all..self.runs.len()).take_while(|i| ran(*i)).count();

@@ -33,7 +33,7 @@ struct Member {
     competitors: Vec<u32>,
     /// Its nodes on which not everybody fits at once, and its bytes there.
     crowded: Vec<(u32, u64)>,
-    /// Who may keep it from running, where that are not its competitors only.
+    /// The gangs that may keep it from running, where these are not its competitors only.
     rivals: Option<Vec<u32>>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Parties<'a> {
         self.members[member as usize].takes
     }
 
-    /// Who may keep it from running.
+    /// The gangs that may keep it from running.
     pub fn rivals(&self, member: u32) -> &[u32] {
         let member = &self.members[member as usize];
         member.rivals.as_ref().unwrap_or(&member.competitors)

@@ -202,7 +202,7 @@ pub fn levelled(
     Plan { slices, repeats: false }
 }
 
-/// Gives slices room for the memory that is to be brought in. `ran`: who ran last before them, by member.
+/// Gives slices room for the memory that is to be brought in. `ran`: the gangs that ran last before them, by member.
 pub(super) fn lengthened(
     slices: &mut [(Vec<u32>, Duration)],
     repeats: bool,

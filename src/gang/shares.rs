@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holders of shares that are remembered without a gang of theirs: a bound on memory. Who has had least is
-/// forgotten first.
+/// Holders of shares that are remembered without a gang of theirs: a bound on memory. The one that has had
+/// least is forgotten first.
 pub const REMEMBERED_MAX: usize = 10_000;
 
-/// Who holds a share: the name of a user or an account.
+/// The holder of a share: the name of a user or an account.
 pub type Holder = Arc<str>;
 
 /// Usage at a moment, in processor nanoseconds.
@@ -29,7 +29,7 @@ struct Usage {
     at_ns: u64,
 }
 
-/// What everybody has had.
+/// What all holders have had.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     used: BTreeMap<Holder, Usage>,
@@ -86,7 +86,7 @@ impl Shares {
         self.used.len()
     }
 
-    /// Whether nobody is.
+    /// Whether none is remembered.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }

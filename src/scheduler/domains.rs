@@ -52,7 +52,7 @@ pub(super) struct Domain {
     pub turns: Turns,
     /// By least attained service: there is something to decide.
     pub wanted: bool,
-    /// When a user who runs has had as much as one who waits.
+    /// When a user whose applications run has had as much as one whose applications wait.
     pub overtakes_ns: Option<u64>,
     /// When it is looked again who is to run, or to be moved, if nothing happens.
     pub due_ns: Option<u64>,
@@ -99,7 +99,7 @@ pub(super) fn rules(domains: &[Domain]) -> RuleBook {
 pub(super) struct LevelsOf(Vec<Levels>);
 
 impl LevelsOf {
-    /// Nobody has had anything in these domains.
+    /// Nothing has been had in these domains.
     pub fn new(domains: &[Domain]) -> LevelsOf {
         let of = |domain: &Domain| Levels::new(domain.turns.floors);
         LevelsOf(domains.iter().map(of).collect())

@@ -45,7 +45,7 @@ pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
     (0..nodes).map(node).collect()
 }
 
-/// By round robin, four on a processor; levels by minutes, and nobody has a floor.
+/// By round robin, four on a processor; levels by minutes, without floors.
 pub(super) fn plain() -> Settings {
     let mut variables = crate::variables::Variables::default();
     for (name, value) in [

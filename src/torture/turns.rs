@@ -152,7 +152,7 @@ impl World {
                         todo.push_back(Event::Started(keys.into_iter().map(start).collect()));
                     }
                     Action::Look(keys) => {
-                        // (Here nobody is ever idle.)
+                        // (No gang is ever idle here.)
                         let used = keys.into_iter().map(|key| (key, Some(mono)));
                         todo.push_back(Event::Used(used.collect()));
                     }

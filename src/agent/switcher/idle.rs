@@ -38,8 +38,8 @@ use std::time::Duration;
 pub const GIVES_MIN: Duration = Duration::from_millis(50);
 /// See [`GIVES_MIN`].
 pub const GIVES_MAX: Duration = Duration::from_millis(200);
-/// A gang that computes is looked at so many times less often.
-const BUSY_TIMES: u64 = 4;
+/// A gang that computes is looked at half as often each time, down to so many times less often.
+const BUSY_TIMES: u64 = 16;
 /// A gang that was idle takes nobody's time for so many times as long as it gives.
 const RESTS_TIMES: u64 = 10;
 /// One look for each gang in so long: with many gangs they are looked at less often.
@@ -60,6 +60,8 @@ pub(super) struct Idle {
     gave_ns: u64,
     /// It takes nobody's time until then.
     rests_ns: u64,
+    /// It has been busy: looked at so many times less often.
+    busy: u64,
 }
 
 impl Idle {
@@ -69,11 +71,11 @@ impl Idle {
     }
 }
 
-/// Who gives, and when the next turn of those who may take is.
+/// The gangs that give, and the next turns of the gangs that may take.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     gives: Vec<Key>,
-    /// Somebody gave until now.
+    /// A gang gave until now.
     over: bool,
     takers: BTreeMap<Key, u64>,
 }
@@ -101,7 +103,7 @@ impl Switcher {
         seat.whole && seat.lift == Lift::No && seat.leaves_by_ns.is_none()
     }
 
-    /// Who of these gives now, and who may run before its turn.
+    /// The gangs of these that give now, and those that may run before their turn.
     pub(super) fn given(&mut self, now: u64, turns: &BTreeMap<Key, Turn>) -> Given {
         let mut given = Given::default();
         if self.idle_after.is_none() {
@@ -187,22 +189,28 @@ impl Switcher {
             return;
         };
         let before = idle.looked.replace((used, now));
-        // (Whoever was idle has what woke him at once: half the time is enough to see that.)
-        let window = if idle.gave_ns > 0 { least / 2 } else { least };
+        // (A gang that was idle finds its work as soon as it runs: half the time is enough to see that.)
+        let window = match idle.gave_ns {
+            0 => least.saturating_mul(idle.busy.max(1)),
+            _ => least / 2,
+        };
         idle.look_ns = Some(now.saturating_add(window));
         let Some((had, since)) = before else { return };
         let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
         if used.saturating_mul(IDLE_PART) < time {
             idle.gave_ns = idle.gave_ns.saturating_mul(2).clamp(ns(GIVES_MIN), ns(GIVES_MAX));
             idle.gives_ns = Some(now.saturating_add(idle.gave_ns));
+            idle.busy = 0;
             idle.rests_ns = now.saturating_add(idle.gave_ns.saturating_mul(RESTS_TIMES));
             idle.stops();
             return;
         }
         (idle.gave_ns, idle.rests_ns) = (0, 0);
-        if used.saturating_mul(2) >= time {
-            idle.look_ns = Some(now.saturating_add(least.saturating_mul(BUSY_TIMES)));
-        }
+        idle.busy = match used.saturating_mul(2) >= time {
+            true => idle.busy.saturating_mul(2).clamp(1, BUSY_TIMES),
+            false => 1,
+        };
+        idle.look_ns = Some(now.saturating_add(least.saturating_mul(idle.busy)));
     }
 
     /// How many are looked at.

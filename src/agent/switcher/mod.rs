@@ -276,11 +276,11 @@ impl Turn {
 /// On what ground a gang wants to run, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wants {
-    /// Its turn, or because no plan or nobody else says otherwise.
+    /// It is its turn, or no plan says otherwise.
     Its,
-    /// What others give: who runs already, then who has its turn soonest.
+    /// Others give: the gang that runs already comes first, then the one that has its turn soonest.
     Takes(bool, u64),
-    /// It gives its turn away, and has it as long as nobody takes it.
+    /// It gives its turn away, and keeps it until another gang takes it.
     Gives,
 }
 

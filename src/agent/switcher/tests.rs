@@ -756,7 +756,7 @@ impl World {
             let paid =
                 |debtor: &u64| shares(debtor) && !self.runs(*debtor) && self.owes(*debtor, *apid);
             let paid = self.gangs.keys().any(paid);
-            // Whoever has nothing to do gives its turn to others.
+            // An idle gang gives its turn to others.
             let gives = |other: &u64| {
                 self.idle && idles(*other) && self.told(*other).is_some_and(|(_, its)| its)
             };

@@ -1,4 +1,4 @@
-//! Floors by examples, and that nobody waits for longer than is promised, whoever comes.
+//! Floors by examples, and that no gang waits for longer than is promised, however many come.
 
 use super::*;
 use crate::gang::Gang;
@@ -57,7 +57,7 @@ impl Machine {
     }
 }
 
-/// A slice a line: who runs, for how many milliseconds, `f` for floors.
+/// A slice a line: the gangs, for how many milliseconds, `f` for floors.
 fn drawn(plan: &Plan) -> String {
     let mut text = String::new();
     for slice in &plan.slices {

@@ -13,7 +13,7 @@ const TOLD_MIN: u64 = 50_000_000;
 pub(super) struct Had {
     /// What it has had is told by others: by plans that have floors.
     pub(super) told: bool,
-    /// The place of its user among those of the domain, who has had least first; all 0 without shares.
+    /// The place of its user among the users of the domain, in order of what they have had; all 0 without shares.
     pub(super) rank: u32,
     pub(super) weight: u32,
     /// Its share of all processors, in millionths.
@@ -203,7 +203,7 @@ impl Place {
         Place(2, had.rank, level as u8, entered.saturating_sub(at(early)), apid)
     }
 
-    /// That of one who has not run yet, whose user has that rank, and waits since then.
+    /// That of a posting whose user has that rank, and that waits since then.
     pub fn of_new(apid: Apid, waited: Duration, rank: u32, rules: &Rules, now_ns: u64) -> Place {
         let since = at(now_ns).saturating_sub(at(ns(waited)));
         if waited >= rules.longest_wait {

@@ -74,11 +74,11 @@ impl Freezer {
         Some(user + system)
     }
 
-    /// The same, with the time in which some process of it waited for a processor that others had: it has
-    /// something to do. Without pressure stall information in the kernel that is not known, and left out.
-    pub fn wanted(&self) -> Option<Duration> {
+    /// The time in which some process of it waited for a processor that others had: it has something to do. Zero
+    /// without pressure stall information in the kernel.
+    pub fn stalled(&self) -> Duration {
         let pressure = std::fs::read_to_string(self.group.join("cpu.pressure"));
-        Some(self.used()? + pressure.ok().and_then(|text| stalled(&text)).unwrap_or_default())
+        pressure.ok().and_then(|text| stalled(&text)).unwrap_or_default()
     }
 }
 

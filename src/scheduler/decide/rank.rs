@@ -1,4 +1,4 @@
-//! Whose applications come first, of all users: who has had least of his share.
+//! Users before applications: first the applications of the user that has had the smallest part of his share.
 //!
 //! # Problem
 //! Attained service alone gives a user with a hundred applications a hundred times as much as one with one.
@@ -52,13 +52,13 @@ impl Ranks {
     }
 }
 
-/// A user of whom somebody is there.
+/// A user that has applications here.
 #[derive(Clone, Copy, Debug, Default)]
 struct User {
     weight: u32,
     /// Processors of those who run.
     runs: u64,
-    /// Somebody of his waits, who is of the lowest level, or of another.
+    /// An application of his waits: of the lowest level, or of another.
     waits: [bool; 2],
 }
 
@@ -116,7 +116,7 @@ impl Scheduler {
         schedule.decision.ranks = Ranks(ranks);
     }
 
-    /// The users of whom somebody takes turns or waits for a place.
+    /// The users of all gangs that take turns, and of postings that wait.
     fn users(&self, domain: DomainId, gangs: &[Apid]) -> BTreeMap<Holder, User> {
         let mut users: BTreeMap<Holder, User> = BTreeMap::new();
         for apid in gangs {

@@ -51,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// The same of a plan with floors, all slices at once: of them it matters who had how much, and when last.
+    /// The same of a plan with floors, all slices at once: only sums and the last turns matter.
     fn account_floors(&mut self, planned: &Planned, from_ns: u64, until_ns: u64) {
         let whole = nanos(planned.plan.length()).max(1);
         let rounds = ((until_ns - from_ns) / whole).saturating_sub(1);
@@ -99,8 +99,8 @@ impl Schedule {
         self.rotation.forget(now_ns);
     }
 
-    /// One that is whole on a node has run so long by now, that says. What is less than [`CORRECTS_FROM`] is how
-    /// long the word took.
+    /// The apinit of a gang that is on no other says for how long it has run. Differences below
+    /// [`CORRECTS_FROM`] are the time that the message took.
     pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) {
         self.account_for(&[apid], now_ns);
         if self.rotation.attained(apid).abs_diff(ran) >= CORRECTS_FROM {

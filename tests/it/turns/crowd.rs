@@ -37,7 +37,7 @@ fn end_all(hand: &Hand, all: Vec<Running>) {
     all.into_iter().for_each(|aprun| drop(aprun.wait(BOUND).expect(137)));
 }
 
-/// Nobody of the crowd ends before: a newcomer that waited for one of them would wait for ever.
+/// None of the crowd ends: a newcomer that waited for one of them would wait for ever.
 #[test]
 fn a_newcomer_waits_for_none_of_many() {
     let Some((hand, bins)) = crowd("a_newcomer_waits_for_none_of_many", "") else { return };

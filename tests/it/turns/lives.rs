@@ -347,8 +347,8 @@ async fn what_turns_cost_on_a_node() {
         "{test}: alone {wakes} wakes in 4 s; two at 100 ms {:.2} % of a processor",
         share * 1e2
     );
-    // (At leisure 0.5 %; not on a machine where others run tests.)
-    assert!(share < 0.02, "two gangs take {share} of a processor");
+    // (At leisure 1 %, with looks whether they are idle; not on a machine where others run tests.)
+    assert!(share < 0.03, "two gangs take {share} of a processor");
     kill(&mut link, vec![one, other]).await;
     apinit.end().await;
 }

@@ -1,4 +1,4 @@
-//! Who gives and who takes, by examples.
+//! Which gangs give and which take, by examples.
 
 use super::*;
 use crate::agent::switcher::{Event, Gang, Outcome, Start};
@@ -17,7 +17,7 @@ fn key(apid: u64) -> Key {
 struct World {
     switcher: Switcher,
     now: u64,
-    /// Who sleeps.
+    /// Gangs whose processes sleep.
     idle: BTreeSet<u64>,
     used: BTreeMap<u64, u64>,
     runs: BTreeSet<u64>,
@@ -147,7 +147,7 @@ fn time_does_not_go_round_among_those_who_sleep() {
     let all: Vec<u64> = (1..=50).collect();
     let mut world = World::new(50, &all);
     world.pass(60_000);
-    // (Each has its turn, and once in ten times as long as it gives somebody else's.)
+    // (Each has its own turn, and another's once in ten times as long as it gives.)
     assert!(world.starts < 60 * 50, "{}", world.starts);
 }
 

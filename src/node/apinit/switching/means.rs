@@ -113,11 +113,11 @@ impl Means {
         }
     }
 
-    /// The same, with the time in which it waited for a processor that others had.
-    pub fn wanted(&self) -> Option<Duration> {
+    /// The time in which it waited for a processor that others had.
+    pub fn stalled(&self) -> Duration {
         match self {
-            Means::Freezer(groups) => groups.iter().map(Freezer::wanted).sum(),
-            Means::Signals(_) | Means::None => None,
+            Means::Freezer(groups) => groups.iter().map(Freezer::stalled).sum(),
+            Means::Signals(_) | Means::None => Duration::ZERO,
         }
     }
 

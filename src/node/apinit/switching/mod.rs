@@ -79,6 +79,15 @@ struct Gang {
     late: Option<(Duration, u64)>,
     /// For how long it has used a processor in that state, and how much of that was said last.
     overran: (Duration, Duration),
+    looked: Looked,
+}
+
+/// What a gang had used and waited for by the last look, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looked {
+    used: u64,
+    at_ns: u64,
+    stalled: u64,
 }
 
 /// What the thread is told.
@@ -275,6 +284,7 @@ impl Switching {
             returns: false,
             late: None,
             overran: Default::default(),
+            looked: Looked::default(),
         };
         self.order(Order::Tell(event, Some(Box::new(gang))));
         meter

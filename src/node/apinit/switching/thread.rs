@@ -3,7 +3,7 @@
 use super::bring::{Bringer, Progress};
 use super::means::{Means, stop_all};
 use super::roll::Roller;
-use super::{Gang, Order, Shared, note, ring};
+use super::{Gang, Looked, Order, Shared, note, ring};
 use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -109,9 +109,16 @@ impl Gang {
         self.means.start();
     }
 
-    /// The processor time that it has used, or waited for, in all.
-    fn wanted_ns(&self) -> Option<u64> {
-        u64::try_from(self.means.wanted()?.as_nanos()).ok()
+    /// The processor time that it has used, or waited for, in all. How long it waited is looked at only where it
+    /// has used little since the last look: that takes longer to read.
+    fn wanted_ns(&mut self) -> Option<u64> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (used, now) = (ns(self.means.used()?), monotonic_ns());
+        let Looked { used: before, at_ns, stalled } = self.looked;
+        let busy = used.saturating_sub(before) > now.saturating_sub(at_ns) / 2;
+        let stalled = if busy { stalled } else { ns(self.means.stalled()) };
+        self.looked = Looked { used, at_ns: now, stalled };
+        Some(used.saturating_add(stalled))
     }
 
     /// For how long the kernel has worked for it since it was stopped, or last looked at, in
@@ -241,7 +248,7 @@ impl Thread {
                 Action::Stop(keys) => Event::Stopped(self.stop(keys)),
                 Action::Start(keys) => Event::Started(self.start(keys)),
                 Action::Look(keys) => {
-                    let used = |key: Key| (key, self.gangs.get(&key).and_then(Gang::wanted_ns));
+                    let used = |key: Key| (key, self.gangs.get_mut(&key).and_then(Gang::wanted_ns));
                     Event::Used(keys.into_iter().map(used).collect())
                 }
                 Action::Hasten(key) => {
