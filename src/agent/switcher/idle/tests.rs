@@ -138,7 +138,7 @@ fn who_wakes_has_its_turn_within_a_moment() {
     assert_eq!(world.runs, [1].into(), "it is its turn");
     // The other falls asleep in its own.
     world.idle = [2].into();
-    world.pass(100);
+    world.pass(200);
     assert_eq!(world.runs, [1].into());
 }
 
