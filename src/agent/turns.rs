@@ -146,14 +146,8 @@ impl Agent {
                 self.report(Report::RolledOut { key, bytes, why }, out);
             }
             News::Switches(mut told) => {
-                let changed: BTreeSet<Key> = told
-                    .switches
-                    .iter()
-                    .flat_map(|switch| switch.stopped.iter().chain(&switch.started))
-                    .filter(|key| self.apps.contains_key(key))
-                    .copied()
-                    .collect();
-                out.extend(changed.into_iter().map(Action::TellRan));
+                let changed = told.changed().into_iter().filter(|key| self.apps.contains_key(key));
+                out.extend(changed.map(Action::TellRan));
                 for switch in &mut told.switches {
                     switch.due_ns = self.on_psched_clock(switch.due_ns);
                     switch.began_ns = self.on_psched_clock(switch.began_ns);

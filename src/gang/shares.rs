@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holders of shares that are remembered without a gang of theirs: a bound on memory. The one that has had
-/// least is forgotten first.
+/// Holders of shares that are remembered after their last gang: a bound on memory. The smallest usage is
+/// forgotten first.
 pub const REMEMBERED_MAX: usize = 10_000;
 
 /// The holder of a share: the name of a user or an account.

@@ -81,7 +81,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Where it stands among those who want to run: before those who give, or after all others.
+    /// Whether a gang gives its turn away.
     pub fn gives(&self, key: &Key) -> bool {
         self.gives.contains(key)
     }
@@ -148,18 +148,16 @@ impl Switcher {
             let Some(seat) = self.seats.get(key).filter(|s| s.state == State::Running) else {
                 continue;
             };
-            let waits = |other: &Key| {
-                let waits =
-                    matches!(turns.get(other), Some(Turn::Others { .. } | Turn::Its { .. }));
-                waits
-                    && self.seats.get(other).is_some_and(|o| {
-                        o.state == State::Stopped
-                            && Switcher::may_share(o)
-                            && !o.on.is_disjoint(&seat.on)
+            let waits = |(other, turn): (&Key, &Turn)| {
+                *turn != Turn::Unplanned
+                    && self.seats.get(other).is_some_and(|other| {
+                        other.state == State::Stopped
+                            && Switcher::may_share(other)
+                            && !other.on.is_disjoint(&seat.on)
                     })
             };
-            let wanted =
-                Switcher::may_share(seat) && turns.keys().any(|other| other != key && waits(other));
+            // (It runs, so it is none of those.)
+            let wanted = Switcher::may_share(seat) && turns.iter().any(waits);
             let Some(seat) = self.seats.get_mut(key) else { continue };
             if !wanted {
                 seat.idle.stops();
@@ -176,9 +174,9 @@ impl Switcher {
         }
     }
 
-    /// A gang has used so much processor time in all; none: that can't be known.
-    pub(super) fn used(&mut self, now: u64, key: Key, used: Option<u64>) {
-        let (Some(after), looked_at) = (self.idle_after, self.looked_at()) else { return };
+    /// A gang has used so much processor time in all; none: that can't be known. `looked_at`: how many gangs are.
+    pub(super) fn used(&mut self, now: u64, key: Key, used: Option<u64>, looked_at: u64) {
+        let Some(after) = self.idle_after else { return };
         let Some(seat) = self.seats.get_mut(&key).filter(|s| s.state == State::Running) else {
             return;
         };
@@ -213,8 +211,8 @@ impl Switcher {
         idle.look_ns = Some(now.saturating_add(least.saturating_mul(idle.busy)));
     }
 
-    /// How many are looked at.
-    fn looked_at(&self) -> u64 {
+    /// How many gangs are looked at.
+    pub(super) fn looked_at(&self) -> u64 {
         self.seats.values().filter(|seat| seat.idle.looked.is_some()).count() as u64
     }
 }

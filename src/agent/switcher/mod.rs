@@ -278,7 +278,7 @@ impl Turn {
 enum Wants {
     /// It is its turn, or no plan says otherwise.
     Its,
-    /// Others give: the gang that runs already comes first, then the one that has its turn soonest.
+    /// Others give: first a gang that runs already, then the gang with the earliest next turn.
     Takes(bool, u64),
     /// It gives its turn away, and keeps it until another gang takes it.
     Gives,
@@ -484,8 +484,9 @@ impl Switcher {
                 planned = true;
             }
             Event::Used(all) => {
+                let looked_at = self.looked_at();
                 for (key, used) in all {
-                    self.used(now, key, used);
+                    self.used(now, key, used, looked_at);
                     self.parts.touch(key);
                 }
             }

@@ -9,6 +9,7 @@
 
 use crate::apteam::Key;
 use crate::machine::Nid;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// One slice, as one apinit is told.
@@ -83,9 +84,18 @@ pub struct Switches {
     /// The most memory in bytes that an application has had on a node of this apinit so far, where
     /// that is measured.
     pub peaks: Vec<(Key, Nid, u64)>,
-    /// How long gangs have run by now, without the time that they were frozen: for a psched that has just
-    /// come, whose records have only when they were launched.
+    /// How long gangs have run by now, without the time that they were frozen: all gangs for a psched that has
+    /// just come, whose records have only when they were launched, and those that have changed for any.
     pub ran: Vec<(Key, Duration)>,
+}
+
+impl Switches {
+    /// The gangs that were stopped or let run in these changes.
+    pub fn changed(&self) -> BTreeSet<Key> {
+        let all =
+            self.switches.iter().flat_map(|switch| switch.stopped.iter().chain(&switch.started));
+        all.copied().collect()
+    }
 }
 
 /// Changes in one report, at most.

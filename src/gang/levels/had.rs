@@ -203,7 +203,7 @@ impl Place {
         Place(2, had.rank, level as u8, entered.saturating_sub(at(early)), apid)
     }
 
-    /// That of a posting whose user has that rank, and that waits since then.
+    /// The place of a posting that waits since then, by the rank of its user.
     pub fn of_new(apid: Apid, waited: Duration, rank: u32, rules: &Rules, now_ns: u64) -> Place {
         let since = at(now_ns).saturating_sub(at(ns(waited)));
         if waited >= rules.longest_wait {

@@ -151,11 +151,6 @@ impl Scheduler {
         })
     }
 
-    /// Whether its memory has gone, or is on its way.
-    fn is_rolled_out(&self, apid: Apid) -> bool {
-        self.schedule.decision.is_rolled_out(apid)
-    }
-
     /// How many bytes of it are in swap, as far as its nodes have said; none: it is resident.
     pub fn in_swap(&self, apid: Apid) -> Option<u64> {
         match self.schedule.decision.rolled.get(&apid) {
@@ -236,7 +231,9 @@ impl Scheduler {
         let mut standing = Vec::new();
         for apid in self.occupancy.holders_at(at) {
             let held = self.occupancy.held(*apid).iter().find(|held| held.at == at);
-            let Some(held) = held.filter(|_| !self.is_rolled_out(*apid)) else { continue };
+            let Some(held) = held.filter(|_| !self.schedule.decision.is_rolled_out(*apid)) else {
+                continue;
+            };
             bytes = bytes.saturating_add(held.memory);
             for p in &held.processors {
                 residents[*p as usize] += 1;
@@ -288,7 +285,9 @@ impl Scheduler {
         link: LinkId,
         out: &mut Vec<Effect>,
     ) {
-        if let Some(team) = self.teams.get(&apid).filter(|_| self.is_rolled_out(apid)) {
+        if let Some(team) =
+            self.teams.get(&apid).filter(|_| self.schedule.decision.is_rolled_out(apid))
+        {
             out.push(Effect::Command { link, command: Command::RollOut(team.key()) });
         }
     }

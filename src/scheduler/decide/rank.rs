@@ -4,12 +4,12 @@
 //! Attained service alone gives a user with a hundred applications a hundred times as much as one with one.
 //!
 //! # Approach
-//! Before a decision the users (or accounts: `share.by`) of whom somebody is there are put in order of what they
+//! Before a decision the users (or accounts: `share.by`) that have applications are put in order of what they
 //! have had by weight ([`Shares`](crate::gang::shares::Shares)), and attained service goes within that. Two of whom
 //! each is to have half would change places all the time: so who runs counts as having had less, by what he gets
 //! in a time slice, and it is known when he will have had that ([`Domain::overtakes_ns`]). Of long ones that is a
 //! slice of little use to anybody: beside a user who has had hours they wait for a share of that
-//! ([`GRAIN`]), but not those who have not had a second yet.
+//! ([`GRAIN`]); applications of the lowest level do not.
 //!
 //! [`Domain::overtakes_ns`]: crate::scheduler::domains::Domain
 
@@ -43,7 +43,7 @@ pub(in crate::scheduler) struct Rank {
 pub(super) struct Ranks(BTreeMap<Holder, Rank>);
 
 impl Ranks {
-    /// That of a posting; 0 where there are no shares.
+    /// The rank of a posting; 0 where there are no shares.
     pub(super) fn of(&self, team: &Apteam, turns: &Turns) -> u32 {
         match self.0.is_empty() {
             true => 0,
@@ -97,7 +97,7 @@ impl Scheduler {
             let of = ranks.entry((*holder).clone()).or_default();
             *(if *long { &mut of.long } else { &mut of.short }) = rank;
         }
-        // When the first who runs has had as much as the next one of whom somebody waits.
+        // When the first user whose applications run has had as much as the next whose applications wait.
         let runs =
             order.iter().enumerate().filter(|(_, (_, long, _, user))| *long && user.runs > 0);
         let overtakes = runs.filter_map(|(at, (own, _, _, user))| {

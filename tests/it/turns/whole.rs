@@ -160,7 +160,7 @@ fn the_pace_is_changed_while_they_run_and_psched_need_not_be_there() {
     gangs.take_turns(now_ns() + 100 * MS, fast);
     kill(hand.psched_pid(), 18);
 
-    // Without a floor there is no time slice: whoever leads does so until it has had much.
+    // Without a floor there is no time slice: a gang leads until it has had much.
     does(&hand, "psmgr", "set application.order=least-attained-service application.floor=no");
     eventually(BOUND, "one leads for long", || slices(&hand).first().is_some_and(|ms| *ms > 5_000));
     let told = does(

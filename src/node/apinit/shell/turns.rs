@@ -11,7 +11,7 @@ use crate::node::apinit::rebind::Rebinding;
 use crate::node::apinit::switching::Means;
 use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,14 +107,11 @@ impl Shell {
     /// not who gave idle time to whom.
     pub(super) fn say_ran(&self, told: &mut Switches) {
         let now = monotonic_ns();
-        let changed =
-            told.switches.iter().flat_map(|switch| switch.stopped.iter().chain(&switch.started));
-        let changed: BTreeSet<Key> = changed.copied().collect();
         let ran = |key: Key| {
             let meter = self.apps.get(&key)?.meter.as_ref()?;
             Some((key, Duration::from_nanos(meter.read().by(now))))
         };
-        told.ran.extend(changed.into_iter().filter_map(ran));
+        told.ran.extend(told.changed().into_iter().filter_map(ran));
     }
 
     /// What a found one has run, if it was ever stopped. While apinit was away nobody was stopped or
