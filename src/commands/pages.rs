@@ -90,3 +90,14 @@ pub async fn turns(
     }
     Ok(whole)
 }
+
+/// What each user, or account, has had.
+///
+/// # Errors
+/// What psched says instead, or that it says nothing.
+pub async fn shares(
+    client: &mut PschedClient<Channel>,
+    bound: Duration,
+) -> Result<pb::SharesReply, String> {
+    answer(client.shares(pb::SharesRequest {}), bound).await
+}

@@ -302,6 +302,8 @@ impl Core {
 
     /// The last commits reach the disk and their answers leave, within two seconds.
     async fn stop(mut self, mut outcomes: mpsc::UnboundedReceiver<Vec<Outcome>>) {
+        let shares = self.scheduler.keep_shares(now());
+        self.take(shares.into_iter().collect(), None);
         let end = tokio::time::Instant::now() + Duration::from_secs(2);
         while self.outbox.under_way() > 0 {
             let Ok(Some(done)) = tokio::time::timeout_at(end, outcomes.recv()).await else { break };
@@ -632,7 +634,8 @@ impl Core {
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }
             | Effect::SaveFlavors { .. }
-            | Effect::SaveChange(_) => {}
+            | Effect::SaveChange(_)
+            | Effect::SaveShares(_) => {}
         }
     }
 

@@ -164,6 +164,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         restored.next_apid,
         now,
     );
+    scheduler.has_had(now, restored.shares);
     scheduler.started(identity.epoch);
     scheduler.can_not_read(&identity.store_id, &restored.unreadable);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -434,6 +435,7 @@ fn settings(v: &Variables) -> Settings {
         only_uid: (own != 0).then_some(own),
         utc_offset: utc_offset(),
         abilities,
+        keeps_shares: true,
         ..v.into()
     }
 }

@@ -38,6 +38,16 @@ impl Viewer {
         (self.hidden == Private::All).then_some(self.uid)
     }
 
+    /// Whether nothing is hidden but command lines.
+    pub fn sees_all(&self) -> bool {
+        self.hidden != Private::All
+    }
+
+    /// Who asks.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
     fn sees_command(&self, owner: u32) -> bool {
         self.hidden == Private::Off || owner == self.uid
     }

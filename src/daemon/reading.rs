@@ -7,6 +7,7 @@
 
 use super::committer::Trouble;
 use super::core::{Input, now};
+use super::names::names;
 use super::private::Viewer;
 use super::services::{Service, caller, ending};
 use super::store::{Reader, StoreError};
@@ -18,6 +19,7 @@ use crate::os::host::monotonic_ns;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::Scheduler;
+use crate::variables::ShareBy;
 use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +34,8 @@ const PAGE_TIME: Duration = Duration::from_millis(100);
 /// Bytes of each list of the only page that a caller gets who can't ask for another: three such lists are within
 /// what every gRPC library takes.
 const ONLY_BYTES: usize = 1024 * 1024;
+/// Holders of shares in one answer.
+const SHARES_MAX: usize = 10_000;
 /// Ended applications in one answer, the latest.
 const HISTORY_MAX: u32 = 100_000;
 /// Rows of the store that are looked at for one page.
@@ -194,6 +198,20 @@ impl Service {
         self.look_up(&peer, move |s, viewer| Ok(who_runs(s, viewer, &request, from))).await
     }
 
+    pub(super) async fn shares_page(
+        &self,
+        request: Request<pb::SharesRequest>,
+    ) -> Result<Response<pb::SharesReply>, Status> {
+        let peer = caller(&request)?;
+        let name = names().user_name(peer.uid).await;
+        let trouble = self.trouble.clone();
+        let make = move |s: &Scheduler, viewer: &Viewer| {
+            let notices = trouble.notice().into_iter().collect();
+            Ok(pb::SharesReply { notices, ..shares(s, viewer, &name) })
+        };
+        self.look_up(&peer, make).await
+    }
+
     pub(super) async fn events_page(
         &self,
         request: Request<pb::EventsRequest>,
@@ -317,6 +335,28 @@ fn past(
             *at = Cursor { last: (team.ended_at_ns, team.apid.0), told: at.told + 1, ..*at };
         }
     }
+}
+
+/// Who has had most comes first. `name` is that of the user who asks.
+fn shares(s: &Scheduler, viewer: &Viewer, name: &str) -> pb::SharesReply {
+    let (by, half_life) = s.share_rules();
+    let own = s.accounts_of(viewer.uid());
+    let mut rows: Vec<pb::ShareRow> = s
+        .shares(now())
+        .into_iter()
+        .filter(|of| viewer.sees_all() || *of.holder == *name || own.contains(&*of.holder))
+        .map(|of| pb::ShareRow {
+            holder: of.holder.to_string(),
+            weight: of.weight,
+            applications: of.applications,
+            had_s: of.had_s,
+            due_s: of.due_s,
+        })
+        .collect();
+    rows.sort_by(|a, b| b.had_s.total_cmp(&a.had_s));
+    rows.truncate(SHARES_MAX);
+    let by = ShareBy::ALL.iter().find(|(of, _)| *of == by).map_or("", |(_, word)| *word).into();
+    pb::SharesReply { by, half_life_ns: turns::nanos(half_life), rows, notices: Vec::new() }
 }
 
 fn who_runs(

@@ -506,6 +506,13 @@ impl pb::psched_server::Psched for Service {
         self.turns_page(request).await
     }
 
+    async fn shares(
+        &self,
+        request: Request<pb::SharesRequest>,
+    ) -> Result<Response<pb::SharesReply>, Status> {
+        self.shares_page(request).await
+    }
+
     async fn events(
         &self,
         request: Request<pb::EventsRequest>,

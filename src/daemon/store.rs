@@ -21,6 +21,7 @@ mod aside;
 pub mod backup;
 mod reader;
 mod room;
+mod shares;
 
 pub use reader::Reader;
 
@@ -31,6 +32,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
 use crate::os::trust;
+use crate::scheduler::Had;
 use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
@@ -138,6 +140,8 @@ pub struct Restored {
     pub orders: Orders,
     /// Variables that psmgr has set.
     pub variables: BTreeMap<String, SetValue>,
+    /// What users and accounts have had.
+    pub shares: Vec<Had>,
     /// The next application's number.
     pub next_apid: u64,
     /// Applications whose records can't be read, now or at a start before, in ascending order: the newest 1,000.
@@ -191,6 +195,7 @@ impl Store {
         transaction.execute_batch(TABLES).map_err(told)?;
         transaction.execute_batch(administration::TABLES).map_err(told)?;
         transaction.execute_batch(aside::TABLES).map_err(told)?;
+        transaction.execute_batch(shares::TABLES).map_err(told)?;
         // A release before left lines of applications that are not there any more.
         transaction
             .execute("DELETE FROM event WHERE apid NOT IN (SELECT apid FROM application)", [])
@@ -306,6 +311,7 @@ impl Store {
         restored.orders.closed = administration::closed(&self.connection).map_err(told)?;
         restored.orders.flavors = administration::flavors(&self.connection).map_err(told)?;
         restored.variables = administration::variables(&self.connection).map_err(told)?;
+        restored.shares = shares::all(&self.connection).map_err(told)?;
         Ok(restored)
     }
 
@@ -637,6 +643,7 @@ fn put(
             administration::put_variable(transaction, name, set.as_ref())?;
         }
         Record::Change(change) => administration::put_change(transaction, change)?,
+        Record::Shares(had) => shares::put(transaction, had)?,
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::apteam::saving::Saving;
 use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::{Flavor, Nid};
+use crate::scheduler::Had;
 use crate::scheduler::tuning::SetValue;
 use crate::scheduler::{Effect, ReplyId};
 use std::sync::atomic::Ordering;
@@ -152,6 +153,24 @@ fn records_of_one_user_are_bounded_and_the_file_gets_smaller() {
     assert_eq!(newest, Some(4_000), "the oldest are forgotten");
     drop((reader, store));
     assert!(size() < before / 2, "{before} -> {}", size());
+}
+
+#[test]
+fn what_users_have_had_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let had = |n: u64| Had { holder: format!("u{n:05}").into(), had_s: n as f64 / 2.0, at_ns: n };
+    let shares = |of: std::ops::Range<u64>| Record::Shares(of.map(had).collect());
+    {
+        let mut store = Store::open(folder.path()).expect("a new store");
+        store.write(&[&shares(0..4)]).expect("written");
+        store.write(&[&Record::Shares(vec![Had { had_s: 9.5, ..had(1) }])]).expect("written");
+        let all = store.restore().expect("restored").shares;
+        assert_eq!(all, [had(0), Had { had_s: 9.5, ..had(1) }, had(2), had(3)]);
+        store.write(&[&shares(2..10_003)]).expect("written");
+    }
+    let store = Store::open(folder.path()).expect("the same store");
+    let all = store.restore().expect("restored").shares;
+    assert_eq!((all.len(), &all[0]), (10_000, &had(3)), "the newest are kept");
 }
 
 #[test]

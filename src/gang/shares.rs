@@ -81,6 +81,21 @@ impl Shares {
         }
     }
 
+    /// A holder had had so much when it was put on record, so long ago.
+    pub fn restore(&mut self, holder: &Holder, had: f64, age_ns: u64, now_ns: u64) {
+        self.charge(holder, decayed(had, age_ns, self.half_life), now_ns);
+    }
+
+    /// Those who have had something since a time, and how much counts then.
+    pub fn changed_since(
+        &self,
+        since_ns: u64,
+        now_ns: u64,
+    ) -> impl Iterator<Item = (&Holder, f64)> {
+        let changed = self.used.iter().filter(move |(_, usage)| usage.at_ns >= since_ns);
+        changed.map(move |(holder, _)| (holder, self.used(holder, now_ns)))
+    }
+
     /// How many are remembered.
     pub fn len(&self) -> usize {
         self.used.len()

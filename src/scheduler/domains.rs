@@ -30,7 +30,7 @@ use crate::apteam::record::Apteam;
 use crate::gang::levels::Levels;
 use crate::machine::{Machine, RegionSet};
 use crate::occupancy::RuleBook;
-use crate::variables::Order;
+use crate::variables::{Order, ShareBy};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +67,11 @@ impl Domain {
     /// Whether those who wait have a floor.
     pub fn has_floors(&self) -> bool {
         self.decides() && self.turns.floors
+    }
+
+    /// Whether what users have had decides who comes first.
+    pub fn has_shares(&self) -> bool {
+        self.has_floors() && self.turns.share_by != ShareBy::Application
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the scheduler wants done: effects, and what they say to whom.
 
-use super::{LinkId, ReplyId};
+use super::{Had, LinkId, ReplyId};
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
@@ -64,6 +64,8 @@ pub enum Effect {
     SaveFlavors { nids: Vec<Nid>, order: Option<Box<FlavorOrder>> },
     /// Keep a line of the log of changes.
     SaveChange(Change),
+    /// Keep what these users or accounts have had. Nobody waits for it.
+    SaveShares(Vec<Had>),
     /// The posting is accepted.
     Accept { reply: ReplyId, apid: Apid },
     /// A request is refused.

@@ -28,7 +28,7 @@
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
 //! given flavors in `flavors.rs`; parts of the machine that are scheduled apart in `domains.rs`;
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
-//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; who is moved
+//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; what users have had in `shares.rs`; who is moved
 //! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
 //! memory applications count in `memory.rs`, and how much of the records they take in `kept.rs`; what `apstat` is told in `view.rs`; for whoever drives a
 //! scheduler, the order of records and effects in [`outbox`], and the values of variables in [`tuning`].
@@ -57,6 +57,7 @@ mod postings;
 mod regions;
 mod restarts;
 mod settings;
+mod shares;
 pub mod tuning;
 mod turns;
 mod view;
@@ -69,6 +70,7 @@ pub use foreign::PurgedEnd;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use restarts::Origin;
 pub use settings::{Abilities, RollsOut, Settings, Turns};
+pub use shares::{Had, Holding};
 pub use turns::{PlanView, Share, Turn};
 pub use view::When;
 pub use view::nodes::NodeView;
@@ -169,6 +171,8 @@ pub struct Scheduler {
     configured: Machine,
     /// How what runs takes turns.
     schedule: turns::Schedule,
+    /// When what users have had was last put on record.
+    kept_shares_ns: u64,
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
     /// How the changes went.
@@ -182,10 +186,13 @@ impl Scheduler {
     pub fn new(machine: Machine, settings: Settings) -> Scheduler {
         let regions = regions::Regions::of(&machine);
         let domains = domains::of(&machine, &settings);
+        let mut schedule = turns::Schedule::new(&machine, &domains);
+        schedule.shares_mut().set_half_life(settings.half_life, 0);
         Scheduler {
             occupancy: Occupancy::new(&machine, domains::rules(&domains)),
             configured: machine.clone(),
-            schedule: turns::Schedule::new(&machine, &domains),
+            schedule,
+            kept_shares_ns: 0,
             domains,
             first_processors: machine.first_processors(),
             machine,
@@ -336,6 +343,7 @@ impl Scheduler {
             self.decide_if_due(now, &mut out);
         }
         self.turns_settle(now, &mut out);
+        self.keep_shares_if_due(now, &mut out);
         debug_assert!(self.linked_rightly());
         out
     }
@@ -424,7 +432,8 @@ impl Scheduler {
         let first = [first(&self.tickets), first(&self.settling)].into_iter().flatten();
         let hours = self.regions.deadline();
         let due = self.domains.iter().filter_map(|domain| domain.due_ns);
-        first.chain(self.schedule.deadline()).chain(hours).chain(due).min()
+        let shares = self.shares_due();
+        first.chain(self.schedule.deadline()).chain(hours).chain(due).chain(shares).min()
     }
 
     /// The next application's number: what the store must keep, lest one be used twice.

@@ -38,7 +38,7 @@
 //!   leaves out reports of its nodes, which say them again ([`Outbox::leaves_out`]).
 
 use super::tuning::SetValue;
-use super::{Effect, Event, LinkId};
+use super::{Effect, Event, Had, LinkId};
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::record::Apteam;
 use crate::apteam::talk::node::Command;
@@ -77,6 +77,8 @@ pub enum Record {
     Variable { name: String, set: Option<SetValue> },
     /// A line of the log of changes.
     Change(Change),
+    /// What these users or accounts have had.
+    Shares(Vec<Had>),
 }
 
 /// Something that waits for records to be durable.
@@ -250,6 +252,7 @@ impl<L> Outbox<L> {
                     commit.lazy = false;
                     commit.records.push(Record::Change(change));
                 }
+                Effect::SaveShares(had) => commit.records.push(Record::Shares(had)),
                 at_once if at_once.waits_for_nothing() => now.push(at_once),
                 early if let Some(key) = early.may_precede_its_record() => {
                     // A node that has not heard of its place does not know what is to end.

@@ -53,6 +53,8 @@ pub struct Settings {
     pub private: Private,
     /// After how long what a share has had counts half as much.
     pub half_life: Duration,
+    /// What users have had is put on record.
+    pub keeps_shares: bool,
     /// How competing applications take turns, in the domain `application`.
     pub turns: Turns,
     /// The same of other domains.
@@ -113,6 +115,7 @@ impl Default for Settings {
             records_user_max: 64 << 20,
             private: Private::default(),
             half_life: Duration::from_secs(3_600),
+            keeps_shares: false,
             turns: Turns::default(),
             domains: BTreeMap::new(),
             only_uid: None,
@@ -264,7 +267,12 @@ impl Default for Turns {
 impl Turns {
     /// How many times as long the slices are that this user's gangs lead.
     pub(super) fn weight(&self, owner: &Owner) -> u32 {
-        self.weights.get(&owner.name).copied().unwrap_or(1)
+        self.weight_of(&owner.name)
+    }
+
+    /// The same of a user by name.
+    pub(super) fn weight_of(&self, user: &str) -> u32 {
+        self.weights.get(user).copied().unwrap_or(1)
     }
 
     /// To whose share the time of an application counts; none: there are no shares.

@@ -22,6 +22,7 @@ mod postings;
 mod regions;
 mod restarts;
 mod retuned;
+mod shares;
 mod sharing;
 mod swap;
 mod together;
@@ -159,6 +160,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 format!("flavors {} {flavors}", format_nids(nids.iter().copied()))
             }
             Effect::SaveChange(change) => format!("change {}", change.what),
+            Effect::SaveShares(had) => format!("shares {}", had.len()),
             Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),
             Effect::Refuse { reply, refusal, .. } => format!("refuse {} {refusal:?}", reply.0),
             Effect::Look { reply, looked } => match looked {

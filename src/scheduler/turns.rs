@@ -252,6 +252,16 @@ impl Schedule {
         &self.rotation.shares
     }
 
+    /// The same, to take them up again or to have others rules for them.
+    pub(super) fn shares_mut(&mut self) -> &mut Shares {
+        &mut self.rotation.shares
+    }
+
+    /// Whether a gang has turns, or runs without them.
+    pub(super) fn runs_any(&self) -> bool {
+        !self.alone.is_empty() || !self.plan_of.is_empty()
+    }
+
     /// To whose share the time of a gang counts, and its processors; none: there are no shares.
     pub(super) fn share_of(&self, apid: Apid) -> Option<(&Holder, u64)> {
         Some((self.rotation.holder(apid)?, self.rotation.width(apid)))

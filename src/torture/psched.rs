@@ -414,7 +414,8 @@ impl World {
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }
             | Effect::SaveFlavors { .. }
-            | Effect::SaveChange(_) => {}
+            | Effect::SaveChange(_)
+            | Effect::SaveShares(_) => {}
         }
     }
 

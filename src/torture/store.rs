@@ -69,7 +69,10 @@ impl Disk {
                     self.orders.flavors.retain(|nid, _| !nids.contains(nid));
                 }
                 // Nobody reads them here.
-                Record::Log { .. } | Record::Variable { .. } | Record::Change(_) => {}
+                Record::Log { .. }
+                | Record::Variable { .. }
+                | Record::Change(_)
+                | Record::Shares(_) => {}
                 Record::Boot(nids, boot) => {
                     self.boots.extend(nids.iter().map(|nid| (*nid, boot.clone())));
                 }

@@ -33,7 +33,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 #[command(
     name = "apstat",
     version,
-    group = ArgGroup::new("one").args(["application", "why", "events", "history"]),
+    group = ArgGroup::new("one").args(["application", "why", "events", "history", "shares"]),
     long_about = "Shows applications, nodes, and why something waits.\n\n\
     Without options: the applications (-a). -a, -p and -n can be given together. The exit status \
     is 0, or 1 if psched could not be asked or knows no such application."
@@ -65,6 +65,9 @@ pub struct Cli {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20",
           value_parser = count)]
     history: Option<u32>,
+    /// What each user, or account, has had of the processors, and what is due to each
+    #[arg(long)]
+    shares: bool,
     /// With -a: also when the next turn comes, what share of its time each has had, what was its due,
     /// and how long it has run. With -n: also host, flavors, memory, room, and why a node is not free
     #[arg(short = 'v', long = "verbose", conflicts_with = "one")]
@@ -166,6 +169,10 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
         let reply = pages::events(client, apid, ANSWER_BOUND).await?;
         return Ok(views::events(&reply, &zone));
     }
+    if cli.shares {
+        let reply = pages::shares(client, ANSWER_BOUND).await?;
+        return Ok(views::shares(&reply));
+    }
     let reply = pages::list(client, cli.list_request(), ANSWER_BOUND).await?;
     if let Some(apid) = cli.why {
         return views::why(&reply, Apid(apid)).ok_or_else(|| unknown(apid));
@@ -203,6 +210,7 @@ mod tests {
         let parse = |words: &str| Cli::try_parse_from(words.split(' '));
         assert!(parse("apstat -a -n -p -v --json").is_ok());
         assert!(parse("apstat --nodes --parse").is_ok());
+        assert!(parse("apstat --shares --json").is_ok_and(|cli| cli.shares));
         assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
         assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
         assert_eq!(parse("apstat -A 7").expect("one").list_request().apid, 7);
@@ -211,6 +219,8 @@ mod tests {
             "apstat -A 1 --why 2",
             "apstat -a --why 1",
             "apstat -v -A 1",
+            "apstat --shares -n",
+            "apstat --shares --history",
             "apstat --history 0",
             "apstat 5",
             "apstat --parse",

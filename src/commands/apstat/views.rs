@@ -354,6 +354,41 @@ pub fn history(reply: &pb::ListReply, zone: &TimeZone) -> Report {
     Report { tables: vec![table], notices: notices(reply, false), facts: vec![] }
 }
 
+/// Processor seconds, as a time.
+fn processor_time(seconds: f64) -> Cell {
+    // (More than can be counted in nanoseconds is no less.)
+    Cell::Amount(short((seconds * 1e9) as u64))
+}
+
+/// What each user, or account, has had of the processors.
+pub fn shares(reply: &pb::SharesReply) -> Report {
+    let (columns, whose) = match reply.by.as_str() {
+        "account" => ("<Account >Weight >Apps >Had >Due", "accounts"),
+        _ => ("<User >Weight >Apps >Had >Due", "users"),
+    };
+    let half_life = match reply.half_life_ns {
+        0 => "which is forgotten at once".to_owned(),
+        half_life => format!("which counts half after {}", whole_seconds(half_life)),
+    };
+    let title = format!("What {whose} have had in processor time, {half_life}");
+    let mut table = Table::new("shares", title, columns);
+    for row in &reply.rows {
+        table.rows.push(vec![
+            Cell::text(row.holder.clone()),
+            Cell::Number(row.weight.into()),
+            Cell::Number(row.applications.into()),
+            processor_time(row.had_s),
+            if row.applications == 0 { Cell::None } else { processor_time(row.due_s) },
+        ]);
+    }
+    let mut notices = reply.notices.clone();
+    if reply.by == "application" {
+        let none = "there are no shares here: the variables share.by and application.floor say whether there are";
+        notices.push(none.into());
+    }
+    Report { tables: vec![table], notices, facts: vec![] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -458,6 +493,34 @@ mod tests {
 
     pub(super) fn text(tables: impl IntoIterator<Item = Table>) -> String {
         Report { tables: tables.into_iter().collect(), ..Report::default() }.text()
+    }
+
+    #[test]
+    fn shares_of_users_and_of_accounts() {
+        let row = |holder: &str, weight, applications, had_s, due_s| pb::ShareRow {
+            holder: holder.into(),
+            weight,
+            applications,
+            had_s,
+            due_s,
+        };
+        let rows = vec![row("alice", 1, 100, 7_300.5, 4_000.0), row("bob", 20, 0, 0.25, 0.0)];
+        let by = |by: &str| pb::SharesReply {
+            by: by.into(),
+            half_life_ns: 3_600_000_000_000,
+            rows: rows.clone(),
+            notices: Vec::new(),
+        };
+        let golden = "\
+What users have had in processor time, which counts half after 1h
+User  Weight Apps  Had Due
+alice      1  100   2h 66m
+bob       20    0 0.2s   -
+";
+        assert_eq!(shares(&by("user")).text(), golden);
+        assert!(shares(&by("account")).text().contains("\nAccount Weight"));
+        let none = shares(&by("application"));
+        assert_eq!(none.notices.len(), 1, "{none:?}");
     }
 
     #[test]

@@ -152,6 +152,13 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn shares(
+        &self,
+        _: Request<pb::SharesRequest>,
+    ) -> Result<Response<pb::SharesReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn events(
         &self,
         _: Request<pb::EventsRequest>,

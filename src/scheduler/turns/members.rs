@@ -93,6 +93,9 @@ impl Scheduler {
         if self.teams.contains_key(&apid) {
             self.want_decision(domain);
         } else {
+            if schedule.share_of(apid).is_some() {
+                schedule.account_for(&[apid], now.mono_ns);
+            }
             schedule.rotation.remove(apid);
             if let Some(levels) = schedule.levels.with_mut(apid) {
                 levels.remove(apid);
@@ -152,7 +155,7 @@ impl Scheduler {
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now) {
         self.domains_anew();
-        self.schedule.rotation.shares.set_half_life(self.settings.half_life, now.mono_ns);
+        self.schedule.shares_mut().set_half_life(self.settings.half_life, now.mono_ns);
         self.floors_anew(now);
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);

@@ -113,13 +113,16 @@ impl Schedule {
         if let Some(levels) = self.levels.with(apid).filter(|levels| !levels.is_told()) {
             return levels.attained(apid, now_ns);
         }
-        let had = self.rotation.attained(apid);
-        let more = match (self.planned(apid), self.alone.get(&apid)) {
+        self.rotation.attained(apid).saturating_add(self.since_account(apid, now_ns))
+    }
+
+    /// What of that is on no account yet.
+    pub(in crate::scheduler) fn since_account(&self, apid: Apid, now_ns: u64) -> Duration {
+        match (self.planned(apid), self.alone.get(&apid)) {
             (Some(planned), _) => planned.time_of(apid, now_ns),
             (None, Some(since)) => Duration::from_nanos(now_ns.saturating_sub(*since)),
             (None, None) => Duration::ZERO,
-        };
-        had.saturating_add(more)
+        }
     }
 }
 

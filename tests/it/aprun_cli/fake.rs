@@ -297,6 +297,13 @@ impl Psched for Services {
         Err(Status::unimplemented(""))
     }
 
+    async fn shares(
+        &self,
+        _: Request<pb::SharesRequest>,
+    ) -> Result<Response<pb::SharesReply>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn events(
         &self,
         _: Request<pb::EventsRequest>,

@@ -137,3 +137,42 @@ fn who_sleeps_costs_who_computes_next_to_nothing() {
     end_all(&hand, all);
     hand.end();
 }
+
+/// What each user has had, in seconds, and what is due, by number.
+fn shares(hand: &Hand) -> Vec<(String, String, String)> {
+    let text = |row: &serde_json::Value, of: &str| row[of].as_str().unwrap_or("-").to_owned();
+    let rows = hand.apstat("--shares")["shares"].as_array().expect("a list").clone();
+    rows.iter().map(|row| (text(row, "user"), text(row, "had"), text(row, "due"))).collect()
+}
+
+#[test]
+fn what_users_have_had_outlives_psched() {
+    let test = "what_users_have_had_outlives_psched";
+    let variables = "  share.half_life: 365d\n  weight.user.61302: 2\n";
+    let Some((mut hand, bins)) = crowd(test, variables) else { return };
+    let line = ["-q", "-n", "2", "sh", "-c", "while :; do :; done"];
+    let hers = start(&hand, &bins, ANNA, &line);
+    let name = ANNA.uid.to_string();
+    let had_ten = |(user, had, _): &(String, String, String)| {
+        let seconds = had.strip_suffix('s').and_then(|had| had.parse::<f64>().ok());
+        *user == name && seconds.is_some_and(|had| had >= 10.0)
+    };
+    eventually(BOUND, "she has had something", || shares(&hand).iter().any(had_ten));
+    end_all(&hand, vec![hers]);
+    hand.stop_psched();
+    hand.start_psched();
+    hand.wait_until_up();
+    let after = shares(&hand);
+    assert!(after.len() == 1 && had_ten(&after[0]) && after[0].2 == "-", "{after:?}");
+    // He comes before her, and half as much would be due to her as to him.
+    let his = start(&hand, &bins, BERT, &line);
+    hand.wait_for("running", 1);
+    let rows = shares(&hand);
+    let weight = |row: &serde_json::Value| (row["weight"].as_u64(), row["apps"].as_u64());
+    let all = hand.apstat("--shares")["shares"].as_array().expect("a list").clone();
+    let of = |uid: u32| all.iter().find(|row| row["user"] == uid.to_string().as_str());
+    assert_eq!(of(BERT.uid).map(weight), Some((Some(2), Some(1))), "{rows:?}");
+    assert_eq!(of(ANNA.uid).map(weight), Some((Some(1), Some(0))), "{rows:?}");
+    end_all(&hand, vec![his]);
+    hand.end();
+}

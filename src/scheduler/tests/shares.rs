@@ -1,0 +1,105 @@
+//! What users have had: on record, taken up again, shown.
+
+use super::decided::Play;
+use super::*;
+use crate::gang::shares::Holder;
+use crate::scheduler::{Had, Holding};
+use crate::variables::{ShareBy, Variables};
+
+const HOUR: u64 = 3_600;
+
+/// As the daemon has them, with weights.
+fn settings() -> Settings {
+    let mut variables = Variables::default();
+    variables.set("weight.user.bob", "2").expect("a weight");
+    Settings { keeps_shares: true, ..(&variables).into() }
+}
+
+fn posted_by(number: u8, user: &str) -> Event {
+    let mut event = posted(number, 2);
+    if let Event::Posted { owner, .. } = &mut event {
+        owner.name = user.into();
+    }
+    event
+}
+
+fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
+    let had = |had: Had| (had.holder.to_string(), had.had_s.round() as u64);
+    let of = |effect| match effect {
+        Effect::SaveShares(all) => all.into_iter().map(had).collect(),
+        _ => Vec::new(),
+    };
+    effects.into_iter().flat_map(of).collect()
+}
+
+/// Names, weights, applications, had and due in whole seconds.
+fn rows(s: &Scheduler, seconds: u64) -> Vec<(String, u32, u32, u64, u64)> {
+    let row = |of: Holding| {
+        let (had, due) = (of.had_s.round() as u64, of.due_s.round() as u64);
+        (of.holder.to_string(), of.weight, of.applications, had, due)
+    };
+    s.shares(at(seconds)).into_iter().map(row).collect()
+}
+
+#[test]
+fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    // (No tick in between.)
+    assert_eq!(play.s.deadline(), Some(60 * SECOND));
+    assert_eq!(saved(play.s.apply(at(59), Event::Tick)), []);
+    assert_eq!(saved(play.s.apply(at(60), Event::Tick)), [("alice".into(), 120)]);
+    assert_eq!(saved(play.s.apply(at(61), Event::Tick)), []);
+    // When psched is stopped, what there is.
+    let last: Vec<Effect> = play.s.keep_shares(at(90)).into_iter().collect();
+    assert_eq!(saved(last.clone()), [("alice".into(), 179)]);
+    let Some(Effect::SaveShares(all)) = last.into_iter().next() else { panic!("saved") };
+    // An hour later, on a host that has just been booted.
+    let mut again = Scheduler::new(machine(1, 2), settings());
+    let nonsense = |holder: &str, had_s| Had { holder: holder.into(), had_s, at_ns: 0 };
+    let bad = [nonsense("a", f64::NAN), nonsense("b", -1.0), nonsense("c", f64::INFINITY)];
+    let now = Now { mono_ns: 5, wall_ns: at(HOUR + 90).wall_ns };
+    again.has_had(now, all.into_iter().chain(bad));
+    let used: Vec<(Holder, f64)> = again
+        .schedule
+        .shares()
+        .all(5)
+        .map(|(holder, used)| (holder.clone(), (used / 1e9).round()))
+        .collect();
+    assert_eq!(used, [("alice".into(), 90.0)]);
+}
+
+#[test]
+fn who_has_had_what_and_what_is_due() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    play.pass(30);
+    play.take(posted_by(2, "bob"));
+    play.take(posted_by(3, "bob"));
+    let [alice, bob] = &rows(&play.s, 30)[..] else { panic!("two") };
+    assert_eq!(*alice, ("alice".into(), 1, 1, 60, 20));
+    assert_eq!(*bob, ("bob".into(), 2, 2, 0, 40));
+    play.pass(10);
+    // Nothing is due to one who wants nothing.
+    play.ends(1);
+    let [alice, bob] = &rows(&play.s, 40)[..] else { panic!("two") };
+    assert!(alice.2 == 0 && alice.4 == 0 && bob.3 == bob.4, "{alice:?} {bob:?}");
+    assert_eq!(play.s.share_rules(), (ShareBy::User, std::time::Duration::from_secs(HOUR)));
+}
+
+#[test]
+fn who_has_ended_has_had_what_it_had() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    play.pass(30);
+    play.ends(1);
+    assert_eq!(rows(&play.s, 30), [("alice".into(), 1, 0, 60, 0)]);
+}
+
+#[test]
+fn the_half_life_of_the_configuration_counts_from_the_start() {
+    let half_life = std::time::Duration::from_secs(60);
+    let mut s = Scheduler::new(machine(1, 2), Settings { half_life, ..settings() });
+    s.has_had(at(0), [Had { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }]);
+    assert_eq!(rows(&s, 60), [("alice".into(), 1, 0, 4, 0)]);
+}
