@@ -241,7 +241,8 @@ variables! {
     application_idle_after = "application.idle_after": Duration, 0 => SECOND, default 4 * MS,
         "how long a gang uses next to no processor in its turn before it gives the rest away",
         "Others have its processors then, as if their next turn had come, and it has them back for a moment \
-         every 50 to 200 ms, to see whether it has something to do. With 0 every gang keeps its turn. \
+         every 50 to 200 ms, to see whether it has something to do. A gang that waits for a processor, a disk or memory \
+         is not idle. With 0 every gang keeps its turn. \
          Gangs on several apinits keep theirs, and so do all where there are no control groups.";
     application_level_bound = "application.level.bound": Duration, 100 * MS => 365 * DAY, default SECOND,
         "the time had at which a gang leaves the lowest level (least-attained-service)",

@@ -19,8 +19,17 @@ pub(super) fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT))
 }
 
-/// The time in which some process waited, in the text of cpu.pressure.
-fn stalled(text: &str) -> Option<Duration> {
+/// What a process can wait for that has something to do: processors, a disk, memory that is brought in.
+const PRESSURES: [&str; 3] = ["cpu.pressure", "io.pressure", "memory.pressure"];
+
+/// The time in which some process of a group waited for one of [`PRESSURES`]; zero for what is not there.
+fn stalled(group: &Path) -> Duration {
+    let text = |name: &&str| std::fs::read_to_string(group.join(name)).ok();
+    PRESSURES.iter().filter_map(text).filter_map(|text| waited(&text)).sum()
+}
+
+/// The time in which some process waited, in the text of such a file.
+fn waited(text: &str) -> Option<Duration> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = line.split(' ').find_map(|word| word.strip_prefix("total="))?;
     total.trim().parse().ok().map(Duration::from_micros)
@@ -74,11 +83,10 @@ impl Freezer {
         Some(user + system)
     }
 
-    /// The time in which some process of it waited for a processor that others had: it has something to do. Zero
-    /// without pressure stall information in the kernel.
+    /// The time in which some process of it waited for a processor that others had, for a disk or for memory: it has
+    /// something to do, and sleeps for nobody. Zero without pressure stall information in the kernel.
     pub fn stalled(&self) -> Duration {
-        let pressure = std::fs::read_to_string(self.group.join("cpu.pressure"));
-        pressure.ok().and_then(|text| stalled(&text)).unwrap_or_default()
+        stalled(&self.group)
     }
 }
 
@@ -89,8 +97,15 @@ mod tests {
     #[test]
     fn pressure_is_read() {
         let text = "some avg10=1.00 avg60=0.00 avg300=0.00 total=5678\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n";
-        assert_eq!(stalled(text), Some(Duration::from_micros(5_678)));
-        assert_eq!(stalled("full total=9\n"), None);
-        assert_eq!(stalled("some total=none\n"), None);
+        assert_eq!(waited(text), Some(Duration::from_micros(5_678)));
+        assert_eq!(waited("full total=9\n"), None);
+        assert_eq!(waited("some total=none\n"), None);
+        let group = tempfile::tempdir().expect("a folder");
+        assert_eq!(stalled(group.path()), Duration::ZERO);
+        for (name, us) in [("cpu", 1), ("io", 20), ("memory", 300)] {
+            let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n");
+            std::fs::write(group.path().join(format!("{name}.pressure")), text).expect("written");
+        }
+        assert_eq!(stalled(group.path()), Duration::from_micros(321));
     }
 }
