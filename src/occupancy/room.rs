@@ -4,6 +4,9 @@ use crate::apteam::posting::Shape;
 use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
 use crate::variables::Allocator;
 
+/// The part of a node's memory that is its reserve: a sixteenth. Programs grow before that is measured.
+const RESERVE: u64 = 16;
+
 /// How many may sit where: the variables that occupancy obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -164,6 +167,12 @@ impl Slot {
         bytes.min(self.limit)
     }
 
+    /// Bytes of it that are kept for those who sit there and grow: no application comes beside them that says nothing
+    /// of its memory.
+    pub fn reserve(&self) -> u64 {
+        if self.memory == 0 { 0 } else { self.limit / RESERVE }
+    }
+
     /// What a node with this many processors to give away and this much memory promised already
     /// can take: nothing where it is in none of the regions.
     pub fn room(&self, terms: &Terms, processors: u32, promised: u64) -> Room {
@@ -176,7 +185,11 @@ impl Slot {
             Some(bytes) => bytes,
             None => self.share.saturating_mul(u64::from(terms.depth)),
         };
-        let pes = match self.limit.saturating_sub(promised).checked_div(each) {
+        let left = self.limit.saturating_sub(promised);
+        if terms.memory_per_pe.is_none() && promised > 0 && left < self.reserve() {
+            return Room::default();
+        }
+        let pes = match left.checked_div(each) {
             Some(by_memory) => by_processors.min(u32::try_from(by_memory).unwrap_or(u32::MAX)),
             None => by_processors,
         };

@@ -222,7 +222,10 @@ impl NoRoom {
             cure.push_str(&format!("; -n {n}{} fits now", or_less(n)));
         }
         if self.short_of_memory.is_some() {
-            cure.push_str("; it may fit sooner with a smaller -m");
+            cure.push_str(match self.unsaid {
+                true => "; it may fit sooner with -m, which says how much it needs",
+                false => "; it may fit sooner with a smaller -m",
+            });
         }
         Explanation { obstacle, holder: stand.join(", and "), cure }
     }

@@ -63,7 +63,8 @@
 //! # Memory
 //!
 //! With `-m` an application counts with so much for each PE. Without, it counts on each processor
-//! with an equal part of the node's memory, so that `max_resident` of them fit on every one. What is
+//! with an equal part of the node's memory, so that `max_resident` of them fit on every one; and where others sit
+//! it is placed only if a sixteenth of the memory is left, for nobody knows yet how it grows. What is
 //! promised on a node never exceeds its memory times `memory_overcommit`, by placement: a variable
 //! that is lowered, or a measured peak, takes nothing away.
 //!
@@ -207,8 +208,10 @@ pub struct NoRoom {
     /// Applications that may sit on one processor; 1 also where those in the way share with nobody.
     pub max_resident: u32,
     /// There are processors enough now, and too little memory on their nodes. Bytes that it counts
-    /// with in all, on nodes like the first of the window.
+    /// with in all, on nodes like the first of the window; of one that says nothing of its memory at least the reserve.
     pub short_of_memory: Option<u64>,
+    /// It says nothing of its memory.
+    pub unsaid: bool,
     /// The window that needs the fewest applications to end before it fits: its nodes; or those of the pieces.
     /// Empty where the machine could not hold the shape at all.
     pub window: Vec<Nid>,

@@ -202,7 +202,12 @@ impl Scene {
             / u64::from(node.processors)
             / u64::from(self.rules.max_resident);
         let each = self.wanted.memory_per_pe.unwrap_or(share * u64::from(self.wanted.shape.depth));
-        match self.limit(node).saturating_sub(promised).checked_div(each) {
+        let left = self.limit(node).saturating_sub(promised);
+        let unsaid = node.memory > 0 && self.wanted.memory_per_pe.is_none() && promised > 0;
+        if unsaid && left < self.limit(node) / 16 {
+            return 0;
+        }
+        match left.checked_div(each) {
             Some(pes) if node.memory > 0 => pes as u32,
             _ => u32::MAX,
         }

@@ -67,8 +67,11 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
             .map(|at| {
                 let slot = &line[*at];
                 let one = slot.memory_of(wanted.memory_per_pe, 1, need.terms.depth as usize);
-                one.saturating_mul(need.width)
+                let all = one.saturating_mul(need.width);
+                let unsaid = wanted.memory_per_pe.is_none();
+                if unsaid { all.max(slot.reserve()) } else { all }
             }),
+        unsaid: wanted.memory_per_pe.is_none(),
         closed: nids(&|s| !s.open),
         kept: nids(&|s| kept.contains(&s.nid)),
         window: nids(&|_| true),

@@ -302,7 +302,9 @@ variables! {
          swap, or out by a checkpoint.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
-        "A lower value takes nothing away from what is there.";
+        "A lower value takes nothing away from what is there. An application that says nothing of its \
+         memory (-m) comes beside others only where a sixteenth of that is left, for programs grow \
+         before that is measured.";
     application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 1,
         "in which order gangs that compete have their turns",
         "With round-robin who has waited longest leads for one time slice; with \

@@ -142,11 +142,10 @@ impl<'a> Oracle<'a> {
                 / u64::from(
                     self.scene.occupancy.rules_in(crate::machine::RegionSet::ALL).max_resident,
                 );
-            let by_memory = match slot
-                .limit
-                .saturating_sub(memory)
-                .checked_div(wanted.memory_per_pe.unwrap_or(share))
-            {
+            let left = slot.limit.saturating_sub(memory);
+            let reserved = wanted.memory_per_pe.is_none() && memory > 0 && left < slot.limit / 16;
+            let by_memory = match left.checked_div(wanted.memory_per_pe.unwrap_or(share)) {
+                Some(_) if slot.memory > 0 && reserved => 0,
                 Some(pes) if slot.memory > 0 => pes as u32,
                 _ => u32::MAX,
             };

@@ -79,4 +79,23 @@ is "and nothing of it is left" "$(pidof sleep)" ""
 no_groups() { [ -z "$(find /sys/fs/cgroup/apinit -name 'psched.????????' 2>/dev/null)" ]; }
 eventually 20 "groups neither" no_groups && ok "groups neither"
 
+# Without -m memory counts as it is measured, and a sixteenth of a node's is kept for those who sit there.
+psmgr set application.max_resident=1024 >/dev/null
+full='head -c 170000000 /dev/zero >/dev/shm/x; exec sleep 1000'
+for one in 1 2 3; do
+    aprun -q -L 0 -n 1 sh -c "$full" >/tmp/out 2>/tmp/err &
+    eventually 20 "it runs" sh -c "[ \$(apstat -a | grep -c running) = $one ]"
+done
+# (It is measured when they have had a turn.)
+known() { [ "$(psview --json | grep -c '"peak_memory": 17[0-9]*')" = 3 ]; }
+eventually 60 "their memory is known" known
+aprun -q -L 0 -n 1 sleep 1000 &
+eventually 20 "the newest waits" sh -c 'apstat -a | grep -q posted' && ok "the newest waits"
+apid=$(apstat -a | sed -n 's/^ *\([0-9]*\) .* posted .*/\1/p')
+apstat --why "$apid" >/tmp/why
+has "for memory" /tmp/why "32M of memory"
+has "and is told what helps" /tmp/why "with -m, which says how much it needs"
+aprun -q -L 0 -n 1 -m 1M true
+is "who says how little he needs goes before" "$?" 0
+
 echo @@end

@@ -15,7 +15,10 @@ fn the_whole_path_on_the_oldest_kernel() {
 
 #[test]
 fn limits_are_kept_and_told() {
-    let Some(machine) = Machine::build("emulated::limits_are_kept_and_told", &[]) else { return };
+    let name = "emulated::limits_are_kept_and_told";
+    let own = ["psview", "psmgr"].map(|program| binaries().join(program));
+    let own = own.each_ref().map(|path| path.as_path());
+    let Some(machine) = Machine::build(name, &own) else { return };
     machine.run(include_str!("limits.sh"), None);
 }
 

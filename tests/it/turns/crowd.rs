@@ -9,15 +9,21 @@ use std::path::Path;
 use std::time::Duration;
 
 /// One node of two processors, with default variables but for these.
-fn config(variables: &str) -> String {
+fn config(memory: &str, variables: &str) -> String {
     format!(
-        "nodes:\n  - {{ nids: 0, processors: 2, flavors: [su, os, ap] }}\nvariables:\n  \
+        "nodes:\n  - {{ nids: 0, processors: 2, flavors: [su, os, ap]{memory} }}\nvariables:\n  \
          application.max_resident: 1024\n{variables}"
     )
 }
 
 fn crowd(test: &str, variables: &str) -> Option<(Hand, Bins)> {
-    users::daemons(&format!("turns::crowd::{test}"), &config(variables), "0")
+    users::daemons(&format!("turns::crowd::{test}"), &config("", variables), "0")
+}
+
+/// The same on a node with so much memory.
+fn crowd_in(test: &str, memory: &str) -> Option<(Hand, Bins)> {
+    let test = format!("turns::crowd::{test}");
+    users::daemons(&test, &config(&format!(", memory: {memory}"), ""), "0")
 }
 
 fn start(hand: &Hand, bins: &Bins, user: User, line: &[&str]) -> Running {
@@ -174,5 +180,19 @@ fn what_users_have_had_outlives_psched() {
     assert_eq!(of(BERT.uid).map(weight), Some((Some(2), Some(1))), "{rows:?}");
     assert_eq!(of(ANNA.uid).map(weight), Some((Some(1), Some(0))), "{rows:?}");
     end_all(&hand, vec![his]);
+    hand.end();
+}
+
+#[test]
+fn as_many_sit_on_a_processor_as_have_memory() {
+    let Some((hand, bins)) = crowd_in("as_many_sit_on_a_processor_as_have_memory", "4G") else {
+        return;
+    };
+    // 10 MB each, of files in memory.
+    let script = "head -c 10000000 /dev/zero > /dev/shm/x; exec sleep 1000";
+    let one = |_| start(&hand, &bins, ANNA, &["-q", "sh", "-c", script]);
+    let all: Vec<Running> = (0..200).map(one).collect();
+    hand.wait_for("running", 200);
+    end_all(&hand, all);
     hand.end();
 }
