@@ -37,7 +37,7 @@
 //!
 //! # Where the numbers come from
 //!
-//! From recorded years of four machines, replayed with one change at a time; psched-policy(7) has the
+//! From recorded years of four machines, replayed with one change at a time; benches/policy.md has the
 //! table, `psched simulate` makes it anew. Fewer than four levels break the slowdown of short runs; more
 //! make long ones wait for weeks. Stickiness and the quiet time between moves decide how often gangs are
 //! moved; ageing bounds the longest wait at next to no cost.

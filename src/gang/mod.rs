@@ -28,7 +28,7 @@
 //! | EASY backfilling, by users' estimates | 15,693 / 92.7 | 27,907 / 87.8 | 9,730 / 61.6 | 44,973 / 10.7 |
 //! | least attained service | 12,323 / 1.43 | 17,386 / 1.94 | 6,613 / 1.82 | 44,333 / 1.20 |
 //!
-//! (gangs moved and rolled out, eight residents, a start 5 s, a move 30 s; psched-policy(7) has one change at
+//! (gangs moved and rolled out, eight residents, a start 5 s, a move 30 s; benches/policy.md has one change at
 //! a time.)
 //!
 //! ```text

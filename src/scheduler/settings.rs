@@ -67,7 +67,7 @@ pub struct Settings {
     pub utc_offset: i32,
 }
 
-/// The least bound of the lowest level, in starts: the logs of psched-policy(7) with starts of 5 s are best with a
+/// The least bound of the lowest level, in starts: the logs of benches/policy.md with starts of 5 s are best with a
 /// minute.
 const STARTS_OF_A_LEVEL: u32 = 12;
 

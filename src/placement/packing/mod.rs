@@ -30,7 +30,7 @@
 //!   3. B finds no hole, and is stopped
 //! ```
 //!
-//! What the numbers are worth (years of four machines) is told in psched-policy(7) and in
+//! What the numbers are worth (years of four machines) is told in benches/policy.md and in
 //! [`crate::gang::levels`]; they come from outside, with each [`Candidate`].
 //!
 //! # Cost, and its bound
