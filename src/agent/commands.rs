@@ -66,7 +66,10 @@ impl Agent {
         }
         let nids = own_nids(&place, &self.me.nids);
         let index = own_index(&place.hosts, &self.me.nids);
-        let obstacle = if nids.is_empty() || index.is_none() || !place.places.fits(&place.shape) {
+        let obstacle = if nids.is_empty()
+            || index.is_none()
+            || !place.places.fits_or_shares(&place.shape)
+        {
             let text = "psched's placement does not fit this apinit's nodes: are they described \
                         differently to psched?";
             Some(Cause::NodeLost { nid: self.some_nid(), text: text.into() })

@@ -17,7 +17,7 @@
 //! assert_eq!(sets, [vec![4, 5], vec![7]]);
 //! ```
 
-use super::place::PlacementList;
+use super::place::{self, PlacementList};
 use super::posting::Shape;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,7 +145,7 @@ fn in_order(mut list: Vec<(u32, u32)>) -> Result<Vec<(u32, u32)>, String> {
 
 impl Binding {
     /// The processors of each PE on a node, where the application has the `placed` ones, `depth` for
-    /// each of its PEs. An empty set: this one is not bound. `numa` gives the NUMA node of one of
+    /// each of its PEs; if that are too few, PEs share them in turn. An empty set: this one is not bound. `numa` gives the NUMA node of one of
     /// them; those for which it gives none are one NUMA node.
     ///
     /// # Errors
@@ -165,12 +165,12 @@ impl Binding {
             placed.iter().for_each(|p| together.entry(numa(*p)).or_default().push(*p));
         }
         let depth = depth.max(1) as usize;
-        let own = move |pe: usize| placed.iter().skip(pe.saturating_mul(depth)).take(depth);
+        let own = move |pe: usize| place::own(placed, pe, depth);
         Ok((0..pes as usize).map(move |pe| match self {
-            Binding::Cpu | Binding::Depth => own(pe).copied().collect(),
+            Binding::Cpu | Binding::Depth => own(pe).collect(),
             Binding::NumaNode => {
                 let first = own(pe).next();
-                first.and_then(|p| together.get(&numa(*p))).cloned().unwrap_or_default()
+                first.and_then(|p| together.get(&numa(p))).cloned().unwrap_or_default()
             }
             Binding::None => Vec::new(),
             Binding::Lists(lists) => {

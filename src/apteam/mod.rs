@@ -4,7 +4,7 @@
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
 //! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
 //! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
-//! ([`binding`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
+//! ([`binding`]) and may share them ([`oversubscribe`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
 //! administrators change ([`change`]), and the messages that the processes exchange ([`talk`]).
 
 pub mod binding;
@@ -15,6 +15,7 @@ pub mod ending;
 mod ids;
 pub mod launch;
 pub mod layout;
+pub mod oversubscribe;
 pub mod place;
 pub mod posting;
 pub mod record;

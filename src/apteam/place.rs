@@ -10,7 +10,8 @@ use std::sync::Arc;
 pub struct Place {
     /// The node.
     pub nid: Nid,
-    /// Numbers of the node's processors, PE by PE, as many for each ([`Place::depth`]).
+    /// Numbers of the node's processors, PE by PE, as many for each ([`Place::depth`]). Fewer than PEs: these
+    /// take them in turn ([`super::oversubscribe`]).
     pub processors: Vec<u32>,
     /// PEs here, at least 1.
     pub pes: u32,
@@ -19,8 +20,42 @@ pub struct Place {
 impl Place {
     /// Processors of each PE here. Those of other nodes may have other numbers of them.
     pub fn depth(&self) -> u32 {
-        u32::try_from(self.processors.len()).unwrap_or(u32::MAX) / self.pes.max(1)
+        let processors = u32::try_from(self.processors.len()).unwrap_or(u32::MAX);
+        match self.shares() {
+            true => 1,
+            false => processors / self.pes.max(1),
+        }
     }
+
+    /// Whether its PEs share processors.
+    pub fn shares(&self) -> bool {
+        !self.processors.is_empty() && self.processors.len() < self.pes as usize
+    }
+
+    /// PEs that placement has put here: if they share processors, one for each of these.
+    pub fn placed(&self) -> u32 {
+        match self.shares() {
+            true => u32::try_from(self.processors.len()).unwrap_or(u32::MAX),
+            false => self.pes,
+        }
+    }
+
+    /// The processors of its PEs, by their order.
+    pub fn own(&self, pe: usize) -> impl Iterator<Item = u32> + '_ {
+        own(&self.processors, pe, self.depth() as usize)
+    }
+}
+
+/// The processors of a PE, the `pe`th of those that have these together, `depth` for each. If there are too few
+/// for all, PEs begin again with the first.
+pub(super) fn own(
+    processors: &[u32],
+    pe: usize,
+    depth: usize,
+) -> impl Iterator<Item = u32> + use<'_> {
+    let depth = depth.max(1);
+    let first = pe % (processors.len() / depth).max(1) * depth;
+    processors.iter().skip(first).take(depth).copied()
 }
 
 /// The nodes of an application in rank order: the first PEs on the first place, and so on. A list never
@@ -53,11 +88,7 @@ impl PlacementList {
     /// ```
     pub fn pes(&self) -> impl Iterator<Item = PlacedPe> + '_ {
         let on_each = self.0.iter().flat_map(move |place| {
-            let depth = place.depth() as usize;
-            (0..place.pes as usize).map(move |i| {
-                let own = place.processors.iter().skip(i * depth).take(depth);
-                (place.nid, own.copied().collect())
-            })
+            (0..place.pes as usize).map(move |pe| (place.nid, place.own(pe).collect()))
         });
         (0..).zip(on_each).map(|(rank, (nid, processors))| PlacedPe { rank, nid, processors })
     }
@@ -150,6 +181,17 @@ impl PlacementList {
         self.0.iter().map(|p| u64::from(p.pes)).sum::<u64>() == u64::from(shape.width)
             && self.0.iter().all(|p| p.pes > 0 && whole(p))
             && self.0.iter().map(Place::depth).max() == Some(shape.depth)
+    }
+
+    /// The same, also where PEs share processors: no processor is named without a PE, and a PE has one.
+    pub fn fits_or_shares(&self, shape: &Shape) -> bool {
+        let whole = |p: &Place| p.shares() || p.pes as usize == p.processors.len();
+        let pes = self.0.iter().map(|p| u64::from(p.pes)).sum::<u64>();
+        let shares = self.0.iter().any(Place::shares);
+        match shares {
+            false => self.fits(shape),
+            true => shape.depth == 1 && pes == u64::from(shape.width) && self.0.iter().all(whole),
+        }
     }
 }
 

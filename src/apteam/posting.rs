@@ -2,6 +2,8 @@
 
 use super::choice::Choice;
 use super::layout::Layout;
+use super::oversubscribe::Oversubscribe;
+use super::place::PlacementList;
 use super::saving::Saving;
 use std::time::Duration;
 
@@ -153,6 +155,8 @@ pub struct Posting {
     /// PEs of each node, where no count per node says them: `--nodes`, or parts that differ in `-N`. The
     /// shape has none then.
     pub layout: Layout,
+    /// `--oversubscribe`: whether its PEs share processors.
+    pub oversubscribe: Oversubscribe,
     /// `--checkpoint`: how it saves itself.
     pub saving: Option<Saving>,
     /// What is to be run.
@@ -164,6 +168,31 @@ impl Posting {
     /// least attained service know.
     pub fn is_plain(&self) -> bool {
         self.choice.is_any() && self.layout.is_empty()
+    }
+
+    /// The shape that is placed: its own, or of PEs that share processors that of these.
+    pub fn placed_shape(&self) -> Shape {
+        match self.oversubscribe {
+            Oversubscribe::Shares(sharing) => sharing.shape(),
+            Oversubscribe::No | Oversubscribe::Allowed => self.shape,
+        }
+    }
+
+    /// Bytes that each PE of the shape that is placed counts with, if `-m` was given.
+    pub fn placed_memory(&self) -> Option<u64> {
+        let pes = match self.oversubscribe {
+            Oversubscribe::Shares(sharing) => sharing.most(&self.shape),
+            Oversubscribe::No | Oversubscribe::Allowed => 1,
+        };
+        self.memory_per_pe.map(|bytes| bytes.saturating_mul(pes.into()))
+    }
+
+    /// Its PEs on what placement has given it.
+    pub fn spread(&self, given: PlacementList) -> PlacementList {
+        match self.oversubscribe {
+            Oversubscribe::Shares(sharing) => sharing.spread(&self.shape, &given),
+            Oversubscribe::No | Oversubscribe::Allowed => given,
+        }
     }
 
     /// Bytes that the records of its application take, about: with its lines in the log of events.
@@ -194,6 +223,7 @@ impl Posting {
             choice: Choice::default(),
             flexible: false,
             layout: Layout::default(),
+            oversubscribe: Oversubscribe::No,
             saving: None,
             executable: Executable::default(),
         }

@@ -17,6 +17,7 @@
 
 use super::change::By;
 use super::ending::HostEnd;
+use super::oversubscribe::Oversubscribe;
 use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
 use super::talk::attach::NumberedSignal;
@@ -192,9 +193,13 @@ impl Apteam {
     }
 
     /// Whether it stays where it is: it has chosen its nodes, or it sits in pieces, for which no window stands, or
-    /// its PEs differ in depth.
+    /// its PEs differ in depth or share processors.
     pub fn stays_put(&self) -> bool {
         let Posting { choice, flexible, layout, .. } = &self.posting;
-        !choice.is_any() || *flexible && !self.places.is_contiguous() || !layout.one_depth()
+        let shares = matches!(self.posting.oversubscribe, Oversubscribe::Shares(_));
+        shares
+            || !choice.is_any()
+            || *flexible && !self.places.is_contiguous()
+            || !layout.one_depth()
     }
 }

@@ -294,7 +294,7 @@ impl Manifest {
         }
         match &self.kind {
             Kind::Running { back_end, places, hosts } => {
-                if !places.fits(&self.recovery.posting.shape) {
+                if !places.fits_or_shares(&self.recovery.posting.shape) {
                     return Err("of a running application has its placement, whole".into());
                 }
                 self.check_hosts(places, hosts)?;

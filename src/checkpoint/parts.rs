@@ -9,6 +9,7 @@ use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
 use crate::apteam::layout::{Layout, Row};
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, Shape, cut};
 use crate::apteam::saving::Saving;
 use crate::machine::Nid;
@@ -63,6 +64,9 @@ pub(super) struct PostingForm {
     account: Option<String>,
     /// How it saves itself, as it was said.
     saving: Option<SavingForm>,
+    /// (A psched of a release before does not take the field: it is there only where it says something.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    oversubscribe: Option<SharingForm>,
     command: String,
     executable: String,
     machine: u16,
@@ -108,11 +112,43 @@ fn mpi_of(name: &str) -> Result<Mpi, String> {
     found.ok_or_else(|| format!("{name:?} is no MPI"))
 }
 
+/// The processors that PEs share; 0: it is not decided how many, or on how many of a node.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SharingForm {
+    processors: u32,
+    per_node: u32,
+}
+
+impl SharingForm {
+    fn of(oversubscribe: Oversubscribe) -> Option<SharingForm> {
+        match oversubscribe {
+            Oversubscribe::No => None,
+            Oversubscribe::Allowed => Some(SharingForm { processors: 0, per_node: 0 }),
+            Oversubscribe::Shares(Sharing { processors, per_node }) => {
+                Some(SharingForm { processors, per_node: per_node.unwrap_or(0) })
+            }
+        }
+    }
+
+    fn oversubscribe(form: Option<SharingForm>) -> Oversubscribe {
+        match form {
+            None => Oversubscribe::No,
+            Some(SharingForm { processors: 0, .. }) => Oversubscribe::Allowed,
+            Some(SharingForm { processors, per_node }) => {
+                let per_node = Some(per_node).filter(|count| *count > 0);
+                Oversubscribe::Shares(Sharing { processors, per_node })
+            }
+        }
+    }
+}
+
 impl PostingForm {
     pub fn of(posting: &Posting) -> PostingForm {
         let Posting { request_id, shape, memory_per_pe, command, .. } = posting.clone();
         let Posting { cpu_limit, time_limit, immediate, exclusive, .. } = posting.clone();
         let Posting { account, choice, flexible, layout, executable, saving, .. } = posting.clone();
+        let Posting { oversubscribe, .. } = *posting;
         let Shape { width, depth, per_node } = shape;
         let Executable { path, machine, interpreter, script, mpi } = executable;
         let (only, not, downwards) = choice.parts();
@@ -134,6 +170,7 @@ impl PostingForm {
             time_limit_ns: time_limit.map(nanoseconds),
             account: account.map(|account| account.as_str().to_owned()),
             saving: saving.map(SavingForm::of),
+            oversubscribe: SharingForm::of(oversubscribe),
             command,
             executable: path,
             machine,
@@ -158,6 +195,7 @@ impl PostingForm {
             exclusive: self.exclusive,
             account: self.account.as_deref().map(Account::parse).transpose()?,
             saving: self.saving.map(SavingForm::saving).transpose()?,
+            oversubscribe: SharingForm::oversubscribe(self.oversubscribe),
             choice: Choice::new(ranges(self.only_nids), ranges(self.not_nids), self.downwards)?,
             flexible: self.flexible,
             layout: Layout::new(self.layout.into_iter().map(row).collect())?,

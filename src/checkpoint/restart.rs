@@ -19,8 +19,9 @@
 use super::{BackEnd, HostImages, Kind, Manifest};
 use crate::apteam::Key;
 use crate::apteam::layout::Layout;
-use crate::apteam::place::PlacementList;
-use crate::apteam::posting::{Explanation, Posting};
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
+use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::talk::node::Restart;
 use crate::machine::Nid;
 
@@ -49,7 +50,10 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
     // It has been let in once, and waits where it finds no room.
     let mut posting = Posting { request_id, immediate: false, ..recovery.posting.clone() };
     let (back_end, places, hosts) = match &manifest.kind {
-        Kind::Waiting => return Ok(Restarting { posting, restart: None }),
+        Kind::Waiting => {
+            again(&mut posting);
+            return Ok(Restarting { posting, restart: None });
+        }
         Kind::Running { back_end, places, hosts } => (back_end, places, hosts),
     };
     if recovery.time_left().is_some_and(|left| left.is_zero()) {
@@ -62,6 +66,7 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
     if *back_end == BackEnd::Application {
         // Its program begins again, in whatever shape it was asked for, and what it has run is behind it.
         posting.time_limit = recovery.time_left();
+        again(&mut posting);
         return Ok(Restarting { posting, restart: None });
     }
     let Some(parts) = parts_of(places, hosts) else {
@@ -70,6 +75,18 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
             "run the program again, on nodes of one",
         );
     };
+    let from = Key { apid: recovery.apid, incarnation: recovery.incarnation };
+    let restored =
+        |posting| Restarting { posting, restart: Some(Restart { from, run: recovery.run, parts }) };
+    if let Oversubscribe::Shares(_) = posting.oversubscribe {
+        let Some(posting) = shared_again(posting, places) else {
+            return no(
+                "its PEs shared processors, and not as many PEs and processors of each of its nodes",
+                "run the program again",
+            );
+        };
+        return Ok(restored(posting));
+    }
     // One that is flexible has the node with fewer PEs anywhere, even where it has asked for so many on each.
     let says_all = posting.shape.per_node.is_some() && !posting.flexible;
     if !says_all && posting.layout.is_empty() {
@@ -83,8 +100,35 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
             posting.layout = layout;
         }
     }
-    let from = Key { apid: recovery.apid, incarnation: recovery.incarnation };
-    Ok(Restarting { posting, restart: Some(Restart { from, run: recovery.run, parts }) })
+    Ok(restored(posting))
+}
+
+/// What is executed once more shares as few processors as the machine of today makes it.
+fn again(posting: &mut Posting) {
+    if posting.oversubscribe != Oversubscribe::No {
+        posting.oversubscribe = Oversubscribe::Allowed;
+    }
+}
+
+/// The posting of PEs that shared processors, for as many PEs on as many processors of each node as they had.
+/// `None`: `-N` can't say that.
+fn shared_again(posting: Posting, had: &PlacementList) -> Option<Posting> {
+    let first = had.0.first()?;
+    let processors = had.0.iter().map(Place::placed).sum();
+    let sharing = Sharing { processors, per_node: Some(first.placed()) };
+    let shape = Shape { per_node: Some(first.pes), ..posting.shape };
+    let placed = |place: &Place| Place { pes: place.placed(), ..place.clone() };
+    let given = PlacementList(had.0.iter().map(placed).collect());
+    // (All nodes are alike, but for a last one with less.)
+    let (_, but_last) = had.0.split_last()?;
+    let alike = but_last.iter().all(|p| (p.pes, p.placed()) == (first.pes, first.placed()));
+    let oversubscribe = Oversubscribe::Shares(sharing);
+    let (last, _) = had.0.split_last()?;
+    let same = alike
+        && last.pes <= first.pes
+        && !posting.flexible
+        && sharing.spread(&shape, &given) == *had;
+    same.then_some(Posting { shape, oversubscribe, ..posting })
 }
 
 /// How many nodes each of several hosts had, in the order of the places; none of one. `None`: what one of them
@@ -110,8 +154,6 @@ fn parts_of(places: &PlacementList, hosts: &[HostImages]) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
     use crate::apteam::layout::Row;
-    use crate::apteam::place::Place;
-    use crate::apteam::posting::Shape;
     use crate::checkpoint::example;
     use std::time::Duration;
 
@@ -177,6 +219,43 @@ mod tests {
         let row = |nodes, pes| Row { nodes, pes, depth: 0 };
         let (shape, rows) = shape_of(&[1, 2, 2], None);
         assert_eq!((shape.per_node, rows), (None, vec![row(1, 1), row(2, 2)]));
+    }
+
+    #[test]
+    fn pes_that_shared_processors_have_as_many_again() {
+        let posted = |on: &[(u32, u32)]| {
+            let mut manifest = example();
+            let Kind::Running { places, hosts, .. } = &mut manifest.kind else { unreachable!() };
+            let place = |(nid, (pes, processors)): (u32, &(u32, u32))| Place {
+                nid: Nid(nid),
+                processors: (0..*processors).collect(),
+                pes: *pes,
+            };
+            *places = PlacementList((0..).zip(on).map(place).collect());
+            hosts[0].nids = places.nids().collect();
+            let posting = &mut manifest.recovery.posting;
+            let width = on.iter().map(|(pes, _)| pes).sum();
+            posting.shape = Shape { width, depth: 1, per_node: None };
+            let processors = on.iter().map(|(_, processors)| processors).sum();
+            posting.oversubscribe = Oversubscribe::Shares(Sharing { processors, per_node: None });
+            manifest
+        };
+        let shared = |on: &[(u32, u32)]| {
+            let posting = restarting(&posted(on), NUMBER).expect("good").posting;
+            (posting.shape.per_node, posting.oversubscribe)
+        };
+        let sharing = |processors, per_node| {
+            Oversubscribe::Shares(Sharing { processors, per_node: Some(per_node) })
+        };
+        assert_eq!(shared(&[(5, 2)]), (Some(5), sharing(2, 2)));
+        assert_eq!(shared(&[(5, 2), (4, 2)]), (Some(5), sharing(4, 2)));
+        assert_eq!(shared(&[(5, 2), (5, 2), (1, 1)]), (Some(5), sharing(5, 2)));
+        let uneven = posted(&[(4, 2), (5, 2)]);
+        assert!(refused(&uneven).contains("not as many PEs and processors of each of its nodes"));
+        // One that waited is decided about anew.
+        let waited = Manifest { kind: Kind::Waiting, ..uneven };
+        let posting = restarting(&waited, NUMBER).expect("good").posting;
+        assert_eq!(posting.oversubscribe, Oversubscribe::Allowed);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::Choice;
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
 use crate::apteam::layout::Layout;
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Executable, Mpi, Owner, Posting, Shape};
 use crate::apteam::record::{Apteam, State};
@@ -327,6 +328,11 @@ fn posting() -> impl Strategy<Value = Posting> {
                 choice,
                 flexible,
                 layout,
+                oversubscribe: match (depth, immediate) {
+                    (1, true) => Oversubscribe::Allowed,
+                    (1, false) => Oversubscribe::Shares(Sharing { processors: width, per_node }),
+                    _ => Oversubscribe::No,
+                },
                 saving,
                 executable: Executable { path, machine, interpreter, script, mpi },
             }

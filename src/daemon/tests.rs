@@ -39,6 +39,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             choice: Default::default(),
             layout: Default::default(),
             flexible: false,
+            oversubscribe: Default::default(),
             executable: Default::default(),
         },
         owner: Owner {

@@ -1,6 +1,7 @@
 //! Rows for apstat, made of the scheduler's state.
 
 use crate::apteam::ending::HostEnd;
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::record::{Apteam, State};
 use crate::daemon::core::now;
 use crate::machine::Flavors;
@@ -83,6 +84,10 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         flexible: team.posting.flexible,
         saving: team.posting.saving.as_ref().map_or_else(String::new, |saving| saving.to_string()),
         restarted_from: team.restart.as_ref().map(|restart| restart.from.into()),
+        shared_processors: match team.posting.oversubscribe {
+            Oversubscribe::Shares(sharing) => sharing.processors,
+            Oversubscribe::No | Oversubscribe::Allowed => 0,
+        },
         ..pb::ApplicationRow::default()
     }
 }

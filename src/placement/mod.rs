@@ -89,6 +89,7 @@ mod over;
 pub mod packing;
 mod pieces;
 mod possible;
+mod sharing;
 mod why;
 mod window;
 
@@ -96,6 +97,7 @@ pub use among::{only_among, try_place_among};
 pub use explain::Shut;
 pub use laid::{nearest_laid, try_place_laid};
 pub use possible::{Cure, Impossible, holds, possible};
+pub use sharing::{Unshared, shared};
 
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
@@ -126,8 +128,8 @@ pub struct Wanted {
 impl From<&Posting> for Wanted {
     fn from(posting: &Posting) -> Wanted {
         Wanted {
-            shape: posting.shape,
-            memory_per_pe: posting.memory_per_pe,
+            shape: posting.placed_shape(),
+            memory_per_pe: posting.placed_memory(),
             exclusive: posting.exclusive,
             flexible: posting.flexible,
             reach: Reach::ALL,

@@ -242,7 +242,7 @@ impl Scheduler {
         let mut new: Vec<Apid> = seats.keys().copied().collect();
         for (apid, seat) in seats {
             let Some(team) = self.teams.get(&apid) else { continue };
-            let places = seat.places(&self.occupancy);
+            let places = team.posting.spread(seat.places(&self.occupancy));
             match team.state {
                 State::Posted => {
                     self.grant(now, apid, places, out);
@@ -387,7 +387,7 @@ pub(super) fn seated(
     let places = team.moves.to.as_ref().unwrap_or(&team.places);
     let mut sorted: Vec<&Place> = places.0.iter().collect();
     sorted.sort_unstable_by_key(|place| place.nid);
-    let pes: Vec<u32> = sorted.iter().map(|place| place.pes).collect();
+    let pes: Vec<u32> = sorted.iter().map(|place| place.placed()).collect();
     let seat = match team.moves.to.is_some() {
         // (It holds where it sits as well.)
         true => Seat::at(occupancy, &sorted, team.posting.exclusive),

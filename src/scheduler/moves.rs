@@ -33,6 +33,7 @@ use super::decide::seated;
 use super::{Effect, LinkId, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::By;
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, MoveCommand, PlaceCommand};
@@ -90,6 +91,9 @@ impl Scheduler {
             State::Running if team.moves.to.is_some() => "it is being moved",
             State::Running if self.schedule.decision.is_out(apid) => "its memory is out",
             State::Running if !team.posting.choice.is_any() => "it has chosen its nodes (-L, -E)",
+            State::Running if matches!(team.posting.oversubscribe, Oversubscribe::Shares(_)) => {
+                "its PEs share processors (--oversubscribe)"
+            }
             State::Running if team.stays_put() => {
                 "it sits in pieces (--flexible), or its parts differ in -d"
             }

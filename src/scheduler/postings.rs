@@ -8,6 +8,7 @@
 
 use super::domains::DomainId;
 use super::ends::{first_signal, nanos};
+use super::regions::of_shared;
 use super::{Effect, Looked, News, Now, Origin, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
@@ -57,10 +58,20 @@ impl Scheduler {
             return;
         }
         self.learn(&posting, &owner);
-        if let Err((refusal, explanation)) = self.admit(&posting, &owner) {
-            out.push(Effect::Refuse { reply, refusal, explanation });
-            return;
-        }
+        // (One that is restored has as many processors as it had: its processes are bound to them.)
+        let restored = matches!(origin, Some(Origin::Running(_)));
+        let shared = if restored { Ok(posting) } else { self.shared(posting, &owner) };
+        let admitted = shared.and_then(|posting| {
+            self.learn(&posting, &owner);
+            self.admit(&posting, &owner).map(|()| posting)
+        });
+        let posting = match admitted {
+            Ok(posting) => posting,
+            Err((refusal, explanation)) => {
+                out.push(Effect::Refuse { reply, refusal, explanation });
+                return;
+            }
+        };
         let domain = self.domain_for(&posting, &owner);
         if posting.immediate {
             let kept = self.kept(domain);
@@ -180,7 +191,11 @@ impl Scheduler {
             );
             return no(Refusal::TooMany, obstacle, &cure);
         }
-        self.may_ever(posting, owner)
+        let too_wide = |(refusal, why)| match refusal {
+            Refusal::Impossible => (refusal, self.or_shares(why, posting, owner)),
+            _ => (refusal, why),
+        };
+        self.may_ever(posting, owner).map_err(too_wide)
     }
 
     /// Where a posting would go now.
@@ -192,6 +207,7 @@ impl Scheduler {
         posting: &Posting,
         owner: &Owner,
     ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Explanation)> {
+        let posting = &self.shared(posting.clone(), owner)?;
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
         let mut occupancy = self.occupancy.clone();
@@ -344,6 +360,15 @@ impl Scheduler {
         posting: &Posting,
         kept: &BTreeSet<Nid>,
     ) -> Option<Explanation> {
+        self.why_not_placed(wanted, posting, kept).map(|why| of_shared(posting, why))
+    }
+
+    fn why_not_placed(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
         let Posting { choice, layout, .. } = posting;
         if !layout.is_empty() {
             return self.why_not_laid(wanted, posting, kept);
@@ -480,9 +505,10 @@ pub(super) fn place_of(
     kept: &BTreeSet<Nid>,
 ) -> Option<PlacementList> {
     let Posting { choice, layout, .. } = posting;
-    match (choice.is_any(), layout.is_empty()) {
+    let given = match (choice.is_any(), layout.is_empty()) {
         (_, false) => placement::try_place_laid(occupancy, wanted, kept, choice, layout),
         (true, true) => placement::try_place(occupancy, wanted, kept),
         (false, true) => placement::try_place_among(occupancy, wanted, kept, choice),
-    }
+    };
+    given.map(|given| posting.spread(given))
 }

@@ -13,12 +13,13 @@
 use super::domains::DomainId;
 use super::{Now, Refusal, Scheduler, flavors};
 use crate::apteam::choice::Choice;
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Explanation, Owner, Posting};
 use crate::apteam::record::Apteam;
 use crate::machine::gates::{Applicant, Bar, DAY, Person};
 use crate::machine::{Machine, Reach, RegionSet};
 use crate::occupancy::{Slot, Terms, empty_line};
-use crate::placement::{self, Wanted};
+use crate::placement::{self, Unshared, Wanted};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -225,6 +226,84 @@ impl Scheduler {
         self.machine.regions.get(at).map_or("", |region| &region.name)
     }
 
+    /// A posting as it is placed: with `--oversubscribe`, on how many processors.
+    ///
+    /// # Errors
+    /// Its PEs can't share processors so.
+    pub(super) fn shared(
+        &self,
+        posting: Posting,
+        owner: &Owner,
+    ) -> Result<Posting, (Refusal, Explanation)> {
+        if posting.oversubscribe == Oversubscribe::No {
+            return Ok(posting);
+        }
+        // (What is decided is psched's to say, and not a client's.)
+        let posting = Posting { oversubscribe: Oversubscribe::Allowed, ..posting };
+        if posting.shape.depth > 1 || !posting.layout.is_empty() {
+            let explanation = Explanation {
+                obstacle: "--oversubscribe shares processors among PEs of depth 1, with one -N for all"
+                    .into(),
+                holder: String::new(),
+                cure: "leave out -d, an uneven --nodes and a -N that differs among parts, or                        --oversubscribe"
+                    .into(),
+            };
+            return Err((Refusal::Impossible, explanation));
+        }
+        let sharing = self.sharing(&posting, owner, self.settings.oversubscribe_max);
+        let sharing = sharing.map_err(|why| (Refusal::Impossible, why.explain()))?;
+        let oversubscribe = sharing.map_or(posting.oversubscribe, Oversubscribe::Shares);
+        Ok(Posting { oversubscribe, ..posting })
+    }
+
+    /// On how many processors its PEs would share.
+    fn sharing(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+        most: u32,
+    ) -> Result<Option<Sharing>, Unshared> {
+        let domain = self.domain(self.domain_for(posting, owner));
+        let reach = self.reach_in(domain.regions, posting, owner);
+        let wanted = Wanted { reach, ..Wanted::from(posting) };
+        let line = self.empty_line();
+        match posting.choice.is_any() {
+            true if self.could_hold(posting, reach) => Ok(None),
+            true => placement::shared(&line, &wanted, most),
+            false => {
+                placement::shared(&placement::only_among(&line, &posting.choice), &wanted, most)
+            }
+        }
+    }
+
+    /// The refusal of a posting that is too wide, which names `--oversubscribe` where that is a cure.
+    pub(super) fn or_shares(
+        &self,
+        why: Explanation,
+        posting: &Posting,
+        owner: &Owner,
+    ) -> Explanation {
+        let plain = posting.layout.is_empty() && posting.shape.depth == 1;
+        if !plain || posting.oversubscribe != Oversubscribe::No {
+            return why;
+        }
+        match self.sharing(posting, owner, self.settings.oversubscribe_max) {
+            Ok(Some(sharing)) => {
+                let processors = sharing.processors;
+                let cure = format!(
+                    "{}; or let PEs share {} with --oversubscribe",
+                    why.cure,
+                    match processors {
+                        1 => "1 processor".to_owned(),
+                        n => format!("{n} processors"),
+                    }
+                );
+                Explanation { cure, ..why }
+            }
+            _ => why,
+        }
+    }
+
     /// Whether it may be placed at all, some day.
     ///
     /// # Errors
@@ -235,6 +314,10 @@ impl Scheduler {
         owner: &Owner,
     ) -> Result<(), (Refusal, Explanation)> {
         self.account_allowed(posting, owner)?;
+        self.room_ever(posting, owner).map_err(|(refusal, why)| (refusal, of_shared(posting, why)))
+    }
+
+    fn room_ever(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Explanation)> {
         let domain = self.domain(self.domain_for(posting, owner));
         let reach = self.reach_in(domain.regions, posting, owner);
         let wanted = Wanted { reach, ..Wanted::from(posting) };
@@ -397,6 +480,18 @@ impl Scheduler {
         self.outside_hours(self.reach_in(regions, posting, owner), posting)
             .or_else(|| self.why_no_room(wanted, posting, kept))
     }
+}
+
+/// What is said of placement, which knows one PE on each processor, to the user of PEs that share them.
+pub(super) fn of_shared(posting: &Posting, why: Explanation) -> Explanation {
+    let Oversubscribe::Shares(sharing) = posting.oversubscribe else { return why };
+    let (pes, processors) = (posting.shape.width, sharing.processors);
+    let plural = if processors == 1 { "" } else { "s" };
+    let obstacle = format!(
+        "{pes} PEs share {processors} processor{plural} (--oversubscribe): {}",
+        why.obstacle
+    );
+    Explanation { obstacle, ..why }
 }
 
 fn kind(wanted: &Wanted, regions: RegionSet) -> Kind {

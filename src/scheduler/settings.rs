@@ -43,6 +43,8 @@ pub struct Settings {
     pub user_bus: bool,
     /// How much nicer PEs are on nodes that are the system's too.
     pub yield_nice: u32,
+    /// PEs of an application that may share a processor.
+    pub oversubscribe_max: u32,
     /// Waiting postings altogether.
     pub postings_max: usize,
     /// Waiting postings of one user.
@@ -110,6 +112,7 @@ impl Default for Settings {
             isolation: Isolation::default(),
             user_bus: false,
             yield_nice: 0,
+            oversubscribe_max: 32,
             postings_max: 100_000,
             postings_user_max: 10_000,
             records_user_max: 64 << 20,
@@ -140,6 +143,7 @@ impl From<&Variables> for Settings {
             isolation: v.isolation(),
             user_bus: !v.hide_user_bus(),
             yield_nice: u32::try_from(v.yield_nice()).unwrap_or(0),
+            oversubscribe_max: u32::try_from(v.oversubscribe_max()).unwrap_or(1),
             apkill_grace: v.apkill_grace(),
             pids_max: v.pids_max(),
             postings_max: count(v.postings_max()),

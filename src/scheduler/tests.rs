@@ -18,6 +18,7 @@ mod memory;
 mod migrate;
 mod nodes;
 mod orders;
+mod oversubscribe;
 mod postings;
 mod regions;
 mod restarts;

@@ -6,6 +6,7 @@ use super::Scheduler;
 use super::domains::DomainId;
 use super::ends::nanos;
 use super::postings::{COUNTED, shape_text};
+use super::regions::of_shared;
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::record::{Apteam, State};
@@ -162,7 +163,7 @@ impl Scheduler {
         let why = match self.sits_anywhere(team) {
             // A decision gives it a place wherever its turn does.
             true => placement::why_not(&self.roomy(), &wanted, &kept)
-                .map(|no_room| self.explain(&wanted, &no_room)),
+                .map(|no_room| of_shared(&team.posting, self.explain(&wanted, &no_room))),
             false => self.why_no_room_for(team, &wanted, &kept),
         };
         let when = match why {

@@ -365,6 +365,9 @@ variables! {
     output_max: Size, 256 * KIB => 64 * MIB, default 2 * MIB,
         "output of an application kept on each host for an aprun that does not read it",
         "When there is as much, its PEs wait.";
+    oversubscribe_max: Count, 1 => 1_024, default 32,
+        "PEs of an oversubscribed application that may share a processor",
+        "With 1 none may, and aprun's option --oversubscribe is of no use.";
     passed_over_max: Count, 1 => 1_000_000, default 50,
         "how many later postings may start past a waiting one before nodes are kept for it";
     pids_max: Count, 16 => 4_194_304, default 16_384,

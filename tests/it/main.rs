@@ -33,6 +33,7 @@ mod moves;
 mod mpi;
 mod namespaces;
 mod notify;
+mod oversubscribe;
 mod paths;
 mod placed_signal;
 mod programs;

@@ -20,6 +20,7 @@ mod stdin;
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::Posting;
 use crate::commands::question::write_out;
 use crate::front::course::{Looked, Setup};
@@ -106,6 +107,10 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         choice: options.choice.clone(),
         layout: options.layout.clone(),
         flexible: options.flexible,
+        oversubscribe: match options.oversubscribe {
+            true => Oversubscribe::Allowed,
+            false => Oversubscribe::No,
+        },
         saving: options.saving.clone(),
         executable,
     };

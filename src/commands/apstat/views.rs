@@ -48,11 +48,15 @@ fn user_name(row: &pb::ApplicationRow) -> String {
     }
 }
 
-/// `width:depth:per node`, `-` where that is free.
+/// `width:depth:per node`, `-` where that is free; `64:1:- on 4` of PEs that share processors.
 fn shape(row: &pb::ApplicationRow) -> String {
     let s = row.shape.unwrap_or_default();
     let per_node = if s.per_node == 0 { "-".into() } else { s.per_node.to_string() };
-    format!("{}:{}:{per_node}", s.width, s.depth)
+    let on = match row.shared_processors {
+        0 => String::new(),
+        processors => format!(" on {processors}"),
+    };
+    format!("{}:{}:{per_node}{on}", s.width, s.depth)
 }
 
 fn nids(row: &pb::ApplicationRow) -> String {

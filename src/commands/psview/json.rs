@@ -60,6 +60,7 @@ fn application(row: &pb::ApplicationRow) -> Value {
         "apid": row.key.map_or(0, |key| key.apid),
         "user": page::user(row),
         "pes": row.shape.unwrap_or_default().width,
+        "shared_processors": row.shared_processors,
         "nids": row.places.iter().map(|place| place.nid).collect::<Vec<_>>(),
         "state": row.state,
         "command": row.command,

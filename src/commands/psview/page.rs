@@ -109,6 +109,15 @@ fn apid(row: &pb::ApplicationRow) -> u64 {
     row.key.map_or(0, |key| key.apid)
 }
 
+/// PEs, and after a slash the processors that they share.
+fn pes(row: &pb::ApplicationRow) -> String {
+    let pes = row.shape.unwrap_or_default().width;
+    match row.shared_processors {
+        0 => pes.to_string(),
+        processors => format!("{pes}/{processors}"),
+    }
+}
+
 /// Whose it is.
 pub fn user(row: &pb::ApplicationRow) -> String {
     let owner = row.owner.clone().unwrap_or_default();
@@ -158,7 +167,7 @@ fn applications(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let mut columns = vec![
         Column::new(">Apid", 9, column(&|row| apid(row).to_string())),
         Column::new("<User", 3, column(&user)),
-        Column::new(">PEs", 2, column(&|row| row.shape.unwrap_or_default().width.to_string())),
+        Column::new(">PEs", 2, column(&pes)),
         Column::new("<NIDs", 4, column(&nids)),
         Column::new("<Turn", 9, turns.collect()),
         Column::new(">For", 8, some(&|turn| long(turn.left_ns))),

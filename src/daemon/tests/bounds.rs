@@ -64,6 +64,10 @@ fn postings() -> Vec<(&'static str, Say, Option<Say>)> {
         // A manifest, of which a posting is made that was one before.
         restart: _,
         signal: _,
+        // (What is shared is psched's to say: it is not looked at.)
+        oversubscribe: _,
+        shared_processors: _,
+        shared_per_node: _,
     } = request();
     let mut all: Vec<(&'static str, Say, Option<Say>)> = vec![
         (

@@ -115,6 +115,8 @@ pub struct Options {
     pub choice: Choice,
     /// --flexible.
     pub flexible: bool,
+    /// --oversubscribe.
+    pub oversubscribe: bool,
     /// --nodes.
     pub nodes: Option<u32>,
     /// PEs of each node, where the shape does not say them.
@@ -263,9 +265,35 @@ impl Options {
                 even.map_err(|error| format!("--nodes: {error}; lower it, or give a larger -n"));
             (self.shape, self.layout) = parts::laid(self.shape, even?);
         }
+        if self.oversubscribe {
+            self.may_share()?;
+        }
         let most = (!self.layout.is_empty()).then(|| self.layout.most());
         let widest = Shape { per_node: self.shape.per_node.or(most), ..self.shape };
-        self.binding.fits_shape(&widest)
+        match self.oversubscribe {
+            // (How many processors it gets on a node is not known before it is placed.)
+            true => Ok(()),
+            false => self.binding.fits_shape(&widest),
+        }
+    }
+
+    /// Whether PEs can share processors in this shape.
+    fn may_share(&self) -> Result<(), String> {
+        if self.shape.depth > 1 || !self.layout.one_depth() {
+            return Err(format!(
+                "--oversubscribe lets PEs share processors, and -d {} gives each PE several: leave out one of \
+                 them",
+                self.shape.depth
+            ));
+        }
+        if !self.layout.is_empty() {
+            return Err(
+                "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
+                 out --nodes where it says more than -N could"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 }
 
@@ -290,6 +318,7 @@ impl Default for Options {
             saving: None,
             choice: Choice::default(),
             flexible: false,
+            oversubscribe: false,
             nodes: None,
             layout: Layout::default(),
             node_file: None,
@@ -415,6 +444,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             options.nodes = u32::try_from(count.map_err(named)?).ok();
         }
         Id::Flexible => options.flexible = true,
+        Id::Oversubscribe => options.oversubscribe = true,
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);

@@ -52,6 +52,8 @@ pub enum Id {
     ExcludeList,
     /// On nodes that need not be contiguous.
     Flexible,
+    /// PEs may share processors.
+    Oversubscribe,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -214,6 +216,12 @@ pub const FLAGS: &[Flag] = &[
         &["--flexible"],
         None,
         "its nodes need not be contiguous: where no gap is wide enough, it goes to several",
+    ),
+    flag(
+        Id::Oversubscribe,
+        &["--oversubscribe"],
+        None,
+        "PEs share processors if there are too few for all of them: for tests, not for speed",
     ),
     flag(
         Id::DryRun,

@@ -56,6 +56,7 @@ fn everything_at_once_in_several_spellings() {
         saving: Saving::parse("USR1").ok(),
         choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
         flexible: true,
+        oversubscribe: false,
         nodes: None,
         layout: Default::default(),
         node_file: None,
@@ -191,6 +192,21 @@ fn what_is_not_yet_here_is_refused_whatever_follows() {
             assert!(said.starts_with(&format!("{name} is not yet supported: ")), "{said}");
         }
     }
+}
+
+#[test]
+fn pes_may_share_processors() {
+    let options = good("-n 64 --oversubscribe --nodes 2 -cc 0-99 a.out");
+    assert_eq!((options.oversubscribe, options.shape.per_node), (true, Some(32)));
+    assert!(good("--oversubscribe -n 1 a : -n 9 b").oversubscribe);
+    let depth = "--oversubscribe lets PEs share processors, and -d 2 gives each PE several: leave out one \
+                 of them";
+    assert_eq!(bad("-n 9 --oversubscribe -d 2 a.out"), depth);
+    let uneven = "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
+                  out --nodes where it says more than -N could";
+    assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").shape.per_node, Some(5));
+    assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
+    assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);
 }
 
 #[test]

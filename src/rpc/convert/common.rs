@@ -112,7 +112,8 @@ impl TryFrom<pb::Place> for Place {
     fn try_from(place: pb::Place) -> Result<Self, Malformed> {
         let processors = Field("Place", "processors").numbers(place.processors)?;
         let pes = Field("Place", "pes").positive(place.pes)?;
-        if processors.len() % pes as usize != 0 {
+        let shares = processors.len() < pes as usize;
+        if !shares && processors.len() % pes as usize != 0 {
             return Field("Place", "processors")
                 .wrong(format_args!("{} for {pes} PEs, not as many for each", processors.len()));
         }

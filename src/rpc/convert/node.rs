@@ -381,7 +381,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             restart: place.restart.map(TryInto::try_into).transpose()?,
         };
         // Ranks are counted along the list, so a list of another shape would give wrong ones.
-        if !command.places.fits(&command.shape) {
+        if !command.places.fits_or_shares(&command.shape) {
             return of("places").wrong("they do not add up to the shape");
         }
         let born = command.moved.born.len();

@@ -3,6 +3,7 @@
 use super::{Field, Malformed, given, limit, limit_ms};
 use crate::apteam::choice::{self, Choice};
 use crate::apteam::layout::{Layout, Row};
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{
     Account, COMMAND_MAX, Executable, Mpi, PATH_MAX, Posting, Shape, cut,
 };
@@ -60,6 +61,10 @@ impl TryFrom<pb::Executable> for Executable {
 impl From<Posting> for pb::PostRequest {
     fn from(posting: Posting) -> Self {
         let (only, not, downwards) = posting.choice.parts();
+        let sharing = match posting.oversubscribe {
+            Oversubscribe::Shares(sharing) => Some(sharing),
+            Oversubscribe::No | Oversubscribe::Allowed => None,
+        };
         Self {
             request_id: Bytes::copy_from_slice(&posting.request_id),
             shape: Some(posting.shape.into()),
@@ -85,6 +90,9 @@ impl From<Posting> for pb::PostRequest {
             saving: posting.saving.map(Into::into),
             restart: Bytes::new(),
             signal: false,
+            oversubscribe: posting.oversubscribe != Oversubscribe::No,
+            shared_processors: sharing.map_or(0, |sharing| sharing.processors),
+            shared_per_node: sharing.and_then(|sharing| sharing.per_node).unwrap_or(0),
         }
     }
 }
@@ -109,6 +117,11 @@ impl TryFrom<pb::PostRequest> for Posting {
             account: account(Field("PostRequest", "account"), &request.account)?,
             choice: choice(request.only, request.not, request.downwards)?,
             flexible: request.flexible,
+            oversubscribe: oversubscribe(
+                request.oversubscribe,
+                request.shared_processors,
+                request.shared_per_node,
+            ),
             saving: Field("PostRequest", "saving").maybe(request.saving)?,
             executable: Field("PostRequest", "executable").need(request.executable)?,
         })
@@ -135,6 +148,15 @@ impl TryFrom<pb::Saving> for Saving {
             None => Err("it is missing".into()),
         };
         saving.or_else(|problem| of.wrong(problem))
+    }
+}
+
+fn oversubscribe(asked: bool, processors: u32, per_node: u32) -> Oversubscribe {
+    let per_node = Some(per_node).filter(|count| *count > 0);
+    match (asked, processors) {
+        (false, _) => Oversubscribe::No,
+        (true, 0) => Oversubscribe::Allowed,
+        (true, processors) => Oversubscribe::Shares(Sharing { processors, per_node }),
     }
 }
 

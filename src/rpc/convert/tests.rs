@@ -7,6 +7,7 @@ use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::layout::Layout;
+use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{
     Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting, Shape,
@@ -238,6 +239,14 @@ fn posting() -> impl Strategy<Value = Posting> {
                 account,
                 choice,
                 flexible,
+                oversubscribe: match (immediate, exclusive) {
+                    (false, _) => Oversubscribe::No,
+                    (true, false) => Oversubscribe::Allowed,
+                    (true, true) => Oversubscribe::Shares(Sharing {
+                        processors: shape.depth,
+                        per_node: shape.per_node,
+                    }),
+                },
                 saving,
                 // (One that fits the shape, where it can.)
                 layout: match (shape.per_node, shape.width) {
@@ -955,6 +964,21 @@ fn a_place_that_is_not_of_the_shape_is_refused() {
         refusal::<PlaceCommand, _>(narrow),
         "PlaceCommand.places: they do not add up to the shape"
     );
+    // PEs may share processors, and processors are no PE's without one.
+    let shares = |processors| pb::PlaceCommand {
+        shape: Some(pb::Shape { width: 5, depth: 1, per_node: 0 }),
+        places: vec![pb::Place { nid: 0, processors, pes: 5 }],
+        ..good.clone()
+    };
+    assert!(PlaceCommand::try_from(shares(vec![0, 1])).is_ok());
+    assert_eq!(
+        refusal::<PlaceCommand, _>(shares(vec![])),
+        "PlaceCommand.places: they do not add up to the shape"
+    );
+    assert_eq!(
+        refusal::<PlaceCommand, _>(shares((0..6).collect())),
+        "Place.processors: 6 for 5 PEs, not as many for each"
+    );
     let nowhere = pb::PlaceCommand { hosts: vec![], ..good };
     assert_eq!(refusal::<PlaceCommand, _>(nowhere), "PlaceCommand.hosts: nobody holds PE 0");
 }
@@ -974,6 +998,7 @@ fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
         choice: Choice::default(),
         layout: Layout::default(),
         flexible: false,
+        oversubscribe: Oversubscribe::No,
         saving: None,
         executable: Executable::default(),
     };

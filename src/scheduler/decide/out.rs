@@ -91,7 +91,8 @@ impl Scheduler {
             return;
         }
         for (apid, seat) in self.packed(now, domain, &line).seats {
-            let places = seat.places(&self.occupancy);
+            let Some(team) = self.teams.get(&apid) else { continue };
+            let places = team.posting.spread(seat.places(&self.occupancy));
             self.roll_in(now, apid, places, out);
         }
     }

@@ -12,6 +12,7 @@
 use super::{Order, name, name_list, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::{COMMAND_MAX, Posting, cut};
 use crate::apteam::record::{Apteam, Moves, State};
 use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
@@ -360,6 +361,7 @@ impl Scheduler {
                     choice: Default::default(),
                     // (What it has asked for, as far as it can be seen.)
                     layout: Layout::of_depths(&place.places),
+                    oversubscribe: Oversubscribe::of_places(&place.places, &place.shape),
                     flexible: !place.places.is_contiguous(),
                     // No apinit knows: a back end of the node's may dump it.
                     saving: None,

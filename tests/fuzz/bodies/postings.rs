@@ -84,6 +84,9 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         },
         restart: Default::default(),
         signal: u.arbitrary()?,
+        oversubscribe: u.arbitrary()?,
+        shared_processors: number(u)?,
+        shared_per_node: number(u)?,
     };
     Ok(parsed(wire))
 }
