@@ -9,5 +9,6 @@
 pub mod closing;
 pub mod course;
 pub mod elf;
+pub mod inside;
 pub mod options;
 pub mod output;

@@ -19,6 +19,7 @@ mod foreign;
 mod fronts;
 mod hand;
 mod inherits;
+mod inside;
 mod isolation;
 mod kills;
 mod launch;

@@ -1,5 +1,6 @@
 //! The loop: what happens goes to the pure [`Front`], and what it wants is done.
 
+use super::inside::Home;
 use super::lanes::Lanes;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, psched, report, signals};
@@ -89,6 +90,8 @@ pub struct Restart {
 
 struct Shell {
     restart: Restart,
+    /// --inside: this process is its own psched and apinit.
+    home: Option<Home>,
     program: &'static str,
     begun: Instant,
     socket: PathBuf,
@@ -118,6 +121,7 @@ pub async fn run(
     socket: PathBuf,
     request: pb::PostRequest,
     restart: Restart,
+    home: Option<Home>,
 ) -> Result<u8, Failure> {
     let mut signals = signals::catch().map_err(|e| {
         Failure::new(
@@ -145,6 +149,7 @@ pub async fn run(
         },
         notes,
         restart,
+        home,
         others: Vec::new(),
         program: setup.program(),
         pending: vec![Happening::Start],
@@ -260,6 +265,7 @@ impl Shell {
 
     fn act(&mut self, action: Action) -> Option<u8> {
         match action {
+            Action::Psched(_) if let Some(home) = &self.home => self.pending.extend(home.events()),
             Action::Psched(ask) => {
                 let link = self.psched.next();
                 self.channel = None;
@@ -270,6 +276,10 @@ impl Shell {
                 self.psched.task = Some(tokio::spawn(events).abort_handle());
                 // Until it is known that it has come.
                 self.request.again = true;
+            }
+            Action::Look(_) if let Some(home) = &self.home => {
+                let placement = Looked::Placement(Box::new(home.placement()));
+                self.pending.push(Happening::Looked(placement));
             }
             Action::Look(apid) => match self.channel.clone() {
                 Some(channel) => {
@@ -296,6 +306,13 @@ impl Shell {
             Action::OpenFiles(placement) => {
                 let made = self.lanes.make_files(placement.key.apid, &placement.places);
                 self.pending.push(Happening::Files(made));
+            }
+            Action::Attach { first, .. } if let Some(home) = self.home.clone() => {
+                let link = self.apinit.next();
+                let (says, hears) = mpsc::unbounded_channel();
+                self.says = Some(says);
+                let talk = home.converse(link, *first, hears, self.notes.clone());
+                self.apinit.task = Some(tokio::spawn(talk).abort_handle());
             }
             Action::Attach { socket, first } => {
                 let link = self.apinit.next();

@@ -10,6 +10,7 @@ pub(in crate::commands) mod drive;
 mod dry;
 mod files;
 mod images;
+mod inside;
 mod lanes;
 mod program;
 pub(in crate::commands) mod psched;
@@ -32,6 +33,7 @@ use crate::os::instance;
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
 use drive::Restart;
+use inside::Home;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::future::Future;
@@ -114,9 +116,13 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         saving: options.saving.clone(),
         executable,
     };
+    let home = options.inside.then(|| Home::find(&options)).transpose()?;
     let request = pb::PostRequest { signal: true, ..posting.into() };
     let socket = socket_path();
     let runtime = runtime()?;
+    if let Some(home) = home.as_ref().filter(|_| options.dry_run) {
+        return dry_inside(home, &options);
+    }
     if options.dry_run {
         return runtime.block_on(dry_run(&socket, request, &options));
     }
@@ -127,10 +133,11 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         files: options.output.is_some() || options.error.is_some(),
         immediate: options.immediate,
         restarts: None,
-        within: within(),
+        within: within().filter(|_| home.is_none()),
+        inside: home.is_some(),
         patience: psched::patience(&socket, options.wait_for_psched),
     };
-    driven(runtime, drive::run(setup, &options, socket, request, Restart::default()))
+    driven(runtime, drive::run(setup, &options, socket, request, Restart::default(), home))
 }
 
 /// The application in which this process runs.
@@ -173,7 +180,7 @@ pub(in crate::commands) fn restart(
         ..pb::PostRequest::default()
     };
     start_log("cpr");
-    driven(runtime()?, drive::run(setup, options, socket_path(), request, from))
+    driven(runtime()?, drive::run(setup, options, socket_path(), request, from, None))
 }
 
 /// The variables that the command line's meaning depends on.
@@ -256,6 +263,13 @@ async fn dry_run(
             Err(Failure::failed("psched's answer is not one to a dry run".to_owned()))
         }
     }
+}
+
+/// The same of `--inside`.
+fn dry_inside(home: &Home, options: &Options) -> Result<u8, Failure> {
+    let placement = home.placement();
+    options.binding.fits(&placement.places).map_err(Failure::failed)?;
+    print(&dry::table(&placement))
 }
 
 /// Prints on stdout what was asked for.

@@ -66,6 +66,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         immediate: false,
         restarts: Some(manifest.recovery.apid),
         within: aprun::within(),
+        inside: false,
         patience: aprun::psched::patience(&socket_path(), None),
     };
     let from = drive::Restart {

@@ -489,8 +489,8 @@ impl Front {
                 let within = self.setup.within.map(|parent| {
                     format!(
                         "; this {} runs in application {parent}: if {parent} holds what is waited for, and waits \
-                         for {named}, neither goes on; start it outside of {parent}, or give {parent} fewer \
-                         processors",
+                         for {named}, neither goes on; start it outside of {parent}, give {parent} fewer \
+                         processors, or run it on those of {parent} with --inside",
                         self.setup.program()
                     )
                 });

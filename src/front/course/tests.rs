@@ -676,8 +676,8 @@ fn a_wait_is_explained() {
             Happening::Looked(Looked::Waiting(Explanation::default())),
             &[say(
                 "application 12 waits for a place: ; this aprun runs in application 7: if 7 holds what is \
-                 waited for, and waits for application 12, neither goes on; start it outside of 7, or give 7 \
-                 fewer processors",
+                 waited for, and waits for application 12, neither goes on; start it outside of 7, give 7 fewer \
+                 processors, or run it on those of 7 with --inside",
             )],
         );
     // There is a place when the answer comes: nothing to explain.

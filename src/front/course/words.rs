@@ -201,6 +201,8 @@ pub struct Setup {
     pub restarts: Option<Apid>,
     /// The application in which this process runs itself, as a PE or as what a PE has started.
     pub within: Option<Apid>,
+    /// --inside: it runs in the application in which this process runs, and has that one's number.
+    pub inside: bool,
 }
 
 impl Setup {

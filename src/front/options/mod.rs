@@ -117,6 +117,8 @@ pub struct Options {
     pub flexible: bool,
     /// --oversubscribe.
     pub oversubscribe: bool,
+    /// --inside.
+    pub inside: bool,
     /// --nodes.
     pub nodes: Option<u32>,
     /// PEs of each node, where the shape does not say them.
@@ -196,6 +198,8 @@ pub fn parse(
         Err(Stop::Parsed(parsed)) => return Ok(parsed),
         Err(Stop::Wrong(text)) => return Err(text),
     };
+    // (A variable that sets -m for all applications is no fault of this one.)
+    options.may_be_inside()?;
     apply_environment(&mut options, environment)?;
     let Some(path) = file else {
         options.take_parts(all_parts(program, given, &ends)?)?;
@@ -268,12 +272,36 @@ impl Options {
         if self.oversubscribe {
             self.may_share()?;
         }
+        if self.inside && (self.shape.per_node.is_some() || !self.layout.is_empty()) {
+            return Err(not_inside("-N, and a -d that differs among parts"));
+        }
         let most = (!self.layout.is_empty()).then(|| self.layout.most());
         let widest = Shape { per_node: self.shape.per_node.or(most), ..self.shape };
-        match self.oversubscribe {
+        match self.oversubscribe || self.inside {
             // (How many processors it gets on a node is not known before it is placed.)
             true => Ok(()),
             false => self.binding.fits_shape(&widest),
+        }
+    }
+
+    /// Whether all options are of some use with `--inside`: nothing is placed then.
+    fn may_be_inside(&self) -> Result<(), String> {
+        if !self.inside {
+            return Ok(());
+        }
+        let chosen = !self.choice.is_any() || self.node_file.is_some() || self.nodes.is_some();
+        let given = [
+            (self.memory_per_pe.is_some(), "-m"),
+            (self.time_limit.is_some(), "--time-limit"),
+            (self.account.is_some(), "--account"),
+            (self.saving.is_some(), "--checkpoint"),
+            (self.exclusive, "-F exclusive"),
+            (chosen, "-L, -l, -E and --nodes"),
+            (self.flexible, "--flexible"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, names)) => Err(not_inside(names)),
+            None => Ok(()),
         }
     }
 
@@ -319,6 +347,7 @@ impl Default for Options {
             choice: Choice::default(),
             flexible: false,
             oversubscribe: false,
+            inside: false,
             nodes: None,
             layout: Layout::default(),
             node_file: None,
@@ -330,6 +359,14 @@ impl Default for Options {
             parts: Vec::new(),
         }
     }
+}
+
+/// The refusal of an option that has no meaning with `--inside`.
+fn not_inside(names: &str) -> String {
+    format!(
+        "--inside runs the PEs within the application that is there, which has its place and its limits: leave \
+         out {names}"
+    )
 }
 
 /// The longest file of -l, in bytes.
@@ -445,6 +482,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         }
         Id::Flexible => options.flexible = true,
         Id::Oversubscribe => options.oversubscribe = true,
+        Id::Inside => options.inside = true,
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);

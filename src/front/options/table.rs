@@ -54,6 +54,8 @@ pub enum Id {
     Flexible,
     /// PEs may share processors.
     Oversubscribe,
+    /// In the application in which it runs.
+    Inside,
     /// Show, start nothing.
     DryRun,
     /// File for stdout.
@@ -222,6 +224,12 @@ pub const FLAGS: &[Flag] = &[
         &["--oversubscribe"],
         None,
         "PEs share processors if there are too few for all of them: for tests, not for speed",
+    ),
+    flag(
+        Id::Inside,
+        &["--inside"],
+        None,
+        "called by a PE of an application: run the program as a part of that one, on the PE's processors",
     ),
     flag(
         Id::DryRun,

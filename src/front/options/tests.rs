@@ -57,6 +57,7 @@ fn everything_at_once_in_several_spellings() {
         choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
         flexible: true,
         oversubscribe: false,
+        inside: false,
         nodes: None,
         layout: Default::default(),
         node_file: None,
@@ -207,6 +208,28 @@ fn pes_may_share_processors() {
     assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").shape.per_node, Some(5));
     assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
     assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);
+}
+
+#[test]
+fn inside_has_no_place_and_no_limits_of_its_own() {
+    assert!(good("--inside -n 4 -d 2 -cc 0-99 a.out").inside);
+    assert!(good("--inside -n 1 a : -n 3 b").inside);
+    for (line, names) in [
+        ("-m 1G", "-m"),
+        ("--time-limit 1h", "--time-limit"),
+        ("--account x", "--account"),
+        ("--checkpoint usr1", "--checkpoint"),
+        ("-F e", "-F exclusive"),
+        ("-L 1", "-L, -l, -E and --nodes"),
+        ("-l list", "-L, -l, -E and --nodes"),
+        ("-E 1", "-L, -l, -E and --nodes"),
+        ("--nodes 1", "-L, -l, -E and --nodes"),
+        ("--flexible", "--flexible"),
+        ("-N 1", "-N, and a -d that differs among parts"),
+    ] {
+        let said = bad(&format!("--inside {line} a.out"));
+        assert!(said.ends_with(&format!("limits: leave out {names}")), "{line}: {said}");
+    }
 }
 
 #[test]

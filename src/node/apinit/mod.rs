@@ -46,6 +46,7 @@ mod dump;
 mod halves;
 mod host;
 mod image_space;
+pub mod inside;
 mod link;
 mod mouth;
 mod peers;

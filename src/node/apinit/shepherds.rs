@@ -269,7 +269,7 @@ fn dial(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn wire(connection: OwnedFd) -> io::Result<Wire> {
+pub(super) fn wire(connection: OwnedFd) -> io::Result<Wire> {
     watch(Arc::new(connection), Interest::READABLE | Interest::WRITABLE)
 }
 
@@ -423,19 +423,19 @@ fn is_alive(pidfd: &OwnedFd) -> bool {
 }
 
 /// The side that hears.
-struct Reader {
+pub(super) struct Reader {
     wire: Arc<Wire>,
     joiner: Joiner,
     buffer: Vec<u8>,
 }
 
 impl Reader {
-    fn new(wire: Arc<Wire>) -> Reader {
+    pub fn new(wire: Arc<Wire>) -> Reader {
         Reader { wire, joiner: Joiner::default(), buffer: vec![0; PACKET_MAX + 1] }
     }
 
     /// The next message; `None`: the shepherd has hung up.
-    async fn next(&mut self) -> Result<Option<FromShepherd>, String> {
+    pub async fn next(&mut self) -> Result<Option<FromShepherd>, String> {
         loop {
             let buffer = &mut self.buffer;
             let read = self.wire.async_io(Interest::READABLE, |fd| {
