@@ -87,6 +87,20 @@ fn mpi_programs_run() {
     assert_eq!(run.out().lines().filter(|line| line.contains(" of 4 appnum 1 ")).count(), 3);
 }
 
+#[test]
+fn pes_of_two_apinits_meet() {
+    let test = "oversubscribe::pes_of_two_apinits_meet";
+    let Some(ring) = program(test, "ring") else { return };
+    // (As in mpi::a_ring_across_two_apinits.)
+    let config = "nodes:\n  - { nids: 0-1, processors: 1, flavors: [su, os, ap] }\n\
+         variables: { isolation: off }\n";
+    let instance = Plan::new().config(config).arg("--apinits").arg("2").start();
+    let run = instance.aprun(["-q", "-n", "5", "--oversubscribe", ring.to_str().expect("text")]);
+    let expected: Vec<String> =
+        (0..5).map(|r| format!("rank {r} of 5 appnum 0 sum 15 shared 5")).collect();
+    assert_eq!(run.expect(0).sorted(), expected);
+}
+
 /// It takes turns as a whole, and is shown with what it shares.
 #[test]
 fn it_takes_turns_and_is_shown() {

@@ -7,6 +7,7 @@ mod out;
 mod parts;
 mod restart;
 mod rig;
+mod shares;
 mod whole;
 
 use crate::support::criu::criu;
