@@ -9,6 +9,7 @@ mod depths;
 mod domains;
 mod ends;
 mod flavors;
+mod floors;
 mod flexible;
 mod foreign;
 mod hosts;

@@ -123,7 +123,12 @@ impl Play {
 
     /// Lets so many seconds pass, with every tick that is asked for.
     pub(super) fn pass(&mut self, seconds: u64) {
-        let until = self.ms + seconds * 1_000;
+        self.pass_ms(seconds * 1_000);
+    }
+
+    /// The same of milliseconds.
+    pub(super) fn pass_ms(&mut self, ms: u64) {
+        let until = self.ms + ms;
         let mut ticks = 0;
         while let Some(at) = self.s.deadline().filter(|at| *at <= until * 1_000_000) {
             self.ms = at.div_ceil(1_000_000).max(self.ms);
@@ -157,6 +162,12 @@ impl Play {
     pub(super) fn hold(&mut self, apid: u64, hold: bool) {
         let apids = [Apid(apid)].into();
         self.take(Event::Hold { reply: ReplyId(1), apids, hold, by: Default::default() });
+    }
+
+    /// Whether it runs by its plan now.
+    pub(super) fn is_on(&self, apid: u64) -> bool {
+        let turn = self.s.turn(Apid(apid), self.ms * 1_000_000);
+        matches!(turn, crate::scheduler::Turn::Always | crate::scheduler::Turn::Runs { .. })
     }
 
     pub(super) fn party(&self) -> Vec<u64> {

@@ -249,11 +249,14 @@ impl Schedule {
             let slice = &slices[number];
             early.retain(|apid| !slice.party.contains(apid));
             let is_here = |apid: &Apid| members.binary_search(apid).is_ok();
-            let goes_on = planned.floors && slices.len() > 1 && slice.party.iter().any(is_here);
+            let goes_on = planned.floors && slices.len() > 1;
+            // (A lead goes on with whoever leads now: else those who end in theirs would put off the floor. A floor
+            // is over with the gang that had it.)
+            let gone = slice.floor && !slice.party.iter().any(is_here);
             if goes_on && on.as_ref().is_none_or(|(most, ..)| left > *most) {
                 let before = slices[..number].iter().rev().take_while(|before| before.floor);
                 let floors = before.count() as u32;
-                on = Some((left, began_ns, On { slice, floors, over: left < SLICE_MIN }));
+                on = Some((left, began_ns, On { slice, floors, over: gone || left < SLICE_MIN }));
             }
         }
         let (began_ns, on) = match on.filter(|_| early.is_empty()) {
