@@ -11,7 +11,8 @@
 //! has not, and so nobody has to be asked whether it may start them.
 //!
 //! Their processors are those that the kernel lets the calling process run on: its PE's own, or with `-cc none`
-//! all that the application has on the node.
+//! all that the application has on the node. Where a private instance has more processors than the machine, its
+//! PE may have more of them than real ones: then there is room for as many PEs, which share these.
 //!
 //! ```
 //! use psched::front::inside::place;
@@ -19,21 +20,28 @@
 //! use psched::machine::Nid;
 //! // aprun -d 4 ./script, in which: aprun --inside -n 2
 //! let shape = Shape { width: 2, depth: 1, per_node: None };
-//! let place = place(&shape, false, Nid(3), &[4, 5, 6, 7]).unwrap();
+//! let place = place(&shape, false, Nid(3), &[4, 5, 6, 7], 4).unwrap();
 //! assert_eq!((place.pes, place.processors), (2, vec![4, 5]));
 //! ```
 
+use crate::apteam::binding::NUMBER_MAX;
 use crate::apteam::place::Place;
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
 use crate::variables::Variables;
 
-/// The PEs on the processors of the caller.
+/// The PEs on the processors of the caller, `cpus`, which count as `depth` if that is more.
 ///
 /// # Errors
 /// There are too few; in words.
-pub fn place(shape: &Shape, shared: bool, nid: Nid, cpus: &[u32]) -> Result<Place, String> {
-    let there = cpus.len() as u64;
+pub fn place(
+    shape: &Shape,
+    shared: bool,
+    nid: Nid,
+    cpus: &[u32],
+    depth: u32,
+) -> Result<Place, String> {
+    let there = (cpus.len() as u64).max(depth.min(NUMBER_MAX).into());
     let needed = shape.processors();
     let (pes, depth) = (shape.width, shape.depth);
     let most = Variables::default().oversubscribe_max();
@@ -42,7 +50,7 @@ pub fn place(shape: &Shape, shared: bool, nid: Nid, cpus: &[u32]) -> Result<Plac
         n => format!("{n} processors"),
     };
     if needed <= there {
-        let processors = cpus.iter().copied().take(needed as usize).collect();
+        let processors = cpus.iter().copied().cycle().take(needed as usize).collect();
         return Ok(Place { nid, processors, pes });
     }
     if !shared {
@@ -70,7 +78,7 @@ mod tests {
     fn pes_have_the_callers_processors_and_no_others() {
         let of = |width, depth, shared| {
             let shape = Shape { width, depth, per_node: None };
-            place(&shape, shared, Nid(2), &[1, 3, 5])
+            place(&shape, shared, Nid(2), &[1, 3, 5], 2)
         };
         let own = |pes, processors: &[u32]| {
             Ok(Place { nid: Nid(2), processors: processors.to_vec(), pes })
@@ -79,6 +87,10 @@ mod tests {
         assert_eq!(of(1, 3, false), own(1, &[1, 3, 5]));
         assert_eq!(of(3, 1, true), own(3, &[1, 3, 5]));
         assert_eq!(of(7, 1, true), own(7, &[1, 3, 5]));
+        // Processors of a private instance that has more than there are.
+        let shape = Shape { width: 2, depth: 2, per_node: None };
+        let place = place(&shape, false, Nid(2), &[1, 3, 5], 4).expect("room");
+        assert_eq!(place.own(1).collect::<Vec<_>>(), [5, 1]);
         assert_eq!(
             of(2, 2, false).expect_err("too many"),
             "--inside: 2 PEs of depth 2 need 4 processors, and the process that starts them may run on 3 \

@@ -373,6 +373,11 @@ impl Shell {
                         Some(text) => format!("{}: {text}", self.program),
                         None => line,
                     };
+                    // The application itself tells of its end in the same words.
+                    let line = match line.strip_prefix("Application ") {
+                        Some(rest) if self.home.is_some() => format!("Inside application {rest}"),
+                        _ => line,
+                    };
                     self.lanes.say(line, &mut self.pending);
                 }
             }

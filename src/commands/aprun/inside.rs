@@ -20,11 +20,21 @@ use crate::front::options::Options;
 use crate::node::apinit::inside::{Inside, Within};
 use crate::os::host::monotonic_ns;
 use crate::shepherd::mapping::process_mapping;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// From TERM to KILL, as long as a site's `kill_grace` is where nothing else is set.
 const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Why the apshepherd could not tell how it ended, and the signal by which it was asked to end.
+struct Lost(String, Option<i32>);
+
+impl From<String> for Lost {
+    fn from(text: String) -> Lost {
+        Lost(text, None)
+    }
+}
 
 /// The application in which PEs are started, and where they go.
 #[derive(Clone, Debug)]
@@ -41,7 +51,13 @@ impl Home {
     /// It runs in none, or has too few processors.
     pub fn find(options: &Options) -> Result<Home, Failure> {
         let within = Within::find().map_err(Failure::failed)?;
-        let place = inside::place(&options.shape, options.oversubscribe, within.nid, &within.cpus);
+        let place = inside::place(
+            &options.shape,
+            options.oversubscribe,
+            within.nid,
+            &within.cpus,
+            within.depth,
+        );
         let place = place.map_err(Failure::failed)?;
         Ok(Home { within, place, cpu_limit: options.cpu_limit })
     }
@@ -75,10 +91,14 @@ impl Home {
         let depth = place.depth();
         let numa = |cpu: u32| within.numa.get(&cpu).copied();
         let sets = launch.binding.sets(&place.processors, place.pes, depth, numa);
-        let sets: Vec<Vec<u32>> = sets.map_err(|_| "-cc names no processor")?.collect();
+        let sets: Vec<Vec<u32>> = sets.map_err(|_| "-cc names no processor".to_owned())?.collect();
         let pe = |(rank, set): (u32, Vec<u32>)| {
             // One that is bound to none has all of the caller's.
-            let cpus = if set.is_empty() { within.cpus.clone() } else { set };
+            let set: BTreeSet<u32> = set.into_iter().collect();
+            let cpus = match set.is_empty() {
+                true => within.cpus.clone(),
+                false => set.into_iter().collect(),
+            };
             LocalPe { rank, nid: within.nid, cpus, nice: 0, depth }
         };
         let pes = (0..).zip(sets).map(pe).collect();
@@ -115,11 +135,15 @@ impl Home {
         let end = match first {
             ToApinit::Launch { launch, .. } => self.talk(link, *launch, &mut hears, &notes).await,
             // Nothing is kept of what went before.
-            _ => Err("its output has a hole".to_owned()),
+            _ => Err(Lost("its output has a hole".to_owned(), None)),
         };
         let nids = vec![self.within.nid];
-        let end = end.unwrap_or_else(|text| {
-            let cause = Cause::ShepherdLost { nid: self.within.nid, text };
+        let end = end.unwrap_or_else(|Lost(text, signal)| {
+            let uid = nix::unistd::getuid().as_raw();
+            let cause = match signal {
+                Some(signal) => Cause::Kill { signal, uid },
+                None => Cause::ShepherdLost { nid: self.within.nid, text },
+            };
             let first = Some(Decisive { at_ns: monotonic_ns(), cause });
             HostEnd { launched: true, first, lost: nids.clone(), ..HostEnd::default() }
         });
@@ -139,7 +163,7 @@ impl Home {
         launch: Launch,
         hears: &mut mpsc::UnboundedReceiver<ToApinit>,
         notes: &mpsc::Sender<Note>,
-    ) -> Result<HostEnd, String> {
+    ) -> Result<HostEnd, Lost> {
         let launch = self.launch(launch)?;
         let mut shepherd = Inside::start(&self.within)?;
         let tell = async |message| {
@@ -158,11 +182,14 @@ impl Home {
                     continue;
                 }
             };
-            let Some(message) = heard else { return Err(shepherd.end().await) };
+            let Some(message) = heard else {
+                let (text, signal) = shepherd.end().await;
+                return Err(Lost(text, signal));
+            };
             match message {
                 FromShepherd::Hello(hello) => {
                     if let Some(text) = misfit(hello.protocol) {
-                        return Err(text);
+                        return Err(text.into());
                     }
                 }
                 FromShepherd::Ready => {

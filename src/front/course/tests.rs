@@ -341,6 +341,31 @@ fn what_bears_the_mark_of_psched_is_not_passed_on_whoever_sent_it() {
         .gives(Happening::Nudged, &[]);
 }
 
+/// apkill with that number would end more than it runs.
+#[test]
+fn what_runs_inside_another_is_ended_by_its_own_aprun() {
+    let inside = Setup { inside: true, ..setup() };
+    let mut course = Course { front: Front::new(inside), now: 0 };
+    course
+        .gives(Happening::Start, &[Action::Psched(Ask::Post)])
+        .gives(Happening::PschedUp { pid: -1 }, &[])
+        .gives(event(Event::Accepted(APID)), &[])
+        .gives(event(Event::Placed(1)), &[Action::Look(APID)])
+        .gives(Happening::Looked(Looked::Placement(placement(1))), &[launch_of(1)])
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(apinit(FromApinit::Going), &[])
+        .gives(signal(SIGINT, 500), &[Action::Send(passed(1, SIGINT))])
+        .gives(signal(SIGINT, 500), &[Action::Send(passed(2, SIGINT))])
+        .gives(
+            signal(SIGINT, 500),
+            &[
+                say("what runs here inside application 12 has been sent INT 3 times and runs on; \
+                     kill -9 of this aprun ends it"),
+                Action::Send(passed(3, SIGINT)),
+            ],
+        );
+}
+
 #[test]
 fn other_signals_wait_for_the_pes() {
     Course::posted()

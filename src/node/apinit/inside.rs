@@ -23,6 +23,7 @@ use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use crate::os::instance;
 use crate::os::spawn::{Failure, Namespaces, Spawn, Spawned, spawn};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockname, listen,
     setsockopt, socket, sockopt,
@@ -41,6 +42,8 @@ use std::time::{Duration, Instant};
 
 /// The program, as the kernel names it.
 const SHEPHERD: &str = "apshepherd";
+/// What ends it with its application.
+const SIGTERM: i32 = Signal::SIGTERM as i32;
 /// How many ancestors are looked at: more than processes nest.
 const ANCESTORS_MAX: usize = 4096;
 /// Asked of the kernel for the socket.
@@ -61,6 +64,9 @@ pub struct Within {
     pub nid: Nid,
     /// Real processors that this process may run on, ascending.
     pub cpus: Vec<u32>,
+    /// Processors of the PE in which it runs, as that one's environment has it: of a private instance there may
+    /// be more than real ones.
+    pub depth: u32,
     /// Their NUMA nodes, where the host says so.
     pub numa: BTreeMap<u32, u32>,
 }
@@ -79,7 +85,8 @@ impl Within {
         let marker = std::env::var(instance::APPLICATION).ok();
         let found = found(shepherd_of(own, ancestor, line), &group, marker.as_deref())?;
         let numa = host::numa_nodes(Path::new("/sys/devices/system/node"));
-        Ok(Within { cpus: host::cpus(), numa, ..found })
+        let depth = std::env::var("ALPS_APP_DEPTH").ok().and_then(|depth| depth.parse().ok());
+        Ok(Within { cpus: host::cpus(), depth: depth.unwrap_or(1), numa, ..found })
     }
 }
 
@@ -165,7 +172,7 @@ fn found(shepherd: Option<Key>, cgroup: &str, marker: Option<&str>) -> Result<Wi
         }
     };
     let nid = group.map_or(Nid(0), |(_, _, nid)| nid);
-    Ok(Within { key, marker, nid, cpus: Vec::new(), numa: BTreeMap::new() })
+    Ok(Within { key, marker, nid, cpus: Vec::new(), depth: 1, numa: BTreeMap::new() })
 }
 
 /// An apshepherd that is this process's own.
@@ -236,20 +243,29 @@ impl Inside {
         self.reader.next().await
     }
 
-    /// How it ended, in words, after it has hung up: it is waited for, but not for long.
-    pub async fn end(mut self) -> String {
+    /// How it ended, in words, after it has hung up, and by which signal it was asked to, if it was: it is waited
+    /// for, but not for long.
+    pub async fn end(mut self) -> (String, Option<i32>) {
         let until = Instant::now() + EXIT_WAIT;
         loop {
-            let text = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            let (text, signal) = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 }
-                Ok(WaitStatus::Exited(_, code)) => format!("it exited with code {code}"),
-                Ok(WaitStatus::Signaled(_, signal, _)) => format!("it died by {signal}"),
-                _ => "it has hung up".to_owned(),
+                // It leaves by itself only when its application is being ended.
+                Ok(WaitStatus::Exited(_, 0)) => ("it was ended".to_owned(), Some(SIGTERM)),
+                Ok(WaitStatus::Exited(_, code)) => (format!("it exited with code {code}"), None),
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    let ends = matches!(signal, Signal::SIGTERM | Signal::SIGKILL);
+                    (format!("it died by {signal}"), ends.then_some(signal as i32))
+                }
+                _ => ("it has hung up".to_owned(), None),
             };
-            return self.failure().unwrap_or(text);
+            return match self.failure() {
+                Some(text) => (text, None),
+                None => (text, signal),
+            };
         }
     }
 
@@ -333,6 +349,7 @@ mod tests {
             marker: marker.to_owned(),
             nid: Nid(nid),
             cpus: Vec::new(),
+            depth: 1,
             numa: BTreeMap::new(),
         };
         let own = Some(key("12.1"));
