@@ -57,9 +57,18 @@ fn who_is_in_no_application_is_refused() {
     aprun(&format!("5ca1ab1e.{apid}.1")).says(said);
     run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     other.wait(BOUND).expect(137);
-    // Nor one that names another application.
-    let another = format!("PSCHED_APPLICATION=5ca1ab1e.4711.1 {}", inside("true"));
-    script(&hand, &another).expect(125).says("names application 4711");
+    // Nor one that names another application, where the kernel knows better.
+    let line = inside("-q sh -c 'echo $ALPS_APP_ID'");
+    let another = format!("echo $ALPS_APP_ID; PSCHED_APPLICATION=5ca1ab1e.4711.1 {line}");
+    let told = script(&hand, &another);
+    match told.status {
+        0 => {
+            let out = told.out();
+            let ids: Vec<&str> = out.lines().collect();
+            assert!(matches!(ids[..], [outer, inner] if outer == inner), "{ids:?}");
+        }
+        _ => drop(told.expect(125).says("does not name that one")),
+    }
 }
 
 #[test]

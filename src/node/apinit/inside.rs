@@ -6,9 +6,9 @@
 //! can set, and to run PEs as an apinit has them run.
 //!
 //! # Approach
-//! Whatever a PE starts descends from the apshepherd of its application, which is a subreaper: the nearest
-//! ancestor that is an apshepherd says on its command line which one that is. The control group of this process,
-//! where there is one, has to name the same. Nothing is trusted with that: who fakes an ancestor runs his own
+//! Whatever a PE starts descends from the apshepherd of its application, which is a subreaper, and is in a control
+//! group that names the application. Where there are no groups, the nearest ancestor that is an apshepherd says on
+//! its command line which one that is. Nothing is trusted with that: a user who fakes an ancestor runs his own
 //! program in his own processes.
 //!
 //! aprun starts an apshepherd of its own, as an apinit would: it listens on a socket without a name in the file
@@ -139,40 +139,37 @@ fn group_of(cgroup: &str) -> Option<(String, Key, Nid)> {
     })
 }
 
-/// The application, by an ancestor, the control group and the environment of this process: all that say something
-/// have to say the same.
+/// The application, by an ancestor and the control group of this process. (That one is right too for what was
+/// restored from a checkpoint, and has another number than its apshepherd was started with.) Where no group names
+/// one, the ancestor and the environment have to say the same.
 fn found(shepherd: Option<Key>, cgroup: &str, marker: Option<&str>) -> Result<Within, String> {
     let Some(key) = shepherd else {
         return Err("--inside: this aprun does not run inside an application: start it from a program that \
                     aprun has started, or leave --inside out"
             .to_owned());
     };
-    let group = group_of(cgroup);
-    let marked = marker.and_then(|marker| Key::parse(marker.split_once('.')?.1));
-    let others = group.as_ref().map(|(_, key, _)| *key).into_iter().chain(marked);
-    if let Some(other) = others.into_iter().find(|other| *other != key) {
-        return Err(format!(
-            "--inside: this aprun descends from application {}, and its control group or {} names \
-             application {}: start it from a program of one application",
-            key.apid,
-            instance::APPLICATION,
-            other.apid
-        ));
-    }
-    let marker = match (&group, marker.filter(|_| marked.is_some())) {
-        (_, Some(marker)) => marker.to_owned(),
-        (Some((mark, ..)), None) => format!("{mark}.{key}"),
-        // By it the application's end finds what it has left, where there are no groups.
-        (None, None) => {
-            return Err(format!(
-                "--inside: {} is not set, by which the processes of an application are found: leave it in \
-                 the environment",
-                instance::APPLICATION
-            ));
-        }
+    let within = |key, marker, nid| Within {
+        key,
+        marker,
+        nid,
+        cpus: Vec::new(),
+        depth: 1,
+        numa: BTreeMap::new(),
     };
-    let nid = group.map_or(Nid(0), |(_, _, nid)| nid);
-    Ok(Within { key, marker, nid, cpus: Vec::new(), depth: 1, numa: BTreeMap::new() })
+    if let Some((mark, key, nid)) = group_of(cgroup) {
+        return Ok(within(key, format!("{mark}.{key}"), nid));
+    }
+    // By it the application's end finds what it has left, where there are no groups.
+    let marked = marker.and_then(|marker| Key::parse(marker.split_once('.')?.1));
+    match (marker, marked) {
+        (Some(marker), Some(marked)) if marked == key => Ok(within(key, marker.to_owned(), Nid(0))),
+        _ => Err(format!(
+            "--inside: this aprun descends from application {}, and {} in its environment does not name that \
+             one: leave it as it was",
+            key.apid,
+            instance::APPLICATION
+        )),
+    }
 }
 
 /// An apshepherd that is this process's own.
@@ -342,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_known_has_to_be_the_same() {
+    fn the_kernel_says_which_application_that_is() {
         let group = "0::/psched.aa/12.1/3\n";
         let is = |marker: &str, nid| Within {
             key: key("12.1"),
@@ -354,14 +351,20 @@ mod tests {
         };
         let own = Some(key("12.1"));
         assert_eq!(found(own, group, Some("aa.12.1")), Ok(is("aa.12.1", 3)));
+        // Restored, with what is left of its former life; and with a variable that somebody has set.
+        assert_eq!(found(Some(key("9.1")), group, Some("aa.9.1")), Ok(is("aa.12.1", 3)));
         assert_eq!(found(own, group, None), Ok(is("aa.12.1", 3)));
+        // Without groups.
         assert_eq!(found(own, "", Some("aa.12.1")), Ok(is("aa.12.1", 0)));
         let said = |shepherd, group, marker| found(shepherd, group, marker).expect_err("no");
-        // A variable alone is nothing.
-        let outside = said(None, "", Some("aa.12.1"));
-        assert!(outside.contains("does not run inside an application"), "{outside}");
-        assert!(said(own, group, Some("aa.13.1")).contains("names application 13"));
-        assert!(said(Some(key("9.1")), group, None).contains("descends from application 9"));
-        assert!(said(own, "", None).contains("PSCHED_APPLICATION is not set"));
+        for marker in [None, Some(""), Some("aa.13.1")] {
+            assert!(said(own, "", marker).contains("does not name that one"));
+        }
+        // A variable alone is nothing, nor is a group that somebody was put into.
+        for group in ["", group] {
+            assert!(
+                said(None, group, Some("aa.12.1")).contains("does not run inside an application")
+            );
+        }
     }
 }

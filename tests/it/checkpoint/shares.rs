@@ -40,3 +40,30 @@ fn pes_that_share_processors_share_as_many_again() {
     }
     assert!(Path::new(&rig.at("even")).is_dir());
 }
+
+/// What runs inside goes on with its parent, and another is started inside of what was restored.
+#[test]
+fn a_program_inside_is_brought_back_with_its_parent() {
+    let test = "checkpoint::shares::a_program_inside_is_brought_back_with_its_parent";
+    let Some(criu) = criu(test) else { return };
+    let rig = Rig::of(&criu, CONFIG, &["0-1"]);
+    let inside = format!("{} --inside -q -n 2 sh", binaries().join("aprun").display());
+    let script = "while ! [ -e stop ]; do echo $ALPS_APP_PE >> out; sleep 0.01; done; exit 3";
+    std::fs::write(rig.at("inner"), script).expect("written");
+    let script =
+        format!("{inside} inner; code=$?; {inside} -c 'echo $ALPS_APP_ID >> later'; exit $code");
+    let line = ["-q", "-d", "2", "sh", "-c", &script];
+    let aprun = Running::start(rig.hand.command("aprun", line).current_dir(rig.work.path()));
+    let apid = rig.running();
+    rig.goes_on("out");
+    rig.cpr(&format!("-c first -p {apid}")).expect(0);
+    rig.goes_on("out");
+    rig.cpr(&format!("-k -c second -p {apid}")).expect(0);
+    aprun.wait(BOUND).expect(137);
+    let restarted = Running::start(&mut rig.command("cpr", "-r second"));
+    rig.goes_on("out");
+    let now = rig.running();
+    std::fs::write(rig.at("stop"), "").expect("written");
+    restarted.wait(BOUND).expect(3);
+    assert_eq!(rig.read("later"), format!("{now}\n{now}\n"));
+}
