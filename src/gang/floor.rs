@@ -34,6 +34,7 @@ use super::party::Parties;
 use super::plan::{Plan, Runs, SLICES_ALL_MAX, SLICES_MAX, Slice, lengthened};
 use super::rotation::{Rotation, Rules, SLICE_MIN};
 use crate::apteam::Apid;
+use fixedbitset::FixedBitSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -47,6 +48,9 @@ pub struct On<'a> {
     /// It is over.
     pub over: bool,
 }
+
+/// The deadline of a gang that has none.
+const NEVER: u64 = u64::MAX;
 
 /// How long a floor is where one gang has it.
 pub fn length(time_slice: Duration) -> Duration {
@@ -82,7 +86,9 @@ pub fn plan(
     now_ns: u64,
     on: Option<&On<'_>>,
 ) -> Plan {
-    let out = members.iter().map(|apid| (chosen.is_out)(*apid)).collect();
+    let is_out = |(_, apid): &(usize, &Apid)| (chosen.is_out)(**apid);
+    let mut out = FixedBitSet::with_capacity(members.len());
+    out.extend(members.iter().enumerate().filter(is_out).map(|(i, _)| i));
     let mut made = Making::new((competition, rotation), members, out, rules, now_ns);
     let leads = chosen.leads;
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
@@ -94,8 +100,7 @@ pub fn plan(
         no_lead = on.slice.floor || on.over;
         floors = on.floors * u32::from(on.slice.floor) + u32::from(on.slice.floor && on.over);
         if on.slice.floor && !on.over {
-            let first: Vec<u32> = on.slice.party.iter().filter_map(number).collect();
-            made.slice(&first, on.slice.length, true);
+            made.slice(on.slice.party.iter().filter_map(number), on.slice.length, true);
             floors += 1;
         }
     }
@@ -105,15 +110,14 @@ pub fn plan(
     no_lead |= !chosen.early.is_empty();
     let first = made.floors.max(chosen.early.len() as u32);
     while made.slices.len() < bound {
-        made.cycle.fill(false);
-        if !std::mem::take(&mut no_lead) && !made.slice(&leads, lead, false) {
+        made.begin_cycle();
+        if !std::mem::take(&mut no_lead) && !made.slice(leads.iter().copied(), lead, false) {
             break;
         }
         let until = if made.slices.is_empty() { first } else { made.floors };
         for _ in floors..until {
             let Some(leader) = early.next().or_else(|| made.waits_most()) else { break };
-            let order: Vec<u32> = std::iter::once(leader).chain(leads.iter().copied()).collect();
-            made.slice(&order, floor, true);
+            made.slice(std::iter::once(leader).chain(leads.iter().copied()), floor, true);
         }
         floors = 0;
         if made.may_repeat() {
@@ -128,20 +132,22 @@ struct Making<'a> {
     members: &'a [Apid],
     parties: Parties<'a>,
     costs: Vec<Duration>,
-    /// Whose memory is out: no floor, and no part in others' slices.
-    out: Vec<bool>,
+    /// Those whose memory is out: no floor, and no part in others' slices.
+    out: FixedBitSet,
     /// The members that ran last before it.
     ran: Vec<bool>,
     /// Since when each waits, by the end of what there is; and in what time it is to run again.
     since_ns: Vec<u64>,
     within_ns: Vec<u64>,
+    /// The deadline of each member that has a floor and has not run in this cycle; else [`NEVER`].
+    open_ns: Vec<u64>,
     /// Among how many the floor of a cycle is divided.
     floors: u32,
     slices: Vec<(Vec<u32>, Duration)>,
     /// Which of them are floors.
     is_floor: Vec<bool>,
     /// The members that have run in this cycle, and in which slices each has.
-    cycle: Vec<bool>,
+    cycle: FixedBitSet,
     runs: Vec<Runs>,
     /// Up to which member all have run.
     all: usize,
@@ -153,14 +159,14 @@ impl<'a> Making<'a> {
     fn new(
         (competition, rotation): (&'a Competition, &Rotation),
         members: &'a [Apid],
-        out: Vec<bool>,
+        out: FixedBitSet,
         rules: &Rules,
         now_ns: u64,
     ) -> Making<'a> {
         let parties = Parties::new(competition, members);
         let within = within(&parties, rotation, members);
-        let waits = within.iter().zip(&out).filter(|(within, out)| **within > 1 && !**out);
-        let rates = waits.map(|(within, _)| 1.0 / f64::from(*within));
+        let waits = within.iter().enumerate().filter(|(i, within)| **within > 1 && !out[*i]);
+        let rates = waits.map(|(_, within)| 1.0 / f64::from(*within));
         let floors = ((rates.sum::<f64>() - 1e-6).ceil() as u32).max(1);
         let slice = u64::try_from(rules.time_slice.as_nanos()).unwrap_or(u64::MAX);
         // (Of slices: a cycle has one more than its floors.)
@@ -177,7 +183,8 @@ impl<'a> Making<'a> {
             floors,
             slices: Vec::new(),
             is_floor: Vec::new(),
-            cycle: vec![false; members.len()],
+            cycle: FixedBitSet::with_capacity(members.len()),
+            open_ns: vec![NEVER; members.len()],
             all: 0,
             repeats: false,
             now_ns,
@@ -190,23 +197,36 @@ impl<'a> Making<'a> {
     }
 
     fn due_ns(&self, member: u32) -> u64 {
-        self.since_ns[member as usize].saturating_add(self.within_ns[member as usize])
+        let due_ns = self.since_ns[member as usize].saturating_add(self.within_ns[member as usize]);
+        due_ns.min(NEVER - 1)
+    }
+
+    fn begin_cycle(&mut self) {
+        self.cycle.clear();
+        for i in 0..self.members.len() as u32 {
+            self.open_ns[i as usize] = if self.waits(i) { self.due_ns(i) } else { NEVER };
+        }
     }
 
     /// The member that has not run in this cycle and has the earliest deadline.
     fn waits_most(&self) -> Option<u32> {
-        let waits =
-            (0..self.members.len() as u32).filter(|i| !self.cycle[*i as usize] && self.waits(*i));
-        waits.min_by_key(|i| (self.due_ns(*i), self.since_ns[*i as usize]))
+        // (In two passes: the compiler makes the first one for several members at once.)
+        let first = self.open_ns.iter().copied().min().filter(|due_ns| *due_ns < NEVER)?;
+        let same = (0..self.members.len()).filter(|i| self.open_ns[*i] == first);
+        same.min_by_key(|i| self.since_ns[*i]).map(|i| i as u32)
     }
 
     /// One slice more: of these, in that order, and of all others that can run. `false`: none can.
-    fn slice(&mut self, first: &[u32], length: Duration, floor: bool) -> bool {
-        let mut others: Vec<u32> = (0..self.members.len() as u32)
-            .filter(|i| self.waits(*i) && !first.contains(i))
-            .collect();
-        others.sort_by_key(|i| (self.cycle[*i as usize], self.due_ns(*i)));
-        let party = self.parties.party(first.iter().copied().chain(others));
+    fn slice(
+        &mut self,
+        first: impl IntoIterator<Item = u32>,
+        length: Duration,
+        floor: bool,
+    ) -> bool {
+        let Making { parties, cycle, out, since_ns, within_ns, .. } = self;
+        let due_ns = |i: usize| since_ns[i].saturating_add(within_ns[i]);
+        let key = |i: u32| (cycle[i as usize], due_ns(i as usize));
+        let party = parties.party_and(first, out, key);
         if party.is_empty() {
             return false;
         }
@@ -214,7 +234,8 @@ impl<'a> Making<'a> {
         let end_ns =
             self.now_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
         for member in &party {
-            self.cycle[*member as usize] = true;
+            self.cycle.insert(*member as usize);
+            self.open_ns[*member as usize] = NEVER;
             self.runs[*member as usize].in_slice(number);
             self.since_ns[*member as usize] = end_ns;
         }

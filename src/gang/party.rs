@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 pub(super) struct Parties<'a> {
     competition: &'a Competition,
     members: Vec<Member>,
+    /// The competitors of each as a set.
+    rows: Vec<FixedBitSet>,
     barred: FixedBitSet,
 }
 
@@ -54,7 +56,13 @@ impl<'a> Parties<'a> {
         };
         let all: Vec<Member> = members.iter().zip(&mut competitors).map(of).collect();
         let barred = FixedBitSet::with_capacity(all.len());
-        Parties { competition, members: all, barred }
+        let row = |member: &Member| {
+            let mut row = barred.clone();
+            member.competitors.iter().for_each(|other| row.insert(*other as usize));
+            row
+        };
+        let rows = all.iter().map(row).collect();
+        Parties { competition, members: all, rows, barred }
     }
 
     /// Whether it takes turns.
@@ -74,14 +82,38 @@ impl<'a> Parties<'a> {
     /// A leader whose memory is more than a node has runs all the same, alone on that node: it was
     /// admitted.
     pub fn party(&mut self, order: impl IntoIterator<Item = u32>) -> Vec<u32> {
-        let mut taken = Vec::new();
-        let mut used: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut taken = Taken::default();
         self.barred.clear();
+        self.take(order, &mut taken);
+        taken.members
+    }
+
+    /// The same of those who stand in `first`, and then of all others but those who are `out`, in
+    /// order of `key`. Most of these compete with one of the first, and need not be put in order.
+    pub fn party_and<K: Ord>(
+        &mut self,
+        first: impl IntoIterator<Item = u32>,
+        out: &FixedBitSet,
+        key: impl Fn(u32) -> K,
+    ) -> Vec<u32> {
+        let mut taken = Taken::default();
+        self.barred.clear();
+        self.take(first, &mut taken);
+        self.barred.union_with(out);
+        let free = self.barred.zeroes().map(|member| member as u32);
+        let mut others: Vec<(K, u32)> = free.map(|member| (key(member), member)).collect();
+        others.sort_unstable();
+        self.take(others.into_iter().map(|(_, member)| member), &mut taken);
+        taken.members
+    }
+
+    fn take(&mut self, order: impl IntoIterator<Item = u32>, taken: &mut Taken) {
         for number in order {
             let member = &self.members[number as usize];
             if self.barred.contains(number as usize) || !member.takes {
                 continue;
             }
+            let used = &mut taken.used;
             let fits = member.crowded.iter().all(|(node, bytes)| {
                 let room =
                     |used: &u64| used.saturating_add(*bytes) <= self.competition.memory(*node);
@@ -96,11 +128,15 @@ impl<'a> Parties<'a> {
                 *used = used.saturating_add(*bytes);
             }
             self.barred.insert(number as usize);
-            for other in &member.competitors {
-                self.barred.insert(*other as usize);
-            }
-            taken.push(number);
+            self.barred.union_with(&self.rows[number as usize]);
+            taken.members.push(number);
         }
-        taken
     }
+}
+
+/// A party that is being made, and the bytes that it needs on crowded nodes.
+#[derive(Default)]
+struct Taken {
+    members: Vec<u32>,
+    used: BTreeMap<u32, u64>,
 }

@@ -62,6 +62,11 @@ impl Shares {
         self.half_life = half_life;
     }
 
+    /// After how long usage counts half as much.
+    pub fn half_life(&self) -> Duration {
+        self.half_life
+    }
+
     /// What a holder has had, as it counts then, in processor nanoseconds.
     pub fn used(&self, holder: &str, now_ns: u64) -> f64 {
         let usage = self.used.get(holder);
@@ -71,11 +76,13 @@ impl Shares {
     /// A holder has had so many processor nanoseconds more by then; less than zero: so many fewer than were
     /// charged.
     pub fn charge(&mut self, holder: &Holder, had: f64, now_ns: u64) {
-        let before = self.used(holder, now_ns);
-        let usage = Usage { had: (before + had).max(0.0), at_ns: now_ns };
         match self.used.get_mut(holder) {
-            Some(of) => *of = Usage { at_ns: usage.at_ns.max(of.at_ns), ..usage },
+            Some(of) => {
+                let before = decayed(of.had, now_ns.saturating_sub(of.at_ns), self.half_life);
+                *of = Usage { had: (before + had).max(0.0), at_ns: now_ns.max(of.at_ns) };
+            }
             None => {
+                let usage = Usage { had: had.max(0.0), at_ns: now_ns };
                 self.used.insert(holder.clone(), usage);
             }
         }
