@@ -220,10 +220,10 @@ impl Levels {
         self.had.keys().copied()
     }
 
-    /// The places of their users, for those of the lowest level and for others.
-    pub fn set_ranks(&mut self, rank: impl Fn(Apid, bool) -> u32) {
+    /// The places of their users, for a gang of this level that runs or does not.
+    pub fn set_ranks(&mut self, rank: impl Fn(Apid, usize, bool) -> u32) {
         for (apid, had) in &mut self.had {
-            had.rank = rank(*apid, had.level == 0);
+            had.rank = rank(*apid, had.level, had.runs);
         }
     }
 

@@ -270,16 +270,25 @@ impl Schedule {
     /// The users of a domain have these places.
     pub(super) fn rank(&mut self, domain: DomainId, ranks: &BTreeMap<Holder, Rank>) {
         let rotation = &self.rotation;
-        let rank = |apid, short| {
+        let rank = |apid, level, runs| {
             let rank = rotation.holder(apid).and_then(|holder| ranks.get(holder));
-            rank.map_or(0, |rank| if short { rank.short } else { rank.long })
+            rank.map_or(0, |rank| rank.of(level, runs))
         };
         self.levels.of_mut(domain).set_ranks(rank);
     }
 
-    /// Whether a gang of a domain is of the lowest level.
-    pub(super) fn is_short(&self, domain: DomainId, apid: Apid) -> bool {
-        self.levels.of(domain).level(apid) == 0
+    /// The level of a gang of a domain.
+    pub(super) fn level(&self, domain: DomainId, apid: Apid) -> usize {
+        self.levels.of(domain).level(apid)
+    }
+
+    /// Which part of the time a gang runs by its plan, from 0 to 1.
+    pub(super) fn share_of_time(&self, apid: Apid) -> f64 {
+        if self.alone.contains_key(&apid) {
+            return 1.0;
+        }
+        let planned = self.plan_of.get(&apid).and_then(|generation| self.plans.get(generation));
+        planned.map_or(0.0, |planned| planned.share_of_time(apid))
     }
 
     /// To whose share the time of an application of this domain counts, and on how many processors.

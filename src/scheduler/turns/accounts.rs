@@ -1,7 +1,6 @@
 //! The time that each gang has had, by the plans that it followed.
 
 use super::Schedule;
-use super::planned::Planned;
 use crate::apteam::Apid;
 use crate::gang::plan::Slice;
 use crate::scheduler::ends::nanos;
@@ -23,13 +22,13 @@ impl Schedule {
             return;
         }
         planned.accounted_ns = until_ns;
-        let planned = planned.clone();
-        let whole = nanos(planned.plan.length());
-        if whole == 0 {
+        if planned.floors {
+            self.account_floors(generation, at, until_ns);
             return;
         }
-        if planned.floors {
-            self.account_floors(&planned, at, until_ns);
+        let planned = planned.clone();
+        let whole = planned.round.length;
+        if whole == 0 {
             return;
         }
         // Of a plan that has gone round for days only the last rounds say whose turn it is.
@@ -52,25 +51,25 @@ impl Schedule {
     }
 
     /// The same of a plan with floors, all slices at once: only sums and the last turns matter.
-    fn account_floors(&mut self, planned: &Planned, from_ns: u64, until_ns: u64) {
-        let whole = nanos(planned.plan.length()).max(1);
-        let rounds = ((until_ns - from_ns) / whole).saturating_sub(1);
-        let mut had = vec![(0u64, None); planned.members.len()];
-        let number = |apid: &Apid| planned.members.binary_search(apid).ok();
-        for slice in planned.plan.slices.iter().filter(|_| rounds > 0) {
-            for member in slice.party.iter().filter_map(number) {
-                had[member].0 += nanos(slice.length).saturating_mul(rounds);
-            }
-        }
-        let mut at = from_ns.saturating_add(rounds.saturating_mul(whole));
+    fn account_floors(&mut self, generation: u64, from_ns: u64, until_ns: u64) {
+        let Some(planned) = self.plans.get(&generation) else { return };
+        let Some((first, _, left)) = planned.at(from_ns) else { return };
+        let rounds = ((until_ns - from_ns) / planned.round.length.max(1)).saturating_sub(1);
+        let whole = |round: &u64| (round.saturating_mul(rounds), None);
+        let mut had: Vec<(u64, Option<u64>)> = planned.round.each.iter().map(whole).collect();
+        let slices = &planned.plan.slices;
+        let (mut slice, mut length) = (first, nanos(left));
+        let mut at = from_ns.saturating_add(rounds.saturating_mul(planned.round.length));
         while at < until_ns {
-            let Some((slice, _, left)) = planned.at(at) else { break };
-            let length = nanos(left).max(1).min(until_ns - at);
+            length = length.min(until_ns - at);
             at += length;
-            for member in planned.plan.slices[slice].party.iter().filter_map(number) {
-                had[member].0 += length;
-                had[member].1 = Some(at);
+            for apid in &slices[slice].party {
+                if let Ok(member) = planned.members.binary_search(apid) {
+                    had[member] = (had[member].0.saturating_add(length), Some(at));
+                }
             }
+            slice = (slice + 1) % slices.len();
+            length = nanos(slices[slice].length);
         }
         for (apid, (time, last_ns)) in planned.members.iter().zip(had) {
             let time = Duration::from_nanos(time);

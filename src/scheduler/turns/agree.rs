@@ -1,6 +1,6 @@
 //! How the nodes of a component come to follow one plan, or all stay with the former.
 
-use super::planned::{Planned, part};
+use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
 use crate::apteam::talk::node::Command;
 use crate::gang::plan::Plan;
@@ -164,6 +164,7 @@ impl Scheduler {
         let planned = Planned {
             members: vec![apid],
             plan: Plan { slices: Vec::new(), repeats: true },
+            round: Round::default(),
             begins_ns: now.mono_ns,
             from_ns: now.mono_ns,
             accounted_ns: now.mono_ns,

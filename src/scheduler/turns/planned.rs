@@ -16,6 +16,7 @@ pub(super) struct Planned {
     /// Everybody whom it is about, by number.
     pub(super) members: Vec<Apid>,
     pub(super) plan: Plan,
+    pub(super) round: Round,
     /// Where positions are counted from.
     pub(super) begins_ns: u64,
     /// From when on it is obeyed.
@@ -34,7 +35,34 @@ pub(super) struct Planned {
     pub(super) early: BTreeSet<Apid>,
 }
 
+/// A plan once through, in nanoseconds: what is asked of it again and again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    pub(super) length: u64,
+    /// How long each member runs.
+    pub(super) each: Vec<u64>,
+}
+
+impl Round {
+    pub(super) fn of(members: &[Apid], plan: &Plan) -> Round {
+        let mut each = vec![0u64; members.len()];
+        for slice in &plan.slices {
+            let length = nanos(slice.length);
+            for member in slice.party.iter().filter_map(|apid| members.binary_search(apid).ok()) {
+                each[member] = each[member].saturating_add(length);
+            }
+        }
+        Round { length: nanos(plan.length()), each }
+    }
+}
+
 impl Planned {
+    /// Which part of the time a member runs, from 0 to 1.
+    pub(super) fn share_of_time(&self, apid: Apid) -> f64 {
+        let time = self.members.binary_search(&apid).ok().and_then(|at| self.round.each.get(at));
+        time.map_or(0.0, |time| *time as f64 / self.round.length.max(1) as f64)
+    }
+
     /// By a decision of who runs, until another is taken: what it says beyond that is for nodes without psched.
     pub(super) fn is_decided(&self) -> bool {
         self.order == Order::LeastAttainedService && !self.floors

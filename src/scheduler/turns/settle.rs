@@ -1,7 +1,7 @@
 //! The next plan of each component that has changed.
 
 use super::Schedule;
-use super::planned::{Planned, part};
+use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
 use crate::apteam::talk::node::Command;
 use crate::gang::floor::{self, On};
@@ -197,6 +197,7 @@ impl Scheduler {
         let agreed = missing.is_none();
         let accounted_ns = from_ns;
         let planned = Planned {
+            round: Round::of(&members, &plan),
             members,
             plan,
             begins_ns,
