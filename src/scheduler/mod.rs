@@ -325,6 +325,15 @@ impl Scheduler {
     /// The same of several that come at one instant: each is taken in its turn, and then it is decided
     /// once, knowing all of them, who runs where.
     pub fn apply_all(&mut self, now: Now, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
+        let mut out = self.decide_all(now, events);
+        out.extend(self.plan_all(now));
+        out
+    }
+
+    /// The same without the plans of what has changed, which [`Scheduler::plan_all`] makes. A caller
+    /// that answers effects at the instant at which it has them answers first, and then has one plan
+    /// of each component instead of several.
+    pub fn decide_all(&mut self, now: Now, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
         let mut out = Vec::new();
         self.wall_ns = now.wall_ns;
         if self.regions.deadline().is_some_and(|at| at <= now.mono_ns) && self.hours(now) {
@@ -342,6 +351,12 @@ impl Scheduler {
             self.go_over(now, &mut out);
             self.decide_if_due(now, &mut out);
         }
+        out
+    }
+
+    /// Makes the plans of what has changed.
+    pub fn plan_all(&mut self, now: Now) -> Vec<Effect> {
+        let mut out = Vec::new();
         self.turns_settle(now, &mut out);
         self.keep_shares_if_due(now, &mut out);
         debug_assert!(self.linked_rightly());

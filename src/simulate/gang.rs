@@ -310,9 +310,11 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn tell(&mut self) {
         let now = Now { mono_ns: self.now, wall_ns: self.now };
         while !self.events.is_empty() {
-            let effects = self.scheduler.apply_all(now, self.events.drain(..));
+            let effects = self.scheduler.decide_all(now, self.events.drain(..));
             self.hear(effects);
         }
+        let effects = self.scheduler.plan_all(now);
+        self.hear(effects);
     }
 
     fn hear(&mut self, effects: Vec<Effect>) {

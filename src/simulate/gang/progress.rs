@@ -103,8 +103,9 @@ impl Progress {
 
     /// From stretch to stretch.
     fn walk(&mut self, way: &Way, until: u64) {
+        let mut stretches = way.stretches(self.at);
         while self.left > 0 && self.at < until {
-            let (runs, changes) = way.at(self.at);
+            let (runs, changes) = stretches.next();
             self.turn(runs);
             let all = self.left.saturating_add(self.owes_starts).saturating_add(self.owes_moves);
             let here = changes.min(until) - self.at;

@@ -1,9 +1,9 @@
 //! What of the machine is held, and who waits, from moment to moment.
 //!
 //! Each plan has its parties take turns, so that this changes with each slice. What is told of it are sums
-//! over time: between two events slices are gone through one by one for a while, at least for a round of
-//! every plan. If that goes on for longer, what was held is reckoned from the plans, and how the idle
-//! rest divides is taken to stay as it was seen to be.
+//! over time: between two events slices are gone through one by one for a while, for a round of every
+//! plan where that is not too long. If that goes on for longer, what was held is reckoned from the
+//! plans, and how the idle rest divides is taken to stay as it was seen to be.
 
 use super::way::Round;
 use crate::apteam::talk::turns::SlicePlan;
@@ -11,8 +11,9 @@ use crate::apteam::{Apid, Key};
 use crate::simulate::nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Slices that are gone through between two events, at least.
-const LOOKS: u32 = 256;
+/// Slices that are gone through between two events, at least and at most.
+const LOOKS: u32 = 128;
+const LOOKS_MAX: u32 = 256;
 
 /// What of the machine is held, and who waits.
 #[derive(Debug)]
@@ -83,24 +84,24 @@ impl Parties {
         let member = |key: &Key| Some((key.apid, width(key.apid)?));
         let mut members: Vec<(Apid, u64)> = plan.members.iter().filter_map(member).collect();
         members.sort_unstable();
-        let mut runs = vec![false; members.len()];
+        // The members by width; and the last slice in which each runs, of those gone through.
+        let mut narrow: Vec<usize> = (0..members.len()).collect();
+        narrow.sort_unstable_by_key(|at| members[*at].1);
+        let mut runs = vec![0; members.len()];
+        let mut number = 0;
         let mut looks = |ends: u64, party: &[Key]| {
-            runs.fill(false);
+            number += 1;
+            let mut looks = Looks { ends, held: 0, waiting: members.len() as u64, narrowest: None };
             for key in party {
-                if let Ok(at) = members.binary_search_by_key(&key.apid, |(apid, _)| *apid) {
-                    runs[at] = true;
+                if let Ok(at) = members.binary_search_by_key(&key.apid, |(apid, _)| *apid)
+                    && std::mem::replace(&mut runs[at], number) != number
+                {
+                    looks.held += members[at].1;
+                    looks.waiting -= 1;
                 }
             }
-            let mut looks = Looks { ends, held: 0, waiting: 0, narrowest: None };
-            for ((_, width), runs) in members.iter().zip(&runs) {
-                if *runs {
-                    looks.held += width;
-                } else {
-                    looks.waiting += 1;
-                    looks.narrowest =
-                        Some(looks.narrowest.map_or(*width, |least| least.min(*width)));
-                }
-            }
+            let waits = narrow.iter().find(|at| runs[**at] != number);
+            looks.narrowest = waits.map(|at| members[*at].1);
             looks
         };
         let mut slices: Vec<Looks> = Vec::new();
@@ -122,6 +123,18 @@ impl Parties {
         let (at, into) = self.round.into(at);
         let on = self.slices.partition_point(|slice| slice.ends <= into);
         (on, at.saturating_add(self.slices[on].ends - into))
+    }
+
+    /// The slice is over: the one that is on then.
+    fn turn(&mut self, at: u64) {
+        if at == self.changes {
+            let begins = self.slices[self.on].ends;
+            self.on = (self.on + 1) % self.slices.len();
+            let begins = if self.on == 0 { 0 } else { begins };
+            self.changes = at.saturating_add(self.slices[self.on].ends - begins);
+        } else {
+            (self.on, self.changes) = self.slice(at);
+        }
     }
 
     fn looks(&self) -> Looks {
@@ -187,7 +200,7 @@ impl Tally {
     /// One without a plan waits from now on.
     pub fn waits(&mut self, width: u64) {
         self.waiting += 1;
-        *self.widths.entry(width).or_default() += 1;
+        self.remember(width);
     }
 
     /// It waits no more.
@@ -222,9 +235,7 @@ impl Tally {
         let looks = parties.looks();
         self.held += looks.held;
         self.waiting += looks.waiting;
-        if let Some(width) = looks.narrowest {
-            *self.widths.entry(width).or_default() += 1;
-        }
+        looks.narrowest.into_iter().for_each(|width| self.remember(width));
         if parties.changes < u64::MAX {
             self.changes.insert((parties.changes, generation));
         }
@@ -237,6 +248,10 @@ impl Tally {
         if let Some(width) = looks.narrowest {
             self.forget(width);
         }
+    }
+
+    fn remember(&mut self, width: u64) {
+        *self.widths.entry(width).or_default() += 1;
     }
 
     fn forget(&mut self, width: u64) {
@@ -254,11 +269,18 @@ impl Tally {
             self.changes.first().copied().filter(|(at, _)| *at <= self.counted)
         {
             let Some((changes, _)) = self.changes.pop_first() else { return };
-            if let Some(parties) = self.plans.remove(&generation) {
-                debug_assert_eq!(parties.changes, changes);
-                self.take(parties.looks());
-                self.put(generation, parties);
+            let Some(parties) = self.plans.get_mut(&generation) else { continue };
+            debug_assert_eq!(parties.changes, changes);
+            let before = parties.looks();
+            parties.turn(self.counted);
+            let (looks, changes) = (parties.looks(), parties.changes);
+            self.held = self.held + looks.held - before.held;
+            self.waiting = self.waiting + looks.waiting - before.waiting;
+            if looks.narrowest != before.narrowest {
+                before.narrowest.into_iter().for_each(|width| self.forget(width));
+                looks.narrowest.into_iter().for_each(|width| self.remember(width));
             }
+            self.changes.insert((changes, generation));
         }
     }
 
@@ -275,7 +297,10 @@ impl Tally {
             self.turn();
             look(next, self.held, self.waiting);
             looks += 1;
-            if looks >= LOOKS && next >= *round.get_or_insert_with(|| self.round(next)) {
+            let seen_all = |round: &mut Option<u64>, tally: &Tally| {
+                next >= *round.get_or_insert_with(|| tally.round(next))
+            };
+            if looks >= LOOKS_MAX || looks >= LOOKS && seen_all(&mut round, self) {
                 self.skip(until, &mut seen, &mut look);
             }
         }

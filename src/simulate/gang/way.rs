@@ -111,6 +111,18 @@ impl Way {
         }
     }
 
+    /// The stretches from then on, one after the other.
+    pub fn stretches(&self, at: u64) -> Stretches<'_> {
+        match self {
+            Way::Never | Way::Always => Stretches { way: self, at, next: 0, into: 0 },
+            Way::Turns(turns) => {
+                let (at, into) = turns.position(at);
+                let next = turns.stretches.partition_point(|(_, end)| *end <= into);
+                Stretches { way: self, at, next, into }
+            }
+        }
+    }
+
     /// From when on it repeats, and after how long; none: it does not change.
     pub fn repeats(&self) -> Option<(u64, u64)> {
         match self {
@@ -120,11 +132,51 @@ impl Way {
     }
 }
 
+/// When a gang runs, stretch by stretch.
+#[derive(Debug)]
+pub struct Stretches<'a> {
+    way: &'a Way,
+    /// When the last one was over, and how far into the round that was.
+    at: u64,
+    into: u64,
+    /// The first in which it runs that is not over.
+    next: usize,
+}
+
+impl Stretches<'_> {
+    /// Whether it runs in the next stretch, and until when; `u64::MAX`: for ever.
+    pub fn next(&mut self) -> (bool, u64) {
+        let Way::Turns(turns) = self.way else { return self.way.at(self.at) };
+        let length = turns.round.length;
+        let (begin, end) = match turns.stretches.get(self.next) {
+            Some(stretch) => *stretch,
+            None => {
+                let (begin, end) = turns.stretches[0];
+                (begin + length, end + length)
+            }
+        };
+        let runs = begin <= self.into;
+        let until = if runs { end } else { begin };
+        self.at = self.at.saturating_add(until - self.into);
+        self.into = until;
+        if self.next == turns.stretches.len() {
+            (self.next, self.into) = (0, until - length);
+        }
+        self.next += usize::from(runs);
+        (runs, self.at)
+    }
+}
+
 impl Turns {
-    fn at(&self, at: u64) -> (bool, u64) {
+    /// Then, or when the plan is followed; and how far into a round of the stretches that is.
+    fn position(&self, at: u64) -> (u64, u64) {
         let (at, into) = self.round.into(at);
+        (at, (into + self.ahead) % self.round.length)
+    }
+
+    fn at(&self, at: u64) -> (bool, u64) {
+        let (at, into) = self.position(at);
         let length = self.round.length;
-        let into = (into + self.ahead) % length;
         let after = |position: u64| at.saturating_add(position - into);
         let next = self.stretches.partition_point(|(_, end)| *end <= into);
         match self.stretches.get(next) {
@@ -146,6 +198,13 @@ mod tests {
         let way = Way::new(ROUND, stretches.to_vec());
         let mut drawn = String::new();
         let mut stays = (way.at(100).0, 0);
+        let mut stretches = way.stretches(100);
+        let mut at = 100;
+        while at < 125 {
+            let next = stretches.next();
+            assert_eq!(next, way.at(at), "{way:?} after {at}");
+            at = next.1;
+        }
         for at in 100..125 {
             let (runs, until) = way.at(at);
             assert!(until > at && (runs, until) == stays || at >= stays.1, "{way:?} at {at}");
