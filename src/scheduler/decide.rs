@@ -173,6 +173,9 @@ impl Scheduler {
         let Packing { mut party, seats } = self.packed(now, domain, &line);
         party.sort_unstable();
         let changed = self.realise(now, domain, &line, &party, seats, out);
+        if changed {
+            self.rank_of_new_party(now, domain);
+        }
         let settled = !changed && early.is_empty();
         self.domain_mut(domain).due_ns = self.again(now, domain, &line, &party, settled);
         self.schedule.decision.line = line;

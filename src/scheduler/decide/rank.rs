@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Bob's application of level 0 comes before Ann's application that runs. Bob's application of
-//! level 1 does when Ann has had 1,050 s, that of level 2 when she has had 1,100 s.
+//! level 1 does when Ann has had 1,020 s, that of level 2 when she has had 1,040 s.
 //!
 //! [`Domain::overtakes_ns`]: crate::scheduler::domains::Domain
 
@@ -45,7 +45,7 @@ const SEATED_MAX: usize = 4;
 /// must have had so much more before an application of this user that waits comes before those.
 /// Each next level has twice as much, up to all of it. Replays of recorded logs had lower response
 /// times and slowdowns with each step from 0.02 on all levels up to these.
-const GRAIN: f64 = 0.05;
+const GRAIN: f64 = 0.02;
 
 /// The grain of a level.
 fn grain(level: usize) -> f64 {
@@ -158,11 +158,55 @@ impl Scheduler {
         if users.is_empty() {
             return;
         }
+        let order = self.in_order(now, domain, &users);
+        let mut ranks: BTreeMap<Holder, Rank> = BTreeMap::new();
+        let (mut rank, mut before) = (0, None);
+        for Entry { had, place, holder, user } in &order {
+            rank += u32::from(before.is_some_and(|before| before < *had));
+            before = Some(*had);
+            let of = ranks.entry((*holder).clone()).or_default();
+            of.waits = user.waits();
+            of.levels[*place] = rank;
+        }
+        self.domain_mut(domain).overtakes_ns = self.overtaken(now, domain, &order);
+        let schedule = &mut self.schedule;
+        schedule.rank(domain, &ranks);
+        schedule.decision.ranks = Ranks(ranks);
+    }
+
+    /// Others run from now on than those for whom it was reckoned when a user overtakes another. How fast they gain is
+    /// not known before they have a plan: it is looked at when it may be so at the earliest.
+    pub(super) fn rank_of_new_party(&mut self, now: Now, domain: DomainId) {
+        if !self.domain(domain).turns.floors {
+            return;
+        }
+        let gangs: Vec<Apid> = self.schedule.levels.of(domain).gangs().collect();
+        let mut users = self.users(domain, &gangs);
+        users.values_mut().for_each(|user| user.rate = user.runs as f64);
+        let order = self.in_order(now, domain, &users);
+        self.domain_mut(domain).overtakes_ns = self.overtaken(now, domain, &order);
+    }
+
+    /// When a user overtakes another, on the monotonic clock. Users that are within a slice of each other change
+    /// places once in a slice.
+    fn overtaken(&self, now: Now, domain: DomainId, order: &[Entry<'_>]) -> Option<u64> {
+        let slice = nanos(self.domain(domain).turns.time_slice) as f64;
+        let next = overtakes(order, self.schedule.shares().half_life())?;
+        Some(now.mono_ns.saturating_add(next.max(slice) as u64))
+    }
+
+    /// The places of users in order of what each has had by weight; users whose applications run count a time slice
+    /// less.
+    fn in_order<'a>(
+        &self,
+        now: Now,
+        domain: DomainId,
+        users: &'a BTreeMap<Holder, User>,
+    ) -> Vec<Entry<'a>> {
         let slice = nanos(self.domain(domain).turns.time_slice) as f64;
         let shares = self.schedule.shares();
-        // What each has had by weight, and users whose applications run a time slice less.
         let mut order: Vec<Entry<'_>> = Vec::with_capacity(2 * users.len());
-        for (holder, user) in &users {
+        for (holder, user) in users {
             let weight = f64::from(user.weight);
             let used = shares.used(holder, now.mono_ns) / weight;
             let first = used - slice * user.runs as f64 / weight;
@@ -173,23 +217,7 @@ impl Scheduler {
             }
         }
         order.sort_by(|a, b| a.had.total_cmp(&b.had));
-        let mut ranks: BTreeMap<Holder, Rank> = BTreeMap::new();
-        let (mut rank, mut before) = (0, None);
-        for Entry { had, place, holder, user } in &order {
-            rank += u32::from(before.is_some_and(|before| before < *had));
-            before = Some(*had);
-            let of = ranks.entry((*holder).clone()).or_default();
-            of.waits = user.waits();
-            of.levels[*place] = rank;
-        }
-        let next = overtakes(&order, shares.half_life()).map(|next| {
-            // (Users that are within a slice of each other change places once in a slice.)
-            now.mono_ns.saturating_add(next.max(slice) as u64)
-        });
-        self.domain_mut(domain).overtakes_ns = next;
-        let schedule = &mut self.schedule;
-        schedule.rank(domain, &ranks);
-        schedule.decision.ranks = Ranks(ranks);
+        order
     }
 
     /// The users of all gangs that take turns, and of postings that wait.
@@ -274,7 +302,7 @@ mod tests {
 
     #[test]
     fn an_application_that_waits_has_the_grain_of_its_level() {
-        assert_eq!([0, 1, 2, 5, 6, 99].map(grain), [0.0, 0.05, 0.1, 0.8, 1.0, 1.0]);
+        assert_eq!([0, 1, 2, 5, 6, 99].map(grain), [0.0, 0.02, 0.04, 0.32, 0.64, 1.0]);
     }
 
     #[test]

@@ -103,3 +103,16 @@ fn the_half_life_of_the_configuration_counts_from_the_start() {
     s.has_had(at(0), [Had { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }]);
     assert_eq!(rows(&s, 60), [("alice".into(), 1, 0, 4, 0)]);
 }
+
+/// Who runs is known when it is said until when: one who comes first by a decision has its time bounded too.
+#[test]
+fn each_user_has_what_is_due_by_weight() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    play.pass(30);
+    play.take(posted_by(2, "bob"));
+    play.take(posted_by(3, "bob"));
+    play.pass(600);
+    let [alice, bob] = &rows(&play.s, 630)[..] else { panic!("two") };
+    assert!(alice.3.abs_diff(alice.4) <= 20 && bob.3.abs_diff(bob.4) <= 20, "{alice:?} {bob:?}");
+}
