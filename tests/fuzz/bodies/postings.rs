@@ -2,11 +2,12 @@
 //!
 //! - A request is malformed, or has one answer, at once.
 //! - What can be parsed is the same when it is printed and parsed again.
-//! - No processor is held twice in the records that leave.
+//! - No processor is held twice in the records that leave, and no more PEs share one than may.
 
 use arbitrary::{Result, Unstructured};
 use prost::Message;
 use psched::apteam::change::{By, Closed};
+use psched::apteam::oversubscribe::Oversubscribe;
 use psched::apteam::posting::{Owner, Posting};
 use psched::apteam::record::{Apteam, FrontProcess};
 use psched::apteam::talk::node::{Hello, Phase, Report};
@@ -217,8 +218,13 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         assert_eq!(answers, u32::from(asked), "answers");
         let mut held: BTreeMap<_, u32> = BTreeMap::new();
         for team in records.values().filter(|team| team.state.holds_processors()) {
+            // (No more than the variable oversubscribe_max says share one.)
+            let most = match team.posting.oversubscribe {
+                Oversubscribe::Shares(_) => 32,
+                Oversubscribe::No | Oversubscribe::Allowed => 1,
+            };
             for place in team.places.0.iter() {
-                assert!(place.nid.0 < NODES && place.pes <= place.processors.len() as u32);
+                assert!(place.nid.0 < NODES && place.pes <= most * place.processors.len() as u32);
                 for processor in &place.processors {
                     assert!(*processor < 2, "a processor that is not there");
                     let residents = held.entry((place.nid, *processor)).or_default();
