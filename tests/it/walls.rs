@@ -181,7 +181,8 @@ fn who_keeps_the_kernel_busy_has_no_more_than_others() {
     let test = "who_keeps_the_kernel_busy_has_no_more_than_others";
     let name = format!("walls::{test}");
     let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\nvariables:\n  \
-                  application.max_resident: 2\n  application.time_slice: 200ms\n";
+                  application.max_resident: 2\n  application.time_slice: 200ms\n  \
+                  application.order: round-robin\n";
     let Some((hand, bins)) = users::daemons(&name, config, "0") else { return };
     let Some(program) = mpi::plain("walls", "kernel") else { return };
     let kernel = bins.add(&program);
