@@ -5,7 +5,6 @@ use super::rig::{now_ns, runs_of, stamper};
 use crate::support::hand::Hand;
 use crate::support::users::{self, ANNA, BERT, Bins, User};
 use crate::support::*;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -194,48 +193,6 @@ fn as_many_sit_on_a_processor_as_have_memory() {
     let one = |_| start(&hand, &bins, ANNA, &["-q", "sh", "-c", script]);
     let all: Vec<Running> = (0..200).map(one).collect();
     hand.wait_for("running", 200);
-    end_all(&hand, all);
-    hand.end();
-}
-
-/// Time run of each user's applications, in seconds, by number.
-fn had_by_user(hand: &Hand) -> BTreeMap<String, f64> {
-    let all = run(&mut hand.command("psview", ["--json"])).expect(0).out();
-    let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
-    let mut had = BTreeMap::new();
-    for row in all["applications"].as_array().expect("a list") {
-        let user = row["user"].as_str().expect("a name").to_owned();
-        *had.entry(user).or_default() += row["attained_ns"].as_f64().unwrap_or(0.0) / 1e9;
-    }
-    had
-}
-
-/// However many applications each has.
-#[test]
-fn users_have_processor_time_by_their_weights() {
-    let test = "users_have_processor_time_by_their_weights";
-    let variables = "  weight.user.61303: 2\n  application.time_slice: 200ms\n";
-    let Some((hand, bins)) = crowd(test, variables) else { return };
-    let third = User { uid: 61_303, gid: 61_403, groups: &[61_504] };
-    let line = ["-q", "-n", "2", "sh", "-c", "while :; do :; done"];
-    let mut all = Vec::new();
-    for (user, count) in [(third, 20), (BERT, 5), (ANNA, 1)] {
-        all.extend((0..count).map(|_| start(&hand, &bins, user, &line)));
-    }
-    hand.wait_for("running", 26);
-    let before = had_by_user(&hand);
-    let sum = |had: &BTreeMap<String, f64>| had.values().sum::<f64>();
-    eventually(BOUND, "half a minute", || sum(&had_by_user(&hand)) > sum(&before) + 30.0);
-    let after = had_by_user(&hand);
-    let all_of = sum(&after) - sum(&before);
-    let part = |user: User| {
-        let name = user.uid.to_string();
-        (after[&name] - before.get(&name).unwrap_or(&0.0)) / all_of
-    };
-    let parts = [ANNA, BERT, third].map(part);
-    let due = [0.25, 0.25, 0.5];
-    let off = |(part, due): (&f64, f64)| (part / due - 1.0).abs();
-    assert!(parts.iter().zip(due).all(|of| off(of) < 0.2), "{parts:?}");
     end_all(&hand, all);
     hand.end();
 }
