@@ -17,37 +17,29 @@
 
 use super::host;
 use super::mouth::Mouth;
-use super::shepherds::{Program, Reader, wire};
+use super::shepherds::{PROGRAM, Program, Reader, dial_name, listening, not_executed, wire};
 use crate::apteam::Key;
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use crate::os::instance;
-use crate::os::spawn::{Failure, Namespaces, Spawn, Spawned, spawn};
+use crate::os::spawn::{Namespaces, Spawn, Spawned, spawn};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockname, listen,
-    setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{UnixAddr, getsockname};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The program, as the kernel names it.
-const SHEPHERD: &str = "apshepherd";
 /// What ends it with its application.
 const SIGTERM: i32 = Signal::SIGTERM as i32;
 /// How many ancestors are looked at: more than processes nest.
 const ANCESTORS_MAX: usize = 4096;
-/// Asked of the kernel for the socket.
-const SEND_BUFFER: usize = 1024 * 1024;
 /// How long the apshepherd may take to exit once it was released.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 /// Variables that the apshepherd gets.
@@ -116,7 +108,7 @@ fn shepherd_of(
     let mut pid = ancestor(own)?.parent;
     for _ in 0..ANCESTORS_MAX {
         let Ancestor { name, parent } = ancestor(pid)?;
-        if name == SHEPHERD {
+        if name == PROGRAM {
             let line = line(pid);
             let key = line.split(|byte| *byte == 0).nth(1)?;
             return Key::parse(std::str::from_utf8(key).ok()?);
@@ -194,7 +186,7 @@ impl Inside {
             .map_err(|e| format!("no pipe for it: {e}"))?;
         let text = |t: String| CString::new(t).map_err(|e| e.to_string());
         let arguments = [
-            SHEPHERD.to_owned(),
+            PROGRAM.to_owned(),
             within.key.to_string(),
             "--listen".to_owned(),
             listener.as_raw_fd().to_string(),
@@ -259,34 +251,19 @@ impl Inside {
                 }
                 _ => ("it has hung up".to_owned(), None),
             };
-            return match self.failure() {
+            return match self.failure.take().and_then(not_executed) {
                 Some(text) => (text, None),
                 None => (text, signal),
             };
         }
-    }
-
-    /// Why it could not be executed, if so.
-    fn failure(&mut self) -> Option<String> {
-        let mut bytes = [0; Failure::SIZE];
-        // It is dead, so the pipe is at its end.
-        File::from(self.failure.take()?).read_exact(&mut bytes).ok()?;
-        Some(format!("{SHEPHERD} could not be executed: {}", Failure::parse(bytes).error))
     }
 }
 
 /// A socket that listens, without a name in the file system, and a connection that waits there: nobody else can
 /// have been before.
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let new = || socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
-    let (listener, connection) = (new()?, new()?);
-    bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
-    let name: UnixAddr = getsockname(listener.as_raw_fd())?;
-    listen(&listener, Backlog::new(8)?)?;
-    // Refused: then there are more wake-ups.
-    let _ = setsockopt(&connection, sockopt::SndBuf, &SEND_BUFFER);
-    connect(connection.as_raw_fd(), &name)?;
+    let listener = listening(&UnixAddr::new_unnamed())?;
+    let connection = dial_name(&getsockname(listener.as_raw_fd())?)?;
     Ok((listener, connection))
 }
 

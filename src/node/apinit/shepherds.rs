@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 
 /// The program.
-const PROGRAM: &str = "apshepherd";
+pub(super) const PROGRAM: &str = "apshepherd";
 /// Asked of the kernel for each socket.
 const SEND_BUFFER: usize = 1024 * 1024;
 /// How long a found one may take for its hello.
@@ -73,6 +73,18 @@ fn find_program() -> anyhow::Result<PathBuf> {
     })
 }
 
+/// Why an apshepherd that is dead could not be executed, if so, by what its pipe brings.
+pub(super) fn not_executed(pipe: OwnedFd) -> Option<String> {
+    let mut bytes = [0; Failure::SIZE];
+    // It is dead, so the pipe is at its end.
+    File::from(pipe).read_exact(&mut bytes).ok()?;
+    let Failure { step, error } = Failure::parse(bytes);
+    Some(match step {
+        Some(step) => format!("it can't be isolated: {}", step.explain(&error)),
+        None => format!("{PROGRAM} could not be executed: {error}"),
+    })
+}
+
 /// A shepherd that is being talked with.
 #[derive(Debug)]
 pub(super) struct Shepherd {
@@ -94,15 +106,7 @@ impl Shepherd {
 
     /// Why it could not be executed, if so.
     pub fn failure(&mut self) -> Option<String> {
-        let mut bytes = [0; Failure::SIZE];
-        let mut pipe = std::fs::File::from(self.failure.take()?);
-        // It is dead, so the pipe is at its end.
-        pipe.read_exact(&mut bytes).ok()?;
-        let Failure { step, error } = Failure::parse(bytes);
-        Some(match step {
-            Some(step) => format!("it can't be isolated: {}", step.explain(&error)),
-            None => format!("{PROGRAM} could not be executed: {error}"),
-        })
+        not_executed(self.failure.take()?)
     }
 
     /// One that has said hello already, on this connection.
@@ -254,18 +258,28 @@ fn seqpacket() -> io::Result<OwnedFd> {
 
 /// The socket on which a shepherd listens. It is apinit's own: no user can connect.
 pub(super) fn listener(path: &Path) -> anyhow::Result<OwnedFd> {
+    listening(&UnixAddr::new(path)?)
+        .with_context(|| format!("can't make the socket {}", path.display()))
+}
+
+/// A socket that listens under this name.
+pub(super) fn listening(name: &UnixAddr) -> io::Result<OwnedFd> {
     let fd = seqpacket()?;
-    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)
-        .with_context(|| format!("can't make the socket {}", path.display()))?;
+    bind(fd.as_raw_fd(), name)?;
     listen(&fd, Backlog::new(8)?)?;
     Ok(fd)
 }
 
 fn dial(path: &Path) -> io::Result<OwnedFd> {
+    dial_name(&UnixAddr::new(path)?)
+}
+
+/// A connection to a shepherd that listens under this name.
+pub(super) fn dial_name(name: &UnixAddr) -> io::Result<OwnedFd> {
     let fd = seqpacket()?;
     // Refused: then there are more wake-ups.
     let _ = setsockopt(&fd, sockopt::SndBuf, &SEND_BUFFER);
-    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    connect(fd.as_raw_fd(), name)?;
     Ok(fd)
 }
 
