@@ -113,17 +113,15 @@ fn again(posting: &mut Posting) {
 /// The posting of PEs that shared processors, for as many PEs on as many processors of each node as they had.
 /// `None`: `-N` can't say that.
 fn shared_again(posting: Posting, had: &PlacementList) -> Option<Posting> {
-    let first = had.0.first()?;
+    let (first, (last, but_last)) = (had.0.first()?, had.0.split_last()?);
     let processors = had.0.iter().map(Place::placed).sum();
     let sharing = Sharing { processors, per_node: Some(first.placed()) };
     let shape = Shape { per_node: Some(first.pes), ..posting.shape };
     let placed = |place: &Place| Place { pes: place.placed(), ..place.clone() };
     let given = PlacementList(had.0.iter().map(placed).collect());
     // (All nodes are alike, but for a last one with less.)
-    let (_, but_last) = had.0.split_last()?;
     let alike = but_last.iter().all(|p| (p.pes, p.placed()) == (first.pes, first.placed()));
     let oversubscribe = Oversubscribe::Shares(sharing);
-    let (last, _) = had.0.split_last()?;
     let same = alike
         && last.pes <= first.pes
         && !posting.flexible

@@ -38,16 +38,6 @@ impl Viewer {
         (self.hidden == Private::All).then_some(self.uid)
     }
 
-    /// Whether nothing is hidden but command lines.
-    pub fn sees_all(&self) -> bool {
-        self.hidden != Private::All
-    }
-
-    /// Who asks.
-    pub fn uid(&self) -> u32 {
-        self.uid
-    }
-
     fn sees_command(&self, owner: u32) -> bool {
         self.hidden == Private::Off || owner == self.uid
     }

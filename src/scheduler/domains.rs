@@ -28,6 +28,7 @@ use crate::apteam::Apid;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::Apteam;
 use crate::gang::levels::Levels;
+use crate::gang::shares::Holder;
 use crate::machine::{Machine, RegionSet};
 use crate::occupancy::RuleBook;
 use crate::variables::{Order, ShareBy};
@@ -67,6 +68,11 @@ impl Domain {
     /// Whether those who wait have a floor.
     pub fn has_floors(&self) -> bool {
         self.decides() && self.turns.floors
+    }
+
+    /// To whose share the time of an application counts; none: there are no shares.
+    pub fn holder(&self, team: &Apteam) -> Option<Holder> {
+        self.has_floors().then(|| self.turns.holder(team)).flatten()
     }
 
     /// Whether what users have had decides who comes first.

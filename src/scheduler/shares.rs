@@ -124,8 +124,7 @@ impl Scheduler {
         }
         for team in self.teams.values() {
             let domain = self.domain(self.domain_of(team.apid));
-            let floors = domain.has_floors();
-            let Some(holder) = domain.turns.holder(team).filter(|_| floors) else { continue };
+            let Some(holder) = domain.holder(team) else { continue };
             let holding = all.entry(holder).or_insert_with_key(|holder| empty(holder, 1));
             holding.weight = holding.weight.max(domain.turns.weight(&team.owner));
             holding.applications += 1;

@@ -287,15 +287,13 @@ impl Schedule {
         if self.alone.contains_key(&apid) {
             return 1.0;
         }
-        let planned = self.plan_of.get(&apid).and_then(|generation| self.plans.get(generation));
-        planned.map_or(0.0, |planned| planned.share_of_time(apid))
+        self.planned(apid).map_or(0.0, |planned| planned.share_of_time(apid))
     }
 
     /// To whose share the time of an application of this domain counts, and on how many processors.
     fn set_share(&mut self, team: &Apteam, domain: &Domain) {
-        let holder = domain.has_floors().then(|| domain.turns.holder(team)).flatten();
         let width = team.places.0.iter().map(|place| place.processors.len() as u64).sum();
-        self.rotation.set_share(team.apid, holder, width);
+        self.rotation.set_share(team.apid, domain.holder(team), width);
     }
 
     /// Which share of the processors of its domain an application has.

@@ -23,6 +23,16 @@ fn posted_by(number: u8, user: &str) -> Event {
     event
 }
 
+/// Alice has had half a minute of all processors when two applications of Bob's come.
+fn alice_before_bob() -> Play {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    play.pass(30);
+    play.take(posted_by(2, "bob"));
+    play.take(posted_by(3, "bob"));
+    play
+}
+
 fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
     let had = |had: Had| (had.holder.to_string(), had.had_s.round() as u64);
     let of = |effect| match effect {
@@ -71,11 +81,7 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
 
 #[test]
 fn who_has_had_what_and_what_is_due() {
-    let mut play = Play::new(1, 2, settings());
-    play.take(posted_by(1, "alice"));
-    play.pass(30);
-    play.take(posted_by(2, "bob"));
-    play.take(posted_by(3, "bob"));
+    let mut play = alice_before_bob();
     let [alice, bob] = &rows(&play.s, 30)[..] else { panic!("two") };
     assert_eq!(*alice, ("alice".into(), 1, 1, 60, 20));
     assert_eq!(*bob, ("bob".into(), 2, 2, 0, 40));
@@ -107,11 +113,7 @@ fn the_half_life_of_the_configuration_counts_from_the_start() {
 /// Who runs is known when it is said until when: one who comes first by a decision has its time bounded too.
 #[test]
 fn each_user_has_what_is_due_by_weight() {
-    let mut play = Play::new(1, 2, settings());
-    play.take(posted_by(1, "alice"));
-    play.pass(30);
-    play.take(posted_by(2, "bob"));
-    play.take(posted_by(3, "bob"));
+    let mut play = alice_before_bob();
     play.pass(600);
     let [alice, bob] = &rows(&play.s, 630)[..] else { panic!("two") };
     assert!(alice.3.abs_diff(alice.4) <= 20 && bob.3.abs_diff(bob.4) <= 20, "{alice:?} {bob:?}");

@@ -53,7 +53,7 @@ pub struct Share {
 
 impl Schedule {
     /// The plan that counts for it then.
-    fn planned(&self, apid: Apid) -> Option<&Planned> {
+    pub(super) fn planned(&self, apid: Apid) -> Option<&Planned> {
         self.plans.get(self.plan_of.get(&apid)?)
     }
 

@@ -17,13 +17,12 @@ fn config(memory: &str, variables: &str) -> String {
 }
 
 fn crowd(test: &str, variables: &str) -> Option<(Hand, Bins)> {
-    users::daemons(&format!("turns::crowd::{test}"), &config("", variables), "0")
+    crowd_in(test, "", variables)
 }
 
 /// The same on a node with so much memory.
-fn crowd_in(test: &str, memory: &str) -> Option<(Hand, Bins)> {
-    let test = format!("turns::crowd::{test}");
-    users::daemons(&test, &config(&format!(", memory: {memory}"), ""), "0")
+fn crowd_in(test: &str, memory: &str, variables: &str) -> Option<(Hand, Bins)> {
+    users::daemons(&format!("turns::crowd::{test}"), &config(memory, variables), "0")
 }
 
 fn start(hand: &Hand, bins: &Bins, user: User, line: &[&str]) -> Running {
@@ -185,7 +184,9 @@ fn what_users_have_had_outlives_psched() {
 
 #[test]
 fn as_many_sit_on_a_processor_as_have_memory() {
-    let Some((hand, bins)) = crowd_in("as_many_sit_on_a_processor_as_have_memory", "4G") else {
+    let Some((hand, bins)) =
+        crowd_in("as_many_sit_on_a_processor_as_have_memory", ", memory: 4G", "")
+    else {
         return;
     };
     // 10 MB each, of files in memory.
