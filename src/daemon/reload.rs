@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::machine::{Machine, Nid, nids_text};
 use crate::os::regular::open_regular;
 use crate::scheduler::tuning::Told;
+use crate::variables::units::count;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -182,17 +183,12 @@ pub fn configuration_of(path: &Path, cure: &str) -> anyhow::Result<Config> {
         anyhow::anyhow!(
             "the configuration {} has {}:\n  {}",
             path.display(),
-            count(lines.len()),
+            count(lines.len(), "problem"),
             lines.join("\n  ")
         )
     })?;
     groups_looked_up(&mut config);
     Ok(config)
-}
-
-/// `1 problem`, `2 problems`.
-fn count(problems: usize) -> String {
-    format!("{problems} problem{}", if problems == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::apteam::place::Place;
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
 use crate::variables::Variables;
+use crate::variables::units::count;
 
 /// The PEs on the processors of the caller, `cpus`, which count as `depth` if that is more.
 ///
@@ -45,10 +46,7 @@ pub fn place(
     let needed = shape.processors();
     let (pes, depth) = (shape.width, shape.depth);
     let most = Variables::default().oversubscribe_max();
-    let has = match there {
-        1 => "1 processor".to_owned(),
-        n => format!("{n} processors"),
-    };
+    let has = count(there, "processor");
     if needed <= there {
         let processors = cpus.iter().copied().cycle().take(needed as usize).collect();
         return Ok(Place { nid, processors, pes });

@@ -8,7 +8,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, format_nids, nids_text};
-use crate::variables::units::about;
+use crate::variables::units::{about, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
@@ -35,7 +35,7 @@ impl Impossible {
             format!(
                 "{}; the largest application of this shape that this machine can hold has {} ({})",
                 needs(&self.shape),
-                count(self.largest_width.into(), "PE"),
+                count(self.largest_width, "PE"),
                 nids_text(self.largest_nids.iter().copied()),
             )
         };
@@ -130,7 +130,7 @@ impl NoRoom {
                 let verb = if n == 1 { "has" } else { "have" };
                 format!(
                     "{needs}, and no more than {} of this shape {verb} room now",
-                    count(n.into(), "PE"),
+                    count(n, "PE"),
                 )
             }
         };
@@ -237,15 +237,10 @@ fn needs(shape: &Shape) -> String {
     let each = shape.per_node.map_or_else(String::new, |n| format!(", {n} on each node,"));
     format!(
         "{} of depth {}{each} {verb} {}",
-        count(shape.width.into(), "PE"),
+        count(shape.width, "PE"),
         shape.depth,
         count(shape.processors(), "processor"),
     )
-}
-
-/// `1 PE`, `2 PEs`.
-fn count(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// What follows a number that may also be lower.

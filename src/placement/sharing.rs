@@ -25,7 +25,7 @@ use crate::apteam::oversubscribe::Sharing;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::occupancy::Slot;
 use crate::variables::raise;
-use crate::variables::units::about;
+use crate::variables::units::{about, count};
 
 /// Why PEs can't share processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,8 @@ impl Unshared {
         let (obstacle, cure) = match *self {
             Unshared::TooMany { pes, processors, most } => (
                 format!(
-                    "{pes} PEs on {processors} processor{} are more than the {most} that may share one",
-                    if processors == 1 { "" } else { "s" }
+                    "{pes} PEs on {} are more than the {most} that may share one",
+                    count(processors, "processor")
                 ),
                 format!(
                     "ask for {} or fewer there, or {}",

@@ -20,6 +20,7 @@ use crate::machine::gates::{Applicant, Bar, DAY, Person};
 use crate::machine::{Machine, Reach, RegionSet};
 use crate::occupancy::{Slot, Terms, empty_line};
 use crate::placement::{self, Unshared, Wanted};
+use crate::variables::units::count;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -242,27 +243,25 @@ impl Scheduler {
         let posting = Posting { oversubscribe: Oversubscribe::Allowed, ..posting };
         if posting.shape.depth > 1 || !posting.layout.is_empty() {
             let explanation = Explanation {
-                obstacle: "--oversubscribe shares processors among PEs of depth 1, with one -N for all"
-                    .into(),
+                obstacle:
+                    "--oversubscribe shares processors among PEs of depth 1, with one -N for all"
+                        .into(),
                 holder: String::new(),
-                cure: "leave out -d, an uneven --nodes and a -N that differs among parts, or                        --oversubscribe"
+                cure: "leave out -d, an uneven --nodes and a -N that differs among parts, or \
+                       --oversubscribe"
                     .into(),
             };
             return Err((Refusal::Impossible, explanation));
         }
-        let sharing = self.sharing(&posting, owner, self.settings.oversubscribe_max);
+        let sharing = self.sharing(&posting, owner);
         let sharing = sharing.map_err(|why| (Refusal::Impossible, why.explain()))?;
         let oversubscribe = sharing.map_or(posting.oversubscribe, Oversubscribe::Shares);
         Ok(Posting { oversubscribe, ..posting })
     }
 
     /// On how many processors its PEs would share.
-    fn sharing(
-        &self,
-        posting: &Posting,
-        owner: &Owner,
-        most: u32,
-    ) -> Result<Option<Sharing>, Unshared> {
+    fn sharing(&self, posting: &Posting, owner: &Owner) -> Result<Option<Sharing>, Unshared> {
+        let most = self.settings.oversubscribe_max;
         let domain = self.domain(self.domain_for(posting, owner));
         let reach = self.reach_in(domain.regions, posting, owner);
         let wanted = Wanted { reach, ..Wanted::from(posting) };
@@ -287,17 +286,11 @@ impl Scheduler {
         if !plain || posting.oversubscribe != Oversubscribe::No {
             return why;
         }
-        match self.sharing(posting, owner, self.settings.oversubscribe_max) {
+        match self.sharing(posting, owner) {
             Ok(Some(sharing)) => {
-                let processors = sharing.processors;
-                let cure = format!(
-                    "{}; or let PEs share {} with --oversubscribe",
-                    why.cure,
-                    match processors {
-                        1 => "1 processor".to_owned(),
-                        n => format!("{n} processors"),
-                    }
-                );
+                let processors = count(sharing.processors, "processor");
+                let cure =
+                    format!("{}; or let PEs share {processors} with --oversubscribe", why.cure);
                 Explanation { cure, ..why }
             }
             _ => why,
@@ -485,12 +478,8 @@ impl Scheduler {
 /// What is said of placement, which knows one PE on each processor, to the user of PEs that share them.
 pub(super) fn of_shared(posting: &Posting, why: Explanation) -> Explanation {
     let Oversubscribe::Shares(sharing) = posting.oversubscribe else { return why };
-    let (pes, processors) = (posting.shape.width, sharing.processors);
-    let plural = if processors == 1 { "" } else { "s" };
-    let obstacle = format!(
-        "{pes} PEs share {processors} processor{plural} (--oversubscribe): {}",
-        why.obstacle
-    );
+    let (pes, processors) = (posting.shape.width, count(sharing.processors, "processor"));
+    let obstacle = format!("{pes} PEs share {processors} (--oversubscribe): {}", why.obstacle);
     Explanation { obstacle, ..why }
 }
 

@@ -3,6 +3,7 @@
 //! They stand here, at the bottom of the house, because psched.yaml, the variables and the options
 //! of the commands (`aprun -m 2G --time-limit 1h30m`) are to be written in one way.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Why a text is no duration.
@@ -134,6 +135,17 @@ pub fn about(bytes: u64) -> String {
         whole if whole % 10 == 0 => format!("{}{name}", whole / 10),
         tenths => format!("{}.{}{name}", tenths / 10, tenths % 10),
     }
+}
+
+/// A number of things in words.
+///
+/// ```
+/// # use psched::variables::units::count;
+/// assert_eq!([count(1, "PE"), count(2, "PE"), count(0, "node")], ["1 PE", "2 PEs", "0 nodes"]);
+/// ```
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let plural = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// A number with or without decimals, times a unit, rounded down; `None`: not a number. What is

@@ -43,26 +43,22 @@ pub fn page(reply: &pb::TurnsReply, page: Page, width: usize) -> Vec<Line> {
     lines
 }
 
-fn count(number: usize, of: &str) -> String {
-    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
-}
-
 fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let kinds = || reply.applications.iter().filter_map(|a| a.turn.as_ref()).map(pb::Turn::kind);
     let [alone, held] =
         [Kind::Always, Kind::Held].map(|of| kinds().filter(|kind| *kind == of).count());
     let turns = kinds().count() - alone - held;
-    let mut text = format!("{}: ", count(reply.nodes.len(), "node"));
+    let mut text = format!("{}: ", units::count(reply.nodes.len(), "node"));
     let some = [(turns, "in turns"), (alone, "alone"), (held, "held")];
     let mut some = some.into_iter().filter(|(number, _)| *number > 0);
     text += &match some.next() {
         None => "nothing runs".into(),
-        Some((number, how)) => format!("{} {how}", count(number, "application")),
+        Some((number, how)) => format!("{} {how}", units::count(number, "application")),
     };
     text.extend(some.map(|(number, how)| format!(", {number} {how}")));
     if reply.waiting > 0 {
         let waiting = usize::try_from(reply.waiting).unwrap_or(usize::MAX);
-        text += &format!("; {} without a place", count(waiting, "posting"));
+        text += &format!("; {} without a place", units::count(waiting, "posting"));
     }
     if reply.domains.is_empty() {
         text += &format!("; {}", rules(&reply.order, reply.time_slice_ns, reply.max_resident));
@@ -83,7 +79,7 @@ fn rules(order: &str, time_slice_ns: u64, max_resident: u32) -> String {
         }
         _ => String::new(),
     };
-    format!("{order}{slices}, {} on a processor", count(max_resident as usize, "gang"))
+    format!("{order}{slices}, {} on a processor", units::count(max_resident as usize, "gang"))
 }
 
 /// Each component, one below the other.
@@ -260,7 +256,7 @@ fn brought(all: &pb::TurnsFigures, width: usize) -> Vec<Line> {
     let text = format!(
         "Memory brought in: {} in {}, in {} ms (p99 {} ms)",
         units::about(all.brought_bytes),
-        count(usize::try_from(bringing.count).unwrap_or(usize::MAX), "start"),
+        units::count(usize::try_from(bringing.count).unwrap_or(usize::MAX), "start"),
         ms(bringing.median_ns),
         ms(bringing.p99_ns)
     );
@@ -278,7 +274,7 @@ fn in_part(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let longest = turns().map(|turn| turn.partial_longest_ns).max().unwrap_or(0);
     let text = format!(
         "In part: {}, for {} ms in all and {} ms at most",
-        count(usize::try_from(times).unwrap_or(usize::MAX), "time"),
+        units::count(usize::try_from(times).unwrap_or(usize::MAX), "time"),
         ms(total),
         ms(longest)
     );

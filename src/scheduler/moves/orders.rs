@@ -13,7 +13,7 @@ use crate::placement::migration::{
     Mover, Situation, Step, Target, Wall, compacted, elsewhere, order as in_order,
 };
 use crate::scheduler::{Effect, LinkId, Now, Scheduler};
-use crate::variables::units::format_duration;
+use crate::variables::units::{count, format_duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -353,9 +353,4 @@ fn rounded(time: Duration) -> Duration {
         0 => Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         seconds => Duration::from_secs(seconds),
     }
-}
-
-/// `1 PE`, `2 PEs`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
