@@ -62,6 +62,8 @@ pub(super) struct App {
     pub(super) strayed: Option<String>,
     /// What psched is told of the kernel's work for it in turns of others.
     pub(super) overran: Option<String>,
+    /// Its PEs are being made: before their first instruction they are still on apshepherd's processors.
+    pub(super) forms: bool,
     /// Where its processes belong.
     pub(super) seating: Arc<Mutex<Seating>>,
     /// Its threads at the last look for those, by number.
@@ -239,6 +241,7 @@ impl Shell {
                 unfrozen: None,
                 strayed: None,
                 overran: None,
+                forms: false,
                 seating: Arc::new(Mutex::new(Seating::default())),
                 waits: BTreeMap::new(),
                 meter: None,
@@ -330,6 +333,7 @@ impl Shell {
             unfrozen: None,
             strayed: None,
             overran: None,
+            forms: true,
             seating: Arc::new(Mutex::new(Seating::at(seats))),
             waits: BTreeMap::new(),
             meter: None,
@@ -381,7 +385,7 @@ impl Shell {
 
     /// Looks whether its PEs, which stand before their first instruction, are where they belong.
     pub(super) fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
         let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
         let looked = match (&app.groups, shepherd) {
             // apinit itself has put a restored application there, which may have any processes.
@@ -390,6 +394,7 @@ impl Shell {
             }
             _ => Ok(()),
         };
+        app.forms = looked.is_err();
         if let Err(found) = &looked {
             app.span.in_scope(|| tracing::warn!("not started: {found}"));
         }
@@ -428,7 +433,7 @@ impl Shell {
         // An application that is dumped or restored is moved about on purpose.
         let still = |app: &&App| {
             let moved = app.away || app.comes.is_some() || app.hung_up.is_some();
-            !moved && app.thawing.is_none() && !app.killed && !app.silent
+            !moved && !app.forms && app.thawing.is_none() && !app.killed && !app.silent
         };
         let look = |(key, app): (&Key, &App)| {
             let shepherd = app.shepherd.as_ref()?.process.pid;

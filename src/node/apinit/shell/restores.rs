@@ -87,6 +87,7 @@ impl Shell {
             places::lock(&app.seating).seats = seats;
             app.groups = Some(groups);
             app.first = Some(first);
+            app.forms = false;
             let shepherd = Shepherd::connected(key, shepherd, connection, &self.events)?;
             tracing::info!(pid = shepherd.process.pid, ?total, "brought back");
             app.shepherd = Some(shepherd);

@@ -1,0 +1,168 @@
+//! How many short programs end in a second: `aprun -q -n 1 true` called by 1, 16 and 64 shells, each
+//! of which calls the next when the one before has ended, beside `mpiexec.hydra -n 1 true` called in
+//! the same way, in turns, on two processors; and the same programs as tasks of one job of HyperQueue.
+//!
+//! `cargo bench --bench throughput`. PSCHED_BENCH_RUNS changes how many there are of each (2,000).
+//! Without mpiexec.hydra (Debian: mpich) or HyperQueue (PyPI: hyperqueue, and python3) their columns
+//! are left out.
+//!
+//! The second table is what psched's own processes have used for one of aprun's programs, and how much
+//! they have grown by all of them: memory, descriptors and threads.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use anyhow::{Context, bail};
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use support::{machine, within_instance};
+
+/// Shells at once, and how much of all each of these runs does: one shell alone is slow.
+const CROWDS: [(usize, usize); 3] = [(1, 5), (16, 1), (64, 1)];
+
+fn main() -> anyhow::Result<ExitCode> {
+    if !support::is_bench("throughput") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    within_instance(&["--nodes", "1", "--processors", "2"], &[], measure)
+}
+
+fn measure() -> anyhow::Result<()> {
+    let wanted: usize = match std::env::var("PSCHED_BENCH_RUNS") {
+        Ok(number) => number.parse().context("PSCHED_BENCH_RUNS")?,
+        Err(_) => 2_000,
+    };
+    let works = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let has_hydra = works("mpiexec.hydra", &["-version"]);
+    let has_hq = works("python3", &["-c", "import hyperqueue"]);
+
+    // Both are warm then.
+    crowd("aprun -q", 2, 100)?;
+    if has_hydra {
+        crowd("mpiexec.hydra", 2, 20)?;
+    }
+    println!("\nprograms a second, on {}", machine());
+    println!("\n{:<12} {:>10} {:>10} {:>10}", "shells", "programs", "aprun", "hydra");
+    let before = Servers::look()?;
+    let mut run = 0;
+    for (shells, part) in CROWDS {
+        let count = wanted / part;
+        let ours = crowd("aprun -q", shells, count)?;
+        run += count;
+        let rate = |took: Duration| count as f64 / took.as_secs_f64();
+        let theirs = has_hydra.then(|| crowd("mpiexec.hydra", shells, count)).transpose()?;
+        let theirs = theirs.map_or("-".to_owned(), |took| format!("{:.0}", rate(took)));
+        println!("{shells:<12} {count:>10} {:>10.0} {theirs:>10}", rate(ours));
+    }
+    let after = Servers::look()?;
+    if has_hq {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/throughput/hq.py");
+        let output = Command::new("python3").arg(script).arg(wanted.to_string()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.lines().last().and_then(|line| line.parse::<f64>().ok()) {
+            Some(took) => println!("HyperQueue: {wanted} tasks, {:.0}", wanted as f64 / took),
+            None => println!("HyperQueue: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        }
+    }
+    after.compare(&before, run);
+    Ok(())
+}
+
+/// So many programs by so many shells at once: from the first call to the last end.
+fn crowd(command: &str, shells: usize, count: usize) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut running = Vec::new();
+    for shell in 0..shells {
+        let own = count / shells + usize::from(shell < count % shells);
+        let text = format!(
+            "i=0; while [ $i -lt {own} ]; do {command} -n 1 true || exit 1; i=$((i+1)); done"
+        );
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(text).stdin(Stdio::null());
+        running.push(shell.spawn().context("sh")?);
+    }
+    let mut failed = 0;
+    for mut shell in running {
+        failed += usize::from(!shell.wait()?.success());
+    }
+    if failed > 0 {
+        bail!("{command}: {failed} shells have stopped before their time");
+    }
+    Ok(began.elapsed())
+}
+
+/// What psched and its apinits have used, and what they are.
+struct Servers(Vec<Server>);
+
+struct Server {
+    name: &'static str,
+    pid: u32,
+    busy: Duration,
+    resident_kib: u64,
+    files: usize,
+    threads: usize,
+}
+
+impl Servers {
+    /// This program is a child of the instance, and so are they.
+    fn look() -> anyhow::Result<Servers> {
+        let own = std::os::unix::process::parent_id();
+        let mut servers = Vec::new();
+        for name in ["psched", "apinit"] {
+            for entry in fs::read_dir("/proc")?.flatten() {
+                let Some(pid) = entry.file_name().to_str().and_then(|text| text.parse().ok())
+                else {
+                    continue;
+                };
+                let read = |file: &str| fs::read_to_string(entry.path().join(file));
+                let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
+                let field = |key: &str| {
+                    status.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+                };
+                let number = |key: &str| {
+                    let text = field(key)?;
+                    text.split(' ').next()?.parse::<u64>().ok()
+                };
+                if field("Name:").as_deref() != Some(name) || number("PPid:") != Some(own.into()) {
+                    continue;
+                }
+                // utime and stime, in hundredths of a second.
+                let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
+                let ticks: u64 =
+                    after.split(' ').skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+                servers.push(Server {
+                    name,
+                    pid,
+                    busy: Duration::from_millis(ticks * 10),
+                    resident_kib: number("VmRSS:").unwrap_or(0),
+                    files: fs::read_dir(entry.path().join("fd")).map_or(0, Iterator::count),
+                    threads: number("Threads:").unwrap_or(0) as usize,
+                });
+            }
+        }
+        Ok(Servers(servers))
+    }
+
+    fn compare(&self, before: &Servers, programs: usize) {
+        println!(
+            "\n{:<12} {:>12} {:>16} {:>16} {:>12}",
+            "", "us a program", "KiB before/after", "files", "threads"
+        );
+        for now in &self.0 {
+            let Some(old) = before.0.iter().find(|old| old.pid == now.pid) else { continue };
+            let busy = now.busy.saturating_sub(old.busy).as_secs_f64() * 1e6 / programs as f64;
+            println!(
+                "{:<12} {busy:>12.0} {:>16} {:>16} {:>12}",
+                now.name,
+                format!("{}/{}", old.resident_kib, now.resident_kib),
+                format!("{}/{}", old.files, now.files),
+                format!("{}/{}", old.threads, now.threads),
+            );
+        }
+    }
+}
