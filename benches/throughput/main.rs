@@ -9,6 +9,8 @@
 //! The second table is what psched's own processes have used for one of aprun's programs, and how much
 //! they have grown by all of them: memory, descriptors and threads.
 
+// It needs no client of its own.
+#[allow(dead_code, unused_imports)]
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -12,9 +12,7 @@
 //! *Levels* by the time had: under 60 s, 360 s, 2,160 s, the rest. A gang of a lower level comes before
 //! any of a higher one. Within a level it goes by the time of entry, and one that runs counts as having
 //! entered hours earlier (*stickiness*): a long gang that runs is stopped only for one that has had less, or
-//! that has waited for much longer. The top level is a queue, then; or its gangs take turns
-//! ([`Rules::top_turns`]): one that has run for a slice stands behind all who wait there, and nobody is
-//! sticky. A slice is no shorter than lets its start be no more than `switch_share` of it.
+//! that has waited for much longer. The top level is a queue, then.
 //!
 //! A *wide* gang of the top level finds its processors only when many others give way at once, so it
 //! counts as having entered earlier ([`Rules::wide_first`]), in proportion to its width: else wide long ones
@@ -48,7 +46,6 @@ mod tests;
 
 pub use had::Place;
 
-use super::rotation::amortised;
 use crate::apteam::Apid;
 use had::Had;
 use std::collections::BTreeMap;
@@ -76,11 +73,6 @@ pub struct Rules {
     pub aging_grant_share: u64,
     /// Who has waited so long comes first.
     pub longest_wait: Duration,
-    /// How long a gang of the last level leads, times its weight, before another of that level may have its
-    /// place; none: until it is over.
-    pub top_turns: Option<Duration>,
-    /// The share of such a turn that its start may take, in thousandths, at least 1.
-    pub switch_share: u64,
     /// So much earlier a gang of all processors counts as having entered the last level, a narrower one in
     /// proportion.
     pub wide_first: Duration,
@@ -92,12 +84,6 @@ impl Rules {
     /// How long one comes first who has waited for `longest_wait`.
     fn grant(&self) -> Duration {
         self.longest_wait / 5
-    }
-
-    /// How long one leads on the last level whose start cost so much; none: until it is over.
-    fn turn(&self, had: &Had) -> Option<u64> {
-        let turn = ns(self.top_turns?).saturating_mul(u64::from(had.weight));
-        Some(turn.max(ns(amortised(Duration::from_nanos(had.cost), self.switch_share))))
     }
 }
 
@@ -162,7 +148,6 @@ impl Levels {
             counts: 1_000_000,
             attained: ns(had),
             owes: 0,
-            cost: 0,
             at: now,
             runs: false,
             arrived,
@@ -170,7 +155,6 @@ impl Levels {
             level: 0,
             entered: since,
             stopped: since,
-            began: now,
             aged: false,
             aged_until: 0,
             first_until: 0,
@@ -312,8 +296,7 @@ impl Levels {
         }
         had.at = now;
         had.owes = had.owes.saturating_add(if had.told { 0 } else { ns(cost) });
-        had.cost = had.owes;
-        (had.runs, had.arrived, had.began) = (true, false, now);
+        (had.runs, had.arrived) = (true, false);
     }
 
     /// It does not run from now on. No effect where it does not.

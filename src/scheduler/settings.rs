@@ -8,9 +8,7 @@ use crate::gang::shares::Holder;
 use crate::gang::{floor, levels};
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{
-    APPLICATION, Allocator, Isolation, Order, Private, ShareBy, Top, Variables,
-};
+use crate::variables::{APPLICATION, Allocator, Isolation, Order, Private, ShareBy, Variables};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -69,6 +67,15 @@ pub struct Settings {
     pub utc_offset: i32,
 }
 
+/// How much longer a gang has to wait until it is aged, as a share of the time that it has had, in thousandths.
+const AGING_SHARE: u64 = 250;
+/// The level that an aged gang counts as, if its own is not lower. Among the lowest it would keep short runs
+/// waiting for hours.
+const AGING_LEVEL: usize = 2;
+/// How long it keeps that once it runs, at least.
+const AGING_GRANT: Duration = Duration::from_secs(600);
+/// The same as a share of the time that it has waited, in thousandths.
+const AGING_GRANT_SHARE: u64 = 200;
 /// The least bound of the lowest level, in starts: the logs of benches/policy.md with starts of 5 s are best with a
 /// minute.
 const STARTS_OF_A_LEVEL: u32 = 12;
@@ -245,18 +252,15 @@ fn level_rules(v: &Variables) -> levels::Rules {
     let bounds = std::iter::successors(Some(bound), |bound| Some(bound.saturating_mul(ratio)));
     let last = v.application_level_last();
     let bounds = bounds.take_while(|bound| *bound <= last).take(levels::LEVELS_MAX - 1);
-    let level = usize::try_from(v.application_aging_level()).unwrap_or(usize::MAX);
     levels::Rules {
         bounds: bounds.collect(),
         stickiness: v.application_level_stickiness(),
         aging_after: v.application_aging_after(),
-        aging_share: v.application_aging_share(),
-        aging_level: level,
-        aging_grant: v.application_aging_grant(),
-        aging_grant_share: v.application_aging_grant_share(),
+        aging_share: AGING_SHARE,
+        aging_level: AGING_LEVEL,
+        aging_grant: AGING_GRANT,
+        aging_grant_share: AGING_GRANT_SHARE,
         longest_wait: v.application_longest_wait(),
-        top_turns: (v.application_level_top() == Top::Turns).then(|| v.application_time_slice()),
-        switch_share: v.application_switch_share(),
         wide_first: v.application_level_wide_first(),
         width_exponent: v.application_level_width_exponent(),
     }

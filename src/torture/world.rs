@@ -20,6 +20,7 @@ use crate::agent::switcher::Outcome;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::apteam::talk::node::RollOut;
+use crate::gang::levels::LEVELS_MAX;
 use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};
 use crate::scheduler::{Abilities, RollsOut, Settings, Turns};
 use crate::variables::{APPLICATION, Order};
@@ -172,8 +173,11 @@ fn small_levels(turns: &mut Turns, rng: &mut Rng) {
     levels.aging_level = rng.usize(0..3);
     levels.aging_grant = of(rng, 0, 500);
     levels.longest_wait = turns.longest_wait;
-    levels.top_turns = rng.bool().then_some(turns.time_slice);
-    levels.switch_share = turns.switch_share;
+    if rng.bool() {
+        // Who has led for a slice stands behind those who have not: they are stopped often.
+        levels.stickiness = Duration::ZERO;
+        levels.bounds = (1..LEVELS_MAX as u32).map(|slices| turns.time_slice * slices).collect();
+    }
 }
 
 /// The only region, where there is one.

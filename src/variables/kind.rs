@@ -24,8 +24,6 @@ pub enum Kind {
     Order,
     /// One of [`ShareBy`]; its number is the place in [`ShareBy::ALL`].
     ShareBy,
-    /// One of [`Top`]; its number is the place in [`Top::ALL`].
-    Top,
     /// One of [`Private`]; its number is the place in [`Private::ALL`].
     Private,
     /// A factor such as 1.5; its number is thousandths.
@@ -101,21 +99,6 @@ impl Allocator {
     ];
 }
 
-/// What gangs of the highest level do, by least attained service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Top {
-    /// Who runs goes on until it is over.
-    #[default]
-    Queue,
-    /// Who has led for a time slice lets another of them run.
-    Turns,
-}
-
-impl Top {
-    /// All of them, with their names.
-    pub const ALL: [(Top, &str); 2] = [(Top::Queue, "queue"), (Top::Turns, "turns")];
-}
-
 /// Whether an application has IPC and a /dev/shm of its own on each host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
@@ -164,7 +147,6 @@ impl Kind {
             | Kind::Allocator
             | Kind::Order
             | Kind::ShareBy
-            | Kind::Top
             | Kind::Private => "word",
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
@@ -182,7 +164,6 @@ impl Kind {
             | Kind::Allocator
             | Kind::Order
             | Kind::ShareBy
-            | Kind::Top
             | Kind::Private => "a word",
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
@@ -201,7 +182,6 @@ impl Kind {
             Kind::Allocator => one_of(&Allocator::ALL, value).1.to_owned(),
             Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
             Kind::ShareBy => one_of(&ShareBy::ALL, value).1.to_owned(),
-            Kind::Top => one_of(&Top::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
             Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
         }
@@ -219,7 +199,6 @@ impl Kind {
             Kind::Allocator => place_of(&Allocator::ALL, text),
             Kind::Order => place_of(&Order::ALL, text),
             Kind::ShareBy => place_of(&ShareBy::ALL, text),
-            Kind::Top => place_of(&Top::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),
             // A hundredth of a percent is beyond what is kept.
             Kind::Percent => {

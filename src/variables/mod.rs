@@ -26,12 +26,13 @@
 mod kind;
 #[cfg(test)]
 mod manual;
+mod retired;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod units;
 
-pub use kind::{Allocator, Isolation, Kind, Order, Private, ShareBy, Top};
+pub use kind::{Allocator, Isolation, Kind, Order, Private, ShareBy};
 pub use table::{Definition, TABLE, WEIGHT, WEIGHTS, WEIGHTS_MAX, all};
 
 /// The domain of regions that name none, and of a machine without regions.
@@ -78,6 +79,13 @@ pub enum VariableError {
         /// The name that it resembles.
         nearest: Option<&'static str>,
     },
+    /// There was one of this name in an earlier release.
+    Retired {
+        /// The name given.
+        name: String,
+        /// What became of it.
+        became: &'static str,
+    },
     /// It is of a domain that this machine has not.
     NoDomain {
         /// The domain.
@@ -119,6 +127,9 @@ impl VariableError {
     pub fn what(&self) -> String {
         match self {
             VariableError::Unknown { name, .. } => format!("there is no variable {name}"),
+            VariableError::Retired { name, became } => {
+                format!("there is no variable {name} any more: {became}")
+            }
             VariableError::NoDomain { domain, .. } => {
                 format!("no region of this machine is of a domain {domain}")
             }
@@ -142,6 +153,7 @@ impl VariableError {
             VariableError::Unknown { nearest: None, .. } => {
                 "psched.yaml(5) has all that there are, and so has psmgr show".into()
             }
+            VariableError::Retired { .. } => "leave it out".into(),
             VariableError::NoDomain { domains, .. } => {
                 format!("give regions the key domain; there are: {}", domains.join(", "))
             }
@@ -323,8 +335,10 @@ fn find(name: &str) -> Result<(&str, usize), VariableError> {
     let of_domain = name.split_once('.').and_then(|(domain, rest)| {
         Some((domain, TABLE.iter().position(|row| in_domains(row) == Some(rest))?))
     });
-    let unknown =
-        || VariableError::Unknown { name: name.into(), nearest: nearest(name, spellings()) };
+    let unknown = || match retired::became(name) {
+        Some(became) => VariableError::Retired { name: name.into(), became },
+        None => VariableError::Unknown { name: name.into(), nearest: nearest(name, spellings()) },
+    };
     of_domain.filter(|(domain, _)| !domain.is_empty()).ok_or_else(unknown)
 }
 

@@ -1,6 +1,6 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, ShareBy, Top, one_of};
+use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, ShareBy, one_of};
 use super::{VariableError, Variables};
 use std::time::Duration;
 
@@ -62,7 +62,6 @@ impl Definition {
             Kind::Allocator => Allocator::ALL.map(|(_, name)| name).join(", "),
             Kind::ShareBy => ShareBy::ALL.map(|(_, name)| name).join(", "),
             Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
-            Kind::Top => Top::ALL.map(|(_, name)| name).join(", "),
         }
     }
 
@@ -101,9 +100,6 @@ macro_rules! value_type {
     (Order) => {
         Order
     };
-    (Top) => {
-        Top
-    };
     (Ratio) => {
         u64
     };
@@ -140,9 +136,6 @@ macro_rules! typed {
     };
     (Order, $value:expr) => {
         one_of(&Order::ALL, $value).0
-    };
-    (Top, $value:expr) => {
-        one_of(&Top::ALL, $value).0
     };
     (Ratio, $value:expr) => {
         $value
@@ -204,16 +197,9 @@ variables! {
         "time between the TERM of apkill and the KILL that follows it";
     application_aging_after = "application.aging.after": Duration, 0 => 365 * DAY, default 48 * HOUR,
         "how long a gang that has had nothing has to wait until it is aged (least-attained-service)",
-        "An aged one counts as of the level of application.aging.level, if its own is higher.";
-    application_aging_grant = "application.aging.grant": Duration, 0 => 365 * DAY, default 10 * MINUTE,
-        "how long an aged gang counts as aged once it runs, at least";
-    application_aging_grant_share = "application.aging.grant_share": Percent, 0 => 10_000, default 200,
-        "the same as a share of the time that it has waited";
-    application_aging_level = "application.aging.level": Count, 0 => 15, default 2,
-        "the level that an aged gang counts as, the lowest being 0",
-        "An aged one of level 0 keeps short runs waiting for hours.";
-    application_aging_share = "application.aging.share": Percent, 0 => 100_000, default 250,
-        "how much longer a gang has to wait until it is aged, as a share of the time that it has had";
+        "One that has run has to wait for longer by a quarter of the time that it has had. An aged one counts \
+         as of the third level, if its own is higher, until it has run for ten minutes and a fifth of the time \
+         that it has waited.";
     application_allocator = "application.allocator": Allocator, 0 => Allocator::ALL.len() as u64 - 1, default 0,
         "which of several windows on free processors an application is given",
         "With best-fit the one that leaves the fewest processors over on its own nodes, of those the \
@@ -257,10 +243,6 @@ variables! {
         "so much earlier a gang that runs counts as having entered its level",
         "Within a level it goes by the time of entry: who runs is stopped only for one that has \
          waited for so much longer. With less, gangs are stopped and moved more often.";
-    application_level_top = "application.level.top": Top, 0 => Top::ALL.len() as u64 - 1, default 0,
-        "whether gangs of the highest level queue, or take turns",
-        "With turns one that has led for application.time_slice lets another of that level run; for \
-         longer where its start would be more of that time than application.switch_share.";
     application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 14 * HOUR,
         "so much earlier a gang as wide as the machine counts as having entered the highest level",
         "A narrower one in proportion. Without it wide long gangs pay for what everybody else gains; \

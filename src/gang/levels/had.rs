@@ -23,8 +23,6 @@ pub(super) struct Had {
     /// Time had until `at`, and what it has still to pay then.
     pub(super) attained: u64,
     pub(super) owes: u64,
-    /// What its last start cost.
-    pub(super) cost: u64,
     pub(super) at: i64,
     pub(super) runs: bool,
     /// Its place was given to it by a decision, and it has not run there yet.
@@ -35,8 +33,6 @@ pub(super) struct Had {
     pub(super) entered: i64,
     /// Since when it does not run.
     pub(super) stopped: i64,
-    /// When it began to run this time.
-    pub(super) began: i64,
     pub(super) aged: bool,
     /// Until when it counts as aged, or comes first, once it runs.
     pub(super) aged_until: i64,
@@ -111,13 +107,6 @@ impl Had {
             false if waited >= self.ages(rules) => self.aged = true,
             _ => {}
         }
-        if self.runs
-            && level == rules.bounds.len()
-            && rules.turn(self).is_some_and(|turn| now - self.began >= at(turn))
-        {
-            // It stands behind those who wait; if it runs on all the same, for another turn.
-            (self.entered, self.began) = (now, now);
-        }
         let turn = Turn {
             apid,
             level,
@@ -141,11 +130,6 @@ impl Had {
         let left =
             |until: i64| u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0);
         let aged = Some(self.aged_until).filter(|_| self.aged).and_then(left);
-        let top = rules.bounds.len();
-        let turn = rules
-            .turn(self)
-            .filter(|_| self.level == top)
-            .map(|turn| turn.saturating_sub(u64::try_from(now - self.began).unwrap_or(0)).max(1));
         let before = Place::of(self, rules, now, apid);
         let behind = &waiting[waiting.partition_point(|place| *place < before)..];
         let passes = |had: &Had| {
@@ -160,9 +144,7 @@ impl Had {
                     let least = if self.told { TOLD_MIN } else { 1 };
                     let after = self.owes.saturating_add(left).max(least);
                     let had = Had { level, entered: now.saturating_add(at(after)), ..paid };
-                    // (Turns on the last level begin there.)
-                    let turns = level == top && rules.top_turns.is_some();
-                    (turns || passes(&had)).then_some(after)
+                    passes(&had).then_some(after)
                 },
             )
         };
@@ -170,7 +152,7 @@ impl Had {
             true => Some(self.owes.max(1)),
             false => leaves(),
         };
-        left(self.first_until).into_iter().chain(aged).chain(turn).chain(moves).min()
+        left(self.first_until).into_iter().chain(aged).chain(moves).min()
     }
 
     fn overdue(&self, now: i64, rules: &Rules) -> bool {
@@ -185,8 +167,7 @@ pub struct Place(pub(super) u8, pub(super) u32, pub(super) u8, pub(super) i64, p
 impl Place {
     pub(super) fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
         let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
-        let turns = rules.top_turns.is_some() && level == rules.bounds.len();
-        let sticky = if had.runs && !turns { at(ns(rules.stickiness)) } else { 0 };
+        let sticky = if had.runs { at(ns(rules.stickiness)) } else { 0 };
         let entered = had.entered.saturating_sub(sticky);
         if had.pays() {
             return Place(0, 0, 0, entered, apid);
@@ -196,7 +177,7 @@ impl Place {
             return Place(1, 0, u8::from(!had.runs), had.stopped, apid);
         }
         // (Who is always earlier would have every turn.)
-        let early = match had.level == rules.bounds.len() && !turns {
+        let early = match had.level == rules.bounds.len() {
             true => ns(rules.wide_first) / 1_000_000 * had.width,
             false => 0,
         };

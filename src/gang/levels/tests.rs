@@ -20,8 +20,6 @@ fn rules() -> Rules {
         aging_grant: s(600),
         aging_grant_share: 200,
         longest_wait: s(7 * 86_400),
-        top_turns: None,
-        switch_share: 50,
         wide_first: Duration::ZERO,
         width_exponent: 0,
     }
@@ -139,9 +137,6 @@ fn it_matters_when_somebody_who_waits_comes_before_one_that_runs() {
     assert_eq!(waits(2, 7), Some(30 + 2_110));
     assert_eq!(waits(3, 9), Some(30 + 2_110));
     assert_eq!(waits(3, 7), None);
-    // Where they take turns there the first begins when it comes there.
-    let turns = Rules { top_turns: Some(s(10)), ..rules() };
-    assert_eq!(levels.next(&turns, &[], at_s(0)), Some(at_s(30 + 2_110)));
 }
 
 #[test]
@@ -250,44 +245,15 @@ fn who_has_waited_longest_is_first_and_stays_it_for_a_while() {
 }
 
 #[test]
-fn on_the_top_level_they_queue_or_take_turns() {
-    let queue = rules();
-    let turns = Rules { top_turns: Some(s(10)), ..rules() };
-    for (rules, led) in [(&queue, [1, 1, 1, 1, 1]), (&turns, [1, 2, 3, 1, 2])] {
-        let mut levels = gangs(&[5_000, 5_000, 5_000]);
-        let mut leads: Vec<u64> = Vec::new();
-        for seconds in 0..50 {
-            let first = order(&mut levels, rules, seconds)[0];
-            if !levels.runs(Apid(first)) {
-                (1..=3).for_each(|apid| levels.stop(Apid(apid), at_s(seconds)));
-                levels.start(Apid(first), Duration::ZERO, rules, at_s(seconds));
-            }
-            if seconds % 10 == 0 {
-                leads.push(first);
-            }
+fn on_the_top_level_they_queue() {
+    let mut levels = gangs(&[5_000, 5_000, 5_000]);
+    for seconds in 0..50 {
+        let first = order(&mut levels, &rules(), seconds)[0];
+        assert_eq!(first, 1);
+        if !levels.runs(Apid(first)) {
+            levels.start(Apid(first), Duration::ZERO, &rules(), at_s(seconds));
         }
-        assert_eq!(leads, led);
     }
-}
-
-#[test]
-fn a_turn_is_long_enough_for_its_start() {
-    let turns = Rules { top_turns: Some(s(10)), ..rules() };
-    let mut levels = gangs(&[5_000, 5_000]);
-    order(&mut levels, &turns, 0);
-    // A second is 5 % of 20.
-    levels.start(Apid(1), s(1), &turns, at_s(0));
-    assert_eq!(order(&mut levels, &turns, 1), [1, 2]);
-    assert_eq!(next(&levels, &turns, 1), Some(s(19)));
-    assert_eq!(order(&mut levels, &turns, 19), [1, 2]);
-    assert_eq!(order(&mut levels, &turns, 20), [2, 1]);
-    // Who goes on because nobody else can begins another.
-    assert_eq!(next(&levels, &turns, 20), Some(s(20)));
-    // A weight makes it longer.
-    levels.set_weight(Apid(1), 3);
-    levels.stop(Apid(1), at_s(20));
-    levels.start(Apid(1), Duration::ZERO, &turns, at_s(20));
-    assert_eq!(next(&levels, &turns, 20), Some(s(30)));
 }
 
 #[test]
@@ -330,7 +296,6 @@ proptest! {
         sets in prop::collection::vec(prop::collection::btree_set(0u32..6, 1..6), 2..7),
         costs in prop::collection::vec(0u64..20, 7),
         arrivals in prop::collection::vec((1u64..60, 1u64..90, prop::collection::btree_set(0u32..6, 1..6)), 0..120),
-        queues in any::<bool>(),
         stickiness in 0u64..500,
         had in 0u64..3_000,
     ) {
@@ -341,7 +306,6 @@ proptest! {
             aging_after: s(100),
             aging_share: 0,
             aging_grant: s(20),
-            top_turns: (!queues).then_some(s(30)),
             ..rules()
         };
         let mut levels = gangs(&vec![had; sets.len()]);

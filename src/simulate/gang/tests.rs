@@ -249,7 +249,6 @@ proptest! {
             ("longest_wait", "500s"),
             // Then all happens at whole seconds.
             ("level.width_exponent", "0"),
-            ("aging.share", "0%"),
         ] {
             setup.variables.set(&format!("application.{name}"), value).expect("in range");
         }
