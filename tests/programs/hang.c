@@ -3,6 +3,7 @@
  * in GO.pid as soon as it waits for that. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +19,14 @@ static void *writes(void *unused)
     writer = syscall(SYS_gettid);
     *page = 'x';
     return unused;
+}
+
+/* After the thaw the page may be gone before it is written to. */
+static void stays(int signal)
+{
+    (void)signal;
+    for (;;)
+        pause();
 }
 
 static int waits(void)
@@ -57,6 +66,7 @@ int main(int count, char **arguments)
         return 1;
     while (access(arguments[2], F_OK))
         usleep(5000);
+    signal(SIGSEGV, stays);
     pthread_t thread;
     if (pthread_create(&thread, NULL, writes, NULL))
         return 1;
