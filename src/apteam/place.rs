@@ -2,7 +2,6 @@
 
 use super::posting::Shape;
 use crate::machine::Nid;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One node's part of an application.
@@ -129,16 +128,17 @@ impl PlacementList {
     /// assert_eq!(from.and(&to), PlacementList(both.into()));
     /// ```
     pub fn and(&self, other: &PlacementList) -> PlacementList {
-        let mut nodes: BTreeMap<Nid, Place> = BTreeMap::new();
-        for place in self.0.iter().chain(other.0.iter()) {
-            let new = || Place { nid: place.nid, processors: Vec::new(), pes: 0 };
-            let node = nodes.entry(place.nid).or_insert_with(new);
-            node.pes = node.pes.max(place.pes);
-            node.processors.extend(&place.processors);
-            node.processors.sort_unstable();
-            node.processors.dedup();
-        }
-        PlacementList(nodes.into_values().collect())
+        let mut all: Vec<&Place> = self.0.iter().chain(other.0.iter()).collect();
+        all.sort_by_key(|place| place.nid);
+        let node = |here: &[&Place]| {
+            let pes = here.iter().map(|place| place.pes).max().unwrap_or(0);
+            let mut processors = here[0].processors.clone();
+            here[1..].iter().for_each(|place| processors.extend(&place.processors));
+            processors.sort_unstable();
+            processors.dedup();
+            Place { nid: here[0].nid, processors, pes }
+        };
+        PlacementList(all.chunk_by(|one, next| one.nid == next.nid).map(node).collect())
     }
 
     /// PEs on a node. Placement lists nodes once and by NID, where it is found without a walk; other lists
