@@ -54,6 +54,8 @@ impl Block {
 pub(super) struct Blocks {
     known: Vec<Block>,
     stale: Vec<Range<usize>>,
+    /// How often they were made anew.
+    made: u64,
     /// Room for the next ones.
     spare: Vec<Block>,
 }
@@ -113,7 +115,13 @@ impl Board<'_> {
         debug_assert!(old.get(i).is_none_or(|block| block.at == next));
         self.append(&mut new, &old[i..]);
         self.blocks.stale = stale;
+        self.blocks.made += 1;
         (self.blocks.known, self.blocks.spare) = (new, old);
+    }
+
+    /// How often the blocks were made anew: as often, they are the same.
+    pub fn blocks_made(&self) -> u64 {
+        self.blocks.made
     }
 
     /// The blocks of the line, as they were when [`Board::blocks`] was called.

@@ -74,19 +74,34 @@ impl Packer<'_> {
 
     /// Whether there are gaps for those who have to go, as far as can be seen without moving anybody: most
     /// trials fail at that. A node that is cut counts as if all of it were free.
-    pub(super) fn has_gaps(&self, form: &Form<'_>, window: &Range<usize>, who: &[u32]) -> bool {
+    pub(super) fn has_gaps(&mut self, form: &Form<'_>, window: &Range<usize>, who: &[u32]) -> bool {
+        self.board.blocks();
+        if self.rows.made != Some(self.board.blocks_made()) {
+            self.rows.anew(self.board.known_blocks(), self.board.blocks_made());
+        }
         let blocks = self.board.known_blocks();
         let from = blocks.partition_point(|block| block.end() <= window.start);
         let to = from + blocks[from..].partition_point(|block| block.at < window.end);
         let (Some(first), Some(last)) = (blocks.get(from), blocks[..to].last()) else {
             return true;
         };
+        // All that will be as it is not: the window, and where those sit who go.
+        let mut other = window.clone();
+        for one in who {
+            let seat = self.seats.get(one).or(self.order[*one as usize].home);
+            if let Some(nodes) = seat.and_then(Seat::span) {
+                other = other.start.min(nodes.start)..other.end.max(nodes.end);
+            }
+        }
+        let rows = self.rows.around(blocks, &other);
+        let here = self.rows.blocks(&rows);
         let each = |block: &Block| {
-            let goes = block.mixed || block.taken != NOBODY && who.contains(&block.taken);
-            if goes { block.all } else { block.free }
+            let goes = block.taken != NOBODY && who.contains(&block.taken);
+            if goes { block.all } else { free(block) }
         };
-        let mut gaps = Gaps { known: Vec::with_capacity(blocks.len()), open: 0 };
-        blocks[..from].iter().for_each(|block| gaps.add(block.nodes, each(block), block.joins));
+        let mut gaps = Gaps { known: Vec::with_capacity(here.len()), open: 0 };
+        let before = blocks[here.start..from].iter();
+        before.for_each(|block| gaps.add(block.nodes, each(block), block.joins));
         gaps.add(window.start.saturating_sub(first.at), each(first), true);
         let within = |block: &Block| {
             let nodes = block.end().min(window.end) - block.at.max(window.start);
@@ -102,12 +117,14 @@ impl Packer<'_> {
             gaps.open = left;
         }
         gaps.add(last.end().saturating_sub(window.end), each(last), last.joins);
-        blocks[to..].iter().for_each(|block| gaps.add(block.nodes, each(block), block.joins));
+        let behind = blocks[to..here.end].iter();
+        behind.for_each(|block| gaps.add(block.nodes, each(block), block.joins));
         gaps.end();
         let width = |one: &u32| self.order[*one as usize].wanted.shape.processors().max(1);
         let mut widths: Vec<u64> = who.iter().map(width).collect();
         widths.sort_unstable_by(|a, b| b.cmp(a));
-        (1..).zip(widths).all(|(count, width)| gaps.hold(width) >= count)
+        let hold = |width| gaps.hold(width) + self.rows.hold(&rows, width);
+        (1..).zip(widths).all(|(count, width)| hold(width) >= count)
     }
 
     /// Gives it this window, and those in it others, widest first. Where one of them finds none, all is
@@ -172,6 +189,71 @@ impl Packer<'_> {
     }
 }
 
+/// Processors of each node of a block that nobody has taken; of a node that is cut, all.
+fn free(block: &Block) -> u32 {
+    if block.mixed { block.all } else { block.free }
+}
+
+/// The gaps as they are before anybody goes, by which many trials are seen to fail: only what is
+/// around the window of one is gone through again for it.
+///
+/// ```text
+///   free of each block   4 4 0 0 2 2 0 3
+///   rows of blocks      [     |0|     |  ]      each ends with a block on which nothing is free
+///   gaps                   8   0   4   3
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// Of which blocks.
+    made: Option<u64>,
+    /// Where each row ends, in blocks, and its gap in processors.
+    ends: Vec<usize>,
+    gaps: Vec<u64>,
+}
+
+impl Rows {
+    /// Of these blocks.
+    fn anew(&mut self, blocks: &[Block], made: u64) {
+        self.made = Some(made);
+        self.ends.clear();
+        self.gaps.clear();
+        let mut gap = 0;
+        for (end, block) in (1..).zip(blocks) {
+            let each = free(block);
+            gap += block.nodes as u64 * u64::from(each);
+            if each == 0 || !block.joins || end == blocks.len() {
+                self.ends.push(end);
+                self.gaps.push(std::mem::take(&mut gap));
+            }
+        }
+    }
+
+    /// The rows that may be others where blocks of these nodes are: to the end of the one that
+    /// follows.
+    fn around(&self, blocks: &[Block], nodes: &Range<usize>) -> Range<usize> {
+        let first = blocks.partition_point(|block| block.end() <= nodes.start);
+        let next = blocks.partition_point(|block| block.at < nodes.end);
+        let row = |block: usize| self.ends.partition_point(|end| *end <= block);
+        row(first)..(row(next) + 1).min(self.ends.len())
+    }
+
+    /// Their blocks.
+    fn blocks(&self, rows: &Range<usize>) -> Range<usize> {
+        let end = |rows: usize| rows.checked_sub(1).map_or(0, |last| self.ends[last]);
+        end(rows.start)..end(rows.end)
+    }
+
+    /// How many so wide all other rows have room for at most.
+    fn hold(&self, but: &Range<usize>, width: u64) -> u64 {
+        hold(&self.gaps[..but.start], width) + hold(&self.gaps[but.end..], width)
+    }
+}
+
+/// How many so wide these gaps have room for at most.
+fn hold(gaps: &[u64], width: u64) -> u64 {
+    gaps.iter().filter(|gap| **gap >= width).map(|gap| gap / width).sum()
+}
+
 /// Processors that nobody will have taken, in unbroken rows of nodes.
 struct Gaps {
     known: Vec<u64>,
@@ -196,6 +278,6 @@ impl Gaps {
 
     /// How many so wide there is room for at most.
     fn hold(&self, width: u64) -> u64 {
-        self.known.iter().map(|gap| gap / width).sum()
+        hold(&self.known, width)
     }
 }

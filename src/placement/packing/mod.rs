@@ -63,6 +63,7 @@ use crate::apteam::Apid;
 use crate::machine::RegionSet;
 use crate::occupancy::{Occupancy, Terms};
 use board::Board;
+use compact::Rows;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use window::{Form, Of};
@@ -196,6 +197,8 @@ struct Packer<'a> {
     loses: &'a dyn Fn(&Candidate<'_>) -> u64,
     /// What that is for each, once it is known.
     losses: Vec<u64>,
+    /// The gaps that there were at the last compaction.
+    rows: Rows,
 }
 
 impl<'a> Packer<'a> {
@@ -217,6 +220,7 @@ impl<'a> Packer<'a> {
             rules,
             loses,
             losses: Vec::new(),
+            rows: Rows::default(),
         }
     }
 
