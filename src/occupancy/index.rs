@@ -108,8 +108,8 @@ impl Index {
             }
         };
         let missed = (entry.followed - self.forgotten) as usize;
-        for nodes in self.log.range(missed..) {
-            entry.follow(nodes, occupancy);
+        for nodes in merged(self.log.range(missed..)) {
+            entry.follow(&nodes, occupancy);
         }
         entry.followed = now;
         self.entries.push(entry);
@@ -119,6 +119,18 @@ impl Index {
         self.log.drain(..done);
         self.forgotten += done as u64;
     }
+}
+
+/// All nodes of these ranges, each in one: who is moved changes the same ones several times.
+fn merged<'a>(ranges: impl Iterator<Item = &'a Range<usize>>) -> Vec<Range<usize>> {
+    let mut all: Vec<Range<usize>> = ranges.cloned().collect();
+    all.sort_unstable_by_key(|nodes| nodes.start);
+    all.dedup_by(|next, nodes| {
+        let joins = next.start <= nodes.end;
+        nodes.end = nodes.end.max(if joins { next.end } else { 0 });
+        joins
+    });
+    all
 }
 
 /// Whether a node and the next one are in one run.
