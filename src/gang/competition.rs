@@ -157,7 +157,7 @@ impl Competition {
     }
 
     /// With which others of these each of them shares a processor, all by their places among them.
-    pub(super) fn among(&self, members: &[Apid]) -> Vec<Vec<u32>> {
+    pub(super) fn among(&self, members: &[Apid]) -> Vec<FixedBitSet> {
         let mut number = vec![u32::MAX; self.graph.node_bound()];
         let indices: Vec<Option<NodeIndex<u32>>> =
             members.iter().map(|apid| self.gangs.get(apid).map(|(index, _)| *index)).collect();
@@ -167,8 +167,11 @@ impl Competition {
             }
         }
         let of = |index: &Option<NodeIndex<u32>>| {
+            let mut all = FixedBitSet::with_capacity(members.len());
             let others = index.iter().flat_map(|index| self.graph.neighbors(*index));
-            others.map(|other| number[other.index()]).filter(|number| *number < u32::MAX).collect()
+            let others = others.map(|other| number[other.index()]);
+            all.extend(others.filter(|number| *number < u32::MAX).map(|number| number as usize));
+            all
         };
         indices.iter().map(of).collect()
     }

@@ -281,8 +281,8 @@ fn within(parties: &Parties<'_>, rotation: &Rotation, members: &[Apid]) -> Vec<u
         let own = holder_of[member as usize];
         seen[own] = member;
         let (mut users, mut own_rivals) = (1, 0);
-        for rival in parties.rivals(member) {
-            let holder = holder_of[*rival as usize];
+        for rival in parties.rivals(member).ones() {
+            let holder = holder_of[rival];
             if holder == own {
                 own_rivals += 1;
             } else if seen[holder] != member {

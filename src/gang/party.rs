@@ -32,36 +32,28 @@ pub(super) struct Parties<'a> {
 struct Member {
     /// It takes turns.
     takes: bool,
-    competitors: Vec<u32>,
     /// Its nodes on which not everybody fits at once, and its bytes there.
     crowded: Vec<(u32, u64)>,
     /// The gangs that may keep it from running, where these are not its competitors only.
-    rivals: Option<Vec<u32>>,
+    rivals: Option<FixedBitSet>,
 }
 
 impl<'a> Parties<'a> {
     /// Of these, who stand by number, as they are now.
     pub fn new(competition: &'a Competition, members: &[Apid]) -> Parties<'a> {
-        let mut competitors = competition.among(members);
-        let of = |(apid, competitors): (&Apid, &mut Vec<u32>)| {
+        let rows = competition.among(members);
+        let of = |apid: &Apid| {
             let crowded: Vec<(u32, u64)> = competition.crowded(*apid).collect();
             let rivals = (!crowded.is_empty()).then(|| {
                 let rivals = competition.rivals(*apid).into_iter();
-                rivals
-                    .filter_map(|rival| Some(members.binary_search(&rival).ok()? as u32))
-                    .collect()
+                let mut set = FixedBitSet::with_capacity(members.len());
+                set.extend(rivals.filter_map(|rival| members.binary_search(&rival).ok()));
+                set
             });
-            let takes = competition.gang(*apid).is_some();
-            Member { takes, competitors: std::mem::take(competitors), crowded, rivals }
+            Member { takes: competition.gang(*apid).is_some(), crowded, rivals }
         };
-        let all: Vec<Member> = members.iter().zip(&mut competitors).map(of).collect();
+        let all: Vec<Member> = members.iter().map(of).collect();
         let barred = FixedBitSet::with_capacity(all.len());
-        let row = |member: &Member| {
-            let mut row = barred.clone();
-            member.competitors.iter().for_each(|other| row.insert(*other as usize));
-            row
-        };
-        let rows = all.iter().map(row).collect();
         Parties { competition, members: all, rows, barred }
     }
 
@@ -71,9 +63,8 @@ impl<'a> Parties<'a> {
     }
 
     /// The gangs that may keep it from running.
-    pub fn rivals(&self, member: u32) -> &[u32] {
-        let member = &self.members[member as usize];
-        member.rivals.as_ref().unwrap_or(&member.competitors)
+    pub fn rivals(&self, member: u32) -> &FixedBitSet {
+        self.members[member as usize].rivals.as_ref().unwrap_or(&self.rows[member as usize])
     }
 
     /// The party of those who stand in `order`: first the leader, then the promoted, in that order. Empty
@@ -101,7 +92,8 @@ impl<'a> Parties<'a> {
         self.take(first, &mut taken);
         self.barred.union_with(out);
         let free = self.barred.zeroes().map(|member| member as u32);
-        let mut others: Vec<(K, u32)> = free.map(|member| (key(member), member)).collect();
+        let mut others: Vec<(K, u32)> = Vec::with_capacity(self.barred.count_zeroes(..));
+        others.extend(free.map(|member| (key(member), member)));
         others.sort_unstable();
         self.take(others.into_iter().map(|(_, member)| member), &mut taken);
         taken.members

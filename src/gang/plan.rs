@@ -122,7 +122,8 @@ pub fn plan(
     let number = |apid: &Apid| members.iter().position(|member| member == apid);
     let first: Vec<u32> = first.iter().filter_map(number).map(|i| i as u32).collect();
     let mut slices: Vec<(Vec<u32>, Duration)> = Vec::new();
-    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(ahead.parties.rivals(i).len())).collect();
+    let rivals = |i| ahead.parties.rivals(i).count_ones(..);
+    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(rivals(i))).collect();
     // Up to which member all have run, and the first slices in which all have.
     let (mut ran, mut all_ran) = (0, 0);
     let mut repeats = false;
