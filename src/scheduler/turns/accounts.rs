@@ -64,7 +64,7 @@ impl Schedule {
             length = length.min(until_ns - at);
             at += length;
             for apid in &slices[slice].party {
-                if let Ok(member) = planned.members.binary_search(apid) {
+                if let Some(member) = planned.round.places.get(*apid) {
                     had[member] = (had[member].0.saturating_add(length), Some(at));
                 }
             }

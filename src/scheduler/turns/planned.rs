@@ -1,5 +1,6 @@
 //! A plan, how far it is agreed, and what an apinit is told of it.
 
+use crate::apteam::places::Places;
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::{Plan, Slice};
@@ -41,25 +42,28 @@ pub(super) struct Round {
     pub(super) length: u64,
     /// How long each member runs.
     pub(super) each: Vec<u64>,
+    /// Which member is whose.
+    pub(super) places: Places,
 }
 
 impl Round {
     pub(super) fn of(members: &[Apid], plan: &Plan) -> Round {
         let mut each = vec![0u64; members.len()];
+        let places = Places::of(members.iter().copied());
         for slice in &plan.slices {
             let length = nanos(slice.length);
-            for member in slice.party.iter().filter_map(|apid| members.binary_search(apid).ok()) {
+            for member in slice.party.iter().filter_map(|apid| places.get(*apid)) {
                 each[member] = each[member].saturating_add(length);
             }
         }
-        Round { length: nanos(plan.length()), each }
+        Round { length: nanos(plan.length()), each, places }
     }
 }
 
 impl Planned {
     /// Which part of the time a member runs, from 0 to 1.
     pub(super) fn share_of_time(&self, apid: Apid) -> f64 {
-        let time = self.members.binary_search(&apid).ok().and_then(|at| self.round.each.get(at));
+        let time = self.round.places.get(apid).and_then(|at| self.round.each.get(at));
         time.map_or(0.0, |time| *time as f64 / self.round.length.max(1) as f64)
     }
 
@@ -123,10 +127,15 @@ pub(super) fn part(
     };
     // (By number, as those of the plan are.)
     let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
-    let key = |apid: &Apid| {
-        let at = members.binary_search_by_key(apid, |key| key.apid).ok()?;
-        Some(members[at])
+    let own: Places;
+    let places = match members.len() == planned.members.len() {
+        true => &planned.round.places,
+        false => {
+            own = Places::of(members.iter().map(|key| key.apid));
+            &own
+        }
     };
+    let key = |apid: &Apid| Some(members[places.get(*apid)?]);
     let slice = |slice: &Slice| PlannedSlice {
         length: slice.length,
         party: slice.party.iter().filter_map(key).collect(),

@@ -6,6 +6,7 @@
 //! plans, and how the idle rest divides is taken to stay as it was seen to be.
 
 use super::way::Round;
+use crate::apteam::places::Places;
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key};
 use crate::simulate::nanos;
@@ -88,12 +89,13 @@ impl Parties {
         let mut narrow: Vec<usize> = (0..members.len()).collect();
         narrow.sort_unstable_by_key(|at| members[*at].1);
         let mut runs = vec![0; members.len()];
+        let places = Places::of(members.iter().map(|(apid, _)| *apid));
         let mut number = 0;
         let mut looks = |ends: u64, party: &[Key]| {
             number += 1;
             let mut looks = Looks { ends, held: 0, waiting: members.len() as u64, narrowest: None };
             for key in party {
-                if let Ok(at) = members.binary_search_by_key(&key.apid, |(apid, _)| *apid)
+                if let Some(at) = places.get(key.apid)
                     && std::mem::replace(&mut runs[at], number) != number
                 {
                     looks.held += members[at].1;
