@@ -315,12 +315,16 @@ impl Tally {
     fn wait(&mut self, until: u64, seen: &mut Idle) {
         let time = (until - std::mem::replace(&mut self.counted, until)) as f64;
         let idle = self.processors.saturating_sub(self.held);
-        let to = match self.widths.first_key_value() {
+        *self.of(idle, seen) += idle as f64 * time;
+    }
+
+    /// What so many idle processors are, by who waits.
+    fn of<'a>(&self, idle: u64, seen: &'a mut Idle) -> &'a mut f64 {
+        match self.widths.first_key_value() {
             None => &mut seen.unwanted,
             Some((narrowest, _)) if *narrowest <= idle => &mut seen.fragmented,
             Some(_) => &mut seen.kept,
-        };
-        *to += idle as f64 * time;
+        }
     }
 
     /// When all plans have gone round once more.
@@ -348,9 +352,12 @@ impl Tally {
         let mean = |sum: u128| ((sum + time / 2) / time.max(1)) as u64;
         look(from, mean(held), mean(waiting));
         let idle = (u128::from(self.processors) * time).saturating_sub(held) as f64;
-        let as_seen = *seen;
-        seen.add(idle / as_seen.all().max(f64::MIN_POSITIVE), as_seen);
         self.turn();
+        match *seen {
+            as_seen if as_seen.all() > 0.0 => seen.add(idle / as_seen.all(), as_seen),
+            // All were held for as long as it was looked: it is taken to be as at the end.
+            _ => *self.of(self.processors.saturating_sub(mean(held)), seen) += idle,
+        }
     }
 }
 
@@ -400,6 +407,25 @@ mod tests {
             (at, now) = (*until, tally.now().0);
         }
         (held, tally.idle(), tally.now())
+    }
+
+    /// A plan that holds all processors for longer than is looked at, and then none for long.
+    #[test]
+    fn what_is_idle_only_later_is_told_too() {
+        let key = Key { apid: Apid(1), incarnation: Incarnation(1) };
+        let slice = |length, runs| PlannedSlice {
+            length: Duration::from_nanos(length),
+            party: if runs { vec![key] } else { vec![] },
+        };
+        let mut slices = vec![slice(1, true); LOOKS_MAX as usize + 1];
+        slices.push(slice(1_000, false));
+        let plan = SlicePlan { members: vec![key], slices, ..SlicePlan::default() };
+        let mut tally = Tally::new(9, 0);
+        tally.begin();
+        tally.follow(1, Some(Parties::of(&plan, |_| Some(9))));
+        tally.pass(1_000, |_, _, _| {});
+        let idle = tally.idle();
+        assert_eq!((idle.fragmented, idle.kept, idle.unwanted), (9.0 * 743.0, 0.0, 0.0));
     }
 
     #[test]
