@@ -14,7 +14,7 @@ mod support;
 use anyhow::{Context, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use support::{is_bench, machine, within_instance};
+use support::{is_bench, machine, number, within_instance};
 
 /// How the two are run.
 #[derive(Clone, Copy, PartialEq)]
@@ -35,13 +35,9 @@ fn main() -> anyhow::Result<ExitCode> {
     within_instance(&options, &[], measure)
 }
 
-fn number(name: &str, default: u32) -> anyhow::Result<u32> {
-    std::env::var(name).map_or(Ok(default), |text| text.parse().with_context(|| name.to_owned()))
-}
-
 fn measure() -> anyhow::Result<()> {
-    let rounds = number("PSCHED_BENCH_ROUNDS", 5)?;
-    let seconds = number("PSCHED_BENCH_SECONDS", 2)?;
+    let rounds = number("PSCHED_BENCH_ROUNDS", 5u32)?;
+    let seconds = number("PSCHED_BENCH_SECONDS", 2u32)?;
     let folder = tempfile::tempdir()?;
     let program = built(folder.path())?;
     println!("{}", machine());

@@ -9,6 +9,8 @@
 //! what happens in aprun before psched has the posting, the last what happens after psched knows of
 //! the end. An event that psched adds to its log appears there as a row by itself.
 
+#[path = "support/hydra.rs"]
+mod hydra;
 mod support;
 
 use anyhow::{Context, bail};
@@ -16,7 +18,7 @@ use psched::rpc::pb;
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::{Sample, client, machine, within_instance, worded};
+use support::{Sample, client, machine, number, within_instance, worded};
 
 const WIDTHS: [u32; 2] = [1, 8];
 const WARM_UP: usize = 5;
@@ -50,20 +52,13 @@ struct Run {
 }
 
 fn measure() -> anyhow::Result<()> {
-    let runs: usize = match std::env::var("PSCHED_BENCH_RUNS") {
-        Ok(number) => number.parse().context("PSCHED_BENCH_RUNS")?,
-        Err(_) => 50,
-    };
-    let has_hydra = Command::new("mpiexec.hydra")
-        .arg("-version")
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
+    let runs = number("PSCHED_BENCH_RUNS", 50usize)?;
+    let has_hydra = hydra::is_there();
     let mut kinds = Vec::new();
     for width in WIDTHS {
         kinds.push(Kind { command: &["aprun", "-q"], width, ours: true });
         if has_hydra {
-            kinds.push(Kind { command: &["mpiexec.hydra"], width, ours: false });
+            kinds.push(Kind { command: &[hydra::PROGRAM], width, ours: false });
         }
     }
     let mut done: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();

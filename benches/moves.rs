@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use psched::rpc::pb;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{Sample, client, machine, within_instance, worded};
+use support::{Sample, client, machine, number, within_instance, worded};
 
 /// Small ones that are moved together, and as many that end before.
 const SMALL: usize = 50;
@@ -37,10 +37,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn measure() -> anyhow::Result<()> {
-    let runs: usize = match std::env::var("PSCHED_BENCH_RUNS") {
-        Ok(number) => number.parse().context("PSCHED_BENCH_RUNS")?,
-        Err(_) => 40,
-    };
+    let runs = number("PSCHED_BENCH_RUNS", 40usize)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("\nmoves within a host, on {}", machine());
     println!("\n{:<44} {:>10} {:>10} {:>10}", "ms", "median", "p95", "least");

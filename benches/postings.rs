@@ -19,7 +19,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{Sample, client, machine, within_instance, worded};
+use support::{Sample, client, machine, number, within_instance, worded};
 
 const CLIENTS: u64 = 8;
 const FSYNCS: usize = 200;
@@ -56,10 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(full: &mut Child, state: &Path) -> anyhow::Result<()> {
-    let wanted: u64 = match std::env::var("PSCHED_BENCH_POSTINGS") {
-        Ok(number) => number.parse().context("PSCHED_BENCH_POSTINGS")?,
-        Err(_) => 10_000,
-    };
+    let wanted = number("PSCHED_BENCH_POSTINGS", 10_000_u64)?;
     until_full(full).await?;
     let before = fsync_times(state)?;
 

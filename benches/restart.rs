@@ -19,7 +19,7 @@ use psched::rpc::pb;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{Client, Sample, client, machine, within_instance, worded};
+use support::{Client, Sample, client, machine, number, within_instance, worded};
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if !support::is_bench("restart") {
         return Ok(ExitCode::SUCCESS);
     }
-    let nodes = number("PSCHED_BENCH_APPLICATIONS", 1000)?.to_string();
+    let nodes = number("PSCHED_BENCH_APPLICATIONS", 1000usize)?.to_string();
     let left = std::env::temp_dir().join(format!("psched-bench-{}", std::process::id()));
     let left = std::env::var_os(LEFT).map_or(left, PathBuf::from);
     within_instance(
@@ -55,16 +55,9 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn number(name: &str, otherwise: usize) -> anyhow::Result<usize> {
-    match std::env::var(name) {
-        Ok(number) => number.parse().with_context(|| name.to_owned()),
-        Err(_) => Ok(otherwise),
-    }
-}
-
 async fn measure() -> anyhow::Result<()> {
-    let count = number("PSCHED_BENCH_APPLICATIONS", 1000)?;
-    let runs = number("PSCHED_BENCH_RUNS", 5)?;
+    let count = number("PSCHED_BENCH_APPLICATIONS", 1000usize)?;
+    let runs = number("PSCHED_BENCH_RUNS", 5usize)?;
     println!("\nkill -9, {runs} of each, on {}", machine());
     kills(0, count, runs).await?;
     let began = Instant::now();

@@ -9,17 +9,20 @@
 //! PSCHED_BENCH_TURNS changes how many turns are looked at (1,000; with slices of 1 s a fifth of it),
 //! PSCHED_BENCH_SERIES=3 asks for one series only.
 
+#[path = "support/daemons.rs"]
+mod daemons;
 // It needs no client of its own.
 #[allow(dead_code, unused_imports)]
 mod support;
 
 use anyhow::{Context, bail, ensure};
+use daemons::daemons;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{Sample, is_bench, machine, within_instance};
+use support::{Sample, is_bench, machine, number, within_instance};
 
 const SERIES: &str = "PSCHED_BENCH_SERIES";
 /// Bytes before the table of runs in a file of stamps.
@@ -60,10 +63,7 @@ impl Series {
     }
 
     fn turns(&self) -> anyhow::Result<u32> {
-        let turns: u32 = match std::env::var("PSCHED_BENCH_TURNS") {
-            Ok(number) => number.parse().context("PSCHED_BENCH_TURNS")?,
-            Err(_) => 1_000,
-        };
+        let turns = number("PSCHED_BENCH_TURNS", 1_000_u32)?;
         Ok(if self.slice() >= Duration::from_secs(1) { turns / 5 } else { turns }.max(4))
     }
 }
@@ -249,18 +249,6 @@ fn built(folder: &Path) -> anyhow::Result<PathBuf> {
         .context("cc")?;
     ensure!(status.success(), "{source} can't be compiled");
     Ok(program)
-}
-
-/// The daemons of this instance: children of what has started us.
-fn daemons() -> anyhow::Result<Vec<(i32, String)>> {
-    let parent = nix::unistd::getppid().as_raw();
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
-    let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    let named = |pid: i32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        Some((pid, name.trim().to_owned()))
-    };
-    Ok(pids.filter_map(named).collect())
 }
 
 /// Processor time of all threads of a process, in nanoseconds.

@@ -46,7 +46,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{Sample, machine, within_instance};
+use support::{Sample, machine, number, within_instance};
 
 const WIDTHS: [u32; 2] = [2, 8];
 /// How long anything that is waited for may take.
@@ -139,10 +139,7 @@ pub struct Round {
 }
 
 fn measure() -> anyhow::Result<()> {
-    let runs: usize = match std::env::var("PSCHED_BENCH_RUNS") {
-        Ok(number) => number.parse().context("PSCHED_BENCH_RUNS")?,
-        Err(_) => 10,
-    };
+    let runs = number("PSCHED_BENCH_RUNS", 10usize)?;
     let program = PathBuf::from(std::env::var_os(PROGRAM).context(PROGRAM)?);
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).context("a folder")?;
     let criu = Criu::here()?;

@@ -10,6 +10,7 @@ use psched::rpc::connect::{connect, socket_path, status_text};
 use psched::rpc::pb;
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 
 pub use figures::{Sample, is_bench, machine};
 
@@ -48,6 +49,17 @@ pub fn within_instance(
 /// Whether this program is the command of an instance.
 pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
+}
+
+/// The number that a variable of the environment says.
+///
+/// # Errors
+/// It is none.
+pub fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    name: &'static str,
+    default: T,
+) -> anyhow::Result<T> {
+    std::env::var(name).map_or(Ok(default), |text| text.parse().context(name))
 }
 
 /// A client of the instance.

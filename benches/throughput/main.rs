@@ -9,16 +9,22 @@
 //! The second table is what psched's own processes have used for one of aprun's programs, and how much
 //! they have grown by all of them: memory, descriptors and threads.
 
+#[path = "../support/daemons.rs"]
+mod daemons;
+#[path = "../support/hydra.rs"]
+mod hydra;
 // It needs no client of its own.
 #[allow(dead_code, unused_imports)]
 #[path = "../support/mod.rs"]
 mod support;
 
 use anyhow::{Context, bail};
+use daemons::daemons;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{machine, within_instance};
+use support::{machine, number, within_instance};
 
 /// Shells at once, and how much of all each of these runs does: one shell alone is slow.
 const CROWDS: [(usize, usize); 3] = [(1, 5), (16, 1), (64, 1)];
@@ -31,22 +37,16 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn measure() -> anyhow::Result<()> {
-    let wanted: usize = match std::env::var("PSCHED_BENCH_RUNS") {
-        Ok(number) => number.parse().context("PSCHED_BENCH_RUNS")?,
-        Err(_) => 2_000,
-    };
-    let works = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    let has_hydra = works("mpiexec.hydra", &["-version"]);
-    let has_hq = works("python3", &["-c", "import hyperqueue"]);
+    let wanted = number("PSCHED_BENCH_RUNS", 2_000_usize)?;
+    let has_hydra = hydra::is_there();
+    let mut python = Command::new("python3");
+    let imported = python.args(["-c", "import hyperqueue"]).stderr(Stdio::null()).status();
+    let has_hq = imported.is_ok_and(|status| status.success());
 
     // Both are warm then.
     crowd("aprun -q", 2, 100)?;
     if has_hydra {
-        crowd("mpiexec.hydra", 2, 20)?;
+        crowd(hydra::PROGRAM, 2, 20)?;
     }
     println!("\nprograms a second, on {}", machine());
     println!("\n{:<12} {:>10} {:>10} {:>10}", "shells", "programs", "aprun", "hydra");
@@ -57,7 +57,7 @@ fn measure() -> anyhow::Result<()> {
         let ours = crowd("aprun -q", shells, count)?;
         run += count;
         let rate = |took: Duration| count as f64 / took.as_secs_f64();
-        let theirs = has_hydra.then(|| crowd("mpiexec.hydra", shells, count)).transpose()?;
+        let theirs = has_hydra.then(|| crowd(hydra::PROGRAM, shells, count)).transpose()?;
         let theirs = theirs.map_or("-".to_owned(), |took| format!("{:.0}", rate(took)));
         println!("{shells:<12} {count:>10} {:>10.0} {theirs:>10}", rate(ours));
     }
@@ -102,52 +102,39 @@ fn crowd(command: &str, shells: usize, count: usize) -> anyhow::Result<Duration>
 struct Servers(Vec<Server>);
 
 struct Server {
-    name: &'static str,
-    pid: u32,
+    name: String,
+    pid: i32,
     busy: Duration,
     resident_kib: u64,
     files: usize,
     threads: usize,
 }
 
+impl Server {
+    /// `None`: it has ended.
+    fn look((pid, name): (i32, String)) -> Option<Server> {
+        let process = Path::new("/proc").join(pid.to_string());
+        let read = |file: &str| fs::read_to_string(process.join(file)).ok();
+        let count = |folder: &str| fs::read_dir(process.join(folder)).map_or(0, Iterator::count);
+        let (status, stat) = (read("status")?, read("stat")?);
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        // utime and stime, in hundredths of a second: also those of threads that have ended.
+        let (_, after) = stat.rsplit_once(") ")?;
+        let ticks = after.split(' ').skip(11).take(2).filter_map(|t| t.parse::<u64>().ok());
+        Some(Server {
+            name,
+            pid,
+            busy: Duration::from_millis(ticks.sum::<u64>() * 10),
+            resident_kib: resident.split_whitespace().next()?.parse().ok()?,
+            files: count("fd"),
+            threads: count("task"),
+        })
+    }
+}
+
 impl Servers {
-    /// This program is a child of the instance, and so are they.
     fn look() -> anyhow::Result<Servers> {
-        let own = std::os::unix::process::parent_id();
-        let mut servers = Vec::new();
-        for name in ["psched", "apinit"] {
-            for entry in fs::read_dir("/proc")?.flatten() {
-                let Some(pid) = entry.file_name().to_str().and_then(|text| text.parse().ok())
-                else {
-                    continue;
-                };
-                let read = |file: &str| fs::read_to_string(entry.path().join(file));
-                let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
-                let field = |key: &str| {
-                    status.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
-                };
-                let number = |key: &str| {
-                    let text = field(key)?;
-                    text.split(' ').next()?.parse::<u64>().ok()
-                };
-                if field("Name:").as_deref() != Some(name) || number("PPid:") != Some(own.into()) {
-                    continue;
-                }
-                // utime and stime, in hundredths of a second.
-                let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
-                let ticks: u64 =
-                    after.split(' ').skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
-                servers.push(Server {
-                    name,
-                    pid,
-                    busy: Duration::from_millis(ticks * 10),
-                    resident_kib: number("VmRSS:").unwrap_or(0),
-                    files: fs::read_dir(entry.path().join("fd")).map_or(0, Iterator::count),
-                    threads: number("Threads:").unwrap_or(0) as usize,
-                });
-            }
-        }
-        Ok(Servers(servers))
+        Ok(Servers(daemons()?.into_iter().filter_map(Server::look).collect()))
     }
 
     fn compare(&self, before: &Servers, programs: usize) {
