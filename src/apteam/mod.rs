@@ -17,7 +17,6 @@ pub mod launch;
 pub mod layout;
 pub mod oversubscribe;
 pub mod place;
-pub mod places;
 pub mod posting;
 pub mod record;
 pub mod saving;

@@ -46,6 +46,7 @@ pub mod floor;
 #[cfg(test)]
 mod golden;
 pub mod levels;
+pub mod member_index;
 #[cfg(test)]
 mod oracle;
 pub mod party;

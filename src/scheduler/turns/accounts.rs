@@ -64,7 +64,7 @@ impl Schedule {
             length = length.min(until_ns - at);
             at += length;
             for apid in &slices[slice].party {
-                if let Some(member) = planned.round.places.get(*apid) {
+                if let Some(member) = planned.round.index.get(*apid) {
                     had[member] = (had[member].0.saturating_add(length), Some(at));
                 }
             }

@@ -1,8 +1,8 @@
 //! A plan, how far it is agreed, and what an apinit is told of it.
 
-use crate::apteam::places::Places;
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
 use crate::apteam::{Apid, Key};
+use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::{Plan, Slice};
 use crate::gang::rotation::SLICE_MIN;
 use crate::scheduler::ends::nanos;
@@ -42,28 +42,28 @@ pub(super) struct Round {
     pub(super) length: u64,
     /// How long each member runs.
     pub(super) each: Vec<u64>,
-    /// Which member is whose.
-    pub(super) places: Places,
+    /// The index of each member.
+    pub(super) index: MemberIndex,
 }
 
 impl Round {
     pub(super) fn of(members: &[Apid], plan: &Plan) -> Round {
         let mut each = vec![0u64; members.len()];
-        let places = Places::of(members.iter().copied());
+        let index = MemberIndex::of(members.iter().copied());
         for slice in &plan.slices {
             let length = nanos(slice.length);
-            for member in slice.party.iter().filter_map(|apid| places.get(*apid)) {
+            for member in slice.party.iter().filter_map(|apid| index.get(*apid)) {
                 each[member] = each[member].saturating_add(length);
             }
         }
-        Round { length: nanos(plan.length()), each, places }
+        Round { length: nanos(plan.length()), each, index }
     }
 }
 
 impl Planned {
     /// Which part of the time a member runs, from 0 to 1.
     pub(super) fn share_of_time(&self, apid: Apid) -> f64 {
-        let time = self.round.places.get(apid).and_then(|at| self.round.each.get(at));
+        let time = self.round.index.get(apid).and_then(|at| self.round.each.get(at));
         time.map_or(0.0, |time| *time as f64 / self.round.length.max(1) as f64)
     }
 
@@ -127,15 +127,15 @@ pub(super) fn part(
     };
     // (By number, as those of the plan are.)
     let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
-    let own: Places;
-    let places = match members.len() == planned.members.len() {
-        true => &planned.round.places,
+    let own: MemberIndex;
+    let index = match members.len() == planned.members.len() {
+        true => &planned.round.index,
         false => {
-            own = Places::of(members.iter().map(|key| key.apid));
+            own = MemberIndex::of(members.iter().map(|key| key.apid));
             &own
         }
     };
-    let key = |apid: &Apid| Some(members[places.get(*apid)?]);
+    let key = |apid: &Apid| Some(members[index.get(*apid)?]);
     let slice = |slice: &Slice| PlannedSlice {
         length: slice.length,
         party: slice.party.iter().filter_map(key).collect(),

@@ -6,9 +6,9 @@
 //! plans, and how the idle rest divides is taken to stay as it was seen to be.
 
 use super::way::Round;
-use crate::apteam::places::Places;
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key};
+use crate::gang::member_index::MemberIndex;
 use crate::simulate::nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,13 +89,13 @@ impl Parties {
         let mut narrow: Vec<usize> = (0..members.len()).collect();
         narrow.sort_unstable_by_key(|at| members[*at].1);
         let mut runs = vec![0; members.len()];
-        let places = Places::of(members.iter().map(|(apid, _)| *apid));
+        let index = MemberIndex::of(members.iter().map(|(apid, _)| *apid));
         let mut number = 0;
         let mut looks = |ends: u64, party: &[Key]| {
             number += 1;
             let mut looks = Looks { ends, held: 0, waiting: members.len() as u64, narrowest: None };
             for key in party {
-                if let Some(at) = places.get(key.apid)
+                if let Some(at) = index.get(key.apid)
                     && std::mem::replace(&mut runs[at], number) != number
                 {
                     looks.held += members[at].1;
@@ -318,7 +318,7 @@ impl Tally {
         *self.of(idle, seen) += idle as f64 * time;
     }
 
-    /// What so many idle processors are, by who waits.
+    /// The account of time on which so many idle processors go, by the widths of those that wait.
     fn of<'a>(&self, idle: u64, seen: &'a mut Idle) -> &'a mut f64 {
         match self.widths.first_key_value() {
             None => &mut seen.unwanted,

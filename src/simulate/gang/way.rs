@@ -1,8 +1,8 @@
 //! When a gang runs by a plan, which repeats.
 
 use crate::apteam::Apid;
-use crate::apteam::places::Places;
 use crate::apteam::talk::turns::SlicePlan;
+use crate::gang::member_index::MemberIndex;
 use crate::simulate::nanos;
 
 /// When a gang runs, in nanoseconds of psched's clock.
@@ -66,12 +66,12 @@ impl Way {
         let mut all: Vec<(Apid, Vec<(u64, u64)>)> =
             plan.members.iter().map(|key| (key.apid, Vec::new())).collect();
         all.sort_unstable_by_key(|(apid, _)| *apid);
-        let places = Places::of(all.iter().map(|(apid, _)| *apid));
+        let index = MemberIndex::of(all.iter().map(|(apid, _)| *apid));
         let mut begins = 0u64;
         for slice in plan.slices.iter().filter(|slice| !slice.length.is_zero()) {
             let ends = begins.saturating_add(nanos(slice.length));
             for key in &slice.party {
-                let Some(at) = places.get(key.apid) else { continue };
+                let Some(at) = index.get(key.apid) else { continue };
                 let stretches = &mut all[at].1;
                 match stretches.last_mut().filter(|(_, end)| *end == begins) {
                     Some((_, end)) => *end = ends,
