@@ -174,9 +174,11 @@ fn small_levels(turns: &mut Turns, rng: &mut Rng) {
     levels.aging_grant = of(rng, 0, 500);
     levels.longest_wait = turns.longest_wait;
     if rng.bool() {
-        // Who has led for a slice stands behind those who have not: they are stopped often.
+        // After two slices a gang comes behind the others of its level, so that gangs are stopped
+        // often.
         levels.stickiness = Duration::ZERO;
-        levels.bounds = (1..LEVELS_MAX as u32).map(|slices| turns.time_slice * slices).collect();
+        let level = turns.time_slice * 2;
+        levels.bounds = (1..LEVELS_MAX as u32).map(|levels| level * levels).collect();
     }
 }
 
