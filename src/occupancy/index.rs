@@ -121,13 +121,15 @@ impl Index {
     }
 }
 
-/// All nodes of these ranges, each in one: who is moved changes the same ones several times.
+/// Joins ranges of nodes that overlap or touch: moves change the same nodes several times.
 fn merged<'a>(ranges: impl Iterator<Item = &'a Range<usize>>) -> Vec<Range<usize>> {
     let mut all: Vec<Range<usize>> = ranges.cloned().collect();
     all.sort_unstable_by_key(|nodes| nodes.start);
     all.dedup_by(|next, nodes| {
         let joins = next.start <= nodes.end;
-        nodes.end = nodes.end.max(if joins { next.end } else { 0 });
+        if joins {
+            nodes.end = nodes.end.max(next.end);
+        }
         joins
     });
     all
