@@ -67,14 +67,14 @@ pub struct Settings {
     pub utc_offset: i32,
 }
 
-/// How much longer a gang has to wait until it is aged, as a share of the time that it has had, in thousandths.
+/// A gang is aged later by this share of the time that it has had, in thousandths.
 const AGING_SHARE: u64 = 250;
-/// The level that an aged gang counts as, if its own is not lower. Among the lowest it would keep short runs
-/// waiting for hours.
+/// The level that an aged gang counts as, if its own is not lower. An aged gang on the lowest level
+/// would keep short runs waiting for hours.
 const AGING_LEVEL: usize = 2;
-/// How long it keeps that once it runs, at least.
+/// An aged gang that runs counts as aged for at least this long.
 const AGING_GRANT: Duration = Duration::from_secs(600);
-/// The same as a share of the time that it has waited, in thousandths.
+/// An aged gang that runs counts as aged for at least this share of its wait, in thousandths.
 const AGING_GRANT_SHARE: u64 = 200;
 /// The least bound of the lowest level, in starts: the logs of benches/policy.md with starts of 5 s are best with a
 /// minute.

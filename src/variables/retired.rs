@@ -1,4 +1,4 @@
-//! Variables of earlier releases, and what became of them: whoever names one is told.
+//! Variables of earlier releases, and what became of them: the error for such a name says so.
 
 /// The name of each within its domain.
 const RETIRED: [(&str, &str); 6] = [
@@ -10,7 +10,7 @@ const RETIRED: [(&str, &str); 6] = [
     ("level.top", "gangs of the highest level queue, and have floors while they wait"),
 ];
 
-/// What an aged one may do was measured on recorded logs, and nobody had a reason to have it otherwise.
+/// The values were measured on recorded logs (benches/policy.md), and no site has to tune them.
 const AGED: &str = "aging.after says when a gang is aged, and the rest is fixed (psched.yaml(5))";
 
 /// What became of one; none: there was none of this name.

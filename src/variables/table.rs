@@ -197,9 +197,9 @@ variables! {
         "time between the TERM of apkill and the KILL that follows it";
     application_aging_after = "application.aging.after": Duration, 0 => 365 * DAY, default 48 * HOUR,
         "how long a gang that has had nothing has to wait until it is aged (least-attained-service)",
-        "One that has run has to wait for longer by a quarter of the time that it has had. An aged one counts \
-         as of the third level, if its own is higher, until it has run for ten minutes and a fifth of the time \
-         that it has waited.";
+        "A gang that has run waits longer: by a quarter of its processor time so far. An aged gang counts as one of \
+         the third level, if its own is higher. Once it runs it counts so for ten minutes, or for a fifth of \
+         its wait if that is longer.";
     application_allocator = "application.allocator": Allocator, 0 => Allocator::ALL.len() as u64 - 1, default 0,
         "which of several windows on free processors an application is given",
         "With best-fit the one that leaves the fewest processors over on its own nodes, of those the \

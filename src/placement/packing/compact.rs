@@ -189,7 +189,7 @@ impl Packer<'_> {
     }
 }
 
-/// Processors of each node of a block that nobody has taken; of a node that is cut, all.
+/// Free processors of each node of a block; all processors of a node that is cut.
 fn free(block: &Block) -> u32 {
     if block.mixed { block.all } else { block.free }
 }

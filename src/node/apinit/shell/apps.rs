@@ -62,7 +62,8 @@ pub(super) struct App {
     pub(super) strayed: Option<String>,
     /// What psched is told of the kernel's work for it in turns of others.
     pub(super) overran: Option<String>,
-    /// Its PEs are being made: before their first instruction they are still on apshepherd's processors.
+    /// Its PEs are being made: until they stand before their first instruction they may still be on
+    /// apshepherd's processors.
     pub(super) forms: bool,
     /// Where its processes belong.
     pub(super) seating: Arc<Mutex<Seating>>,
