@@ -458,7 +458,7 @@ fn what_can_not_be_checkpointed_goes_on() {
     let rig = Rig::new(&criu);
     let small = rig.at("small");
     std::fs::create_dir(&small).expect("made");
-    let (flags, size) = (nix::mount::MsFlags::empty(), Some("size=400k"));
+    let (flags, size) = (nix::mount::MsFlags::empty(), Some("size=100k"));
     if nix::mount::mount(Some("none"), &small, Some("tmpfs"), flags, size).is_err() {
         return skip(test, "no file system can be mounted");
     }
