@@ -369,6 +369,8 @@ struct Change {
 pub struct Switcher {
     begun: bool,
     seats: BTreeMap<Key, Seat>,
+    /// Those of them that may run still and were asked to stop.
+    stopping: BTreeSet<Key>,
     plans: Plans,
     /// The number of each processor in the sets of bits.
     bits: BTreeMap<(Nid, u32), usize>,
@@ -411,6 +413,7 @@ impl Switcher {
             }
             Event::Goes(key) => {
                 if self.seats.remove(&key).is_some() {
+                    self.stopping.remove(&key);
                     self.parts.goes(key);
                 }
             }
@@ -592,6 +595,7 @@ impl Switcher {
     fn stopped(&mut self, now: u64, key: Key, outcome: Outcome, out: &mut Vec<Action>) {
         let Some(seat) = self.seats.get_mut(&key) else { return };
         let State::Stopping { gate } = seat.state else { return };
+        self.stopping.remove(&key);
         if outcome == Outcome::Failed {
             match gate {
                 true => seat.state = State::Gate { frozen: false },
@@ -679,6 +683,7 @@ impl Switcher {
             let may_run = matches!(seat.state, State::Starting | State::Running);
             if may_run && again && !chosen.contains(key) {
                 (seat.state, seat.again_ns) = (State::Stopping { gate: false }, None);
+                self.stopping.insert(*key);
                 stop.push(*key);
                 outgoing.push(*key);
             } else if seat.state == State::Running && chosen.contains(key) {
@@ -812,7 +817,7 @@ impl Switcher {
     /// Ends the change that is under way, if nothing more comes of it.
     fn close(&mut self, now: u64, out: &mut Vec<Action>) {
         let Some(change) = &mut self.change else { return };
-        if self.seats.values().any(|seat| seat.state == State::Stopping { gate: false }) {
+        if !self.stopping.is_empty() {
             return;
         }
         let since_began = now.saturating_sub(change.switch.began_ns);

@@ -1,7 +1,7 @@
 //! The thread itself.
 
 use super::bring::{Bringer, Progress};
-use super::means::{Means, stop_all};
+use super::means::stop_all;
 use super::roll::Roller;
 use super::{Gang, Looked, Order, Shared, note, ring};
 use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
@@ -15,7 +15,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
@@ -31,6 +31,10 @@ struct Thread {
     shared: Arc<Shared>,
     switcher: Switcher,
     gangs: BTreeMap<Key, Gang>,
+    /// Of them those that may not be frozen yet, and those whose memory may be on its way: there are hundreds of
+    /// gangs, and changes each millisecond.
+    late: BTreeSet<Key>,
+    coming: BTreeSet<Key>,
     bringer: Bringer,
     roller: Roller,
     freeze_wait: Duration,
@@ -63,6 +67,8 @@ pub fn run(shared: Arc<Shared>, bringer: Bringer, roller: Roller) {
         shared,
         switcher: Switcher::default(),
         gangs: BTreeMap::new(),
+        late: BTreeSet::new(),
+        coming: BTreeSet::new(),
         bringer,
         roller,
         freeze_wait: HostBounds::default().freeze_wait,
@@ -203,9 +209,13 @@ impl Thread {
     /// Those who were not frozen in time: what they have used in others' turns is theirs to pay
     /// back.
     fn look_at_late(&mut self) {
-        let late = self.gangs.iter_mut().filter(|(_, gang)| gang.late.is_some());
-        let overran: Vec<(Key, u64)> =
-            late.filter_map(|(key, gang)| Some((*key, gang.overran()?))).collect();
+        let mut overran: Vec<(Key, u64)> = Vec::new();
+        let gangs = &mut self.gangs;
+        self.late.retain(|key| {
+            let Some(gang) = gangs.get_mut(key) else { return false };
+            overran.extend(gang.overran().map(|time_ns| (*key, time_ns)));
+            gang.late.is_some()
+        });
         for (key, time_ns) in overran {
             let all = self.gangs.get_mut(&key).and_then(|gang| gang.tell_overran(time_ns));
             self.overran.extend(all.map(|all| (key, all)));
@@ -308,7 +318,10 @@ impl Thread {
                 let memory = gang.memory.as_ref().filter(|memory| memory.out() > 0);
                 gang.coming = memory.and_then(|memory| self.bringer.bring(key, memory));
                 match gang.coming {
-                    Some(_) => outcome = Start::MemoryComes,
+                    Some(_) => {
+                        outcome = Start::MemoryComes;
+                        self.coming.insert(key);
+                    }
                     None => gang.runs(),
                 }
             }
@@ -352,14 +365,17 @@ impl Thread {
     /// Those whose memory does not come on are let run; when to look again.
     fn look_at_coming(&mut self) -> Option<u64> {
         let now = monotonic_ns();
-        let coming = self.gangs.iter_mut().filter_map(|(k, g)| Some((*k, g.coming.as_mut()?)));
         let (mut stands, mut next) = (Vec::new(), None);
-        for (key, coming) in coming {
+        let gangs = &mut self.gangs;
+        self.coming.retain(|key| {
+            let coming = gangs.get_mut(key).and_then(|gang| gang.coming.as_mut());
+            let Some(coming) = coming else { return false };
             match coming.look(now) {
                 Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
-                None => stands.push(key),
+                None => stands.push(*key),
             }
-        }
+            true
+        });
         for key in stands {
             if let Some(bytes) = self.let_run(key) {
                 tracing::warn!(%key, "its memory does not come in, so it runs without");
@@ -370,15 +386,18 @@ impl Thread {
     }
 
     fn stop(&mut self, keys: Vec<Key>) -> Vec<(Key, Outcome)> {
-        let wanted = self.gangs.iter_mut().filter(|(key, _)| keys.contains(key));
-        let (found, means): (Vec<Key>, Vec<&mut Means>) =
-            wanted.map(|(key, gang)| (*key, &mut gang.means)).unzip();
-        let outcomes = stop_all(means.into_iter(), self.freeze_wait);
-        let mut all: Vec<(Key, Outcome)> = found.into_iter().zip(outcomes).collect();
-        for (key, outcome) in &mut all {
-            if let Some(gang) = self.gangs.get_mut(key) {
-                *outcome = gang.stopped(*outcome);
+        // (Out of the map and back: all are stopped at once.)
+        let mut stopped: Vec<(Key, Gang)> =
+            keys.iter().filter_map(|key| self.gangs.remove_entry(key)).collect();
+        let means = stopped.iter_mut().map(|(_, gang)| &mut gang.means);
+        let outcomes = stop_all(means, self.freeze_wait);
+        let mut all: Vec<(Key, Outcome)> = Vec::with_capacity(keys.len());
+        for ((key, mut gang), outcome) in stopped.into_iter().zip(outcomes) {
+            all.push((key, gang.stopped(outcome)));
+            if gang.late.is_some() {
+                self.late.insert(key);
             }
+            self.gangs.insert(key, gang);
         }
         let lost = keys.into_iter().filter(|key| !self.gangs.contains_key(key));
         all.extend(lost.map(|key| (key, Outcome::Failed)).collect::<Vec<_>>());
