@@ -9,8 +9,8 @@
 //!   not name a folder with the log.
 //!
 //! Of each application the response (from posting to end) live is divided by that in the simulator for the same
-//! arrivals, where its run is longer by what a launch takes on the idle machine. PSCHED_BENCH_WORKLOAD names the
-//! only one to run, PSCHED_BENCH_JOBS a file in which there is a line for each application.
+//! arrivals, where its run is longer by what a launch of so many PEs takes on the idle machine. PSCHED_BENCH_WORKLOAD
+//! names the only one to run, PSCHED_BENCH_JOBS a file in which there is a line for each application.
 
 // It needs no client of its own.
 #[allow(dead_code, unused_imports)]
@@ -110,22 +110,9 @@ fn works(work: &str, run: Duration) {
     }
 }
 
-/// Numbers from a seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
 fn mix() -> anyhow::Result<Workload> {
     let seed = std::env::var("PSCHED_BENCH_SEED").map_or(Ok(1), |seed| seed.parse())?;
-    let mut dice = Dice(seed);
+    let mut dice = fastrand::Rng::with_seed(seed);
     let mut jobs = Vec::new();
     // Long ones, wide and narrow.
     for n in 0..3 {
@@ -139,9 +126,9 @@ fn mix() -> anyhow::Result<Workload> {
     // Somebody at a terminal.
     let mut at = 1_000;
     while at < 80_000 {
-        let (run, width) = (20 + dice.below(400), 1 + dice.below(2) as u32);
+        let (run, width) = (dice.u64(20..420), dice.u32(1..=2));
         jobs.push(Job { at, run, width, user: 3 });
-        at += 600 + dice.below(2_500);
+        at += dice.u64(600..3_100);
     }
     jobs.sort_by_key(|job| job.at);
     Ok(Workload { name: "mix", nodes: 1, processors: 2, work: "spin", variables: &[], jobs })
@@ -198,15 +185,33 @@ fn posted(workload: &Workload, program: &Path, job: Job) -> anyhow::Result<Durat
     Ok(began.elapsed())
 }
 
-/// What a launch takes on the idle machine: the median of twenty.
-fn launch(workload: &Workload, program: &Path) -> anyhow::Result<Duration> {
-    let none = Job { at: 0, run: 0, width: 1, user: 900 };
-    let mut all = Vec::new();
-    for _ in 0..20 {
-        all.push(posted(workload, program, none)?);
+/// What launches take on the idle machine: each a little, and each PE.
+#[derive(Clone, Copy)]
+struct Launch {
+    of_one: Duration,
+    of_all: Duration,
+    processors: u32,
+}
+
+impl Launch {
+    /// By the medians of twenty with one PE and with one on each processor.
+    fn measured(workload: &Workload, program: &Path) -> anyhow::Result<Launch> {
+        let median = |width: u32| -> anyhow::Result<Duration> {
+            let none = Job { at: 0, run: 0, width, user: 900 };
+            let mut all: Vec<Duration> =
+                (0..20).map(|_| posted(workload, program, none)).collect::<Result<_, _>>()?;
+            all.sort_unstable();
+            Ok(all[all.len() / 2])
+        };
+        let processors = workload.nodes * workload.processors;
+        Ok(Launch { of_one: median(1)?, of_all: median(processors)?, processors })
     }
-    all.sort_unstable();
-    Ok(all[all.len() / 2])
+
+    /// Of so many PEs.
+    fn of(&self, width: u32) -> Duration {
+        let more = self.of_all.saturating_sub(self.of_one);
+        self.of_one + more * (width.max(1) - 1) / (self.processors - 1).max(1)
+    }
 }
 
 /// The responses of all, live.
@@ -231,12 +236,12 @@ fn live(workload: &Workload, program: &Path) -> anyhow::Result<Vec<Duration>> {
 fn simulated(
     workload: &Workload,
     folder: &Path,
-    launch: Duration,
+    launch: Launch,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut log = format!("; MaxProcs: {}\n", workload.nodes * workload.processors);
     for (number, job) in workload.jobs.iter().enumerate() {
         let Job { at, width, user, .. } = job;
-        let run = job.run + launch.as_millis() as u64;
+        let run = job.run + launch.of(*width).as_millis() as u64;
         let number = number + 1;
         writeln!(
             log,
@@ -274,7 +279,7 @@ fn compare(workload: &Workload) -> anyhow::Result<()> {
     let program = folder.path().join("agree");
     std::fs::copy(std::env::current_exe()?, &program)?;
     std::fs::copy(env!("CARGO_BIN_EXE_aprun"), folder.path().join("aprun"))?;
-    let launch = launch(workload, &program)?;
+    let launch = Launch::measured(workload, &program)?;
     let live = live(workload, &program)?;
     let simulated = simulated(workload, folder.path(), launch)?;
     let mut ratios = Vec::new();
@@ -294,11 +299,13 @@ fn compare(workload: &Workload) -> anyhow::Result<()> {
     let at = |of: &[f64], percent: usize| of[(of.len() * percent / 100).min(of.len() - 1)];
     let mean = |of: &[Duration]| of.iter().sum::<Duration>().as_secs_f64() / of.len() as f64;
     println!(
-        "{}: {} applications, a launch {:.1} ms; live / simulated: median {:.3}; off by {:.1} % (median), {:.1} % \
-         (p95); mean response {:.3} s live, {:.3} s simulated",
+        "{}: {} applications, a launch {:.1} ms with 1 PE, {:.1} ms with {}; live / simulated: median {:.3}; off by \
+         {:.1} % (median), {:.1} % (p95); mean response {:.3} s live, {:.3} s simulated",
         workload.name,
         workload.jobs.len(),
-        launch.as_secs_f64() * 1e3,
+        launch.of_one.as_secs_f64() * 1e3,
+        launch.of_all.as_secs_f64() * 1e3,
+        launch.processors,
         at(&ratios, 50),
         at(&off, 50) * 100.0,
         at(&off, 95) * 100.0,

@@ -4,7 +4,7 @@
 //! `cargo bench --bench exchange`. Messages a second of both together, in percent of what one alone has in
 //! the same round; the arrangements are gone through in rounds, since the machine is not the same from
 //! minute to minute, and medians of the rounds are shown. With and without a foreign busy process, bound
-//! and with `-cc none`, with time slices of 20, 50 and 100 ms. PSCHED_BENCH_ROUNDS changes how many rounds
+//! and with `-cc none`, with time slices of 10, 20, 50 and 100 ms. PSCHED_BENCH_ROUNDS changes how many rounds
 //! there are (5), PSCHED_BENCH_SECONDS how long each run is (2).
 
 // It needs no client of its own.
@@ -25,7 +25,13 @@ enum Way {
     Linux,
 }
 
-const WAYS: [Way; 4] = [Way::Turns("20ms"), Way::Turns("50ms"), Way::Turns("100ms"), Way::Linux];
+const WAYS: [Way; 5] = [
+    Way::Turns("10ms"),
+    Way::Turns("20ms"),
+    Way::Turns("50ms"),
+    Way::Turns("100ms"),
+    Way::Linux,
+];
 
 fn main() -> anyhow::Result<ExitCode> {
     if !is_bench("exchange") {
@@ -44,7 +50,10 @@ fn measure() -> anyhow::Result<()> {
     println!(
         "messages a second of both together, in percent of one alone (medians of {rounds} rounds)\n"
     );
-    println!("{:32}{:>9}{:>9}{:>9}{:>9}{:>14}", "", "20ms", "50ms", "100ms", "Linux", "alone, 1/s");
+    println!(
+        "{:32}{:>9}{:>9}{:>9}{:>9}{:>9}{:>14}",
+        "", "10ms", "20ms", "50ms", "100ms", "Linux", "alone, 1/s"
+    );
     for busy in [0, 1] {
         let _busy: Vec<Busy> = (0..busy).map(|_| Busy::start()).collect::<Result<_, _>>()?;
         for bound in [true, false] {

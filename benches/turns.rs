@@ -6,8 +6,9 @@
 //! of a turn on two nodes; how late a turn was to its plan cannot be seen from there (`psview` has it). And
 //! what turns cost: the processor time of apinit and of psched, which is also taken with one gang alone.
 //! Four nodes on two processors show only whether two ever ran at once: Linux stops PEs there too.
+//! At last 500 pairs of programs that sleep, each pair on a node of its own: what apinit needs to change them all.
 //! PSCHED_BENCH_TURNS changes how many turns are looked at (1,000; with slices of 1 s a fifth of it),
-//! PSCHED_BENCH_SERIES=3 asks for one series only.
+//! PSCHED_BENCH_SERIES=3 asks for one series only (16: the pairs).
 
 #[path = "support/daemons.rs"]
 mod daemons;
@@ -17,6 +18,8 @@ mod support;
 
 use anyhow::{Context, bail, ensure};
 use daemons::daemons;
+use psched::gang::floor;
+use psched::gang::rotation::SLICE_MIN;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +42,8 @@ struct Series {
     nodes: usize,
 }
 
-const ALL: [Series; 14] = [
+const ALL: [Series; 16] = [
+    Series { apinits: 1, slice: "10ms", busy: 0, gangs: 2, nodes: 2 },
     Series { apinits: 1, slice: "20ms", busy: 0, gangs: 2, nodes: 2 },
     Series { apinits: 1, slice: "50ms", busy: 0, gangs: 2, nodes: 2 },
     Series { apinits: 1, slice: "100ms", busy: 0, gangs: 2, nodes: 2 },
@@ -48,6 +52,7 @@ const ALL: [Series; 14] = [
     Series { apinits: 2, slice: "50ms", busy: 0, gangs: 2, nodes: 2 },
     Series { apinits: 2, slice: "100ms", busy: 0, gangs: 2, nodes: 2 },
     Series { apinits: 2, slice: "1s", busy: 0, gangs: 2, nodes: 2 },
+    Series { apinits: 1, slice: "10ms", busy: 1, gangs: 2, nodes: 2 },
     Series { apinits: 1, slice: "20ms", busy: 1, gangs: 2, nodes: 2 },
     Series { apinits: 1, slice: "100ms", busy: 1, gangs: 2, nodes: 2 },
     Series { apinits: 2, slice: "100ms", busy: 1, gangs: 2, nodes: 2 },
@@ -55,6 +60,10 @@ const ALL: [Series; 14] = [
     Series { apinits: 1, slice: "50ms", busy: 0, gangs: 2, nodes: 4 },
     Series { apinits: 2, slice: "50ms", busy: 0, gangs: 2, nodes: 4 },
 ];
+
+/// Pairs of the last series, each on a node of one processor.
+const PAIRS: u32 = 500;
+const PAIRS_SLICE: &str = "100ms";
 
 impl Series {
     fn slice(&self) -> Duration {
@@ -77,8 +86,11 @@ fn main() -> anyhow::Result<ExitCode> {
         Err(_) => None,
     };
     if support::is_inside() {
-        let series = ALL.get(asked.context(SERIES)?).context("no such series")?;
-        measure(series)?;
+        let asked = asked.context(SERIES)?;
+        match ALL.get(asked) {
+            Some(series) => measure(series)?,
+            None => pairs()?,
+        }
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", machine());
@@ -93,6 +105,15 @@ fn main() -> anyhow::Result<ExitCode> {
         let options =
             ["--nodes", &nodes, "--processors", "1", "--apinits", &apinits, "--set", &slice];
         let number = number.to_string();
+        within_instance(&options, &[(SERIES, OsStr::new(&number))], || bail!("not inside"))?;
+    }
+    if asked.is_none_or(|asked| asked == ALL.len()) {
+        let (nodes, slice) = (PAIRS.to_string(), format!("application.time_slice={PAIRS_SLICE}"));
+        // Who sleeps would give its turn away.
+        let idle = ["--set", "application.idle_after=0s"];
+        let options = ["--nodes", &nodes, "--processors", "1", "--set", &slice];
+        let number = ALL.len().to_string();
+        let options = [&options[..], &idle].concat();
         within_instance(&options, &[(SERIES, OsStr::new(&number))], || bail!("not inside"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -171,6 +192,37 @@ fn measure(series: &Series) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What apinit and psched need for the turns of many pairs.
+fn pairs() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = format!("touch {}/$ALPS_APP_ID; exec sleep 1000", folder.path().display());
+    let start = |_| {
+        let mut aprun = Command::new("aprun");
+        aprun.args(["-q", "-n", "1", "sh", "-c", &script]).stdin(Stdio::null());
+        aprun.spawn().map(Runs).context("aprun")
+    };
+    let _programs: Vec<Runs> = (0..PAIRS * 2).map(start).collect::<Result<_, _>>()?;
+    let until = Instant::now() + Duration::from_secs(120);
+    while fs::read_dir(folder.path())?.count() < PAIRS as usize * 2 {
+        ensure!(Instant::now() < until, "not all of the programs run");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let daemons = daemons()?;
+    let spent =
+        |name: &str| daemons.iter().filter(|d| d.1 == name).map(|d| spent(d.0)).sum::<u64>();
+    let (apinit, psched, began) = (spent("apinit"), spent("psched"), Instant::now());
+    std::thread::sleep(Duration::from_secs(10));
+    let elapsed = began.elapsed().as_nanos() as f64;
+    let share = |name: &str, before: u64| (spent(name) - before) as f64 / elapsed * 100.0;
+    println!(
+        "{PAIRS} pairs on a node each, slices of {PAIRS_SLICE}: apinit {:.1} %, psched {:.1} % of a processor",
+        share("apinit", apinit),
+        share("psched", psched),
+    );
+    Ok(())
+}
+
 /// `times`: those of the changes too.
 fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
     let (mut overlaps, mut gaps, mut turns) = (0, Vec::new(), 0);
@@ -212,7 +264,7 @@ fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
     }
 }
 
-/// The turns of a process since then: runs that are parted by less than half a slice are one.
+/// The turns of a process since then: runs that are parted by less than half of the shortest slice, a floor, are one.
 fn turns(table: &Path, since: u64, slice: Duration) -> anyhow::Result<Vec<Run>> {
     let bytes = fs::read(table).with_context(|| table.display().to_string())?;
     let word = |at: usize| {
@@ -221,10 +273,11 @@ fn turns(table: &Path, since: u64, slice: Duration) -> anyhow::Result<Vec<Run>> 
     };
     let count = word(0) as usize;
     let run = |n: usize| (word(HEAD + 16 * n), word(HEAD + 16 * n + 8));
+    let apart = floor::length(slice).max(SLICE_MIN).as_nanos() as u64 / 2;
     let mut all: Vec<Run> = Vec::new();
     for (first, last) in (0..count).map(run).filter(|(first, _)| *first >= since) {
         match all.last_mut() {
-            Some(before) if first - before.1 < slice.as_nanos() as u64 / 2 => before.1 = last,
+            Some(before) if first - before.1 < apart => before.1 = last,
             _ => all.push((first, last)),
         }
     }
