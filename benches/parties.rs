@@ -1,9 +1,8 @@
-//! How long the next party takes, of large components and of one that has changed among many.
+//! How long a plan takes, of large components and of one that has changed among many.
 //!
 //! `cargo bench --bench parties`. Machines of nodes with 16 processors on which gangs sit up to four
-//! deep, placed at random (the same each time); the time to find the next party of a component, to make
-//! its plan, and to bring the graph up to date when a gang comes and goes. Each is the median and the
-//! largest of some runs.
+//! deep, placed at random (the same each time); the time to make the plan of a component, and to bring the
+//! graph up to date when a gang comes and goes. Each is the median and the largest of some runs.
 
 #[path = "support/figures.rs"]
 mod figures;
@@ -11,9 +10,11 @@ mod figures;
 use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::gang::Gang;
+use psched::gang::accounts::Accounts;
 use psched::gang::competition::Competition;
-use psched::gang::plan::plan;
-use psched::gang::rotation::{Rotation, Rules};
+use psched::gang::floor::{Chosen, plan};
+use psched::gang::plan::Rules;
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,15 +24,11 @@ const PROCESSORS: u32 = 16;
 /// Gangs on one processor.
 const RESIDENTS: u8 = 4;
 const RUNS: usize = 25;
-const RULES: Rules = Rules {
-    time_slice: Duration::from_secs(1),
-    longest_wait: Duration::from_secs(7 * 86_400),
-    switch_share: 50,
-};
+const RULES: Rules = Rules { time_slice: Duration::from_secs(1), switch_share: 50 };
 
 struct Machine {
     competition: Competition,
-    rotation: Rotation,
+    accounts: Accounts,
     residents: Vec<u8>,
     random: fastrand::Rng,
     nodes: u32,
@@ -43,7 +40,7 @@ impl Machine {
         let processors = (nodes * PROCESSORS) as usize;
         let mut machine = Machine {
             competition: Competition::new(processors, vec![u64::MAX; nodes as usize]),
-            rotation: Rotation::default(),
+            accounts: Accounts::default(),
             residents: vec![0; processors],
             random: fastrand::Rng::with_seed(7),
             nodes,
@@ -68,7 +65,7 @@ impl Machine {
         if room {
             processors.iter().for_each(|p| self.residents[*p as usize] += 1);
             self.competition.add(apid, Gang { processors, memory: Vec::new() });
-            self.rotation.add(apid, 1, Duration::ZERO, 0);
+            self.accounts.add(apid, 1, Duration::ZERO, 0);
         }
         room
     }
@@ -99,21 +96,16 @@ fn main() -> anyhow::Result<ExitCode> {
             components.len(),
             largest.len()
         );
-        let Machine { competition, rotation, .. } = &mut machine;
-        let next = |members: &[Apid]| {
-            black_box(rotation.next(competition, members, &RULES, 0));
+        let Machine { competition, accounts, .. } = &mut machine;
+        let planned = |competition: &Competition, members: &[Apid]| {
+            let leads: BTreeSet<Apid> = members.first().copied().into_iter().collect();
+            let chosen = Chosen { leads: &leads, early: &[], is_out: &|_| false };
+            black_box(plan(competition, accounts, members, chosen, &RULES, 0, None));
         };
-        println!(
-            "  next party, all components   {}",
-            timed(RUNS, |_| {
-                components.iter().for_each(|members| next(members));
-            })
-        );
-        println!("  next party, the largest      {}", timed(RUNS, |_| next(&largest)));
         println!(
             "  plan, the largest            {}",
             timed(5, |_| {
-                black_box(plan(competition, rotation, &largest, &RULES, 0, &[]));
+                planned(competition, &largest);
             })
         );
         let changed = middle.unwrap_or(largest);
@@ -129,7 +121,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 competition.remove(apid);
                 competition.add(apid, gang.clone());
                 let members = competition.component(apid);
-                black_box(plan(competition, rotation, &members, &RULES, 0, &[]));
+                planned(competition, &members);
             })
         );
     }

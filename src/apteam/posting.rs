@@ -164,8 +164,8 @@ pub struct Posting {
 }
 
 impl Posting {
-    /// Whether it is placed by its shape alone, on any nodes: what the index of occupancy and a decision by
-    /// least attained service know.
+    /// Whether it is placed by its shape alone, on any nodes: what the index of occupancy and a decision
+    /// know.
     pub fn is_plain(&self) -> bool {
         self.choice.is_any() && self.layout.is_empty()
     }

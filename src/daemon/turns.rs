@@ -7,7 +7,6 @@ use crate::apteam::talk::turns::StopMeans;
 use crate::gang::plan::Slice;
 use crate::rpc::pb;
 use crate::scheduler::{Figures, Histogram, Latest, Now, PlanView, Scheduler, Turn, Turns};
-use crate::variables::Order;
 use std::time::Duration;
 
 /// Names of gangs in the parties of all plans of one answer, at most: two megabytes or so. After that
@@ -62,7 +61,6 @@ pub fn turn(scheduler: &Scheduler, apid: Apid, now_ns: u64) -> Option<pb::Turn> 
 pub fn head(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
     let domain = |(name, turns): (&str, &Turns)| pb::TurnsDomain {
         name: name.into(),
-        order: Order::ALL.iter().find(|(o, _)| *o == turns.order).map_or("", |o| o.1).into(),
         time_slice_ns: nanos(turns.time_slice),
         max_resident: turns.max_resident,
     };
@@ -78,7 +76,6 @@ pub fn head(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
         version: env!("CARGO_PKG_VERSION").into(),
         now_ns: now.mono_ns,
         wall_ns: now.wall_ns,
-        order: first.order,
         time_slice_ns: first.time_slice_ns,
         max_resident: first.max_resident,
         plans,

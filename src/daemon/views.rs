@@ -30,7 +30,6 @@ fn when_row(when: When) -> pb::When {
     use pb::when::Kind;
     let (kind, kept_at_ns) = match when {
         When::Unknown => (Kind::Unknown, 0),
-        When::Next => (Kind::Next, 0),
         When::Kept => (Kind::Kept, 0),
         When::KeptAt(at_ns) => (Kind::KeptAt, at_ns),
         When::Held => (Kind::Held, 0),

@@ -29,10 +29,10 @@
 #[cfg(test)]
 mod tests;
 
+use super::accounts::Accounts;
 use super::competition::Competition;
 use super::party::Parties;
-use super::plan::{Plan, Runs, SLICES_ALL_MAX, SLICES_MAX, Slice, lengthened};
-use super::rotation::{Rotation, Rules, SLICE_MIN};
+use super::plan::{Plan, Rules, Runs, SLICE_MIN, SLICES_ALL_MAX, SLICES_MAX, Slice, lengthened};
 use crate::apteam::Apid;
 use fixedbitset::FixedBitSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ pub struct Chosen<'a> {
 /// The plan of a component, whose members stand by number, from then on. `on`: what is on.
 pub fn plan(
     competition: &Competition,
-    rotation: &Rotation,
+    accounts: &Accounts,
     members: &[Apid],
     chosen: Chosen<'_>,
     rules: &Rules,
@@ -89,7 +89,7 @@ pub fn plan(
     let is_out = |(_, apid): &(usize, &Apid)| (chosen.is_out)(**apid);
     let mut out = FixedBitSet::with_capacity(members.len());
     out.extend(members.iter().enumerate().filter(is_out).map(|(i, _)| i));
-    let mut made = Making::new((competition, rotation), members, out, rules, now_ns);
+    let mut made = Making::new((competition, accounts), members, out, rules, now_ns);
     let leads = chosen.leads;
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
     let leads: Vec<u32> =
@@ -157,14 +157,14 @@ struct Making<'a> {
 
 impl<'a> Making<'a> {
     fn new(
-        (competition, rotation): (&'a Competition, &Rotation),
+        (competition, accounts): (&'a Competition, &Accounts),
         members: &'a [Apid],
         out: FixedBitSet,
         rules: &Rules,
         now_ns: u64,
     ) -> Making<'a> {
         let parties = Parties::new(competition, members);
-        let within = within(&parties, rotation, members);
+        let within = within(&parties, accounts, members);
         let waits = within.iter().enumerate().filter(|(i, within)| **within > 1 && !out[*i]);
         let rates = waits.map(|(_, within)| 1.0 / f64::from(*within));
         let floors = ((rates.sum::<f64>() - 1e-6).ceil() as u32).max(1);
@@ -173,10 +173,10 @@ impl<'a> Making<'a> {
         let slices = |within: &u32| Runs::new((*within * (floors + 1)) as usize);
         Making {
             members,
-            costs: members.iter().map(|apid| rotation.cost(*apid)).collect(),
+            costs: members.iter().map(|apid| accounts.cost(*apid)).collect(),
             out,
-            ran: members.iter().map(|apid| rotation.runs(*apid)).collect(),
-            since_ns: members.iter().map(|apid| rotation.waits_since(*apid, now_ns)).collect(),
+            ran: members.iter().map(|apid| accounts.runs(*apid)).collect(),
+            since_ns: members.iter().map(|apid| accounts.waits_since(*apid, now_ns)).collect(),
             within_ns: within.iter().map(|w| slice.saturating_mul(u64::from(*w))).collect(),
             runs: within.iter().map(slices).collect(),
             parties,
@@ -257,9 +257,9 @@ impl<'a> Making<'a> {
     }
 
     fn over(mut self, rules: &Rules) -> Plan {
-        let (costs, weight) = (&self.costs, |_| 1);
+        let costs = &self.costs;
         let cost = |member: u32| costs[member as usize];
-        lengthened(&mut self.slices, self.repeats, (&cost, &weight), &self.ran, rules);
+        lengthened(&mut self.slices, self.repeats, &cost, &self.ran, rules);
         let party = |party: Vec<u32>| party.into_iter().map(|i| self.members[i as usize]).collect();
         let slices = self.slices.into_iter().zip(self.is_floor);
         let slice = |((members, length), floor)| Slice { party: party(members), length, floor };
@@ -269,12 +269,12 @@ impl<'a> Making<'a> {
 
 /// In how many cycles each member is to run again: the users among its rivals, its own counted in, and its rivals of
 /// its own user.
-fn within(parties: &Parties<'_>, rotation: &Rotation, members: &[Apid]) -> Vec<u32> {
+fn within(parties: &Parties<'_>, accounts: &Accounts, members: &[Apid]) -> Vec<u32> {
     let mut numbers = BTreeMap::new();
     let mut holder_of = Vec::with_capacity(members.len());
     for apid in members {
         let next = numbers.len();
-        holder_of.push(*numbers.entry(rotation.holder(*apid)).or_insert(next));
+        holder_of.push(*numbers.entry(accounts.holder(*apid)).or_insert(next));
     }
     let mut seen = vec![u32::MAX; numbers.len()];
     let of = |member: u32| {

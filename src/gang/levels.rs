@@ -54,7 +54,7 @@ use std::time::Duration;
 /// Levels that there may be: a bound on what is gone through for each gang.
 pub const LEVELS_MAX: usize = 16;
 
-/// By what rules: the variables `application.*` of this order.
+/// By what rules: the variables `application.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Time had at which a gang leaves each level but the last, ascending.
@@ -185,13 +185,7 @@ impl Levels {
         if std::mem::replace(&mut self.told, told) == told {
             return;
         }
-        for had in self.had.values_mut() {
-            had.settle(at(now_ns));
-            (had.told, had.rank) = (told, 0);
-            if told {
-                (had.owes, had.arrived) = (0, false);
-            }
-        }
+        self.had.values_mut().for_each(|had| had.set_told(told, at(now_ns)));
     }
 
     /// Whether that is so.
@@ -223,12 +217,13 @@ impl Levels {
         }
     }
 
-    /// Each gang, with what it has had, goes to the one of `parts` at the place that `of` says; to none where
-    /// there is no such place.
-    pub fn deal(self, of: impl Fn(Apid) -> usize, parts: &mut [Levels]) {
-        for (apid, had) in self.had {
+    /// Each gang, with what it has had by now, goes to the one of `parts` at the place that `of` says; to none
+    /// where there is no such place.
+    pub fn deal(self, of: impl Fn(Apid) -> usize, parts: &mut [Levels], now_ns: u64) {
+        for (apid, mut had) in self.had {
             if let Some(part) = parts.get_mut(of(apid)) {
-                part.had.insert(apid, Had { told: part.told, ..had });
+                had.set_told(part.told, at(now_ns));
+                part.had.insert(apid, had);
             }
         }
     }

@@ -15,13 +15,14 @@
 //! 2. [`party`]: the gangs that run in one slice. The one whose turn it is leads; then everyone else
 //!    in order of turn who competes with nobody in it, and whose memory fits beside theirs, is
 //!    promoted into it.
-//! 3. [`rotation`]: whose turn it is. Under round robin the one that has waited longest, so that a
-//!    gang is passed over at most once by each competitor before it runs.
-//! 4. [`plan`]: the coming parties with their lengths, as nodes follow them by their own clocks. It
-//!    repeats when nobody renews it, and is made so that it may.
+//! 3. [`levels`]: whose turn it is. Who has had least comes first, in a few levels. Who runs is one question
+//!    with *where*: [`crate::placement::packing`] gives each in this order its place and turn. What each
+//!    has had is on its account ([`accounts`], [`shares`]).
+//! 4. [`plan`]: the coming parties with their lengths, as nodes follow them by their own clocks. Where a
+//!    start costs little, those who wait have a part of each slice in turns ([`floor`]). A plan repeats when
+//!    nobody renews it.
 //!
-//! Under least attained service 2 and 3 are one question with *where*: [`levels`] puts all in order, and
-//! [`crate::placement::packing`] gives each its place and turn. What that and each of its numbers is worth:
+//! What this and each of its numbers is worth:
 //!
 //! | mean response s / mean bounded slowdown | KTH-SP2 | SDSC-SP2 | LANL-CM5 | Sandia-Ross |
 //! | --- | --- | --- | --- | --- |
@@ -37,21 +38,17 @@
 //!
 //!   compete     A-B, A-D, C-D                       one component
 //!   slice 1     A A A A C C                         A leads, C is promoted
-//!   slice 2     B B D D D D                         B has waited longest, D competes with C only
+//!   slice 2     B B D D D D                         B leads, D competes with C only
 //!   (and again)
 //! ```
 
+pub mod accounts;
 pub mod competition;
 pub mod floor;
-#[cfg(test)]
-mod golden;
 pub mod levels;
 pub mod member_index;
-#[cfg(test)]
-mod oracle;
 pub mod party;
 pub mod plan;
-pub mod rotation;
 pub mod shares;
 
 /// What of a placed application decides whom it may run with. Nodes and processors by their place on

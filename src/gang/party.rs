@@ -67,20 +67,12 @@ impl<'a> Parties<'a> {
         self.members[member as usize].rivals.as_ref().unwrap_or(&self.rows[member as usize])
     }
 
-    /// The party of those who stand in `order`: first the leader, then the promoted, in that order. Empty
-    /// only where nobody of them takes turns.
+    /// The party of those who stand in `first`, and then of all others but those who are `out`, in
+    /// order of `key`: first the leader, then the promoted. Empty only where nobody of them takes turns. (Most
+    /// of the others compete with one of the first, and need not be put in order.)
     ///
     /// A leader whose memory is more than a node has runs all the same, alone on that node: it was
     /// admitted.
-    pub fn party(&mut self, order: impl IntoIterator<Item = u32>) -> Vec<u32> {
-        let mut taken = Taken::default();
-        self.barred.clear();
-        self.take(order, &mut taken);
-        taken.members
-    }
-
-    /// The same of those who stand in `first`, and then of all others but those who are `out`, in
-    /// order of `key`. Most of these compete with one of the first, and need not be put in order.
     pub fn party_and<K: Ord>(
         &mut self,
         first: impl IntoIterator<Item = u32>,

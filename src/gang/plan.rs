@@ -3,56 +3,74 @@
 //! # The problem
 //!
 //! psched sends nothing for each slice, and nodes must go on taking turns when it is dead. So a plan is
-//! repeated as long as nobody renews it, and a repetition must be as fair as the rotation itself: it
-//! may not begin with those who have just run.
+//! repeated as long as nobody renews it.
 //!
 //! # The approach
 //!
-//! The rotation is run ahead until what it has given may be repeated: everybody has run, and, with the
-//! end joined to the beginning, nobody waits for more slices than it has rivals. Where that does not
-//! come within [`SLICES_MAX`] slices for each member, the first length after which all have run is
-//! taken, and whoever renews plans does it when that is over.
-//!
-//! By least attained service ([`levels`](super::levels)) a decision says who runs, and psched takes the
-//! next one in time. What a plan says beyond that is what nodes do when psched is dead: some time for
-//! everybody ([`levelled`]).
-//!
-//! Memory has to be brought in for who comes in a slice and was not in the one before; so how long the
-//! slices of a round robin are ([`rotation`](super::rotation)) is known once all are there.
+//! A decision says who runs ([`levels`](super::levels)), and psched takes the next one in time. What a plan
+//! says beyond that is what nodes do when psched is dead: some time for everybody ([`levelled`]). Where a
+//! start costs little, those who wait have a part of each slice meanwhile, and the plan is as long as it must
+//! be to be repeated ([`floor`](super::floor)).
 //!
 //! ```
 //! use psched::apteam::Apid;
-//! use psched::gang::{Gang, competition::Competition, plan::plan};
-//! use psched::gang::rotation::{Rotation, Rules};
+//! use psched::gang::{Gang, competition::Competition, plan::levelled};
 //! use std::time::Duration;
 //!
 //! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
-//! let (mut competition, mut rotation) = (Competition::new(6, vec![]), Rotation::default());
+//! let mut competition = Competition::new(6, vec![]);
 //! for (apid, processors) in [(1, &[0, 1, 2, 3][..]), (2, &[0, 1]), (3, &[4, 5]), (4, &[2, 3, 4, 5])] {
 //!     competition.add(Apid(apid), gang(processors));
-//!     rotation.add(Apid(apid), 1, Duration::ZERO, 0);
 //! }
 //! let members = competition.component(Apid(1));
-//! let rules = Rules {
-//!     time_slice: Duration::from_secs(1),
-//!     longest_wait: Duration::from_secs(3_600),
-//!     switch_share: 50,
-//! };
-//! let plan = plan(&competition, &rotation, &members, &rules, 0, &[]);
+//! let plan = levelled(&competition, &members, &[Apid(1), Apid(3)].into(), Duration::from_secs(1));
 //! let parties: Vec<_> = plan.slices.iter().map(|slice| slice.party.clone()).collect();
 //! assert_eq!(parties, [[Apid(1), Apid(3)], [Apid(2), Apid(4)]]);
 //! ```
+//!
+//! # Memory that has to be brought in
+//!
+//! A gang whose memory was out when it was last let run has a *cost*: so long it took. Its slices are
+//! longer by that, and no shorter than the cost divided by `switch_share`, so that bringing memory in
+//! takes no more than that share of the time. Everybody else's slices of the component get that least length
+//! too: else who has little memory would have little time. So how long slices are is known once all are there.
+//!
+//! ```text
+//!   slices of 1 s, switch_share 5 %, cost of A 0.5 s        A 10 s | B 10 s
+//!   slices of 1 s, switch_share 80 %                        A 1.5 s | B 1 s
+//! ```
 
 use super::competition::Competition;
-use super::rotation::{Ahead, Rotation, Rules, SLICE_MIN};
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// The least length of a slice: below it switching would be all that is done.
+pub const SLICE_MIN: Duration = Duration::from_millis(10);
+
+/// To how much a slice is lengthened at most because memory has to be brought in, and the most that this
+/// is taken to last: others wait for as long.
+pub const LENGTHENED_MAX: Duration = Duration::from_secs(3_600);
 
 /// Slices of a plan for each member of its component, at most.
 pub const SLICES_MAX: usize = 4;
 /// Slices of a plan, at most: a bound on its making and on its message.
 pub const SLICES_ALL_MAX: usize = 512;
+
+/// By what rules slices are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How long a cycle is, or how long one leads.
+    pub time_slice: Duration,
+    /// The share of a slice that bringing memory in may take, in thousandths, at least 1.
+    pub switch_share: u64,
+}
+
+/// The least time of which such a cost is no more than this share, in thousandths.
+pub fn amortised(cost: Duration, switch_share: u64) -> Duration {
+    let share = u32::try_from(switch_share.max(1)).unwrap_or(u32::MAX);
+    (cost.saturating_mul(1_000) / share).min(LENGTHENED_MAX)
+}
 
 /// One slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +88,7 @@ pub struct Slice {
 pub struct Plan {
     /// One after the other, and then from the beginning. One slice: nobody is ever stopped.
     pub slices: Vec<Slice>,
-    /// A repetition is as fair as the rotation.
+    /// A repetition is as fair as it is once.
     pub repeats: bool,
 }
 
@@ -104,59 +122,6 @@ pub fn at(
         into -= length;
     }
     None
-}
-
-/// The plan of a component from then on. `first` come first in its first slice: those who run now, say,
-/// whose slice is not over.
-pub fn plan(
-    competition: &Competition,
-    rotation: &Rotation,
-    members: &[Apid],
-    rules: &Rules,
-    begins_ns: u64,
-    first: &[Apid],
-) -> Plan {
-    let mut ahead = Ahead::new(rotation, competition, members);
-    let numbers = 0..members.len() as u32;
-    let ran_before: Vec<bool> = numbers.clone().map(|i| ahead.runs(i)).collect();
-    let number = |apid: &Apid| members.iter().position(|member| member == apid);
-    let first: Vec<u32> = first.iter().filter_map(number).map(|i| i as u32).collect();
-    let mut slices: Vec<(Vec<u32>, Duration)> = Vec::new();
-    let rivals = |i| ahead.parties.rivals(i).count_ones(..);
-    let mut runs: Vec<Runs> = numbers.map(|i| Runs::new(rivals(i))).collect();
-    // Up to which member all have run, and the first slices in which all have.
-    let (mut ran, mut all_ran) = (0, 0);
-    let mut repeats = false;
-    let mut now_ns = begins_ns;
-    for number in 0..SLICES_MAX.saturating_mul(members.len()).min(SLICES_ALL_MAX) {
-        let first = if number == 0 { &first[..] } else { &[] };
-        let (party, length) = ahead.next(rules, now_ns, first);
-        if party.is_empty() {
-            break;
-        }
-        for member in &party {
-            runs[*member as usize].in_slice(number);
-        }
-        ahead.ran(&party, now_ns);
-        now_ns = now_ns.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-        slices.push((party, length));
-        ran += runs[ran..].iter().take_while(|runs| runs.first.is_some()).count();
-        if all_ran == 0 && ran == runs.len() {
-            all_ran = slices.len();
-        }
-        if all_ran > 0 && runs.iter().all(|runs| runs.may_repeat(slices.len())) {
-            repeats = true;
-            break;
-        }
-    }
-    if all_ran > 0 && !repeats {
-        slices.truncate(all_ran);
-    }
-    let (cost, weight) = (|member| ahead.cost(member), |member| ahead.weight(member));
-    lengthened(&mut slices, repeats, (&cost, &weight), &ran_before, rules);
-    let party = |party: Vec<u32>| party.into_iter().map(|i| members[i as usize]).collect();
-    let slice = |(members, length)| Slice { party: party(members), length, floor: false };
-    Plan { slices: slices.into_iter().map(slice).collect(), repeats }
 }
 
 /// How long the party of a decision runs without another decision. psched takes one, or says this one
@@ -207,7 +172,7 @@ pub fn levelled(
 pub(super) fn lengthened(
     slices: &mut [(Vec<u32>, Duration)],
     repeats: bool,
-    (cost, weight): (&dyn Fn(u32) -> Duration, &dyn Fn(u32) -> u32),
+    cost: &dyn Fn(u32) -> Duration,
     ran: &[bool],
     rules: &Rules,
 ) {
@@ -229,10 +194,10 @@ pub(super) fn lengthened(
         }
         costs.push(most);
     }
-    let least = rules.amortises(costs.iter().max().copied().unwrap_or_default());
-    for ((party, length), cost) in slices.iter_mut().zip(costs) {
-        let weight = party.first().map_or(1, |leader| weight(*leader));
-        *length = length.saturating_add(cost).max(least.saturating_mul(weight));
+    let most = costs.iter().max().copied().unwrap_or_default();
+    let least = amortised(most, rules.switch_share);
+    for ((_, length), cost) in slices.iter_mut().zip(costs) {
+        *length = length.saturating_add(cost).max(least);
     }
 }
 

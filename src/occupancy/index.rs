@@ -19,8 +19,7 @@
 use super::room::{Room, Terms};
 use super::spans::{Rooms, Spans};
 use super::{Occupancy, Slot};
-use crate::variables::Allocator;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Changes that are remembered: beyond that it is cheaper to look at the whole of a small line, and
@@ -148,18 +147,8 @@ impl Entry {
         let end = line.iter().rposition(is_among).map_or(first, |last| last + 1);
         let rooms = (first..end).map(|at| occupancy.room(at, terms)).collect();
         let rooms = Rooms::new(first, rooms);
-        let mut stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
-        let mut runs =
-            terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
-        // (With other rules all entries are built anew.)
-        if terms.level == 0
-            && occupancy.rules_in(terms.regions).allocator == Allocator::SumOfSquares
-        {
-            match runs.take() {
-                Some(all) => runs = Some(all.counted()),
-                None => stretches = stretches.counted(),
-            }
-        }
+        let stretches = Spans::new(&rooms, true, |at| goes_on(line, &rooms, terms, at));
+        let runs = terms.per_node.map(|_| Spans::new(&rooms, false, |at| adjoin(line, &rooms, at)));
         Entry { terms: *terms, followed: now, rooms, stretches, runs }
     }
 
@@ -220,12 +209,6 @@ impl<'a> Ready<'a> {
     /// The run of usable nodes that a node is in, and the processors to give away there.
     pub fn gap(&self, at: usize) -> (Range<usize>, u64) {
         self.runs().around(at).map_or((at..at, 0), |(nodes, sum)| (nodes, sum.processors))
-    }
-
-    /// How many such runs there are of each number of processors to give away: where
-    /// [`Allocator::SumOfSquares`] asks for it.
-    pub fn gaps(&self) -> Option<&'a BTreeMap<u64, u64>> {
-        self.runs().sizes()
     }
 
     /// The processors to give away on some nodes, and the PEs for which there is room.
@@ -337,8 +320,7 @@ mod tests {
             kinds in prop::collection::vec(terms(), 1..4),
             steps in prop::collection::vec((0u32..6, 0u64..6, 0u32..11, 0u32..4, 0u64..30), 0..40),
         ) {
-            let allocator = Allocator::SumOfSquares;
-            let rules = Rules { max_resident: 4, allocator, ..Rules::PLAIN };
+            let rules = Rules { max_resident: 4, ..Rules::PLAIN };
             let mut occupancy = Occupancy::new(&machine(), rules);
             for (step, apid, nid, processors, bytes) in steps {
                 match step {
@@ -374,8 +356,8 @@ mod tests {
                 );
                 let runs = |ready: &Ready| ready.entry.runs.as_ref().map(Spans::all);
                 prop_assert_eq!(runs(&followed), runs(&anew));
-                prop_assert_eq!(followed.gaps(), anew.gaps());
-                prop_assert_eq!(followed.gaps().is_some(), terms.level == 0);
+                let gaps = |ready: &Ready| (0..10).map(|at| ready.gap(at)).collect::<Vec<_>>();
+                prop_assert_eq!(gaps(&followed), gaps(&anew));
                 // Any nodes' sum is that of its nodes.
                 let nodes = step as usize..10;
                 let pes = nodes.clone().map(|at| u64::from(followed.room(at).pes));

@@ -44,7 +44,7 @@ impl Rules {
             Allocator::FirstFit => Some(End::Low),
             Allocator::WideFromOneEnd if width >= self.allocator_wide => Some(End::High),
             Allocator::WideFromOneEnd => Some(End::Low),
-            Allocator::BestFit | Allocator::SumOfSquares => None,
+            Allocator::BestFit => None,
         }
     }
 

@@ -127,8 +127,6 @@ pub(super) struct Spans {
     by_start: BTreeMap<usize, (usize, Sum)>,
     /// With first node and end. Nobody asks so for runs.
     by_pes: Option<BTreeSet<(u64, usize, usize)>>,
-    /// How many there are of each number of processors, where somebody asks for that.
-    sizes: Option<BTreeMap<u64, u64>>,
 }
 
 impl Spans {
@@ -149,15 +147,7 @@ impl Spans {
         }
         let by_pes = by_pes
             .then(|| found.iter().map(|(start, (end, sum))| (sum.pes, *start, *end)).collect());
-        Spans { by_start: found.into_iter().collect(), by_pes, sizes: None }
-    }
-
-    /// The same, and how many there are of each size is counted from now on.
-    pub fn counted(mut self) -> Spans {
-        let mut sizes = BTreeMap::new();
-        self.by_start.values().for_each(|(_, sum)| *sizes.entry(sum.processors).or_default() += 1);
-        self.sizes = Some(sizes);
-        self
+        Spans { by_start: found.into_iter().collect(), by_pes }
     }
 
     /// Those around nodes whose rooms have changed: nodes of the part, one at least.
@@ -202,23 +192,12 @@ impl Spans {
         if let Some(by_pes) = &mut self.by_pes {
             by_pes.insert((sum.pes, nodes.start, nodes.end));
         }
-        if let Some(sizes) = &mut self.sizes {
-            *sizes.entry(sum.processors).or_default() += 1;
-        }
     }
 
     fn remove(&mut self, start: usize) {
         let Some((end, sum)) = self.by_start.remove(&start) else { return };
         if let Some(by_pes) = &mut self.by_pes {
             by_pes.remove(&(sum.pes, start, end));
-        }
-        if let Some(sizes) = &mut self.sizes
-            && let Some(count) = sizes.get_mut(&sum.processors)
-        {
-            *count -= 1;
-            if *count == 0 {
-                sizes.remove(&sum.processors);
-            }
         }
     }
 
@@ -237,11 +216,6 @@ impl Spans {
     /// All of them from the left, each with the PEs that it could take.
     pub fn by_place(&self) -> impl DoubleEndedIterator<Item = (Range<usize>, u64)> + '_ {
         self.by_start.iter().map(|(start, (end, sum))| (*start..*end, sum.pes))
-    }
-
-    /// How many there are of each number of processors, where that is counted.
-    pub fn sizes(&self) -> Option<&BTreeMap<u64, u64>> {
-        self.sizes.as_ref()
     }
 
     #[cfg(test)]

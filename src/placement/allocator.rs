@@ -14,33 +14,10 @@
 //! a machine of a million nodes there may be very many before it with too little: after
 //! [`STRETCHES_MAX`] of them those are looked at that have just room enough, as many, and of these the
 //! one nearest to the end is taken. If there are no more than that it is the right one too.
-//!
-//! # Sum of squares
-//!
-//! A line with many gaps of one size is bad at everything that is wider. So the rule, which is known from
-//! the packing of bins, keeps sizes apart: the number of gaps of each size is squared, and that window is
-//! taken after which the sum of the squares is the least.
-//!
-//! ```text
-//!   NID   0  1  2  3  4  5  6  7  8  9  10 11 12 13
-//!         .  A  .  A  .  .  .  A  .  .  .  .  .  .        gaps of 1, 1, 3 and 6; 2 PEs
-//!
-//!   NIDs 4-5      1, 1, 1, 6      3² + 1²      = 10
-//!   NIDs 8-9      1, 1, 3, 4      2² + 1² + 1² =  6       taken
-//!   NIDs 9-10     1, 1, 1, 3, 3   3² + 2²      = 13
-//! ```
-//!
-//! A gap is an unbroken run of usable nodes; its size, the processors to give away on them. A window
-//! cuts one in two: what is before it, and what is behind it. The window's last node belongs to what is behind it
-//! with what is left over there, while it has room for another PE; what is left over on the others
-//! counts nowhere. Only three numbers of gaps change by that, so that a window costs a few looks at a
-//! map of sizes, which the index keeps. Equal windows: the better fit.
 
 use super::window::{self, Need, STEPS_MAX, STRETCH_STEPS};
 use crate::occupancy::index::Ready;
 use crate::occupancy::{End, Room, Rules, Slot};
-use crate::variables::Allocator;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Stretches that are looked at by place, and then as many by room.
@@ -56,7 +33,6 @@ pub(super) fn best(
     match rules.end_for(need.width) {
         Some(End::Low) => window::first(line, need, room),
         Some(End::High) => window::last(line, need, room),
-        None if rules.allocator == Allocator::SumOfSquares => best_square(line, need, room),
         None => window::best(line, need, room),
     }
 }
@@ -66,13 +42,9 @@ pub(super) fn best_ready(ready: &Ready, need: &Need, rules: Rules) -> Option<Ran
     if need.terms.level > 0 {
         return window::best_ready(ready, need);
     }
-    match (rules.end_for(need.width), ready.gaps()) {
-        (Some(end), _) => nearest(ready, need, end),
-        (None, Some(gaps)) if rules.allocator == Allocator::SumOfSquares => {
-            let squares = Squares::new(need, gaps, |at| ready.gap(at), |nodes| ready.sum(nodes));
-            window::best_by(ready, need, squares.rank())
-        }
-        (None, _) => window::best_ready(ready, need),
+    match rules.end_for(need.width) {
+        Some(end) => nearest(ready, need, end),
+        None => window::best_ready(ready, need),
     }
 }
 
@@ -115,111 +87,6 @@ fn enough_with(
     })
 }
 
-/// The window after which the squares are least, looking at every node.
-fn best_square(
-    line: &[Slot],
-    need: &Need,
-    room: impl Fn(usize) -> Room + Copy,
-) -> Option<Range<usize>> {
-    // Sums from the left end, before each node.
-    let mut sums = Vec::with_capacity(line.len() + 1);
-    sums.push((0, 0));
-    for at in 0..line.len() {
-        let (room, (processors, pes)) = (room(at), sums[at]);
-        sums.push((processors + u64::from(room.processors), pes + u64::from(room.pes)));
-    }
-    let sum = |nodes: Range<usize>| {
-        let (from, to) = (sums[nodes.start], sums[nodes.end]);
-        (to.0 - from.0, to.1 - from.1)
-    };
-    let runs: Vec<Range<usize>> = window::runs(line, room).collect();
-    let mut gaps = BTreeMap::new();
-    runs.iter().for_each(|run| *gaps.entry(sum(run.clone()).0).or_default() += 1);
-    let gap = |at: usize| {
-        let run = runs[runs.partition_point(|run| run.end <= at)].clone();
-        (run.clone(), sum(run).0)
-    };
-    let squares = Squares::new(need, &gaps, gap, sum);
-    window::best_of(line, need, room, squares.rank())
-}
-
-/// By how much the sum of squares grows with a window.
-struct Squares<'a, G, S> {
-    need: &'a Need,
-    /// How many gaps there are of each size.
-    gaps: &'a BTreeMap<u64, u64>,
-    /// The gap that a node is in, and its size.
-    gap: G,
-    /// Processors to give away on some nodes, and PEs for which there is room.
-    sum: S,
-    /// The gap of the window before.
-    run: Range<usize>,
-    size: u64,
-    /// Processors of it before this node.
-    before: (usize, u64),
-    /// The window before, and its PEs.
-    known: (Range<usize>, u64),
-}
-
-impl<'a, G, S> Squares<'a, G, S>
-where
-    G: Fn(usize) -> (Range<usize>, u64),
-    S: Fn(Range<usize>) -> (u64, u64),
-{
-    fn new(need: &'a Need, gaps: &'a BTreeMap<u64, u64>, gap: G, sum: S) -> Squares<'a, G, S> {
-        let none = 0..0;
-        let known = (none.clone(), 0);
-        Squares { need, gaps, gap, sum, run: none, size: 0, before: (0, 0), known }
-    }
-
-    /// What makes one window better than another: the least of it. It is asked for the windows of a stretch
-    /// from the left, each with its processors to give away.
-    fn rank(mut self) -> impl FnMut(&Range<usize>, u64) -> (i64, u64) {
-        let taken = self.need.width * u64::from(self.need.terms.depth);
-        move |nodes, processors| (self.growth(nodes, processors), processors - taken)
-    }
-
-    fn growth(&mut self, nodes: &Range<usize>, processors: u64) -> i64 {
-        if !self.run.contains(&nodes.start) || self.before.0 > nodes.start {
-            (self.run, self.size) = (self.gap)(nodes.start);
-            self.before = (self.run.start, 0);
-        }
-        let (from, before) = self.before;
-        let before = before + (self.sum)(from..nodes.start).0;
-        self.before = (nodes.start, before);
-        let behind = self.size - before - processors + self.left_on_last(nodes);
-        let count = |size: u64| self.gaps.get(&size).map_or(0, |count| *count as i64);
-        // What was n² is (n + more)².
-        let grows = |size: u64, more: i64| more * (2 * count(size) + more);
-        let parts = match (before, behind) {
-            (0, 0) => 0,
-            (0, one) | (one, 0) => grows(one, 1),
-            (one, other) if one == other => grows(one, 2),
-            (one, other) => grows(one, 1) + grows(other, 1),
-        };
-        grows(self.size, -1) + parts
-    }
-
-    /// Processors of the window's last node that another PE could have.
-    fn left_on_last(&mut self, nodes: &Range<usize>) -> u64 {
-        let (known, pes) = &mut self.known;
-        *pes = match nodes.start < known.end && known.start <= nodes.start {
-            true => {
-                let more = (self.sum)(known.end..nodes.end.max(known.end)).1;
-                *pes + more - (self.sum)(known.start..nodes.start).1
-            }
-            false => (self.sum)(nodes.clone()).1,
-        };
-        *known = nodes.clone();
-        let spare = *pes - self.need.width;
-        if spare == 0 || self.need.terms.exclusive {
-            return 0;
-        }
-        let (processors, pes) = (self.sum)(nodes.end - 1..nodes.end);
-        processors - (pes - spare) * u64::from(self.need.terms.depth)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +95,7 @@ mod tests {
     use crate::machine::{Machine, Nid, Node, Reach};
     use crate::occupancy::{Claim, Occupancy};
     use crate::placement::{Wanted, exhaustive, try_place};
+    use crate::variables::Allocator;
     use std::collections::BTreeSet;
 
     /// A line with gaps of so many nodes, from the left, and a node in use behind each.
@@ -279,15 +147,5 @@ mod tests {
             let (by_index, all) = found(&mut occupancy, 2).expect("room");
             assert!(by_index as usize >= all);
         }
-    }
-
-    #[test]
-    fn with_very_many_gaps_squares_are_bounded_and_a_window_is_found() {
-        let many = [vec![1; STEPS_MAX], vec![2; STEPS_MAX], vec![7; STEPS_MAX]].concat();
-        let mut occupancy = gaps(&many, Allocator::SumOfSquares);
-        for width in [1, 2, 6, 7] {
-            assert!(found(&mut occupancy, width).is_some());
-        }
-        assert_eq!(found(&mut occupancy, 8), None);
     }
 }

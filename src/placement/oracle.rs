@@ -101,30 +101,6 @@ fn by_pieces(
     }
 }
 
-/// The sum of the squared numbers of gaps of each size that there are after a way.
-fn squares(rooms: &Rooms, shape: &Shape, way: &Way) -> u64 {
-    let (last, on_last) = way[way.len() - 1];
-    let mut left = rooms.clone();
-    left.retain(|nid, _| way.iter().all(|(taken, _)| taken != nid));
-    let (processors, pes) = rooms[&last];
-    // What is left on the last node goes with what is behind it.
-    let on_last = (pes > on_last).then_some(processors - on_last * shape.depth);
-    let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut begins: BTreeSet<u32> = left.keys().copied().collect();
-    begins.retain(|nid| !nid.checked_sub(1).is_some_and(|before| left.contains_key(&before)));
-    begins.extend(on_last.map(|_| last));
-    for begin in begins {
-        // (Behind the window nothing begins of its own, if something of the window is left.)
-        if on_last.is_some() && begin == last + 1 {
-            continue;
-        }
-        let first = on_last.filter(|_| begin == last);
-        let others = (begin + u32::from(first.is_some())..).map_while(|nid| left.get(&nid));
-        *sizes.entry(first.unwrap_or(0) + others.map(|room| room.0).sum::<u32>()).or_default() += 1;
-    }
-    sizes.values().map(|count| count * count).sum()
-}
-
 /// The way on free processors that an allocator has, by its rule.
 fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Way> {
     let all = ways(rooms, shape).into_iter();
@@ -134,20 +110,11 @@ fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Way> {
             all.max_by_key(|way| way[0].0)
         }
         Allocator::FirstFit | Allocator::WideFromOneEnd => all.min_by_key(|way| way[0].0),
-        Allocator::SumOfSquares => {
-            let least = all.clone().map(|way| squares(rooms, shape, &way)).min()?;
-            let good = all.filter(|way| squares(rooms, shape, way) == least);
-            best_of(rooms, shape, good)
-        }
     }
 }
 
 /// The best way on free processors, by the four rules.
 fn best(rooms: &Rooms, shape: &Shape) -> Option<Way> {
-    best_of(rooms, shape, ways(rooms, shape).into_iter())
-}
-
-fn best_of(rooms: &Rooms, shape: &Shape, ways: impl Iterator<Item = Way>) -> Option<Way> {
     let rank = |way: &Way| {
         let (first, last) = (way[0].0, way[way.len() - 1].0);
         let all: u32 = way.iter().map(|(nid, _)| rooms[nid].0).sum();
@@ -156,7 +123,7 @@ fn best_of(rooms: &Rooms, shape: &Shape, ways: impl Iterator<Item = Way>) -> Opt
         let right = (last + 1..).take_while(good).map(|nid| rooms[&nid].0).sum::<u32>();
         (all - shape.width * shape.depth, left + all + right, way.len(), first)
     };
-    ways.min_by_key(rank)
+    ways(rooms, shape).into_iter().min_by_key(rank)
 }
 
 fn largest(rooms: &Rooms, wanted: &Wanted) -> u32 {

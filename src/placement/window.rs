@@ -181,17 +181,7 @@ pub(super) fn best(
     need: &Need,
     room: impl Fn(usize) -> Room + Copy,
 ) -> Option<Range<usize>> {
-    best_of(line, need, room, left_over(need))
-}
-
-/// The window on free processors with the least rank, in the smallest gap, looking at every node.
-pub(super) fn best_of<R: Ord>(
-    line: &[Slot],
-    need: &Need,
-    room: impl Fn(usize) -> Room + Copy,
-    rank: impl FnMut(&Range<usize>, u64) -> R,
-) -> Option<Range<usize>> {
-    least(need, room, runs(line, room), usize::MAX, rank, |run| {
+    least(need, room, runs(line, room), usize::MAX, left_over(need), |run| {
         run.clone().map(|at| u64::from(room(at).processors)).sum::<u64>()
     })
 }
@@ -209,24 +199,14 @@ pub(super) fn best_over(
 
 /// The best window that the index leads to: the best fit, or over others.
 pub(super) fn best_ready(ready: &Ready, need: &Need) -> Option<Range<usize>> {
-    if need.terms.level == 0 {
-        return best_by(ready, need, left_over(need));
-    }
     let room = |at: usize| ready.room(at);
+    if need.terms.level == 0 {
+        let gap = |stretch: &Range<usize>| ready.gap(stretch.start).1;
+        return least(need, room, ready.stretches(need.width), STEPS_MAX, left_over(need), gap);
+    }
     let mut over = Over::new(ready.occupancy, need, room);
     let rank = |nodes: &Range<usize>, _| over.rank(nodes);
     least(need, room, ready.stretches(need.width), STEPS_OVER_MAX, rank, |_| ())
-}
-
-/// Of those on free processors that the index leads to, the one with the least rank, in the smallest gap.
-pub(super) fn best_by<R: Ord>(
-    ready: &Ready,
-    need: &Need,
-    rank: impl FnMut(&Range<usize>, u64) -> R,
-) -> Option<Range<usize>> {
-    let room = |at: usize| ready.room(at);
-    let gap = |stretch: &Range<usize>| ready.gap(stretch.start).1;
-    least(need, room, ready.stretches(need.width), STEPS_MAX, rank, gap)
 }
 
 /// The first window from the left.

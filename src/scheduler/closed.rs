@@ -113,7 +113,7 @@ impl Scheduler {
             done.extend(self.lose_all_down(now, nids, out));
         }
         out.push(Effect::Managed { reply, done, problems });
-        self.place_waiting(now, out);
+        self.want_decisions();
     }
 
     /// What is wrong with an order.

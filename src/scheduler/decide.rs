@@ -1,4 +1,4 @@
-//! Decisions by least attained service: who runs next, and where.
+//! Decisions: who runs next, and where.
 //!
 //! # Problem
 //! Where long gangs give way to short ones a turn and a place are one question ([`packing`]); it is asked
@@ -68,7 +68,7 @@ pub(super) struct Seated {
 /// The last decision, and what is known for the next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decision {
-    /// Who runs, in all domains that go by decisions.
+    /// Who runs, in all domains.
     pub party: BTreeSet<Apid>,
     /// Who is being moved, or is rolled out: they have no turn.
     pub away: BTreeSet<Apid>,
@@ -89,11 +89,6 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// The memory of somebody is out.
-    fn is_anybody_out(&self) -> bool {
-        !self.out.is_empty()
-    }
-
     /// Its memory has gone while it keeps its place, or is on its way.
     pub(super) fn is_rolled_out(&self, apid: Apid) -> bool {
         matches!(self.rolled.get(&apid), Some(Rolled::Out(_)))
@@ -102,12 +97,6 @@ impl Decision {
     /// Its memory is out.
     pub(super) fn is_out(&self, apid: Apid) -> bool {
         self.out.contains(&apid)
-    }
-
-    /// It does not take its turns by decisions any more, and is resident where it sits.
-    fn leave_order(&mut self, apid: Apid) {
-        self.party.remove(&apid);
-        self.rolled.remove(&apid);
     }
 
     pub(super) fn forget(&mut self, apid: Apid) {
@@ -126,6 +115,11 @@ impl Scheduler {
         self.domain_mut(domain).wanted = true;
     }
 
+    /// The same in all domains.
+    pub(super) fn want_decisions(&mut self) {
+        self.domains.iter_mut().for_each(|domain| domain.wanted = true);
+    }
+
     /// The same in that of an application.
     pub(super) fn want_decision_for(&mut self, apid: Apid) {
         self.want_decision(self.domain_of(apid));
@@ -135,7 +129,7 @@ impl Scheduler {
         for id in self.domain_ids() {
             let domain = self.domain(id);
             let due = domain.due_ns.is_some_and(|at| at <= now.mono_ns);
-            if domain.decides() && (domain.wanted || due) {
+            if domain.wanted || due {
                 self.decide(now, id, out);
             }
         }
@@ -144,7 +138,7 @@ impl Scheduler {
     /// What comes of a decision at some time.
     #[cfg(test)]
     pub(crate) fn decided_at(&mut self, now: Now) -> Vec<Effect> {
-        self.domain_ids().for_each(|domain| self.want_decision(domain));
+        self.want_decisions();
         self.apply(now, super::Event::Tick)
     }
 
@@ -201,8 +195,7 @@ impl Scheduler {
         let of = self.domain(domain);
         let rules = packing::Rules {
             domain: of.regions,
-            // By another order whoever has a place keeps its memory there.
-            roll_out: self.rolls_out(domain) && of.decides(),
+            roll_out: self.rolls_out(domain),
             stay: !moves,
             compactions_max: if moves { COMPACTIONS_MAX } else { 0 },
             moved_max: of.turns.migration.moves_max,
@@ -336,39 +329,6 @@ impl Scheduler {
         decision.moved_ns.insert(apid, now.mono_ns);
         decision.seats.insert(apid, seated);
         self.schedule.levels.of_mut(of).moved(apid, cost, now.mono_ns);
-    }
-
-    /// The domains, or their variables, are others: whoever runs takes his turns by the order of his domain, which
-    /// may be another than before. Returned: those for whom it is.
-    pub(super) fn orders_anew(&mut self, now: Now) -> Vec<Apid> {
-        let running = self.teams.values().filter(|t| t.state == State::Running).map(|t| t.apid);
-        let decides = |apid| self.domain(self.domain_of(apid)).decides();
-        // (What one has had that has been held, or on its way, since psched was started, is not known before it
-        // takes turns.)
-        let other = |apid: &Apid| match self.schedule.levels.with(*apid) {
-            Some(_) => !decides(*apid),
-            None => decides(*apid) && self.schedule.knows(*apid),
-        };
-        let changed: Vec<Apid> = running.filter(other).collect();
-        for apid in changed.iter().copied() {
-            let domain = self.domain_of(apid);
-            if self.domain(domain).decides() {
-                let had = self.schedule.attained(apid, now.mono_ns);
-                let weight = self.schedule.weight(apid);
-                let levels = self.schedule.levels.of_mut(domain);
-                levels.add(apid, weight, had, Duration::ZERO, now.mono_ns);
-            } else if let Some(levels) = self.schedule.levels.with_mut(apid) {
-                let had = levels.attained(apid, now.mono_ns);
-                levels.remove(apid);
-                self.schedule.resume(apid, had, now.mono_ns);
-                // (One whose memory is out is brought in: `bring_in`.)
-                self.schedule.decision.leave_order(apid);
-            }
-        }
-        for domain in self.domains.iter_mut().filter(|domain| !domain.decides()) {
-            (domain.due_ns, domain.wanted) = (None, false);
-        }
-        changed
     }
 }
 

@@ -1,8 +1,8 @@
 //! Domains: parts of the machine that are scheduled apart, each by variables of its own.
 //!
 //! # Problem
-//! On one machine short tests are to take turns every second, and long runs to go by least attained service,
-//! with other slices and other bounds. What one part does must not reach the other: no decision, no order of
+//! On one machine short tests are to take turns every 100 ms, and long runs every second, with other levels
+//! and other bounds. What one part does must not reach the other: no decision, no order of
 //! turns, no node that is kept.
 //!
 //! # Approach
@@ -13,7 +13,7 @@
 //!   nodes           0   1   2   3   4   5   6   7
 //!   regions        [ ordinary      ][ tests      ]
 //!   domains        [ application   ][ quick      ]
-//!   application.order least-attained-service       quick.order round-robin, quick.time_slice 100ms
+//!   application.time_slice 1s                      quick.time_slice 100ms, quick.max_resident 2
 //! ```
 //!
 //! An application is of one domain, from its posting to its end: the first whose regions let it in and could
@@ -23,7 +23,7 @@
 //!
 //! Memory that is taken, tickets, memory limits and ends know of no domains.
 
-use super::{Scheduler, Settings, Turns};
+use super::{Now, Scheduler, Settings, Turns};
 use crate::apteam::Apid;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::Apteam;
@@ -31,7 +31,7 @@ use crate::gang::levels::Levels;
 use crate::gang::shares::Holder;
 use crate::machine::{Machine, RegionSet};
 use crate::occupancy::RuleBook;
-use crate::variables::{Order, ShareBy};
+use crate::variables::ShareBy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) struct Domain {
     pub processors: u64,
     /// Its variables.
     pub turns: Turns,
-    /// By least attained service: there is something to decide.
+    /// There is something to decide.
     pub wanted: bool,
     /// When a user whose applications run has had as much as one whose applications wait.
     pub overtakes_ns: Option<u64>,
@@ -60,14 +60,9 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// Whether places are given by decisions.
-    pub fn decides(&self) -> bool {
-        self.turns.order == Order::LeastAttainedService
-    }
-
     /// Whether those who wait have a floor.
     pub fn has_floors(&self) -> bool {
-        self.decides() && self.turns.floors
+        self.turns.floors
     }
 
     /// To whose share the time of an application counts; none: there are no shares.
@@ -105,7 +100,7 @@ pub(super) fn rules(domains: &[Domain]) -> RuleBook {
     RuleBook::new(domains.iter().map(|domain| (domain.regions, domain.turns.rules())).collect())
 }
 
-/// What the gangs of each domain have had, where it goes by that.
+/// What the gangs of each domain have had.
 #[derive(Clone, Debug)]
 pub(super) struct LevelsOf(Vec<Levels>);
 
@@ -127,7 +122,7 @@ impl LevelsOf {
         &mut self.0[at]
     }
 
-    /// Those that know a gang; none: its domain does not go by them.
+    /// Those that know a gang; none: it has not taken turns.
     pub fn with(&self, apid: Apid) -> Option<&Levels> {
         self.0.iter().find(|levels| levels.contains(apid))
     }
@@ -145,10 +140,10 @@ impl LevelsOf {
     }
 
     /// For so many other domains: each gang's goes to the one that it is of now.
-    fn dealt(&mut self, domains: &[Domain], of: impl Fn(Apid) -> DomainId) {
+    fn dealt(&mut self, domains: &[Domain], of: impl Fn(Apid) -> DomainId, now_ns: u64) {
         let before = std::mem::replace(self, LevelsOf::new(domains));
         for levels in before.0 {
-            levels.deal(|apid| of(apid).0, &mut self.0);
+            levels.deal(|apid| of(apid).0, &mut self.0, now_ns);
         }
     }
 }
@@ -265,16 +260,28 @@ impl Scheduler {
 
     /// The variables or the machine are others: the domains are made anew of them. Whoever was of one that has
     /// gone takes what he has had with him to the one that he goes by now, and back.
-    pub(super) fn domains_anew(&mut self) {
+    pub(super) fn domains_anew(&mut self, now: Now) {
         let new = of(&self.machine, &self.settings);
         let old = std::mem::replace(&mut self.domains, new);
         if !old.iter().map(|old| &old.name).eq(self.domains.iter().map(|new| &new.name)) {
             let teams = self.teams.values();
             let of: BTreeMap<Apid, DomainId> =
                 teams.map(|team| (team.apid, self.domain_named(&team.domain))).collect();
-            self.schedule
-                .levels
-                .dealt(&self.domains, |apid| of.get(&apid).copied().unwrap_or(DomainId(0)));
+            // Where the one has floors and the other has none, that is kept by others.
+            let known_to = |apid: &Apid| self.schedule.levels.with(*apid).map(Levels::is_told);
+            let other = |(apid, id): &(&Apid, &DomainId)| {
+                known_to(apid).is_some_and(|told| told != self.domain(**id).turns.floors)
+            };
+            let others: Vec<Apid> = of.iter().filter(other).map(|(apid, _)| *apid).collect();
+            for apid in others {
+                let had = self.schedule.attained(apid, now.mono_ns);
+                self.schedule.resume(apid, had, now.mono_ns);
+                if let Some(levels) = self.schedule.levels.with_mut(apid) {
+                    levels.set_attained(apid, had, now.mono_ns);
+                }
+            }
+            let domain = |apid| of.get(&apid).copied().unwrap_or(DomainId(0));
+            self.schedule.levels.dealt(&self.domains, domain, now.mono_ns);
         }
         for domain in &mut self.domains {
             if let Some(old) = old.iter().find(|old| old.name == domain.name) {
@@ -283,13 +290,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether what each application has had is known to its own domain, where that goes by it, and to no other.
+    /// Whether what each application has had is known to its own domain, and to no other.
     #[cfg(test)]
     pub(super) fn levels_are_of_their_domains(&self) -> bool {
         self.teams.keys().all(|apid| {
             let own = self.domain_of(*apid);
             let known = |id: &DomainId| self.schedule.levels.of(*id).contains(*apid);
-            self.domain_ids().filter(known).all(|id| id == own && self.domain(id).decides())
+            self.domain_ids().filter(known).all(|id| id == own)
         })
     }
 }

@@ -115,7 +115,7 @@ impl Scheduler {
             Effect::Tell { apid, news: News::Ended { end, status } }
         });
         if frees {
-            self.place_waiting_in(now, domain, out);
+            self.want_decision(domain);
         }
         self.moves_ended(now, apid, out);
     }

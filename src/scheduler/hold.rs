@@ -52,7 +52,7 @@ impl Scheduler {
         }
         out.push(Effect::Managed { reply, done, problems });
         // Nodes that were kept for one that is held are free for others.
-        self.place_waiting(now, out);
+        self.want_decisions();
     }
 
     /// Whether an administrator holds it.

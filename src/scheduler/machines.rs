@@ -93,13 +93,13 @@ impl Scheduler {
     }
 
     /// The same, at the end of an event.
-    pub(super) fn go_over(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn go_over(&mut self) {
         if std::mem::take(&mut self.goes_over) {
             let leaving = leaving(&self.machine, self.teams.values());
             let before = std::mem::replace(&mut self.leaving, leaving);
             let changed: Vec<Nid> = before.symmetric_difference(&self.leaving).copied().collect();
             changed.into_iter().for_each(|nid| self.open_or_not(nid));
-            self.place_waiting(now, out);
+            self.want_decisions();
         }
     }
 
@@ -122,7 +122,7 @@ impl Scheduler {
         };
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
-        self.domains_anew();
+        self.domains_anew(now);
         self.occupancy = Occupancy::new(&self.machine, domains::rules(&self.domains));
         self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
@@ -136,7 +136,6 @@ impl Scheduler {
         self.learn_anew(now);
         self.waiting_to_domains();
         self.leaving = leaving(&self.machine, self.teams.values());
-        self.orders_anew(now);
         self.turns_anew(now);
         let measured: Vec<Apid> = self.teams.keys().copied().collect();
         for apid in measured {
@@ -163,6 +162,6 @@ impl Scheduler {
             self.link_closed(now, link, out);
             out.push(Effect::CloseLink { link });
         }
-        self.place_waiting(now, out);
+        self.want_decisions();
     }
 }

@@ -22,7 +22,7 @@
 //! processor with anybody keeps its share, for its nodes are given to others by processors only.
 //!
 //! A node also tells how long it took to bring a gang's memory in before it ran. The longest such time of
-//! its latest two starts on each apinit is what a start of it costs ([`crate::gang::rotation`]).
+//! its latest two starts on each apinit is what a start of it costs ([`crate::gang::plan`]).
 //!
 //! Nothing of this is on record: after a restart of psched its nodes tell it again.
 
@@ -32,7 +32,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Hello;
 use crate::apteam::talk::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
-use crate::gang::rotation::LENGTHENED_MAX;
+use crate::gang::plan::LENGTHENED_MAX;
 use crate::machine::found::divided;
 use crate::machine::{Machine, Nid};
 use std::collections::BTreeSet;
@@ -110,14 +110,14 @@ impl Scheduler {
             frees |= self.count_memory(now, apid);
         }
         if frees {
-            self.place_waiting(now, out);
+            self.want_decisions();
         }
     }
 
     /// Counts those anew that have run for long enough by now.
-    pub(super) fn memory_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn memory_tick(&mut self, now: Now) {
         if self.settle(now) {
-            self.place_waiting(now, out);
+            self.want_decisions();
         }
     }
 

@@ -28,10 +28,11 @@
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
 //! given flavors in `flavors.rs`; parts of the machine that are scheduled apart in `domains.rs`;
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
-//! runs when in `turns.rs`, and who runs where by least attained service in `decide.rs`; what users have had in `shares.rs`; who is moved
-//! for a posting under round robin in `migrate.rs`; how the changes went in `measured.rs`, with how much
-//! memory applications count in `memory.rs`, and how much of the records they take in `kept.rs`; what `apstat` is told in `view.rs`; for whoever drives a
-//! scheduler, the order of records and effects in [`outbox`], and the values of variables in [`tuning`].
+//! runs when in `turns.rs`, and who runs where in `decide.rs`; what users have had in `shares.rs`; how a move
+//! goes in `moves.rs`; how the changes went in `measured.rs`, with how much memory applications count in
+//! `memory.rs`, and how much of the records they take in `kept.rs`; what `apstat` is told in `view.rs`; for
+//! whoever drives a scheduler, the order of records and effects in [`outbox`], and the values of variables in
+//! [`tuning`].
 
 mod closed;
 mod compare;
@@ -48,7 +49,6 @@ mod linked;
 mod machines;
 mod measured;
 mod memory;
-mod migrate;
 mod moves;
 mod nodes;
 pub mod outbox;
@@ -337,18 +337,16 @@ impl Scheduler {
         let mut out = Vec::new();
         self.wall_ns = now.wall_ns;
         if self.regions.deadline().is_some_and(|at| at <= now.mono_ns) && self.hours(now) {
-            self.place_waiting(now, &mut out);
+            self.want_decisions();
         }
         for event in events {
             self.take(now, event, &mut out);
         }
-        self.go_over(now, &mut out);
+        self.go_over();
         self.decide_if_due(now, &mut out);
-        self.bring_in(now, &mut out);
-        self.migrate_if_due(now, &mut out);
         if self.goes_over {
             // (It was moved off by a decision.)
-            self.go_over(now, &mut out);
+            self.go_over();
             self.decide_if_due(now, &mut out);
         }
         out
@@ -372,7 +370,7 @@ impl Scheduler {
             Event::Restarted { reply, posting, owner, front, secret, origin } => {
                 self.posted(now, reply, *posting, owner, front, secret, Some(origin), out);
             }
-            Event::Looked { reply, apid } => self.looked(now, reply, apid, out),
+            Event::Looked { reply, apid } => self.looked(reply, apid, out),
             Event::FrontGone { apid } => self.front_gone(now, apid, out),
             Event::Kill { reply, apids, signal, uid, administrator } => {
                 let problems = apids
@@ -416,7 +414,7 @@ impl Scheduler {
             }
             Event::Tick => {
                 self.tick(now, out);
-                self.memory_tick(now, out);
+                self.memory_tick(now);
                 self.turns_tick(now, out);
             }
             Event::Machine(machine) => self.reconfigured(now, *machine, out),
@@ -436,7 +434,7 @@ impl Scheduler {
                     };
                     out.extend(self.links.keys().map(command));
                 }
-                self.place_waiting(now, out);
+                self.want_decisions();
             }
         }
     }

@@ -16,10 +16,9 @@
 //!   inventory                                 the move is said again: nodes know its number
 //! ```
 //!
-//! Moves that make a window, or that an administrator wants, are made one after the other
-//! ([`Sequence`]): each has been confirmed before the next is told. A window is reserved meanwhile for whom it
-//! is made. If one fails the rest is given up, everybody runs where he is, and the plan is made anew the next
-//! time (`migrate.rs`). Nothing of a sequence is on record: a psched that is started again plans anew.
+//! Moves that an administrator wants are made one after the other ([`Sequence`]): each has been confirmed
+//! before the next is told. If one fails the rest is given up, and everybody runs where he is. Nothing of a
+//! sequence is on record: a psched that is started again knows nothing of it.
 //!
 //! Whether an application can be moved its nodes say, with the reason ([`Report::Movable`]); only those of one
 //! apinit can.
@@ -37,9 +36,9 @@ use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, MoveCommand, PlaceCommand};
-use crate::machine::{Nid, nids_text};
+use crate::machine::nids_text;
 use crate::placement::migration::Step;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// An order of an administrator.
@@ -55,27 +54,19 @@ pub(super) struct Sequence {
     steps: VecDeque<(Apid, PlacementList)>,
     /// Who is being moved.
     waits: Option<Apid>,
-    purpose: Purpose,
+    /// The administrator who waits for the answer.
+    reply: ReplyId,
     done: Vec<String>,
-}
-
-/// What moves are made for.
-#[derive(Clone, Debug)]
-pub(super) enum Purpose {
-    /// A window for this posting.
-    Window(Apid, PlacementList),
-    /// An administrator, who waits for the answer.
-    Order(ReplyId),
 }
 
 impl Sequence {
     /// These steps of a plan, in which nobody is rolled out.
-    pub fn of(steps: Vec<Step>, purpose: Purpose) -> Sequence {
+    pub fn of(steps: Vec<Step>, reply: ReplyId) -> Sequence {
         let moves = steps.into_iter().filter_map(|step| match step {
             Step::Move { apid, to, .. } => Some((apid, to)),
             Step::RollOut { .. } | Step::RollIn { .. } => None,
         });
-        Sequence { steps: moves.collect(), waits: None, purpose, done: Vec::new() }
+        Sequence { steps: moves.collect(), waits: None, reply, done: Vec::new() }
     }
 }
 
@@ -288,7 +279,7 @@ impl Scheduler {
         self.count_memory(now, apid);
         self.save(apid, true, out);
         self.turns_changed(now, apid);
-        self.place_waiting_in(now, self.domain_of(apid), out);
+        self.want_decision_for(apid);
     }
 
     /// Begins a sequence.
@@ -300,19 +291,6 @@ impl Scheduler {
     /// Whether one is under way: another has to wait.
     pub(super) fn is_moving(&self) -> bool {
         self.moving.is_some()
-    }
-
-    /// Nodes that are to be a window for somebody else.
-    pub(super) fn reserved_from(&self, apid: Option<Apid>) -> impl Iterator<Item = Nid> + '_ {
-        let window = match &self.moving {
-            Some(Sequence { purpose: Purpose::Window(whose, window), .. })
-                if Some(*whose) != apid =>
-            {
-                Some(window)
-            }
-            _ => None,
-        };
-        window.into_iter().flat_map(PlacementList::nids)
     }
 
     /// The move of this one is over.
@@ -332,19 +310,17 @@ impl Scheduler {
                 sequence.done.push(text);
                 self.next_move(now, out);
             }
-            Err(why) => self.give_up_moves(now, why, out),
+            // What is left of the sequence is not done. Who has been moved stays where he is.
+            Err(why) => self.end_moves(vec![why], out),
         }
     }
 
-    /// Tells the next move, or does what they were made for.
+    /// Tells the next move; after the last it is answered.
     fn next_move(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(sequence) = self.moving.as_mut().filter(|one| one.waits.is_none()) else { return };
-        if let Purpose::Window(apid, _) = &sequence.purpose
-            && !self.teams.get(apid).is_some_and(|t| t.state == State::Posted && t.held.is_none())
-        {
-            return self.give_up_moves(now, "it does not wait any more".to_owned(), out);
-        }
-        let Some((apid, to)) = sequence.steps.pop_front() else { return self.all_moved(now, out) };
+        let Some((apid, to)) = sequence.steps.pop_front() else {
+            return self.end_moves(Vec::new(), out);
+        };
         sequence.waits = Some(apid);
         let stands = self.teams.get(&apid).map(|team| self.wall_of(team));
         let why = match stands {
@@ -365,53 +341,15 @@ impl Scheduler {
         self.next_after(now, apid, Err(text), out);
     }
 
-    fn all_moved(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(Sequence { purpose, done, .. }) = self.moving.take() else { return };
-        match purpose {
-            Purpose::Order(reply) => {
-                out.push(Effect::Managed { reply, done, problems: Vec::new() });
-            }
-            Purpose::Window(apid, window) => {
-                let nids: BTreeSet<Nid> = window.nids().collect();
-                let Some(team) = self.teams.get(&apid) else { return };
-                // As any placement, with all other nodes left out: some may have been closed meanwhile.
-                let mut only = self.occupancy.only(|nid| nids.contains(&nid));
-                let places = super::postings::place_of(
-                    &mut only,
-                    &self.wanted(team),
-                    &team.posting,
-                    &BTreeSet::new(),
-                );
-                match places {
-                    Some(places) => self.grant(now, apid, places, out),
-                    None => self.place_waiting_in(now, self.domain_of(apid), out),
-                }
-            }
+    /// The sequence is over, and the administrator is answered.
+    fn end_moves(&mut self, problems: Vec<String>, out: &mut Vec<Effect>) {
+        if let Some(Sequence { reply, done, .. }) = self.moving.take() {
+            out.push(Effect::Managed { reply, done, problems });
         }
     }
 
-    /// What is left of the sequence is not done. Who has been moved stays where he is.
-    fn give_up_moves(&mut self, now: Now, why: String, out: &mut Vec<Effect>) {
-        let Some(Sequence { purpose, done, .. }) = self.moving.take() else { return };
-        match purpose {
-            Purpose::Order(reply) => {
-                out.push(Effect::Managed { reply, done, problems: vec![why] });
-            }
-            Purpose::Window(apid, _) => {
-                if self.teams.contains_key(&apid) {
-                    out.push(Effect::Log { apid, name: "no-window", detail: why });
-                }
-                self.place_waiting_in(now, self.domain_of(apid), out);
-            }
-        }
-    }
-
-    /// An application has ended: it may have been on its way, or moves may have been made for it.
+    /// An application has ended: it may have been on its way.
     pub(super) fn moves_ended(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
-        let for_it = |one: &Sequence| matches!(&one.purpose, Purpose::Window(of, _) if *of == apid);
-        if self.moving.as_ref().is_some_and(for_it) {
-            self.give_up_moves(now, "it has ended".to_owned(), out);
-        }
         self.next_after(now, apid, Ok(format!("application {apid} has ended")), out);
     }
 

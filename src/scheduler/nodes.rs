@@ -239,7 +239,7 @@ impl Scheduler {
             self.open_or_not(nid);
         }
         self.managed_link_known(link, out);
-        self.place_waiting(now, out);
+        self.want_decisions();
     }
 
     /// One application that the records place on this link's nodes, against what the link has.

@@ -5,7 +5,6 @@
 //! all have said so are its processors another's.
 
 use super::ends::{Said, nanos};
-use super::postings::COUNTED;
 use super::{Effect, LinkId, News, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive};
@@ -48,11 +47,6 @@ impl Scheduler {
         }
         let hosts = self.hosts_of(&places);
         let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
-        // (By least attained service nobody is passed over: who has waited comes first some day.)
-        let counted = if self.domain(domain).decides() { 0 } else { COUNTED };
-        let mut passed: Vec<Apid> =
-            self.line_of(domain).take(counted).take_while(|a| *a < apid).collect();
-        passed.retain(|apid| !self.is_held(*apid));
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;
         team.places = places;
@@ -66,14 +60,6 @@ impl Scheduler {
         let (key, front) = (team.key(), team.front.filter(|_| waited));
         self.become_state(apid, State::Placed);
         self.relink(apid);
-        for waiting in passed {
-            let Some(team) = self.teams.get_mut(&waiting) else { continue };
-            if team.passed_over < self.settings.passed_over_max {
-                team.passed_over += 1;
-                let passed_over = team.passed_over;
-                out.push(Effect::SavePassedOver { apid: waiting, passed_over });
-            }
-        }
         self.save(apid, false, out);
         out.push(Effect::Log {
             apid,
@@ -217,6 +203,6 @@ impl Scheduler {
         out.push(Effect::Log { apid, name: "lapsed", detail: "waits for its aprun".into() });
         // It may have looked while the place was on its way back, and would not look again.
         out.push(Effect::Tell { apid, news: News::Placed });
-        self.place_waiting_in(now, self.domain_of(apid), out);
+        self.want_decision_for(apid);
     }
 }

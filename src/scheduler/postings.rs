@@ -21,7 +21,7 @@ use crate::occupancy::Occupancy;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use crate::variables::units::format_size;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -228,7 +228,7 @@ impl Scheduler {
     /// Tries to place a posting that has just come: nothing else can have become possible.
     fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let domain = self.domain_of(apid);
-        if self.domain(domain).decides() && !self.teams[&apid].posting.immediate {
+        if !self.teams[&apid].posting.immediate {
             self.want_decision(domain);
             return;
         }
@@ -239,82 +239,21 @@ impl Scheduler {
         }
     }
 
-    /// Goes through the lines of all domains once and places whoever fits.
-    pub(super) fn place_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        for domain in self.domain_ids() {
-            self.place_waiting_in(now, domain, out);
-        }
-    }
-
-    /// The same in one domain.
-    pub(super) fn place_waiting_in(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
-        if self.domain(domain).decides() {
-            self.want_decision(domain);
-            return;
-        }
-        let mut kept = self.kept_for_out(domain);
-        kept.extend(self.reserved_from(None));
-        // The smallest width that did not fit, by all else that is asked of nodes: a wider one will
-        // not either, and the line is often many postings of few shapes.
-        let mut too_wide: BTreeMap<_, u32> = BTreeMap::new();
-        let line: Vec<Apid> = self.line_of(domain).collect();
-        for (at, apid) in line.into_iter().enumerate() {
-            let Some(team) = self.teams.get(&apid).filter(|t| t.held.is_none()) else { continue };
-            let wanted = self.wanted(team);
-            let shape = wanted.shape;
-            let terms = wanted.terms_if_empty(wanted.reach.passes);
-            let key = (terms, wanted.reach.spans, wanted.flexible);
-            let hopeless = too_wide.get(&key).is_some_and(|w| shape.width >= *w);
-            let place = match hopeless {
-                true => None,
-                false => self.place_for(apid, &wanted, &kept),
-            };
-            match place {
-                Some(places) => self.grant(now, apid, places, out),
-                None => {
-                    let team = &self.teams[&apid];
-                    // (Where it has chosen nodes, or laid out its PEs, others may have room.)
-                    if team.is_plain() {
-                        let least = too_wide.entry(key).or_insert(shape.width);
-                        *least = (*least).min(shape.width);
-                    }
-                    let passed_over = team.passed_over >= self.settings.passed_over_max;
-                    if passed_over || at < COUNTED && self.waits_too_long(team) {
-                        self.keep_for(&wanted, &team.posting, &mut kept);
-                    }
-                }
-            }
-        }
-    }
-
     /// Nodes kept for postings of a domain that have waited too long, and are not held.
     pub(super) fn kept(&self, domain: DomainId) -> BTreeSet<Nid> {
-        let mut kept = self.kept_while(domain, |_| true);
-        kept.extend(self.reserved_from(None));
-        kept
+        self.kept_while(domain, |_| true)
     }
 
     /// The same, for postings before this one in its line only.
     pub(super) fn kept_before(&self, apid: Apid) -> BTreeSet<Nid> {
-        let mut kept = self.kept_while(self.domain_of(apid), |other| other < apid);
-        kept.extend(self.reserved_from(Some(apid)));
-        kept
+        self.kept_while(self.domain_of(apid), |other| other < apid)
     }
 
     fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
         let line = self.line_of(domain).take(COUNTED).take_while(|apid| before(*apid));
         let line = line.filter_map(|apid| self.teams.get(&apid));
-        let mut kept = self.kept_for_out(domain);
-        for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
-            self.keep_for(&self.wanted(team), &team.posting, &mut kept);
-        }
-        kept
-    }
-
-    /// Nodes kept for those whose memory is to come in.
-    fn kept_for_out(&self, domain: DomainId) -> BTreeSet<Nid> {
         let mut kept = BTreeSet::new();
-        for team in self.out_for_good(domain).filter_map(|apid| self.teams.get(&apid)) {
+        for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
             self.keep_for(&self.wanted(team), &team.posting, &mut kept);
         }
         kept
@@ -427,13 +366,13 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn looked(&mut self, now: Now, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn looked(&mut self, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
         if self.teams.get(&apid).is_some_and(|t| t.state == State::Lapsed) {
             // The silent front end is back: it waits again, at its old place in line.
             self.become_state(apid, State::Posted);
             self.save(apid, false, out);
             out.push(Effect::Log { apid, name: "waiting", detail: "its aprun is back".into() });
-            self.place_waiting_in(now, self.domain_of(apid), out);
+            self.want_decision_for(apid);
         }
         let Some(team) = self.teams.get(&apid) else {
             refuse(out, reply, Refusal::NotFound, &format!("there is no application {apid}"));
@@ -482,7 +421,7 @@ impl Scheduler {
         self.relink(apid);
         self.turns_changed(now, apid);
         out.push(Effect::Warn(format!("posting {apid} was refused: {why}")));
-        self.place_waiting_in(now, domain, out);
+        self.want_decision(domain);
     }
 }
 

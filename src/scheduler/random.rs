@@ -19,7 +19,6 @@ mod node;
 mod steps;
 mod world;
 
-use crate::variables::Order;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use steps::{Step, step, step_or_move, step_or_roll_out};
@@ -29,7 +28,7 @@ const NODES: u32 = 3;
 const PROCESSORS: u32 = 2;
 
 fn history(steps: Vec<Step>) {
-    history_of(Kind { max_resident: 1, domains: false, moves: None, swaps: false }, steps);
+    history_of(Kind::default(), steps);
 }
 
 fn history_of(kind: Kind, steps: Vec<Step>) {
@@ -46,14 +45,11 @@ fn history_of(kind: Kind, steps: Vec<Step>) {
 }
 
 fn moves(steps: Vec<Step>) {
-    history_of(
-        Kind { max_resident: 1, domains: false, moves: Some(Order::RoundRobin), swaps: false },
-        steps,
-    );
+    history_of(Kind { moves: true, ..Kind::default() }, steps);
 }
 
-fn order() -> impl Strategy<Value = Order> {
-    prop_oneof![Just(Order::RoundRobin), Just(Order::LeastAttainedService)]
+fn floors() -> impl Strategy<Value = bool> {
+    prop_oneof![Just(true), Just(false)]
 }
 
 fn post(width: u32) -> Step {
@@ -73,7 +69,7 @@ proptest! {
         max_resident in 2u32..5,
         steps in proptest::collection::vec(step(), 1..160)
     ) {
-        history_of(Kind { max_resident, domains: false, moves: None, swaps: false }, steps);
+        history_of(Kind { max_resident, ..Kind::default() }, steps);
     }
 
     #[test]
@@ -81,17 +77,17 @@ proptest! {
         max_resident in 1u32..4,
         steps in proptest::collection::vec(step(), 1..160)
     ) {
-        history_of(Kind { max_resident, domains: true, moves: None, swaps: false }, steps);
+        history_of(Kind { max_resident, domains: true, ..Kind::default() }, steps);
     }
 
     #[test]
     fn every_history_of_moves_comes_to_rest(
         max_resident in 1u32..4,
         domains in proptest::bool::weighted(0.3),
-        order in order(),
+        floors in floors(),
         steps in proptest::collection::vec(step_or_move(), 1..160)
     ) {
-        history_of(Kind { max_resident, domains, moves: Some(order), swaps: false }, steps);
+        history_of(Kind { max_resident, domains, floors, moves: true, swaps: false }, steps);
     }
     #[test]
     fn every_history_of_roll_outs_comes_to_rest(
@@ -100,7 +96,6 @@ proptest! {
         moves in any::<bool>(),
         steps in proptest::collection::vec(step_or_roll_out(), 1..160)
     ) {
-        let moves = moves.then_some(Order::LeastAttainedService);
-        history_of(Kind { max_resident, domains, moves, swaps: true }, steps);
+        history_of(Kind { max_resident, domains, floors: false, moves, swaps: true }, steps);
     }
 }

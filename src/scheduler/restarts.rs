@@ -14,7 +14,7 @@
 //!   several, each part goes to nodes of one apinit, no two to the same, in their order on the line: so its
 //!   nodes lie across the borders of apinits as they did.
 //! - *Time.* What it had run counts against its time limit (its nodes see to that) and as time that it has
-//!   had, by least attained service.
+//!   had.
 //! - *Locked.* Until its processes are there nothing is done with it but that it gets a place: it is
 //!   launching until its nodes say that it runs. Its log has these steps:
 //!

@@ -3,12 +3,12 @@
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::posting::Owner;
 use crate::apteam::record::Apteam;
-use crate::gang::rotation::amortised;
+use crate::gang::plan::amortised;
 use crate::gang::shares::Holder;
 use crate::gang::{floor, levels};
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
-use crate::variables::{APPLICATION, Allocator, Isolation, Order, Private, ShareBy, Variables};
+use crate::variables::{APPLICATION, Allocator, Isolation, Private, ShareBy, Variables};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -179,9 +179,7 @@ impl Settings {
 /// How competing applications take turns: the variables of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// In which order.
-    pub order: Order,
-    /// How long one leads, under round robin.
+    /// How long a cycle with floors is, and how long one leads where psched is dead.
     pub time_slice: Duration,
     /// Gangs on one processor.
     pub max_resident: u32,
@@ -195,13 +193,13 @@ pub struct Turns {
     pub allocator_wide: u64,
     /// The share of a slice that bringing memory in may take, in thousandths.
     pub switch_share: u64,
-    /// By least attained service who waits has a floor: a start costs little beside it.
+    /// Who waits has a floor: a start costs little beside it.
     pub floors: bool,
     /// Whose share an application counts to, where there are floors.
     pub share_by: ShareBy,
-    /// By what rules least attained service goes.
+    /// By what rules gangs are put in order.
     pub levels: levels::Rules,
-    /// How often it is looked again who is to run, by least attained service.
+    /// How often it is looked again who is to run.
     pub reconsider: Duration,
     /// How long one has not run before others are moved aside for it.
     pub compact_after: Duration,
@@ -218,7 +216,6 @@ pub struct Turns {
 impl From<&Variables> for Turns {
     fn from(variables: &Variables) -> Turns {
         Turns {
-            order: variables.application_order(),
             time_slice: variables.application_time_slice(),
             max_resident: u32::try_from(variables.application_max_resident()).unwrap_or(u32::MAX),
             longest_wait: variables.application_longest_wait(),
@@ -273,7 +270,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// How many times as long the slices are that this user's gangs lead.
+    /// How many times as large the share of this user is.
     pub(super) fn weight(&self, owner: &Owner) -> u32 {
         self.weight_of(&owner.name)
     }

@@ -48,11 +48,10 @@ pub(super) fn machine(nodes: u32, processors: u32) -> Machine {
     (0..nodes).map(node).collect()
 }
 
-/// By round robin, four on a processor; levels by minutes, without floors.
+/// Four on a processor; levels by minutes, without floors.
 pub(super) fn plain() -> Settings {
     let mut variables = crate::variables::Variables::default();
     for (name, value) in [
-        ("application.order", "round-robin"),
         ("application.floor", "no"),
         ("application.max_resident", "4"),
         ("application.level.bound", "1m"),
@@ -95,6 +94,27 @@ pub(super) fn posted(number: u8, width: u32) -> Event {
         front: FrontProcess { pid: 4000 + i32::from(number), started: 1 },
         secret: Ticket([number; 16]),
     }
+}
+
+/// The same of one that is placed at once, over others where the fewest sit, or refused.
+pub(super) fn posted_at_once(number: u8, width: u32) -> Event {
+    let mut event = posted(number, width);
+    let Event::Posted { posting, .. } = &mut event else { unreachable!() };
+    posting.immediate = true;
+    event
+}
+
+/// These, for one who has waited for a minute.
+fn kept_after_a_minute(mut settings: Settings) -> Settings {
+    settings.turns.longest_wait = Duration::from_secs(60);
+    settings.turns.levels.longest_wait = settings.turns.longest_wait;
+    settings
+}
+
+/// These, with floors.
+fn with_floors(mut settings: Settings) -> Settings {
+    settings.turns.floors = true;
+    settings
 }
 
 pub(super) fn hello(nids: &[u32]) -> Box<Hello> {
@@ -223,7 +243,12 @@ fn answer(effects: &[Effect]) -> (Vec<&str>, Vec<&str>) {
 }
 
 fn report(s: &mut Scheduler, link: u64, report: Report) -> Vec<String> {
-    brief(&s.apply(at(1), Event::Report { link: LinkId(link), report: Box::new(report) }))
+    report_at(s, 1, link, report)
+}
+
+/// The same at another second.
+fn report_at(s: &mut Scheduler, seconds: u64, link: u64, report: Report) -> Vec<String> {
+    brief(&s.apply(at(seconds), Event::Report { link: LinkId(link), report: Box::new(report) }))
 }
 
 fn ended(k: Key, nids: &[u32], first: Option<Decisive>) -> Report {

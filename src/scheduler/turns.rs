@@ -6,7 +6,7 @@
 //! what one component does must cost the others nothing.
 //!
 //! # Approach
-//! [`Schedule`] keeps the graph of who competes, the order of turns, and the plan of each component
+//! [`Schedule`] keeps the graph of who competes, what each has had, and the plan of each component
 //! ([`crate::gang`]). What changes is noted while an event is applied; at its end each component that is
 //! concerned is planned anew. The new plan goes to the apinits that hold its members:
 //!
@@ -22,9 +22,7 @@
 //! is made without them. Who comes back is told the plans of what it holds. A gang that comes meanwhile is
 //! told to wait, where it is on several apinits: it would run on some of them only.
 //!
-//! A gang alone in its component needs no plan: nodes let run what nobody keeps from it. Under round
-//! robin a new plan goes on with the slice that is on, and whoever has come leads after that; by least
-//! attained service a decision is taken at once.
+//! A gang alone in its component needs no plan: nodes let run what nobody keeps from it.
 //!
 //! Nothing of this is on record: after a restart nodes go on by the plans that they have until they are
 //! told others, whose generations are higher. So a gang of a former start is told even that it is alone.
@@ -44,9 +42,9 @@ use super::domains::{Domain, DomainId, LevelsOf};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::gang::Gang;
+use crate::gang::accounts::Accounts;
 use crate::gang::competition::Competition;
 use crate::gang::levels;
-use crate::gang::rotation::Rotation;
 use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Held, Slot};
@@ -60,7 +58,7 @@ pub(super) struct Schedule {
     /// The first processor of each node on the line, counted over all of them.
     first_processor: Vec<u32>,
     competition: Competition,
-    rotation: Rotation,
+    accounts: Accounts,
     /// By generation.
     plans: BTreeMap<u64, Planned>,
     /// When each of them is due.
@@ -82,7 +80,7 @@ pub(super) struct Schedule {
     inherited: BTreeMap<Apid, bool>,
     /// Whose component is to be planned anew.
     changed: BTreeSet<Apid>,
-    /// By least attained service: who has had what, and who runs where by the last decision.
+    /// Who is on which level, and who runs where by the last decision.
     pub(super) levels: LevelsOf,
     pub(super) decision: Decision,
     /// Who is to lead at once.
@@ -114,7 +112,7 @@ impl Schedule {
         Schedule {
             first_processor,
             competition: Competition::new(processors as usize, memory),
-            rotation: Rotation::default(),
+            accounts: Accounts::default(),
             plans: BTreeMap::new(),
             due: BTreeSet::new(),
             asking: BTreeSet::new(),
@@ -209,15 +207,15 @@ impl Schedule {
 
     /// Bringing the memory of a gang in costs what is made of what it did before.
     pub(super) fn set_cost(&mut self, apid: Apid, cost: impl Fn(Duration) -> Duration) {
-        let cost = cost(self.rotation.cost(apid));
-        if self.rotation.set_cost(apid, cost) {
+        let cost = cost(self.accounts.cost(apid));
+        if self.accounts.set_cost(apid, cost) {
             self.concern(apid);
         }
     }
 
     /// What bringing the memory of a gang in takes, as its nodes have measured it.
     pub(super) fn cost(&self, apid: Apid) -> Duration {
-        self.rotation.cost(apid)
+        self.accounts.cost(apid)
     }
 
     /// Who is to lead at once.
@@ -225,14 +223,9 @@ impl Schedule {
         self.early.iter().copied().collect()
     }
 
-    /// Whether it is known what a gang has had.
-    pub(super) fn knows(&self, apid: Apid) -> bool {
-        self.rotation.contains(apid)
-    }
-
     /// The weight of a gang.
     pub(super) fn weight(&self, apid: Apid) -> u32 {
-        self.rotation.weight(apid)
+        self.accounts.weight(apid)
     }
 
     /// Whether it can't run beside these, or has no turn at all.
@@ -249,12 +242,12 @@ impl Schedule {
 
     /// What users have had.
     pub(super) fn shares(&self) -> &Shares {
-        &self.rotation.shares
+        &self.accounts.shares
     }
 
     /// The same, to take them up again or to have others rules for them.
     pub(super) fn shares_mut(&mut self) -> &mut Shares {
-        &mut self.rotation.shares
+        &mut self.accounts.shares
     }
 
     /// Whether a gang has turns, or runs without them.
@@ -264,14 +257,14 @@ impl Schedule {
 
     /// To whose share the time of a gang counts, and its processors; none: there are no shares.
     pub(super) fn share_of(&self, apid: Apid) -> Option<(&Holder, u64)> {
-        Some((self.rotation.holder(apid)?, self.rotation.width(apid)))
+        Some((self.accounts.holder(apid)?, self.accounts.width(apid)))
     }
 
     /// The users of a domain have these places.
     pub(super) fn rank(&mut self, domain: DomainId, ranks: &BTreeMap<Holder, Rank>) {
-        let rotation = &self.rotation;
+        let accounts = &self.accounts;
         let rank = |apid, level, runs| {
-            let rank = rotation.holder(apid).and_then(|holder| ranks.get(holder));
+            let rank = accounts.holder(apid).and_then(|holder| ranks.get(holder));
             rank.map_or(0, |rank| rank.of(level, runs))
         };
         self.levels.of_mut(domain).set_ranks(rank);
@@ -293,7 +286,7 @@ impl Schedule {
     /// To whose share the time of an application of this domain counts, and on how many processors.
     fn set_share(&mut self, team: &Apteam, domain: &Domain) {
         let width = team.places.0.iter().map(|place| place.processors.len() as u64).sum();
-        self.rotation.set_share(team.apid, domain.holder(team), width);
+        self.accounts.set_share(team.apid, domain.holder(team), width);
     }
 
     /// Which share of the processors of its domain an application has.

@@ -25,8 +25,6 @@ use std::collections::BTreeMap;
 pub enum When {
     /// Nothing.
     Unknown,
-    /// It is placed next: it fits.
-    Next,
     /// Nodes are kept for it, from now on.
     Kept,
     /// Nodes will be kept for it from then on at the latest, in nanoseconds since the epoch.
@@ -166,13 +164,9 @@ impl Scheduler {
                 .map(|no_room| of_shared(&team.posting, self.explain(&wanted, &no_room))),
             false => self.why_no_room_for(team, &wanted, &kept),
         };
-        let when = match why {
-            None if !self.domain(self.domain_named(&team.domain)).decides() => When::Next,
-            _ => self.kept_when(team),
-        };
         let why = match why {
             Some(why) => self.with_bars(why, team),
-            None if self.domain(self.domain_named(&team.domain)).decides() => Explanation {
+            None => Explanation {
                 obstacle: format!(
                     "{} waits for its turn: those run that have had as little time",
                     shape_text(&team.posting.shape)
@@ -180,15 +174,8 @@ impl Scheduler {
                 holder: self.who_runs(self.domain_named(&team.domain)),
                 cure: "it is placed when one of them ends, or has had more".into(),
             },
-            None => Explanation {
-                obstacle: format!(
-                    "{} fits now and is placed next",
-                    shape_text(&team.posting.shape)
-                ),
-                ..Explanation::default()
-            },
         };
-        (why, when)
+        (why, self.kept_when(team))
     }
 
     /// Whether it is placed where as many sit as may be resident too, for whoever stands there goes out.
@@ -196,7 +183,7 @@ impl Scheduler {
         let (domain, posting) = (self.domain_named(&team.domain), &team.posting);
         // (One that is restored is placed where there is room: a decision gives it no seat.)
         let decided = team.is_plain() && !posting.flexible && !posting.immediate;
-        decided && self.domain(domain).decides() && self.rolls_out(domain)
+        decided && self.rolls_out(domain)
     }
 
     /// The machine as such a one finds it.

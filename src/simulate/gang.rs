@@ -45,6 +45,8 @@ use way::Way;
 
 const LINK: LinkId = LinkId(0);
 const SECOND: u64 = 1_000_000_000;
+/// Where no job has been about to end for so long, none ever is.
+const STUCK: u64 = 30 * 86_400 * SECOND;
 /// The log's zero on psched's clocks: who has waited since before it has not waited since before time.
 const ZERO: u64 = 1_000_000 * SECOND;
 
@@ -112,6 +114,8 @@ struct Replay<'a, W> {
     /// When the first was submitted.
     first: Option<u64>,
     refused: Option<(u64, i64, String)>,
+    /// Since when none would ever end, as things are.
+    stuck_since: Option<u64>,
     /// Nodes say what memory they have: that of jobs counts.
     memory: bool,
     /// What a move costs.
@@ -145,6 +149,9 @@ pub fn replay<E>(
         replay.settle();
         if let Some((line, job, why)) = replay.refused.take() {
             return Err(Stopped::Refused { line, job, why });
+        }
+        if next.is_none() && replay.is_stuck() {
+            return replay.over();
         }
         #[cfg(test)]
         {
@@ -183,6 +190,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             tally: Tally::new(setup.machine.application_processors(), ZERO),
             had: [0; 3],
             first: None,
+            stuck_since: None,
             refused: None,
             memory: setup.machine.nodes.values().any(|node| node.memory > 0),
         };
@@ -207,6 +215,15 @@ impl<'a, W: Watch> Replay<'a, W> {
         let deadline = self.scheduler.deadline().filter(|_| any);
         let next = [submit, end, deadline].into_iter().flatten().min()?;
         any.then_some(next.max(self.now))
+    }
+
+    /// Whether none has been about to end for long. (Decisions are taken for ever, and may let others run.)
+    fn is_stuck(&mut self) -> bool {
+        if !self.ends.is_empty() || self.live.is_empty() {
+            self.stuck_since = None;
+            return false;
+        }
+        self.now.saturating_sub(*self.stuck_since.get_or_insert(self.now)) > STUCK
     }
 
     /// Nothing is to happen any more.

@@ -12,13 +12,8 @@ use crate::agent::Happening;
 use crate::agent::switcher::{Action, Event, News, Outcome, Ran, Start};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
-use crate::gang::rotation::SLICE_MIN;
-use crate::variables::Order;
 use std::collections::VecDeque;
 
-/// Users that post, which is among how many a floor is divided at most, and one more where what they need is
-/// not whole.
-const USERS: u64 = 4;
 /// A frozen group.
 #[derive(Debug)]
 pub struct Frozen {
@@ -79,28 +74,17 @@ impl World {
         self.part_changes(key);
     }
 
-    /// How long one that was frozen then may wait at most, where nothing disturbs: a slice for each that
-    /// is there, and for each that has come or gone meanwhile. By least attained service without floors
-    /// `longest_wait`, and for each of those what it may keep its place for then, or pays for its start.
+    /// How long one that was frozen then may wait at most, where nothing disturbs: `longest_wait`, and for each that
+    /// is there, or has come or gone meanwhile, what it may keep its place for then, or pays for its start.
     fn turns_take(&self, changes: u64) -> Option<u64> {
         let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
         let psched = self.psched.as_ref().filter(|_| undisturbed)?;
         let rules = &self.settings.turns;
         let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
         let slices = gangs + self.checks.changes() - changes + 1;
-        // (A cycle with floors is longer by what these have at least.)
-        let floors = if rules.floors { USERS * SLICE_MIN.as_nanos() as u64 } else { 0 };
-        let slice = rules.time_slice.as_nanos() as u64 + floors;
-        let all = match self.memory.out {
-            _ if rules.order == Order::LeastAttainedService && !rules.floors => {
-                let wait = rules.longest_wait.as_nanos() as u64;
-                let cost = rules.start_cost.as_nanos() as u64 + 2 * COST_MAX;
-                wait + slices * (wait / 5 + cost)
-            }
-            0 => slices * slice,
-            // One turn may be over before its memory is in; in the next it does not wait for that.
-            _ => 2 * slices * (slice + COST_MAX).max(COST_MAX * 1_000 / rules.switch_share),
-        };
+        let wait = rules.longest_wait.as_nanos() as u64;
+        let cost = rules.start_cost.as_nanos() as u64 + 2 * COST_MAX;
+        let all = wait + slices * (wait / 5 + cost);
         Some(all + SECOND + AWAIT)
     }
 

@@ -23,7 +23,7 @@ use crate::apteam::talk::node::RollOut;
 use crate::gang::levels::LEVELS_MAX;
 use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};
 use crate::scheduler::{Abilities, RollsOut, Settings, Turns};
-use crate::variables::{APPLICATION, Order};
+use crate::variables::APPLICATION;
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -307,6 +307,11 @@ impl World {
                 slots.push(Slot::new(host, nids, cpus));
             }
         }
+        // Half of the seeds are as if nobody shared anything.
+        let shared = if turns.bool() { 1 } else { turns.u32(2..=4) };
+        let time_slice = Duration::from_millis(turns.u64(20..=300));
+        // In a quarter of the seeds.
+        let rolls_out = turns.u32(0..4) == 0;
         let mut settings = Settings {
             ticket_time: Duration::from_secs(10),
             passed_over_max: 8,
@@ -314,14 +319,9 @@ impl World {
             apkill_grace: Duration::from_secs(10),
             postings_max: 60,
             postings_user_max: 40,
-            // Half of the seeds are as if nobody shared anything.
             turns: Turns {
-                max_resident: if turns.bool() { 1 } else { turns.u32(2..=4) },
-                time_slice: Duration::from_millis(turns.u64(20..=300)),
-                order: match turns.u32(0..4) {
-                    0 => Order::LeastAttainedService,
-                    _ => Order::RoundRobin,
-                },
+                max_resident: shared,
+                time_slice,
                 floors: false,
                 switch_share: memory.switch_share(),
                 ..Turns::default()
@@ -329,10 +329,13 @@ impl World {
             abilities: Abilities { moves: true, says: true, roll_out: RollsOut::Never },
             ..Settings::default()
         };
-        if settings.turns.order == Order::LeastAttainedService {
+        if rolls_out {
             small_levels(&mut settings.turns, &mut turns);
             settings.abilities.roll_out = RollsOut::AtHome;
             memory.rolls_out = some_roll_out(&mut slots, &mut others);
+        } else {
+            // (By a copy: the histories of these seeds are older than their levels.)
+            small_levels(&mut settings.turns, &mut turns.clone());
         }
         if one {
             settings.turns.compact_after = Duration::from_millis(others.u64(500..5_000));

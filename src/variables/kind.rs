@@ -20,8 +20,6 @@ pub enum Kind {
     Isolation,
     /// One of [`Allocator`]; its number is the place in [`Allocator::ALL`].
     Allocator,
-    /// One of [`Order`]; its number is the place in [`Order::ALL`].
-    Order,
     /// One of [`ShareBy`]; its number is the place in [`ShareBy::ALL`].
     ShareBy,
     /// One of [`Private`]; its number is the place in [`Private::ALL`].
@@ -34,24 +32,6 @@ pub enum Kind {
 
 /// What a flag may be, as people write it.
 pub(super) const FLAG: [&str; 2] = ["yes", "no"];
-
-/// In which order gangs that compete have their turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Order {
-    /// Who has waited longest leads for one time slice.
-    #[default]
-    RoundRobin,
-    /// By the time had so far, in a few levels; within a level by arrival.
-    LeastAttainedService,
-}
-
-impl Order {
-    /// All of them, with their names.
-    pub const ALL: [(Order, &str); 2] = [
-        (Order::RoundRobin, "round-robin"),
-        (Order::LeastAttainedService, "least-attained-service"),
-    ];
-}
 
 /// Whose share of the processors the time of an application counts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -82,19 +62,15 @@ pub enum Allocator {
     BestFit,
     /// The one that begins at the lowest NID.
     FirstFit,
-    /// The one after which gaps of equal size are fewest: the sum over all sizes of the squared number
-    /// of gaps that have it is the least.
-    SumOfSquares,
     /// The first one from the high end of the line for a wide application, from the low end for others.
     WideFromOneEnd,
 }
 
 impl Allocator {
     /// All of them, with their names.
-    pub const ALL: [(Allocator, &str); 4] = [
+    pub const ALL: [(Allocator, &str); 3] = [
         (Allocator::BestFit, "best-fit"),
         (Allocator::FirstFit, "first-fit"),
-        (Allocator::SumOfSquares, "sum-of-squares"),
         (Allocator::WideFromOneEnd, "wide-from-one-end"),
     ];
 }
@@ -142,12 +118,9 @@ impl Kind {
             Kind::Duration => "duration",
             Kind::Count => "count",
             Kind::Size => "size",
-            Kind::Flag
-            | Kind::Isolation
-            | Kind::Allocator
-            | Kind::Order
-            | Kind::ShareBy
-            | Kind::Private => "word",
+            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::ShareBy | Kind::Private => {
+                "word"
+            }
             Kind::Ratio => "ratio",
             Kind::Percent => "percentage",
         }
@@ -159,12 +132,9 @@ impl Kind {
             Kind::Duration => "a duration such as 500ms, 5s or 1m30s",
             Kind::Count => "a whole number",
             Kind::Size => "a size such as 512K, 100M or 8G",
-            Kind::Flag
-            | Kind::Isolation
-            | Kind::Allocator
-            | Kind::Order
-            | Kind::ShareBy
-            | Kind::Private => "a word",
+            Kind::Flag | Kind::Isolation | Kind::Allocator | Kind::ShareBy | Kind::Private => {
+                "a word"
+            }
             Kind::Ratio => "a number such as 1.5",
             Kind::Percent => "a percentage such as 5%",
         }
@@ -180,7 +150,6 @@ impl Kind {
             Kind::Isolation => one_of(&Isolation::ALL, value).1.to_owned(),
             Kind::Private => one_of(&Private::ALL, value).1.to_owned(),
             Kind::Allocator => one_of(&Allocator::ALL, value).1.to_owned(),
-            Kind::Order => one_of(&Order::ALL, value).1.to_owned(),
             Kind::ShareBy => one_of(&ShareBy::ALL, value).1.to_owned(),
             Kind::Ratio => format_thousandths(value),
             Kind::Percent => format!("{}%", format_thousandths(value.saturating_mul(100))),
@@ -197,7 +166,6 @@ impl Kind {
             Kind::Isolation => place_of(&Isolation::ALL, text),
             Kind::Private => place_of(&Private::ALL, text),
             Kind::Allocator => place_of(&Allocator::ALL, text),
-            Kind::Order => place_of(&Order::ALL, text),
             Kind::ShareBy => place_of(&ShareBy::ALL, text),
             Kind::Ratio => parse_thousandths(text.trim()),
             // A hundredth of a percent is beyond what is kept.

@@ -32,7 +32,7 @@ mod table;
 mod tests;
 pub mod units;
 
-pub use kind::{Allocator, Isolation, Kind, Order, Private, ShareBy};
+pub use kind::{Allocator, Isolation, Kind, Private, ShareBy};
 pub use table::{Definition, TABLE, WEIGHT, WEIGHTS, WEIGHTS_MAX, all};
 
 /// The domain of regions that name none, and of a machine without regions.
@@ -102,6 +102,17 @@ pub enum VariableError {
         /// The value given.
         text: String,
     },
+    /// The variable could have this value in an earlier release.
+    RetiredValue {
+        /// Which variable.
+        row: &'static Definition,
+        /// Its name.
+        name: String,
+        /// The value given.
+        text: String,
+        /// What became of it.
+        became: &'static str,
+    },
     /// The value is out of range.
     OutOfRange {
         /// Which variable.
@@ -136,6 +147,9 @@ impl VariableError {
             VariableError::NotAValue { name, text, .. } => {
                 format!("\"{text}\" is no value of {name}")
             }
+            VariableError::RetiredValue { name, text, became, .. } => {
+                format!("{name} can't be {text} any more: {became}")
+            }
             VariableError::OutOfRange { name, text, .. } => {
                 format!("{text} is out of the range of {name}")
             }
@@ -157,7 +171,9 @@ impl VariableError {
             VariableError::NoDomain { domains, .. } => {
                 format!("give regions the key domain; there are: {}", domains.join(", "))
             }
-            VariableError::NotAValue { row, .. } | VariableError::OutOfRange { row, .. } => {
+            VariableError::NotAValue { row, .. }
+            | VariableError::RetiredValue { row, .. }
+            | VariableError::OutOfRange { row, .. } => {
                 format!("give {}, {}", row.kind.such(), row.range())
             }
             VariableError::NotAUser { .. } => format!(

@@ -1,7 +1,7 @@
 //! The table of variables, and what is made of its rows: a getter for each.
 
-use super::kind::{Allocator, FLAG, Isolation, Kind, Order, Private, ShareBy, one_of};
-use super::{VariableError, Variables};
+use super::kind::{Allocator, FLAG, Isolation, Kind, Private, ShareBy, one_of};
+use super::{VariableError, Variables, retired};
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
@@ -42,7 +42,10 @@ impl Definition {
     pub(super) fn value(&'static self, name: &str, text: &str) -> Result<u64, VariableError> {
         let (row, name, text) = (self, name.to_owned(), text.to_owned());
         match row.kind.parse(&text) {
-            None => Err(VariableError::NotAValue { row, name, text }),
+            None => Err(match retired::became_of_value(row.name, text.trim()) {
+                Some(became) => VariableError::RetiredValue { row, name, text, became },
+                None => VariableError::NotAValue { row, name, text },
+            }),
             Some(value) if value < row.min || value > row.max => {
                 Err(VariableError::OutOfRange { row, name, text })
             }
@@ -61,7 +64,6 @@ impl Definition {
             Kind::Isolation => Isolation::ALL.map(|(_, name)| name).join(", "),
             Kind::Allocator => Allocator::ALL.map(|(_, name)| name).join(", "),
             Kind::ShareBy => ShareBy::ALL.map(|(_, name)| name).join(", "),
-            Kind::Order => Order::ALL.map(|(_, name)| name).join(", "),
         }
     }
 
@@ -97,9 +99,6 @@ macro_rules! value_type {
     (ShareBy) => {
         ShareBy
     };
-    (Order) => {
-        Order
-    };
     (Ratio) => {
         u64
     };
@@ -134,9 +133,6 @@ macro_rules! typed {
     (ShareBy, $value:expr) => {
         one_of(&ShareBy::ALL, $value).0
     };
-    (Order, $value:expr) => {
-        one_of(&Order::ALL, $value).0
-    };
     (Ratio, $value:expr) => {
         $value
     };
@@ -145,7 +141,7 @@ macro_rules! typed {
     };
 }
 
-/// Makes the table, and a getter for each of its rows: `application_order` for `application.order`
+/// Makes the table, and a getter for each of its rows: `application_floor` for `application.floor`
 /// too, which is given in quotes.
 macro_rules! variables {
     ($($name:ident $(= $text:literal)?: $kind:ident, $min:expr => $max:expr, default $default:expr,
@@ -196,7 +192,7 @@ variables! {
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
     application_aging_after = "application.aging.after": Duration, 0 => 365 * DAY, default 48 * HOUR,
-        "how long a gang that has had nothing has to wait until it is aged (least-attained-service)",
+        "how long a gang that has had nothing has to wait until it is aged",
         "A gang that has run waits longer: by a quarter of its processor time so far. An aged gang counts as one of \
          the third level, if its own is higher. Once it runs it counts so for ten minutes, or for a fifth of \
          its wait if that is longer.";
@@ -206,20 +202,16 @@ variables! {
          one in the smallest gap, with the fewest nodes, at the lowest NID. With first-fit the one at \
          the lowest NID. With wide-from-one-end the one at the highest NID for an application of \
          application.allocator_wide PEs or more, at the lowest for others: so wide ones find room \
-         where no narrow ones have broken it up. With sum-of-squares the one after which gaps \
-         differ most in size: the number of gaps of each size is squared, and the sum of the squares is the \
-         least; of equals the best fit. A gap is an unbroken run of nodes that have room for \
-         the application's PEs, and its size is the processors free on them. Of the nodes of the window \
-         only the last still counts in a gap, the one behind the window, while it has room for another \
-         of its PEs. On a machine with very many gaps only some are looked at, those first which just \
+         where no narrow ones have broken it up. A gap is an unbroken run of nodes that have room for \
+         the application's PEs. On a machine with very many gaps only some are looked at, those first which just \
          suffice. An application that is placed over others goes where the fewest sit, whatever is said \
-         here. With least-attained-service sum-of-squares is as best-fit.";
+         here.";
     application_allocator_wide = "application.allocator_wide": Count, 1 => 1_000_000_000, default 64,
         "PEs from which on an application is wide, with wide-from-one-end of application.allocator";
     application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
         "how long a gang or posting has not run before others are moved aside for it";
     application_floor = "application.floor": Flag, 0 => 1, default 0,
-        "whether those who wait have a quarter of each time slice, in turns (least-attained-service)",
+        "whether those who wait have a quarter of each time slice, in turns",
         "Then users come first who have had least of their share (share.by), and a gang waits for at \
          most one slice for each user, and one for each other gang of its own user, that wants the \
          same processors. There is no floor where a start costs more than application.switch_share \
@@ -231,7 +223,7 @@ variables! {
          is not idle. With 0 every gang keeps its turn. \
          Gangs on several apinits keep theirs, and so do all where there are no control groups.";
     application_level_bound = "application.level.bound": Duration, 100 * MS => 365 * DAY, default SECOND,
-        "the time had at which a gang leaves the lowest level (least-attained-service)",
+        "the time had at which a gang leaves the lowest level",
         "Where a start costs more, it is twelve times application.start_cost.";
     application_level_last = "application.level.last": Duration, 0 => 365 * DAY, default 40 * MINUTE,
         "the longest time had at which a gang leaves a level",
@@ -274,35 +266,30 @@ variables! {
     application_load_balance_width_min = "application.load_balance.width_min": Count, 1 => 1_000_000_000, default 1,
         "processors from which on an application that waits may have others moved";
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
-        "how long a gang or posting may wait before it leads next, whatever the order",
+        "how long a gang or posting may wait before it leads next",
         "For a posting that has waited so long nodes are kept, as with passed_over_max.";
     application_max_resident = "application.max_resident": Count, 1 => 4_096, default 1_024,
         "gangs that may sit on a processor, taking turns",
         "With 1 nobody shares a processor, and whoever finds none free waits. An application \
-         that was placed while it was 1 shares with nobody until it ends. By least attained \
-         service more may sit there, where nodes bring the memory of those who stand to \
-         swap, or out by a checkpoint.";
+         that was placed while it was 1 shares with nobody until it ends. More may sit there \
+         where nodes bring the memory of those who stand to swap, or out by a checkpoint.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
         "how often a node's memory may be promised to the applications on it",
         "A lower value takes nothing away from what is there. An application that says nothing of its \
          memory (-m) comes beside others only where a sixteenth of that is left, for programs grow \
          before that is measured.";
-    application_order = "application.order": Order, 0 => Order::ALL.len() as u64 - 1, default 1,
-        "in which order gangs that compete have their turns",
-        "With round-robin who has waited longest leads for one time slice; with \
-         least-attained-service it goes by the time had so far, in a few levels, and within a \
-         level by arrival.";
     application_reconsider = "application.reconsider": Duration, SECOND => HOUR, default 5 * MINUTE,
-        "how often it is looked again who is to run, where somebody waits and nothing happens (least-attained-service)";
+        "how often it is looked again who is to run, where somebody waits and nothing happens";
     application_start_cost = "application.start_cost": Duration, 0 => HOUR, default 0,
         "what a start of a gang is taken to cost until its nodes have measured it";
     application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
         "the share of a slice that bringing memory in may take before the slice is lengthened",
         "Where the memory of a gang was out when its turn came, its slices are longer by the time \
-         that this took, and no shorter than that time divided by this share, up to an hour; under \
-         round-robin the slices of those with whom it takes turns are no shorter either.";
+         that this took, and no shorter than that time divided by this share, up to an hour; the \
+         slices of those with whom it takes turns are no shorter either.";
     application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
-        "how long a gang leads before the turn of the next (round-robin), or a cycle with a floor is";
+        "how long a cycle is in which those who wait have a quarter (application.floor)",
+        "Without floors it is how long each who waits runs while psched is dead.";
     applications_max: Count, 1 => 65_536, default 4_096,
         "applications on a host at once",
         "One more ends with 125.";
@@ -406,8 +393,8 @@ pub const WEIGHTS: Definition = Definition {
     max: 1_000,
     default: 1,
     at_start: false,
-    meaning: "slices that gangs of the user NAME lead are so many times as long",
-    more: "At most 10000 users have one.",
+    meaning: "how many times as large the share of the user NAME is",
+    more: "The time of that user's gangs counts for so much less. At most 10000 users have one.",
 };
 
 /// What the names of [`WEIGHTS`] begin with.

@@ -170,8 +170,8 @@ fn domains_have_variables_of_their_own() {
         assert!(variables.set(name, "2s").is_err() && variables.get(name).is_none(), "{name}");
     }
     assert_eq!(
-        said(&mut variables, "aplication.order", "round-robin"),
-        Err("there is no variable aplication.order; did you mean application.order?".into())
+        said(&mut variables, "aplication.floor", "no"),
+        Err("there is no variable aplication.floor; did you mean application.floor?".into())
     );
     // They are shown after the table, and those of a domain that goes are forgotten.
     let shown = variables.show();

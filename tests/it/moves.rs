@@ -13,8 +13,9 @@ const CONFIG: &str = "nodes:
 regions:
   - { name: all, nids: '0-3' }
 variables:
-  application.order: round-robin
-  application.max_resident: 1
+  application.floor: no
+  application.level.bound: 100ms
+  application.max_resident: 2
   application.compact_after: 1s
   application.reconsider: 1s
   application.load_balance.least_gain: 0

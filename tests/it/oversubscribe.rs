@@ -106,8 +106,7 @@ fn pes_of_two_apinits_meet() {
 fn it_takes_turns_and_is_shown() {
     let hand = Hand::start(
         "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n\
-         variables: { application.order: round-robin, application.max_resident: 2, application.time_slice: \
-         50ms }\n",
+         variables: { application.max_resident: 2, application.time_slice: 50ms }\n",
         &[("0", None)],
     );
     let crowd =

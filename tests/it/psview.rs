@@ -24,7 +24,7 @@ fn json(instance: &Instance) -> serde_json::Value {
 fn an_empty_machine_and_one_application() {
     let instance = instance(3, 2);
     let text = view(&instance, "");
-    assert!(text.starts_with("3 nodes: nothing runs; least-attained-service, "), "{text}");
+    assert!(text.starts_with("3 nodes: nothing runs; slices of 1s, "), "{text}");
     let empty = json(&instance);
     assert_eq!(empty["nodes"].as_array().map(Vec::len), Some(3));
     for list in ["plans", "applications"] {

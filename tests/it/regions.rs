@@ -133,8 +133,6 @@ fn one_that_is_flexible_goes_to_both_sides_of_another() {
 fn as_even_as_can_be_and_parts_of_their_own_nodes() {
     let config = "nodes:
   - { nids: 0-3, processors: 3, flavors: [su, os, ap] }
-variables:
-  application.order: least-attained-service
 ";
     let hand = Hand::start(config, &[("0-3", None)]);
     let pes = |apid: u64| {

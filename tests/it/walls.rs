@@ -182,7 +182,7 @@ fn who_keeps_the_kernel_busy_has_no_more_than_others() {
     let name = format!("walls::{test}");
     let config = "nodes:\n  - { nids: 0, processors: 1, flavors: [su, os, ap] }\nvariables:\n  \
                   application.max_resident: 2\n  application.time_slice: 200ms\n  \
-                  application.order: round-robin\n";
+                  application.level.bound: 365d\n";
     let Some((hand, bins)) = users::daemons(&name, config, "0") else { return };
     let Some(program) = mpi::plain("walls", "kernel") else { return };
     let kernel = bins.add(&program);
@@ -204,7 +204,8 @@ fn who_keeps_the_kernel_busy_has_no_more_than_others() {
     });
     let [of, against] = [used(first) - before, used(first + 1) - theirs];
     let share = of.as_secs_f64() / (of + against).as_secs_f64();
-    assert!((0.38..0.65).contains(&share), "{of:?} against {against:?}: {share:.2}");
+    // (The first leads: it has three quarters.)
+    assert!((0.62..0.88).contains(&share), "{of:?} against {against:?}: {share:.2}");
     for apid in [first, first + 1] {
         run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     }

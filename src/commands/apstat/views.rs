@@ -168,13 +168,12 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<
     cells
 }
 
-/// `next`, `kept`, `kept in 6d`, `held`, `unknown`.
+/// `kept`, `kept in 6d`, `held`, `unknown`.
 fn when(row: &pb::ApplicationRow, now_ns: u64) -> Cell {
     use pb::when::Kind;
     let when = row.when.unwrap_or_default();
     match when.kind() {
         Kind::Unknown => Cell::text("unknown"),
-        Kind::Next => Cell::text("next"),
         Kind::Kept => Cell::text("kept"),
         Kind::KeptAt => {
             Cell::Text(format!("kept in {}", short(when.kept_at_ns.saturating_sub(now_ns))))
@@ -573,7 +572,6 @@ Apid ResId User  PEs Nodes     Age State   Turn        Next   Had   Due Run Comm
         let words = [
             (word(Kind::Unknown, 0), "unknown"),
             (of(None), "unknown"),
-            (word(Kind::Next, 0), "next"),
             (word(Kind::Kept, 0), "kept"),
             (word(Kind::KeptAt, NOW + 90 * MINUTE), "kept in 90m"),
             // The clock on the wall was set back, or psched looks in a moment.

@@ -147,7 +147,7 @@ mod tests {
             ("*", "x"),
             ("k*l*e", "kill_grace"),
             ("?ill_gr?ce", "kill_grace"),
-            ("application.*", "application.order"),
+            ("application.*", "application.floor"),
         ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }

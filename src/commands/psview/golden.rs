@@ -24,7 +24,6 @@ fn machine(nodes: u32) -> pb::TurnsReply {
     };
     pb::TurnsReply {
         now_ns: 10_000 * MS,
-        order: "round-robin".into(),
         time_slice_ns: 1_000 * MS,
         max_resident: 4,
         nodes: (0..nodes).map(node).collect(),
@@ -108,16 +107,15 @@ fn three() -> pb::TurnsReply {
 #[test]
 fn an_empty_machine() {
     let golden = "\
-0 nodes: nothing runs; round-robin, slices of 1s, 4 gangs on a processor
+0 nodes: nothing runs; slices of 1s, 4 gangs on a processor
 ";
     assert_eq!(shown(&machine(0), 80), golden);
     let mut one = machine(1);
     one.waiting = 2;
-    one.order = "least-attained-service".into();
     one.max_resident = 1;
     let golden = "\
 1 node: nothing runs; 2 postings without a place;
-  least-attained-service, 1 gang on a processor
+  slices of 1s, 1 gang on a processor
 ";
     assert_eq!(shown(&one, 50), golden);
 }
@@ -126,8 +124,7 @@ fn an_empty_machine() {
 fn one_application_alone() {
     let mut reply = machine(1_000);
     reply.applications = vec![application(3, 0..1_000, turn(Kind::Always, 0, 1_000, 1_000))];
-    let golden = r#"1000 nodes: 1 application alone; round-robin, slices of 1s, 4 gangs on a
-  processor
+    let golden = r#"1000 nodes: 1 application alone; slices of 1s, 4 gangs on a processor
 
 Apid User   PEs NIDs  Turn For    Had    Due Run Part Command
    3 alice 2000 0-999 runs   - 100.0% 100.0% 12s    - ./program-3 --with many ..
@@ -137,8 +134,7 @@ Apid User   PEs NIDs  Turn For    Had    Due Run Part Command
 
 #[test]
 fn three_in_turns() {
-    let golden = r#"9 nodes: 4 applications in turns, 1 alone; round-robin, slices of 1s, 4 gangs on
-  a processor
+    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, 4 gangs on a processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
@@ -162,9 +158,8 @@ all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(shown(&three(), 80), golden);
-    let golden = r#"9 nodes: 4 applications in turns, 1 alone;
-  round-robin, slices of 1s, 4 gangs on a
-  processor
+    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices
+  of 1s, 4 gangs on a processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice 0-3 4-5 6-7
@@ -189,7 +184,7 @@ In part: 40 times, for 31.0 ms in all and 2.00 ms
   at most
 "#;
     assert_eq!(shown(&three(), 50), golden);
-    let golden = r#"9 nodes: 4 applications in turns, 1 alone; round-robin, slices of 1s, 4 gangs on a processor
+    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, 4 gangs on a processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
@@ -298,7 +293,7 @@ fn plans_to_come() {
     for line in [
         "Plan 1.17: 4 applications take turns on NIDs 0-7, in force in 20ms",
         ">   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.3s",
-        "9 nodes: 3 applications in turns, 1 alone, 1 held; round-robin, slices of 1s, 4",
+        "9 nodes: 3 applications in turns, 1 alone, 1 held; slices of 1s, 4 gangs on a",
         "Plan 1.18: 7 alone on NIDs 0-5, being agreed",
         "Plan 1.19: 12 on NIDs 0-3 held, in no slice",
         "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with m..",
@@ -324,8 +319,8 @@ fn forty(nodes: u32) -> pb::TurnsReply {
 
 #[test]
 fn forty_on_eight_at_fifty() {
-    let golden = r#"8 nodes: 40 applications in turns; round-robin,
-  slices of 1s, 4 gangs on a processor
+    let golden = r#"8 nodes: 40 applications in turns; slices of 1s, 4
+  gangs on a processor
 
 Plan 1.1234: 40 applications take turns on NIDs
   0-7

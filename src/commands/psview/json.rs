@@ -29,7 +29,6 @@ pub fn json(reply: &pb::TurnsReply) -> Value {
     let domain = |of: &pb::TurnsDomain| {
         json!({
             "name": of.name,
-            "order": of.order,
             "time_slice_ns": of.time_slice_ns,
             "max_resident": of.max_resident,
         })
@@ -38,7 +37,6 @@ pub fn json(reply: &pb::TurnsReply) -> Value {
         "version": reply.version,
         "now_ns": reply.now_ns,
         "wall_ns": reply.wall_ns,
-        "order": reply.order,
         "time_slice_ns": reply.time_slice_ns,
         "max_resident": reply.max_resident,
         "domains": reply.domains.iter().map(domain).collect::<Vec<_>>(),

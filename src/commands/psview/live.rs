@@ -272,11 +272,7 @@ mod tests {
 
     fn reply(nodes: u32) -> pb::TurnsReply {
         let node = |nid| pb::NodeRow { nid, state: "free".into(), ..Default::default() };
-        pb::TurnsReply {
-            order: "round-robin".into(),
-            nodes: (0..nodes).map(node).collect(),
-            ..Default::default()
-        }
+        pb::TurnsReply { nodes: (0..nodes).map(node).collect(), ..Default::default() }
     }
 
     #[test]
@@ -322,7 +318,7 @@ mod tests {
         assert!(!press(&mut screen, KeyCode::Char('c')));
         assert!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
         // What is above and below is said also where there is little room.
-        let rows = shown(&mut screen, 36, 3);
+        let rows = shown(&mut screen, 30, 3);
         assert!(rows[2].starts_with("q n arrows: 0 above, "), "{rows:?}");
         // As small as it gets.
         shown(&mut screen, 1, 1);

@@ -61,25 +61,20 @@ fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         text += &format!("; {} without a place", units::count(waiting, "posting"));
     }
     if reply.domains.is_empty() {
-        text += &format!("; {}", rules(&reply.order, reply.time_slice_ns, reply.max_resident));
+        text += &format!("; {}", rules(reply.time_slice_ns, reply.max_resident));
     }
     for domain in &reply.domains {
-        let rules = rules(&domain.order, domain.time_slice_ns, domain.max_resident);
+        let rules = rules(domain.time_slice_ns, domain.max_resident);
         text += &format!("; {}: {rules}", domain.name);
     }
     sentence(&text, Role::Plain, width)
 }
 
 /// How a domain takes turns.
-fn rules(order: &str, time_slice_ns: u64, max_resident: u32) -> String {
-    let slices = match order {
-        "round-robin" => {
-            let slice = units::format_duration(Duration::from_nanos(time_slice_ns));
-            format!(", slices of {slice}")
-        }
-        _ => String::new(),
-    };
-    format!("{order}{slices}, {} on a processor", units::count(max_resident as usize, "gang"))
+fn rules(time_slice_ns: u64, max_resident: u32) -> String {
+    let slice = units::format_duration(Duration::from_nanos(time_slice_ns));
+    let gangs = units::count(max_resident as usize, "gang");
+    format!("slices of {slice}, {gangs} on a processor")
 }
 
 /// Each component, one below the other.

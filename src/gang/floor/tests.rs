@@ -8,35 +8,31 @@ use std::fmt::Write;
 const SECOND: u64 = 1_000_000_000;
 
 fn rules() -> Rules {
-    Rules {
-        time_slice: Duration::from_secs(1),
-        longest_wait: Duration::from_secs(3_600),
-        switch_share: 50,
-    }
+    Rules { time_slice: Duration::from_secs(1), switch_share: 50 }
 }
 
 /// Gangs on a line of processors, each with its user: `AAAA ann`.
 struct Machine {
     competition: Competition,
-    rotation: Rotation,
+    accounts: Accounts,
     members: Vec<Apid>,
     out: BTreeSet<Apid>,
     early: Vec<Apid>,
 }
 
 fn machine(gangs: &[&str]) -> Machine {
-    let (mut competition, mut rotation) = (Competition::new(8, vec![]), Rotation::default());
+    let (mut competition, mut accounts) = (Competition::new(8, vec![]), Accounts::default());
     let mut members = Vec::new();
     for (apid, gang) in (1..).map(Apid).zip(gangs) {
         let (line, user) = gang.split_once(' ').expect("a user");
         let at = |(at, c): (u32, char)| (c != '.').then_some(at);
         let processors: Vec<u32> = (0..).zip(line.chars()).filter_map(at).collect();
-        rotation.add(apid, 1, Duration::ZERO, 0);
-        rotation.set_share(apid, Some(user.into()), processors.len() as u64);
+        accounts.add(apid, 1, Duration::ZERO, 0);
+        accounts.set_share(apid, Some(user.into()), processors.len() as u64);
         competition.add(apid, Gang { processors, memory: Vec::new() });
         members.push(apid);
     }
-    Machine { competition, rotation, members, out: BTreeSet::new(), early: Vec::new() }
+    Machine { competition, accounts, members, out: BTreeSet::new(), early: Vec::new() }
 }
 
 impl Machine {
@@ -53,7 +49,7 @@ impl Machine {
         on: Option<&On<'_>>,
     ) -> Plan {
         let chosen = Chosen { leads, early: &self.early, is_out: &|apid| self.out.contains(&apid) };
-        plan(&self.competition, &self.rotation, &self.members, chosen, rules, now_ns, on)
+        plan(&self.competition, &self.accounts, &self.members, chosen, rules, now_ns, on)
     }
 }
 
@@ -253,8 +249,8 @@ proptest! {
                     next += 1;
                     let apid = Apid(next);
                     let processors: Vec<u32> = (at..(at + width).min(8)).collect();
-                    all.machine.rotation.add(apid, 1, Duration::ZERO, all.now_ns);
-                    all.machine.rotation.set_share(apid, Some(user.to_string().into()), 1);
+                    all.machine.accounts.add(apid, 1, Duration::ZERO, all.now_ns);
+                    all.machine.accounts.set_share(apid, Some(user.to_string().into()), 1);
                     all.machine.competition.add(apid, Gang { processors, memory: Vec::new() });
                     all.machine.members.push(apid);
                     all.holders.insert(apid, user);
@@ -267,7 +263,7 @@ proptest! {
                 }
                 Step::Goes(at) if all.machine.members.len() > 1 => {
                     let apid = all.machine.members.remove(1 + at % (all.machine.members.len() - 1));
-                    all.machine.rotation.remove(apid);
+                    all.machine.accounts.remove(apid);
                     all.machine.competition.remove(apid);
                     all.leads.remove(&apid);
                     all.anew();
@@ -279,10 +275,15 @@ proptest! {
                         let Some((number, left, _)) = all.on() else { break };
                         let slice = all.plan.slices[number].clone();
                         let length = left.min(until - all.now_ns).max(1);
-                        let ran = Slice { length: Duration::from_nanos(length), ..slice.clone() };
-                        all.machine.rotation.ran(&all.machine.members, &ran, all.now_ns);
                         let (from, runs) = (all.now_ns, slice.party.contains(&Apid(1)));
                         all.now_ns += length;
+                        for apid in &all.machine.members {
+                            let (time, last) = match slice.party.contains(apid) {
+                                true => (Duration::from_nanos(length), Some(all.now_ns)),
+                                false => (Duration::ZERO, None),
+                            };
+                            all.machine.accounts.had(*apid, time, last, (from, all.now_ns));
+                        }
                         most = most.max(all.within());
                         match (runs, since) {
                             (true, Some(began)) => {

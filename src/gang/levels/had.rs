@@ -51,6 +51,18 @@ impl Had {
         }
     }
 
+    /// From now on what it has had is told by others, or it is not.
+    pub(super) fn set_told(&mut self, told: bool, now: i64) {
+        if self.told == told {
+            return;
+        }
+        self.settle(now);
+        (self.told, self.rank) = (told, 0);
+        if told {
+            (self.owes, self.arrived) = (0, false);
+        }
+    }
+
     /// It has had so much, as levels count.
     fn has_had(&self, bound: u64) -> bool {
         // (As for most of all gangs: nobody multiplies by 1 a thousand times.)

@@ -63,9 +63,7 @@ impl Scheduler {
             RollsOut::Never => false,
             RollsOut::Anywhere => true,
             RollsOut::AtHome => {
-                self.domain(domain).decides()
-                    && self.unable_in(domain).next().is_none()
-                    && self.stays_in(domain).is_none()
+                self.unable_in(domain).next().is_none() && self.stays_in(domain).is_none()
             }
         }
     }
@@ -78,7 +76,7 @@ impl Scheduler {
             false => self.unable.insert(link),
         };
         if changed {
-            self.domain_ids().for_each(|domain| self.want_decision(domain));
+            self.want_decisions();
         }
     }
 
@@ -105,15 +103,14 @@ impl Scheduler {
         stays.into_iter().find(|(apid, _)| self.is_of(*apid, domain))
     }
 
-    /// Why nobody's memory goes out on these nodes of a domain, in words; none: it does, or it is no question
-    /// there, for by another order of turns whoever sits somewhere is resident.
+    /// Why nobody's memory goes out on these nodes of a domain, in words; none: it does, or nobody's is asked
+    /// for at all.
     pub(in crate::scheduler) fn no_roll_out(
         &self,
         domain: DomainId,
         nids: &[Nid],
     ) -> Option<String> {
-        let asked = self.settings.abilities.roll_out == RollsOut::AtHome;
-        if !asked || !self.domain(domain).decides() {
+        if self.settings.abilities.roll_out != RollsOut::AtHome {
             return None;
         }
         let mut reasons: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();

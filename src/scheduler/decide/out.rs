@@ -1,16 +1,12 @@
 //! Memory that goes out where more sit than may, and comes in again.
 
-use super::line::{InLine, Stands};
 use super::seated;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Key};
-use crate::gang::levels::Place;
 use crate::machine::nids_text;
-use crate::scheduler::domains::DomainId;
 use crate::scheduler::{Effect, Now, Scheduler};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 impl Scheduler {
     /// Where more sit than may, now that these have come: who stands there and is of the highest level
@@ -70,33 +66,6 @@ impl Scheduler {
         out.push(Effect::RollOut { key });
     }
 
-    /// Whose memory is out while nothing is decided any more comes in as soon as it has a place, before
-    /// anybody new is placed there: a decision took it out, and no other would bring it in.
-    pub(in crate::scheduler) fn bring_in(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.schedule.decision.is_anybody_out() {
-            for domain in self.domain_ids() {
-                self.bring_in_to(now, domain, out);
-            }
-        }
-    }
-
-    fn bring_in_to(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
-        let one = |apid: Apid| InLine {
-            place: Place::of_coming(apid),
-            apid,
-            stands: Stands::Waits(Duration::ZERO),
-        };
-        let line: Vec<InLine> = self.out_for_good(domain).map(one).collect();
-        if line.is_empty() {
-            return;
-        }
-        for (apid, seat) in self.packed(now, domain, &line).seats {
-            let Some(team) = self.teams.get(&apid) else { continue };
-            let places = team.posting.spread(seat.places(&self.occupancy));
-            self.roll_in(now, apid, places, out);
-        }
-    }
-
     /// It sits there from now on, and does not run until its nodes say that it is in.
     pub(super) fn roll_in(
         &mut self,
@@ -133,15 +102,5 @@ impl Scheduler {
             out.push(Effect::Log { apid: key.apid, name: "rolled-in", detail: String::new() });
             self.turns_changed(now, key.apid);
         }
-    }
-
-    /// Those of a domain whose memory is out, and of whom nothing is decided.
-    pub(in crate::scheduler) fn out_for_good(
-        &self,
-        domain: DomainId,
-    ) -> impl Iterator<Item = Apid> {
-        let decides = self.domain(domain).decides();
-        let out = self.schedule.decision.out.iter().copied().filter(move |_| !decides);
-        out.filter(move |apid| self.is_of(*apid, domain) && !self.is_held(*apid))
     }
 }

@@ -3,11 +3,11 @@
 //! What is ordered is planned first, and shown with what it costs; a dry run ends there. Then the moves are
 //! made one after the other, and the answer comes when the last is over, or one has failed.
 
-use super::{Order, Purpose, Sequence};
+use super::{Order, Sequence};
 use crate::apteam::Apid;
 use crate::apteam::change::Change;
 use crate::apteam::place::PlacementList;
-use crate::apteam::record::Apteam;
+use crate::apteam::record::{Apteam, State};
 use crate::machine::{Nid, nids_text};
 use crate::placement::migration::{
     Mover, Situation, Step, Target, Wall, compacted, elsewhere, order as in_order,
@@ -303,7 +303,7 @@ impl Scheduler {
             before: String::new(),
             after: done.join("; "),
         }));
-        self.begin_moves(now, Sequence::of(steps, Purpose::Order(reply)), out);
+        self.begin_moves(now, Sequence::of(steps, reply), out);
     }
 
     fn in_words_with(&self, steps: Vec<Step>) -> (Vec<Step>, Vec<String>) {
@@ -341,9 +341,31 @@ impl Scheduler {
     }
 
     /// What migration is to know of all who hold processors.
-    pub(in crate::scheduler) fn movers(&self, now: Now) -> BTreeMap<Apid, Mover> {
+    fn movers(&self, now: Now) -> BTreeMap<Apid, Mover> {
         let holds = self.teams.values().filter(|team| team.state.holds_processors());
         holds.map(|team| (team.apid, self.mover(now, team))).collect()
+    }
+
+    /// What migration is to know of an application.
+    fn mover(&self, now: Now, team: &Apteam) -> Mover {
+        let ended = team.doomed.is_some() || team.end.is_some();
+        let wall = match team.state {
+            State::Placed | State::Launching => Some(Wall::Launching),
+            _ if ended || team.state != State::Running => Some(Wall::Ending),
+            _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
+            _ if self.stays(team) => Some(Wall::Stays),
+            _ => None,
+        };
+        let since = self.schedule.decision.moved_ns.get(&team.apid);
+        Mover {
+            places: team.places.clone(),
+            claim: team.into(),
+            reach: self.wanted(team).reach,
+            bytes: self.occupancy.held(team.apid).iter().map(|held| held.memory).collect(),
+            wall,
+            since_move: since.map(|at| Duration::from_nanos(now.mono_ns.saturating_sub(*at))),
+            attained: self.schedule.attained(team.apid, now.mono_ns),
+        }
     }
 }
 

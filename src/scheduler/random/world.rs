@@ -13,7 +13,7 @@ use crate::scheduler::tests::{machine, posted, sharing};
 use crate::scheduler::{
     Abilities, Effect, Event, Manage, NodesTo, Now, Origin, ReplyId, RollsOut, Scheduler, Turns,
 };
-use crate::variables::{APPLICATION, Order};
+use crate::variables::APPLICATION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -23,11 +23,19 @@ pub(super) struct Kind {
     pub max_resident: u32,
     /// psched.yaml may give the nodes to domains.
     pub domains: bool,
-    /// Running applications are moved, all nodes are offered by one apinit, and turns go in this order. Else
-    /// each node has an apinit.
-    pub moves: Option<Order>,
+    /// Those who wait have a part of each slice.
+    pub floors: bool,
+    /// Running applications are moved, and all nodes are offered by one apinit. Else each node has an apinit.
+    pub moves: bool,
     /// Nodes bring memory to swap.
     pub swaps: bool,
+}
+
+impl Default for Kind {
+    /// Nobody shares, or moves.
+    fn default() -> Kind {
+        Kind { max_resident: 1, domains: false, floors: true, moves: false, swaps: false }
+    }
 }
 
 /// A store, and what is known of its applications.
@@ -67,37 +75,36 @@ pub(super) struct World {
 
 impl World {
     pub fn new(kind: &Kind) -> World {
-        let Kind { max_resident, domains, ref moves, swaps } = *kind;
+        let Kind { max_resident, domains, floors, moves, swaps } = *kind;
         let (mut machine, mut settings) = (machine(NODES, PROCESSORS), sharing(max_resident));
-        if let Some(order) = moves {
-            settings.turns.order = *order;
+        settings.turns.floors = floors;
+        if moves {
             settings.abilities = Abilities { moves: true, says: true, roll_out: RollsOut::Never };
             machine.regions = vec![all_in_one()];
         }
         if swaps {
-            settings.turns.order = Order::LeastAttainedService;
             settings.abilities.roll_out = RollsOut::AtHome;
         }
         if domains {
-            // Domain 1 goes by least attained service, 0 and 2 by turns.
+            // Domain 1 has no floors; 0 and 2 may have some.
             let turns = &settings.turns;
-            let decides = Turns { order: Order::LeastAttainedService, ..turns.clone() };
-            let domains = [("domain-0", turns.clone()), ("domain-1", decides)];
+            let without = Turns { floors: false, ..turns.clone() };
+            let domains = [("domain-0", turns.clone()), ("domain-1", without)];
             settings.domains = domains.map(|(name, turns)| (name.to_owned(), turns)).into();
         }
         World {
             scheduler: Scheduler::new(machine.clone(), settings),
             machine,
             domains,
-            moves: moves.is_some(),
+            moves,
             swaps,
             kept: Kept { id: 1, starts: [(1, 0)].into(), ..Kept::default() },
             copy: None,
             stores: 1,
             starts: 1,
             nodes: match moves {
-                Some(_) => vec![Node::new(&[0, 1, 2])],
-                None => (0..NODES).map(|nid| Node::new(&[nid])).collect(),
+                true => vec![Node::new(&[0, 1, 2])],
+                false => (0..NODES).map(|nid| Node::new(&[nid])).collect(),
             },
             seconds: 1,
             postings: 0,

@@ -35,7 +35,7 @@ fn one_that_came_later_is_not_first_in_line_because_the_clock_was_set_back() {
 }
 
 #[test]
-fn by_least_attained_service_nodes_are_kept_for_one_that_has_waited_for_longest_wait() {
+fn nodes_are_kept_for_one_that_has_waited_for_longest_wait() {
     let mut settings = settings();
     settings.turns.max_resident = 1;
     settings.turns.longest_wait = Duration::from_secs(100);

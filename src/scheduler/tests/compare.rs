@@ -44,12 +44,15 @@ fn who_keeps_a_node_and_who_could_never_be_placed() {
 fn who_gets_a_place() {
     let mut one = machine(1, 1);
     one.nodes.values_mut().for_each(|node| node.memory = 0);
-    let mut s = Scheduler::new(one.clone(), sharing(2));
+    let mut s = Scheduler::new(one.clone(), with_floors(sharing(2)));
     link(&mut s, 1, &[0], &[]);
-    for apid in 1..=4 {
+    for apid in 1..=2 {
+        s.apply(at(0), posted_at_once(apid, 1));
+    }
+    for apid in 3..=4 {
         s.apply(at(0), posted(apid, 1));
     }
-    let lines = s.compared(at(9), one, sharing(3));
+    let lines = s.compared(at(9), one, with_floors(sharing(3)));
     assert_eq!(lines, ["application 3 of alice gets NID 0"]);
     assert_eq!(s.teams().filter(|team| team.state == State::Posted).count(), 2);
 }

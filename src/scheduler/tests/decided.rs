@@ -1,9 +1,8 @@
-//! Decisions by least attained service, carried out: who is placed, stopped, moved and rolled out.
+//! Decisions carried out: who is placed, stopped, moved and rolled out.
 
 use super::turns::ms;
 use super::*;
 use crate::machine::{Flavor, Flavors};
-use crate::variables::Order;
 use std::time::Duration;
 
 /// One apinit, which does what it is told at once, and front ends that launch what is placed.
@@ -26,7 +25,6 @@ pub(super) struct Play {
 
 pub(super) fn settings() -> Settings {
     let mut settings = plain();
-    settings.turns.order = Order::LeastAttainedService;
     settings.turns.floors = false;
     settings.turns.start_cost = Duration::ZERO;
     settings
@@ -274,30 +272,6 @@ fn one_whose_place_was_taken_back_is_placed_again() {
 }
 
 #[test]
-fn the_order_is_changed_and_changed_back_and_nobody_is_stopped_for_ever() {
-    let mut play = Play::new(2, 1, settings());
-    play.settings.turns.order = Order::RoundRobin;
-    play.set(|_| {});
-    play.post(1, 2);
-    play.post(2, 2);
-    play.pass(100);
-    let had = (play.had(1), play.had(2));
-    assert!(had.0 + had.1 >= 99 && had.0.abs_diff(had.1) <= 2, "{had:?}");
-    play.set(|settings| settings.turns.order = Order::LeastAttainedService);
-    assert_eq!((play.had(1), play.had(2)), had);
-    assert_eq!(play.party().len(), 1);
-    // To their level's bound, one after the other.
-    play.pass(1_000);
-    assert!(play.had(1) >= 359 && play.had(2) >= 359, "{} {}", play.had(1), play.had(2));
-    let had = (play.had(1), play.had(2));
-    play.set(|settings| settings.turns.order = Order::RoundRobin);
-    assert_eq!((play.had(1), play.had(2)), had);
-    play.pass(100);
-    let more = (play.had(1) - had.0, play.had(2) - had.1);
-    assert!(more.0 + more.1 >= 98 && more.0.abs_diff(more.1) <= 3, "{more:?}");
-}
-
-#[test]
 fn who_is_held_does_not_run_and_goes_on_when_it_is_released() {
     let mut play = Play::new(2, 1, settings());
     play.post(1, 2);
@@ -461,49 +435,6 @@ fn too_many_are_rolled_out_and_come_in_again() {
     assert!(
         play.words.contains(&"1 rolled-out".into()) && play.words.contains(&"1 rolled-in".into())
     );
-}
-
-#[test]
-fn who_is_out_comes_in_where_nothing_is_decided_any_more() {
-    let mut settings = able();
-    settings.turns.max_resident = 2;
-    let mut play = Play::new(2, 1, settings);
-    play.post(1, 2);
-    play.pass(1_000);
-    play.post(2, 2);
-    play.pass(100);
-    play.post(3, 2);
-    assert_eq!(play.out, [Apid(1)]);
-    play.set(|settings| settings.turns.order = Order::RoundRobin);
-    // One that comes now finds room after it.
-    play.post(4, 2);
-    let (had, moves) = (play.had(1), play.moves.len());
-    play.pass(100);
-    assert_eq!((play.had(1), play.moves.len()), (had, moves));
-    play.ends(3);
-    assert_eq!(play.moves.last().map(|(apid, from, _)| (*apid, &from[..])), Some((Apid(1), "")));
-    assert_eq!(play.s.team(Apid(4)).map(|team| team.state), Some(State::Posted));
-    play.pass(100);
-    assert!(play.had(1) > had + 40, "{} after {had}", play.had(1));
-    play.ends(2);
-    assert_eq!(play.s.team(Apid(4)).map(|team| team.state), Some(State::Running));
-}
-
-#[test]
-fn who_is_out_is_decided_again_where_the_order_comes_back() {
-    let mut settings = able();
-    settings.turns.max_resident = 2;
-    let mut play = Play::new(2, 1, settings);
-    play.post(1, 2);
-    play.pass(1_000);
-    play.post(2, 2);
-    play.pass(100);
-    play.post(3, 2);
-    play.set(|settings| settings.turns.order = Order::RoundRobin);
-    play.set(|settings| settings.turns.order = Order::LeastAttainedService);
-    play.ends(3);
-    play.ends(2);
-    assert_eq!((play.party(), play.nids(1)), (vec![1], "0-1".into()));
 }
 
 #[test]

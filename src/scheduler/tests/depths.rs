@@ -53,16 +53,16 @@ fn each_pe_has_processors_of_its_own_depth() {
 
 #[test]
 fn nodes_are_kept_on_which_only_the_least_deep_have_room() {
-    let mut s = start(2, Settings { passed_over_max: 1, ..alone() });
+    let mut s = start(2, kept_after_a_minute(alone()));
     s.apply(at(1), posted(1, 1));
     s.apply(at(1), deep(2));
     s.apply(at(1), posted(3, 1));
     // (It needs more than all processors, were all its PEs as deep as the first.)
-    s.apply(at(1), posted(4, 1));
+    s.apply(at(70), posted(4, 1));
     assert_eq!((nids(&s, 3), nids(&s, 4)), ("0".into(), String::new()));
-    report(&mut s, 1, ended(key(1, 1), &[0], None));
+    report_at(&mut s, 71, 1, ended(key(1, 1), &[0], None));
     assert_eq!((nids(&s, 2), nids(&s, 4)), (String::new(), String::new()));
-    report(&mut s, 1, ended(key(3, 1), &[0], None));
+    report_at(&mut s, 71, 1, ended(key(3, 1), &[0], None));
     assert_eq!(nids(&s, 2), "0-1");
 }
 

@@ -3,11 +3,9 @@
 use super::decided::Play;
 use super::*;
 use crate::config;
-use crate::variables::Order;
 use proptest::prelude::*;
 
-/// NIDs 0-3 by least attained service, two on a processor; 4-5 by turns of 100 ms, three on one, for who is
-/// narrow.
+/// NIDs 0-3 without floors, two on a processor; 4-5 with cycles of 100 ms, three on one, for who is narrow.
 const TWO: &str = "
 nodes:
   - { nids: 0, processors: 2, flavors: [su, os, ap] }
@@ -19,7 +17,6 @@ regions:
 variables:
   application.level.bound: 1m
   application.max_resident: 2
-  quick.order: round-robin
   quick.level.bound: 1m
   quick.time_slice: 100ms
   quick.max_resident: 3
@@ -31,6 +28,13 @@ fn play(text: &str) -> Play {
     settings.turns.floors = false;
     settings.domains.values_mut().for_each(|turns| turns.floors = false);
     Play::on(config.machine, settings)
+}
+
+/// The same, and the narrow ones have floors.
+fn play_with_floors() -> Play {
+    let mut play = play(TWO);
+    play.set(|settings| settings.domains.get_mut("quick").expect("it").floors = true);
+    play
 }
 
 fn domain(play: &Play, apid: u64) -> &str {
@@ -51,26 +55,28 @@ fn slices(play: &Play) -> Vec<Vec<(u64, Vec<u64>)>> {
 
 #[test]
 fn each_goes_by_variables_of_its_own() {
-    let mut play = play(TWO);
-    // Three of two PEs sit on each other and take turns of 100 ms; a fourth waits.
+    let mut play = play_with_floors();
+    // Three of two PEs sit on each other, and two of them have a quarter of 100 ms in turns; a fourth waits.
     (1..=4).for_each(|number| play.post(number, 2));
+    play.pass(1);
     assert_eq!([1, 2, 3].map(|apid| play.nids(apid)), ["4-5"; 3]);
-    let mut all = slices(&play).concat();
-    all.sort_unstable();
-    assert_eq!(all, [1, 2, 3].map(|apid| (100, vec![apid])));
+    let slice = |apid: u64, ms: u64| (ms, vec![apid]);
+    let quick = [slice(1, 75), slice(2, 25), slice(1, 75), slice(3, 25)];
+    assert_eq!(slices(&play), [quick]);
     assert_eq!((domain(&play, 1), domain(&play, 4)), ("quick", "quick"));
-    assert_eq!(play.party(), [0u64; 0], "nothing is decided there");
+    assert_eq!(play.party(), [1]);
     // Two of eight: who came first runs until it has had enough.
     (5..=6).for_each(|number| play.post(number, 8));
     assert_eq!([5, 6].map(|apid| play.nids(apid)), ["0-3", ""]);
-    assert_eq!((domain(&play, 5), play.party()), ("application", vec![5]));
+    assert_eq!((domain(&play, 5), play.party()), ("application", vec![1, 5]));
     play.pass(70);
     assert_eq!(play.nids(6), "0-3", "a minute is the bound of the first level");
-    assert_eq!(play.party(), [6]);
-    // (Turns of 100 ms went on meanwhile.)
-    let had = |apid| play.s.attained(Apid(apid), 70 * SECOND).as_millis() as u64;
+    assert_eq!(play.party(), [1, 6]);
+    // (Cycles of 100 ms went on meanwhile.)
+    let had = |apid| play.s.attained(Apid(apid), 71 * SECOND).as_millis() as u64;
     let [one, two, three] = [1, 2, 3].map(had);
-    assert!(one.abs_diff(two) <= 100 && two.abs_diff(three) <= 100, "{one} {two} {three}");
+    assert!(one.abs_diff(53_275) <= 100, "{one}");
+    assert!(two.abs_diff(8_862) <= 100 && two.abs_diff(three) <= 100, "{two} {three}");
     // Other variables of one of them.
     play.set(|settings| {
         let quick = settings.domains.get_mut("quick").expect("it has variables");
@@ -78,24 +84,21 @@ fn each_goes_by_variables_of_its_own() {
     });
     play.pass(1);
     let quick = slices(&play).into_iter().find(|plan| plan[0].1 != [6]).expect("a plan");
-    let lengths: Vec<u64> = quick.iter().map(|(length, _)| *length).collect();
-    assert_eq!((play.nids(4).as_str(), lengths), ("4-5", vec![200; 4]));
+    let lengths: BTreeSet<u64> = quick.iter().map(|(length, _)| *length).collect();
+    assert_eq!((play.nids(4).as_str(), lengths), ("4-5", [50, 150].into()));
     play.set(|settings| {
-        settings.domains.get_mut("quick").expect("it").order = Order::LeastAttainedService;
-        settings.turns.order = Order::RoundRobin;
+        settings.domains.get_mut("quick").expect("it").floors = false;
+        settings.turns.floors = true;
     });
-    // Of the narrow ones one runs until it has had a minute; of the long ones both have turns now.
-    assert_eq!(play.party(), [1]);
-    assert!(
-        slices(&play).contains(&vec![(1_000, vec![5]), (1_000, vec![6])]),
-        "{:?}",
-        slices(&play)
-    );
+    // Of the narrow ones only one runs now; of the long ones both have turns.
+    let all = slices(&play);
+    assert!(all.contains(&vec![(750, vec![6]), (250, vec![5])]), "{all:?}");
+    assert!(all.iter().any(|plan| plan[0].0 == 600_000), "{all:?}");
 }
 
 #[test]
 fn a_posting_is_of_the_first_domain_that_lets_it_in_and_could_hold_it() {
-    let mut play = play(TWO);
+    let mut play = play_with_floors();
     play.post(1, 3);
     assert_eq!((domain(&play, 1), play.nids(1).as_str()), ("application", "0-1"));
     // Nine processors in a row there are, but not of one domain.
@@ -108,6 +111,7 @@ fn a_posting_is_of_the_first_domain_that_lets_it_in_and_could_hold_it() {
     assert!(said.contains("can hold has 8 PEs (NIDs 0-3)"), "{said}");
     // Gates of one domain say nothing of another: two PEs that would fit on 0-3 wait for 4-5.
     (3..=6).for_each(|number| play.post(number, 2));
+    play.pass(1);
     let why = play.s.why(Apid(5)).expect("it waits").to_string();
     assert!(why.contains("NIDs 4-5"), "{why}");
 }
@@ -121,7 +125,7 @@ fn other(nids: &str, rest: &str) -> Event {
 
 #[test]
 fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
-    let mut play = play(TWO);
+    let mut play = play_with_floors();
     play.post(1, 8);
     let Event::Machine(machine) = other("3-5", "0-2") else { unreachable!() };
     let told = play.s.compared(at(1), *machine, play.s.settings().clone());
@@ -130,6 +134,7 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
     // Who runs stays of its domain, and beside it nobody of the other is placed.
     assert_eq!((domain(&play, 1), play.nids(1).as_str()), ("application", "0-3"));
     (2..=7).for_each(|number| play.post(number, 1));
+    play.pass(1);
     assert!((2..=7).all(|apid| play.nids(apid) != "3"), "somebody is on NID 3");
     let note = |play: &Play| {
         let nodes: Vec<_> = play.s.nodes().collect();
@@ -137,6 +142,7 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
     };
     assert!(note(&play).contains("goes over to another domain"), "{}", note(&play));
     play.post(8, 1);
+    play.pass(1);
     assert_eq!(play.nids(8), "", "it waits");
     let why = |play: &Play, apid| play.s.why(Apid(apid)).expect("it waits").to_string();
     assert!(why(&play, 8).contains("(at most 3 on each: quick.max_resident)"), "{}", why(&play, 8));
@@ -156,9 +162,9 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
 /// had had was forgotten.
 #[test]
 fn who_outlives_its_domain_takes_along_what_it_has_had_and_back() {
-    for order in [Order::LeastAttainedService, Order::RoundRobin] {
+    for floors in [false, true] {
         let mut play = play(TWO);
-        play.set(|settings| settings.domains.get_mut("quick").expect("it").order = order);
+        play.set(|settings| settings.domains.get_mut("quick").expect("it").floors = floors);
         (1..=2).for_each(|number| play.post(number, 8));
         play.pass(70);
         let had = |play: &Play, seconds: u64| {
@@ -174,11 +180,10 @@ fn who_outlives_its_domain_takes_along_what_it_has_had_and_back() {
         play.take(Event::Machine(Box::new(of(&one))));
         assert!(play.s.levels_are_of_their_domains());
         assert_eq!(had(&play, 0), [60, 10]);
-        let decides = order == Order::LeastAttainedService;
-        assert_eq!(play.party(), if decides { vec![2] } else { vec![] });
+        assert_eq!(play.party(), [2]);
         play.pass(10);
-        // (By turns both have half of it.)
-        let then = if decides { [60, 20] } else { [65, 15] };
+        // (With floors the other has a quarter of it.)
+        let then = if floors { [62, 18] } else { [60, 20] };
         assert_eq!(had(&play, 10), then);
         play.take(Event::Machine(Box::new(of(TWO))));
         assert!(play.s.levels_are_of_their_domains());
@@ -248,9 +253,8 @@ fn acts(
 }
 
 /// Plays the acts of both domains, each at its seconds, and says what came of those of `domain`.
-fn seen(acts: [&[(u64, Act)]; 2], order: Order, domain: &str) -> Vec<String> {
+fn seen(acts: [&[(u64, Act)]; 2], domain: &str) -> Vec<String> {
     let mut play = play(TWO);
-    play.set(|settings| settings.turns.order = order);
     let mut line: Vec<(u64, usize, &Act)> = Vec::new();
     for (of, acts) in acts.into_iter().enumerate() {
         let mut second = 0;
@@ -293,12 +297,11 @@ fn seen(acts: [&[(u64, Act)]; 2], order: Order, domain: &str) -> Vec<String> {
         for team in play.s.teams().filter(|team| &*team.domain == domain) {
             let had = play.s.attained(team.apid, now * SECOND).as_micros();
             said.push(format!(
-                "{now}: {} {} {} on {} had {had} passed {}",
+                "{now}: {} {} {} on {} had {had}",
                 team.posting.request_id[0],
                 team.state.name(),
                 play.s.schedule.decision.party.contains(&team.apid),
                 format_nids(team.places.nids()),
-                team.passed_over,
             ));
         }
     }
@@ -312,11 +315,9 @@ proptest! {
     fn no_domain_feels_another(
         quick in acts(1..3, 4..6),
         long in acts(3..9, 0..4),
-        decides in any::<bool>(),
     ) {
-        let order = if decides { Order::LeastAttainedService } else { Order::RoundRobin };
         let (both, none) = ([&quick[..], &long[..]], &[][..]);
-        prop_assert_eq!(seen(both, order, "quick"), seen([&quick, none], order, "quick"));
-        prop_assert_eq!(seen(both, order, "application"), seen([none, &long], order, "application"));
+        prop_assert_eq!(seen(both, "quick"), seen([&quick, none], "quick"));
+        prop_assert_eq!(seen(both, "application"), seen([none, &long], "application"));
     }
 }

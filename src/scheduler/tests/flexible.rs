@@ -36,44 +36,43 @@ fn on_odd_ones(nodes: u32, settings: Settings) -> Scheduler {
 }
 
 #[test]
-fn nodes_are_kept_for_one_that_was_passed_over_too_often() {
-    let settings = Settings { passed_over_max: 2, ..alone() };
-    let mut s = on_odd_ones(4, settings);
+fn nodes_are_kept_for_one_that_has_waited_too_long() {
+    let mut s = on_odd_ones(4, kept_after_a_minute(alone()));
     // Two are free, and no neighbours.
     s.apply(at(1), flexible(3, 3));
-    for number in [4, 5] {
-        s.apply(at(1), posted(number, 1));
-        assert_eq!(nids(&s, number.into()), "0", "past the wide one");
-        report(&mut s, 1, end_of(number.into(), 0));
+    s.apply(at(1), posted(4, 1));
+    assert_eq!(nids(&s, 4), "0", "past the wide one");
+    report(&mut s, 1, end_of(4, 0));
+    // After a minute what is free stays free for it, whatever comes, and whether that needs a window or not.
+    for number in [5, 6] {
+        s.apply(at(70), posted(number, 1));
     }
-    // Twice passed: what is free stays free for it, whatever comes, and whether that needs a window or not.
-    s.apply(at(1), posted(6, 1));
-    s.apply(at(1), flexible(7, 1));
+    s.apply(at(70), flexible(7, 1));
+    s.apply(at(70), Event::FrontGone { apid: Apid(5) });
     assert_eq!(nids(&s, 6) + &nids(&s, 7), "");
     let why = s.why(Apid(7)).expect("it waits").to_string();
     assert!(why.contains("kept for an application that has waited too long"), "{why}");
     let why = s.why(Apid(3)).expect("it waits").to_string();
     assert!(why.contains("it fits on NIDs 0-2 when application 1 of alice has ended"), "{why}");
-    report(&mut s, 1, end_of(2, 3));
+    report_at(&mut s, 71, 1, end_of(2, 3));
     assert_eq!((nids(&s, 3), nids(&s, 6)), ("0,2-3".into(), String::new()));
-    // It was the only one for whom they were kept.
-    report(&mut s, 1, end_of(1, 1));
-    assert_eq!((nids(&s, 6), nids(&s, 7)), ("1".into(), String::new()));
+    // It was the only one for whom they were kept. (One that is flexible is placed first, whatever its turn.)
+    report_at(&mut s, 71, 1, end_of(1, 1));
+    assert_eq!((nids(&s, 6), nids(&s, 7)), (String::new(), "1".into()));
 }
 
 #[test]
 fn one_that_is_flexible_waits_for_nodes_that_are_kept_for_another() {
-    let settings = Settings { passed_over_max: 1, ..alone() };
-    let mut s = on_odd_ones(4, settings);
+    let mut s = on_odd_ones(4, kept_after_a_minute(alone()));
     s.apply(at(1), posted(3, 2));
     s.apply(at(1), flexible(4, 2));
     assert_eq!(nids(&s, 4), "0,2", "past the one that needs a window");
     report(&mut s, 1, ended(key(4, 1), &[0, 2], None));
-    s.apply(at(1), flexible(5, 2));
+    s.apply(at(70), flexible(5, 2));
     assert_eq!(nids(&s, 5), "");
-    report(&mut s, 1, end_of(1, 1));
+    report_at(&mut s, 71, 1, end_of(1, 1));
     assert_eq!((nids(&s, 3), nids(&s, 5)), ("0-1".into(), String::new()));
-    report(&mut s, 1, end_of(2, 3));
+    report_at(&mut s, 71, 1, end_of(2, 3));
     assert_eq!(nids(&s, 5), "2-3");
 }
 
@@ -113,7 +112,7 @@ fn nobody_moves_one_that_sits_in_pieces() {
     assert_eq!((nids(&s, 3), nids(&s, 4)), ("0,2".into(), String::new()));
 }
 
-/// By least attained service too: neither aside for another, nor out, for it would come in where there is a
+/// Neither aside for another, nor out, for it would come in where there is a
 /// window.
 #[test]
 fn one_in_pieces_stays_where_decisions_move_others() {

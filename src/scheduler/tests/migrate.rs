@@ -1,4 +1,4 @@
-//! Applications moved aside for one that waits, under round robin.
+//! Applications moved aside for one that waits, and as an administrator wants.
 
 use super::*;
 use crate::apteam::change::Orders;
@@ -19,7 +19,15 @@ fn dear() -> Settings {
 
 /// The same, where this one waits.
 fn fragments_for(abilities: Abilities, fifth: Event) -> Scheduler {
-    let mut s = Scheduler::new(machine(4, 1), Settings { abilities, ..dear() });
+    let mut s = two_apart(Settings { abilities, ..dear() });
+    s.apply(at(2_000), fifth);
+    assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
+    s
+}
+
+/// The same before that one comes: 2 runs on NID 1, and 4 on NID 3.
+fn two_apart(settings: Settings) -> Scheduler {
+    let mut s = Scheduler::new(machine(4, 1), settings);
     link(&mut s, 1, &[0, 1, 2, 3], &[]);
     for number in 1..=4 {
         s.apply(at(1), posted(number, 1));
@@ -32,9 +40,15 @@ fn fragments_for(abilities: Abilities, fifth: Event) -> Scheduler {
         let report = Box::new(ended(key(apid, 1), &[nid], None));
         s.apply(at(2_000), Event::Report { link: LinkId(1), report });
     }
-    s.apply(at(2_000), fifth);
-    assert_eq!(s.team(Apid(5)).map(|team| team.state), Some(State::Posted));
     s
+}
+
+/// Where several may sit on a processor, 5 has its place over 2, which is moved aside; and what is done for that.
+fn displaced() -> (Scheduler, Vec<Effect>) {
+    let mut s = two_apart(Settings { abilities: able(), ..plain() });
+    let effects = s.apply(at(2_000), posted(5, 2));
+    assert_eq!(told(&effects), Some((2, 1, vec![Nid(2)])));
+    (s, effects)
 }
 
 /// What is done at each deadline until then.
@@ -51,28 +65,25 @@ fn until(s: &mut Scheduler, seconds: u64) -> Vec<(u64, Vec<Effect>)> {
 }
 
 #[test]
-fn one_is_moved_aside_for_a_posting_that_has_waited() {
-    let mut s = fragments(Abilities { moves: true, ..Abilities::default() });
-    // What it gains by the window counts by how long it has waited: 30 s lost, twentyfold, for two
-    // processors, after five minutes; and it is looked again every five minutes.
-    let done = until(&mut s, 2_600);
-    let [(when, effects), ..] = &done[..] else { panic!("nothing is done") };
-    assert_eq!((*when, told(effects)), (2_600, Some((2, 1, vec![Nid(2)]))));
-    // It stands, and nobody is placed before its node has moved it: it holds both places, and the window
-    // is kept for whom it is made.
-    let now = at(2_601);
+fn one_is_moved_aside_for_a_newcomer() {
+    let (mut s, effects) = displaced();
+    assert!(brief(&effects).contains(&"save 5.1 placed".to_owned()), "{:?}", brief(&effects));
+    assert_eq!(sits(&s, 5), [Nid(0), Nid(1)]);
+    // It stands before its node has moved it, and holds both places.
+    let now = at(2_001);
     assert_ne!(s.turn(Apid(2), now.mono_ns), Turn::Always);
     assert_eq!(sits(&s, 2), [Nid(1)]);
-    s.apply(now, posted(6, 1));
-    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Posted));
-    let said = report(&mut s, 1, moved(key(2, 1), 1));
-    let expected = ["log 2 moved", "save 2.1 running lazy", "save 5.1 placed"];
+    for nid in [1, 2] {
+        assert!(s.occupancy.holders(Nid(nid)).contains(&Apid(2)), "it holds both places");
+    }
+    let said = report_at(&mut s, 2_001, 1, moved(key(2, 1), 1));
+    let expected = ["log 2 moved", "save 2.1 running lazy"];
     assert!(expected.iter().all(|one| said.iter().any(|said| said == one)), "{said:?}");
     assert_eq!(s.turn(Apid(2), now.mono_ns + SECOND), Turn::Always);
     assert_eq!(sits(&s, 2), [Nid(2)]);
-    assert_eq!(sits(&s, 5), [Nid(0), Nid(1)]);
+    assert_eq!(s.occupancy.holders(Nid(1)), [Apid(5)]);
     // Said again it has no effect.
-    assert_eq!(report(&mut s, 1, moved(key(2, 1), 1)), Vec::<String>::new());
+    assert_eq!(report_at(&mut s, 2_001, 1, moved(key(2, 1), 1)), Vec::<String>::new());
 }
 
 /// Who is moved by these effects, as which move, and where to.
@@ -95,66 +106,52 @@ fn able() -> Abilities {
 
 #[test]
 fn one_that_can_t_be_moved_stays_and_is_left_alone_after_that() {
-    let mut s = fragments(able());
-    assert!(!until(&mut s, 2_600).is_empty());
+    let (mut s, _) = displaced();
     let why = "its processors are taken".to_owned();
-    let said = report(&mut s, 1, Report::MoveFailed { key: key(2, 1), number: 1, why });
+    let failed = Report::MoveFailed { key: key(2, 1), number: 1, why };
+    let said = report_at(&mut s, 2_001, 1, failed);
     assert!(said.contains(&"log 2 not-moved".to_owned()), "{said:?}");
     assert_eq!(sits(&s, 2), [Nid(1)]);
-    assert_eq!(s.turn(Apid(2), 2_602 * SECOND), Turn::Always);
-    // What was held for it is free again, and so is the window.
-    s.apply(at(2_602), posted(6, 1));
-    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Placed));
+    // What was held for it is free again.
+    s.apply(at(2_002), posted(6, 1));
+    assert_eq!(sits(&s, 6), [Nid(2)]);
     let done = until(&mut s, 9_000);
     assert!(!done.iter().any(|(_, effects)| told(effects).is_some_and(|(apid, ..)| apid == 2)));
 }
 
 #[test]
-fn one_that_ends_on_its_way_is_not_waited_for() {
-    let mut s = fragments(able());
-    assert!(!until(&mut s, 2_600).is_empty());
-    let said = report(&mut s, 1, ended(key(2, 1), &[1], None));
-    assert!(said.contains(&"save 5.1 placed".to_owned()), "{said:?}");
-    assert_eq!(sits(&s, 5), [Nid(0), Nid(1)]);
-}
-
-#[test]
-fn a_window_is_not_made_for_one_that_has_gone() {
-    let mut s = fragments(able());
-    assert!(!until(&mut s, 2_600).is_empty());
-    s.apply(at(2_601), Event::FrontGone { apid: Apid(5) });
-    s.apply(at(2_602), posted(6, 1));
-    assert_eq!(s.team(Apid(6)).map(|team| team.state), Some(State::Placed));
-    report(&mut s, 1, moved(key(2, 1), 1));
-    assert_eq!(sits(&s, 2), [Nid(2)]);
+fn one_that_ends_on_its_way_holds_neither_place() {
+    let (mut s, _) = displaced();
+    report_at(&mut s, 2_001, 1, ended(key(2, 1), &[1], None));
+    assert_eq!(s.occupancy.holders(Nid(1)), [Apid(5)]);
+    assert_eq!(s.occupancy.holders(Nid(2)), []);
 }
 
 /// The same records, and a node that has answered, or has not.
 #[test]
 fn a_psched_that_is_started_again_goes_on_with_a_move() {
     for has_moved in [false, true] {
-        let mut s = fragments(able());
-        assert!(!until(&mut s, 2_600).is_empty());
+        let (s, _) = displaced();
         let records: Vec<Apteam> = s.teams().cloned().collect();
         let (mut s, _) = Scheduler::restore(
             machine(4, 1),
-            Settings { abilities: able(), ..dear() },
+            Settings { abilities: able(), ..plain() },
             records,
             BTreeMap::new(),
             Orders::default(),
             7,
-            at(2_610),
+            at(2_010),
         );
         // Both places are its own until its node has said where it is.
         assert_eq!(s.occupancy.holders(Nid(2)), [Apid(2)]);
-        assert_ne!(s.turn(Apid(2), 2_611 * SECOND), Turn::Always);
-        s.apply(at(2_611), Event::LinkOpened { link: LinkId(9), hello: hello(&[0, 1, 2, 3]) });
+        assert_ne!(s.turn(Apid(2), 2_011 * SECOND), Turn::Always);
+        s.apply(at(2_011), Event::LinkOpened { link: LinkId(9), hello: hello(&[0, 1, 2, 3]) });
         if has_moved {
             report(&mut s, 9, moved(key(2, 1), 1));
             assert_eq!(sits(&s, 2), [Nid(2)]);
         }
         let items = [2, 4].map(|apid| (key(apid, 1), Phase::Running)).to_vec();
-        let effects = s.apply(at(2_611), Event::Inventory { link: LinkId(9), items });
+        let effects = s.apply(at(2_011), Event::Inventory { link: LinkId(9), items });
         let again = (!has_moved).then(|| (2, 1, vec![Nid(2)]));
         assert_eq!(told(&effects), again);
         report(&mut s, 9, moved(key(2, 1), 1));
@@ -167,13 +164,16 @@ fn a_psched_that_is_started_again_goes_on_with_a_move() {
 #[test]
 fn walls_are_what_nodes_say() {
     for (said, moves) in [(None, false), (Some(None), true), (Some(Some("-cc")), false)] {
-        let mut s = fragments(Abilities { says: true, ..able() });
+        let abilities = Abilities { says: true, ..able() };
+        let mut s = two_apart(Settings { abilities, ..plain() });
         if let Some(wall) = said {
             let wall = wall.map(str::to_owned);
             report(&mut s, 1, Report::Movable { key: key(2, 1), wall });
         }
-        let done = until(&mut s, 9_000);
-        assert_eq!(done.iter().any(|(_, effects)| told(effects).is_some()), moves, "{said:?}");
+        let effects = s.apply(at(2_000), posted(5, 2));
+        let later = until(&mut s, 9_000);
+        let all = [&effects].into_iter().chain(later.iter().map(|(_, effects)| effects));
+        assert_eq!(all.filter_map(|effects| told(effects)).next().is_some(), moves, "{said:?}");
     }
 }
 

@@ -32,7 +32,7 @@ fn a_node_says_why_it_is_not_free() {
     );
     report(&mut s, 1, Report::Running(key(1, 1)));
     // More than there is: it takes turns with the first.
-    s.apply(at(2), posted(2, 6));
+    s.apply(at(2), posted_at_once(2, 6));
     s.apply(at(2), Event::LinkClosed { link: LinkId(2) });
     let hello = Box::new(Hello { arch: "riscv64".into(), ..*hello(&[3]) });
     s.apply(at(2), Event::LinkOpened { link: LinkId(3), hello });

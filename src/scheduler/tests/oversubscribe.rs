@@ -21,6 +21,11 @@ fn crowd(number: u8, width: u32, change: impl Fn(&mut Posting)) -> Event {
     event
 }
 
+/// It is placed over others, or refused.
+fn at_once(posting: &mut Posting) {
+    posting.immediate = true;
+}
+
 /// PEs and processors of each node of an application.
 fn sits(s: &Scheduler, apid: u64) -> Vec<(u32, usize)> {
     let places = &s.team(Apid(apid)).expect("it is there").places;
@@ -41,7 +46,7 @@ fn what_fits_shares_nothing_and_what_does_not_has_all_processors() {
     s.apply(at(1), crowd(1, 3, |_| ()));
     assert_eq!(sits(&s, 1), [(2, 2), (1, 1)]);
     // It takes turns with the other.
-    let effects = s.apply(at(1), crowd(2, 9, |_| ()));
+    let effects = s.apply(at(1), crowd(2, 9, at_once));
     assert_eq!(sits(&s, 2), [(5, 2), (4, 2)]);
     let place = effects.iter().find_map(|effect| match effect {
         Effect::Command { command: Command::Place(place), .. } => Some(place),
@@ -50,9 +55,13 @@ fn what_fits_shares_nothing_and_what_does_not_has_all_processors() {
     let place = place.expect("its node is told");
     assert!(place.shares && place.places.fits_or_shares(&place.shape), "{place:?}");
     assert_eq!((place.shape.width, place.places.pes().count()), (9, 9));
-    s.apply(at(1), crowd(3, 9, |posting| posting.shape.per_node = Some(5)));
+    let five_each = |posting: &mut Posting| {
+        posting.shape.per_node = Some(5);
+        at_once(posting);
+    };
+    s.apply(at(1), crowd(3, 9, five_each));
     assert_eq!(sits(&s, 3), [(5, 2), (4, 2)]);
-    s.apply(at(1), crowd(4, 5, |posting| posting.shape.per_node = Some(5)));
+    s.apply(at(1), crowd(4, 5, five_each));
     assert_eq!(sits(&s, 4), [(5, 2)]);
 }
 

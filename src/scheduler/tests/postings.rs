@@ -63,29 +63,11 @@ fn a_posting_waits_and_a_smaller_one_passes() {
         ["save 2.0 posted", "log 2 posted", "accept 2 2"]
     );
     let third = brief(&s.apply(at(1), posted(3, 1)));
-    assert!(third.contains(&"passed 2 1".into()), "{third:?}");
     assert!(third.contains(&"-> 1 place 3.1".into()), "{third:?}");
     let why = s.why(Apid(2)).expect("it waits").to_string();
     assert!(why.contains("1 of alice"), "{why}");
     let freed = report(&mut s, 1, ended(key(1, 1), &[0, 1], None));
     assert!(freed.contains(&"-> 1 place 2.1".into()), "{freed:?}");
-}
-
-#[test]
-fn one_passed_over_too_often_is_waited_for() {
-    let settings = Settings { passed_over_max: 2, ..alone() };
-    let mut s = Scheduler::new(machine(1, 2), settings);
-    link(&mut s, 1, &[0], &[]);
-    s.apply(at(1), posted(1, 1));
-    s.apply(at(1), posted(2, 2));
-    let started = |e: Vec<Effect>| brief(&e).iter().any(|b| b.contains("place"));
-    assert!(started(s.apply(at(1), posted(3, 1))));
-    report(&mut s, 1, ended(key(3, 1), &[0], None));
-    assert!(started(s.apply(at(1), posted(4, 1))));
-    report(&mut s, 1, ended(key(4, 1), &[0], None));
-    // Twice passed: now a processor stays free for the wide one.
-    assert!(!started(s.apply(at(1), posted(5, 1))));
-    assert!(report(&mut s, 1, ended(key(1, 1), &[0], None)).contains(&"-> 1 place 2.1".into()));
 }
 
 /// Its aprun was cut off before it had the answer: it has not heard of its place either.

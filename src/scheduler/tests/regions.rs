@@ -2,7 +2,7 @@
 //! it are what came of it.
 //!
 //! ```text
-//! $ machine x1                 a machine of this name, nobody on it, noon; decides: by least attained service
+//! $ machine x1                 a machine of this name, nobody on it, noon
 //! $ post -n 4 -N 2 account=a user=bob groups=71,72 limit=1h memory=1G terminal
 //! $ post -n 10 nodes 4          --nodes 4; post rows 1x4,4x2: one node with 4 PEs, four with 2
 //! $ post -d 4 rows 2x1d4,1x3d1   the PEs of the first two nodes have four processors each, the others one
@@ -21,7 +21,6 @@ use crate::apteam::posting::Account;
 use crate::config;
 use crate::machine::gates::{People, Who};
 use crate::machine::parse_nids;
-use crate::variables::Order;
 use crate::variables::units::{parse_duration, parse_size};
 
 const X1: &str = include_str!("../../../config/x1.yaml");
@@ -76,7 +75,7 @@ struct Player {
 impl Player {
     fn new(name: &str) -> Player {
         let text = match name {
-            "x1" | "decides" => X1,
+            "x1" => X1,
             "gates" => GATES,
             "night" => NIGHT,
             "closed" => CLOSED,
@@ -86,10 +85,7 @@ impl Player {
         let machine = config::read(text).expect("a good file").machine;
         let nids: Vec<u32> = machine.nodes.keys().map(|nid| nid.0).collect();
         // An hour east.
-        let mut settings = Settings { utc_offset: 3600, ..alone() };
-        if name == "decides" {
-            settings.turns.order = Order::LeastAttainedService;
-        }
+        let settings = Settings { utc_offset: 3600, ..alone() };
         let mut s = Scheduler::new(machine, settings);
         let now = at(11 * 3600);
         s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&nids) });

@@ -5,7 +5,8 @@ use crate::apteam::talk::node::PlaceCommand;
 use crate::variables::Allocator;
 
 fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {
-    let mut s = Scheduler::new(machine(nodes, processors), sharing(max_resident));
+    let settings = with_floors(sharing(max_resident));
+    let mut s = Scheduler::new(machine(nodes, processors), settings);
     link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
     s
 }
@@ -30,7 +31,7 @@ fn told(effects: &[Effect]) -> Option<&PlaceCommand> {
 fn a_posting_that_finds_no_free_processors_is_placed_over_others() {
     let mut s = ready_for(2, 2, 2);
     for (number, apids) in [(1, vec![Apid(1)]), (2, vec![Apid(1), Apid(2)])] {
-        let effects = s.apply(at(1), posted(number, 4));
+        let effects = s.apply(at(1), posted_at_once(number, 4));
         let place = told(&effects).expect("placed");
         assert!(place.shares);
         assert_eq!(place.places.nids().collect::<Vec<_>>(), [Nid(0), Nid(1)]);
@@ -43,7 +44,7 @@ fn a_posting_that_finds_no_free_processors_is_placed_over_others() {
     let why = s.why(Apid(3)).expect("it waits").to_string();
     assert!(why.contains("1 of alice") && why.contains("application.max_resident"), "{why}");
     // The end of one of them is enough.
-    let freed = report(&mut s, 1, ended(key(2, 1), &[0, 1], None));
+    let freed = report_at(&mut s, 2, 1, ended(key(2, 1), &[0, 1], None));
     assert!(freed.contains(&"-> 1 place 3.1".into()), "{freed:?}");
 }
 
@@ -80,7 +81,7 @@ fn immediate_is_refused_where_it_cannot_be_placed_over_others_either() {
 fn records_that_share_processors_are_restored() {
     let mut s = ready_for(3, 1, 2);
     for number in 1..=3 {
-        s.apply(at(1), posted(number, 2));
+        s.apply(at(1), posted_at_once(number, 2));
         report(&mut s, 1, Report::Running(key(number.into(), 1)));
     }
     s.apply(at(1), posted(4, 1));
@@ -138,15 +139,15 @@ fn nobody_is_placed_over_one_who_shares_with_nobody() {
     s.apply(at(1), posted(2, 2));
     s.apply(at(1), posted(3, 1));
     assert_eq!(state(&s, 2), State::Posted);
-    s.apply(at(2), Event::Settings(Box::new(sharing(4))));
+    s.apply(at(2), Event::Settings(Box::new(with_floors(sharing(4)))));
     assert_eq!(state(&s, 2), State::Posted);
     let effects = s.apply(at(3), posted(4, 1));
     assert!(told(&effects).is_none(), "{effects:?}");
-    let freed = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    let freed = report_at(&mut s, 5, 1, ended(key(1, 1), &[0], None));
     // The third holds the other processor alone still; the fourth goes to the free one.
     assert!(freed.contains(&"-> 1 place 4.1".into()), "{freed:?}");
     assert!(s.team(Apid(4)).expect("placed").shares);
-    let freed = report(&mut s, 1, ended(key(3, 1), &[0], None));
+    let freed = report_at(&mut s, 5, 1, ended(key(3, 1), &[0], None));
     assert!(freed.contains(&"-> 1 place 2.1".into()), "{freed:?}");
 }
 

@@ -4,7 +4,6 @@ use super::decided::{Play, settings};
 use super::*;
 use crate::apteam::talk::node::RollOut;
 use crate::apteam::talk::turns::{Switch, Switches};
-use crate::variables::Order;
 
 fn able() -> Settings {
     let mut settings = settings();
@@ -119,10 +118,6 @@ fn where_a_node_can_not_max_resident_is_the_limit_and_the_reason_is_said() {
         assert!(why(&play, 3).contains(&words), "{}", why(&play, 3));
         assert_eq!(play.told, [""; 0]);
     }
-    // By turns whoever sits is resident, which is no fault of a node.
-    play.set(|settings| settings.turns.order = Order::RoundRobin);
-    assert!(why(&play, 3).contains("application.max_resident)"), "{}", why(&play, 3));
-    play.set(|settings| settings.turns.order = Order::LeastAttainedService);
     // There is swap now: it is placed at once.
     noted(&mut play, RollOut::Can);
     assert_eq!(play.s.team(Apid(3)).map(|team| team.state), Some(State::Running));

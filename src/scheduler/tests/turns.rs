@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::apteam::talk::turns::{SlicePlan, Switches};
-use crate::variables::Order;
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -11,9 +10,11 @@ pub(super) fn ms(ms: u64) -> Now {
     Now { mono_ns: ms * MS, wall_ns: ms * MS + 7 }
 }
 
+/// With floors, three on a processor.
 pub(super) fn settings() -> Settings {
     let mut settings = plain();
     settings.turns.max_resident = 3;
+    settings.turns.floors = true;
     settings
 }
 
@@ -56,7 +57,7 @@ pub(super) fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
 
 /// Posts an application of this width, launches it, and gives what nodes are told when it runs.
 pub(super) fn runs(s: &mut Scheduler, now: Now, number: u8, width: u32) -> Vec<String> {
-    s.apply(now, posted(number, width));
+    s.apply(now, posted_at_once(number, width));
     let key = s.team(Apid(u64::from(number))).expect("posted").key();
     assert_eq!(key.incarnation.0, 1, "{number} was not placed");
     for report in [Report::Launched(key), Report::Running(key)] {
@@ -115,22 +116,25 @@ fn alone_there_is_nothing_to_be_planned() {
 fn two_that_want_the_whole_machine_take_turns() {
     let mut s = cluster(&[&[0, 1]]);
     assert!(runs(&mut s, ms(0), 1, 4).is_empty());
-    // One apinit need not be agreed with. Who has come leads next.
-    assert_eq!(runs(&mut s, ms(500), 2, 4), ["1: agreed at +1: 2.1 1s | 1.1 1s"]);
-    let second = Turn::Runs { leads: true, until_ns: 1_501 * MS };
-    assert_eq!(s.turn(Apid(2), 600 * MS), second);
-    assert_eq!(s.turn(Apid(1), 600 * MS), Turn::Waits { until_ns: 1_501 * MS });
-    // After eleven and a half seconds, six of them had.
-    assert_eq!(s.attained(Apid(2), 12_001 * MS), Duration::from_millis(6_000));
+    // One apinit need not be agreed with. Who has come has a quarter.
+    assert_eq!(runs(&mut s, ms(500), 2, 4), ["1: agreed at +1: 1.1 750ms | 2.1 250ms"]);
+    let first = Turn::Runs { leads: true, until_ns: 1_251 * MS };
+    assert_eq!(s.turn(Apid(1), 600 * MS), first);
+    assert_eq!(s.turn(Apid(2), 600 * MS), Turn::Waits { until_ns: 1_251 * MS });
+    // After eleven and a half seconds.
+    assert_eq!(s.attained(Apid(2), 12_001 * MS), Duration::from_millis(2_750));
     assert_eq!(s.share(Apid(1), 10_501 * MS).due, 500);
-    // The third waits until the slice that is on is over.
+    // The third waits until the lead that is on is over, and who has waited longest has had a part.
     assert_eq!(
         runs(&mut s, ms(1_600), 3, 4),
-        ["1: agreed at +1 since -99: 1.1 1s | 3.1 1s | 2.1 1s"]
+        ["1: agreed at +1 since -99: 1.1 750ms | 2.1 250ms | 1.1 750ms | 3.1 250ms"]
     );
-    // When its leader ends the next one leads at once.
-    assert_eq!(ends(&mut s, ms(1_700), 1, &[0, 1]), ["1: agreed at +1: 3.1 1s | 2.1 1s"]);
-    assert_eq!(ends(&mut s, ms(1_800), 2, &[0, 1]), ["1: agreed at +1 since -99: 3.1 1s"]);
+    // When its leader ends another one goes on with the lead.
+    assert_eq!(
+        ends(&mut s, ms(1_700), 1, &[0, 1]),
+        ["1: agreed at +1 since -199: 2.1 750ms | 3.1 250ms"]
+    );
+    assert_eq!(ends(&mut s, ms(1_800), 2, &[0, 1]), ["1: agreed at +1 since -299: 3.1 750ms"]);
     assert_eq!(s.turn(Apid(3), 1_900 * MS), Turn::Always);
     assert!(ends(&mut s, ms(1_900), 3, &[0, 1]).is_empty());
     assert_eq!(s.plans().count(), 0);
@@ -140,7 +144,7 @@ fn two_that_want_the_whole_machine_take_turns() {
 fn a_plan_of_several_nodes_counts_when_all_have_it() {
     let mut s = cluster(&[&[0], &[1]]);
     runs(&mut s, ms(0), 1, 4);
-    let asked = "asked at +20: 2.1 1s | 1.1 1s";
+    let asked = "asked at +20: 1.1 750ms | 2.1 250ms";
     assert_eq!(runs(&mut s, ms(100), 2, 4), [format!("1: {asked}"), format!("2: {asked}")]);
     assert_eq!(s.turn(Apid(2), 130 * MS), Turn::Waits { until_ns: u64::MAX });
     assert!(taken(&mut s, ms(102), &[1]).is_empty());
@@ -148,7 +152,7 @@ fn a_plan_of_several_nodes_counts_when_all_have_it() {
     // not on others: it is told to wait on all of them.
     assert_eq!(runs(&mut s, ms(103), 3, 4), ["1: agreed at +0: ", "2: agreed at +0: "]);
     assert_eq!(s.turn(Apid(3), 103 * MS), Turn::Waits { until_ns: u64::MAX });
-    let again = "asked at +20 since +16: 2.1 1s | 3.1 1s | 1.1 1s";
+    let again = "asked at +20 since +16: 1.1 750ms | 2.1 250ms | 1.1 750ms | 3.1 250ms";
     assert_eq!(
         taken(&mut s, ms(104), &[2]),
         ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]
@@ -164,7 +168,7 @@ fn who_ends_while_a_plan_is_asked_for_has_no_slice_in_the_next() {
         assert!(ends_on(&mut s, ms(102), link, 2, &[nid]).is_empty());
     }
     assert!(taken(&mut s, ms(104), &[1]).is_empty());
-    let again = "asked at +20: 1.1 1s";
+    let again = "asked at +20 since +16: 1.1 750ms";
     assert_eq!(
         taken(&mut s, ms(104), &[2]),
         ["1: agree".into(), "2: agree".into(), format!("1: {again}"), format!("2: {again}")]
@@ -173,12 +177,12 @@ fn who_ends_while_a_plan_is_asked_for_has_no_slice_in_the_next() {
 
 /// psched goes on from these records a second after the beginning, and its one apinit has them all running;
 /// what is told by then.
-fn restored(teams: Vec<Apteam>) -> (Scheduler, Vec<Effect>) {
+fn restored(teams: Vec<Apteam>, settings: Settings) -> (Scheduler, Vec<Effect>) {
     let boots = [(Nid(0), "boot-1".to_owned()), (Nid(1), "boot-1".to_owned())].into();
     let items = teams.iter().map(|team| (team.key(), Phase::Running)).collect();
     let now = ms(1_000);
     let (mut s, _) =
-        Scheduler::restore(machine(2, 2), settings(), teams, boots, Default::default(), 3, now);
+        Scheduler::restore(machine(2, 2), settings, teams, boots, Default::default(), 3, now);
     s.started(4);
     assert_eq!(s.plans().count(), 0);
     s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
@@ -192,7 +196,7 @@ fn after_a_restart_nodes_say_how_long_each_has_run() {
     let mut s = cluster(&[&[0, 1]]);
     runs(&mut s, ms(0), 1, 4);
     runs(&mut s, ms(0), 2, 4);
-    let (mut s, _) = restored(s.teams().cloned().collect());
+    let (mut s, _) = restored(s.teams().cloned().collect(), plain());
     assert_eq!(s.attained(Apid(1), 1_000 * MS), Duration::from_secs(1));
     let told = |ran: &[(Key, u64)]| {
         let ran = ran.iter().map(|(key, ms)| (*key, Duration::from_millis(*ms))).collect();
@@ -215,8 +219,8 @@ fn after_a_restart_one_alone_is_told_so() {
     runs(&mut s, ms(0), 1, 4);
     runs(&mut s, ms(0), 2, 4);
     let teams: Vec<Apteam> = s.teams().filter(|team| team.apid == Apid(1)).cloned().collect();
-    let (s, effects) = restored(teams);
-    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s"]);
+    let (s, effects) = restored(teams, settings());
+    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 750ms"]);
     assert_eq!(s.turn(Apid(1), 1_100 * MS), Turn::Always);
 }
 
@@ -228,7 +232,7 @@ fn who_is_silent_is_not_waited_for() {
     taken(&mut s, ms(101), &[1]);
     assert_eq!(s.deadline(), Some(115 * MS));
     let effects = s.apply(ms(115), Event::Tick);
-    let plan = "agreed at +1: 2.1 1s | 1.1 1s";
+    let plan = "agreed at +1: 1.1 750ms | 2.1 250ms";
     let told = turns_of(&effects, ms(115));
     assert_eq!(told[..2], ["1: withdraw", "2: withdraw"]);
     // Who has come runs on no part of its nodes meanwhile.
@@ -257,7 +261,7 @@ fn a_link_that_breaks_is_waited_for_a_little() {
     s.apply(ms(400), Event::LinkOpened { link: LinkId(3), hello: hello(&[1]) });
     let items = vec![(key(1, 1), Phase::Running), (key(2, 1), Phase::Running)];
     let effects = s.apply(ms(400), Event::Inventory { link: LinkId(3), items });
-    assert_eq!(turns_of(&effects, ms(400)), ["3: agreed at -280: 2.1 1s | 1.1 1s"]);
+    assert_eq!(turns_of(&effects, ms(400)), ["3: agreed at -280: 1.1 750ms | 2.1 250ms"]);
     // Not back: it is planned without it.
     s.apply(ms(500), Event::LinkClosed { link: LinkId(3) });
     let end = HostEnd { key: key(2, 1), nids: vec![Nid(1)], ..HostEnd::default() };
@@ -265,25 +269,22 @@ fn a_link_that_breaks_is_waited_for_a_little() {
     assert!(turns_of(&s.apply(ms(600), Event::Tick), ms(600)).is_empty());
     assert_eq!(s.deadline(), Some(2_500 * MS));
     let effects = s.apply(ms(2_500), Event::Tick);
-    assert_eq!(turns_of(&effects, ms(2_500)), ["1: agreed at +1: 1.1 1s"]);
+    assert_eq!(turns_of(&effects, ms(2_500)), ["1: agreed at +1 since -380: 1.1 750ms"]);
 }
 
 #[test]
-fn another_time_slice_counts_from_the_next_slice_on() {
+fn another_time_slice_counts_at_once() {
     let mut s = cluster(&[&[0, 1]]);
     runs(&mut s, ms(0), 1, 4);
     runs(&mut s, ms(99), 2, 4);
     let mut settings = settings();
     settings.turns.time_slice = Duration::from_millis(100);
-    settings.turns.weights.insert("alice".into(), 2);
     let effects = s.apply(ms(299), Event::Settings(Box::new(settings.clone())));
-    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1 since -199: 2.1 400ms | 1.1 200ms"]);
+    assert_eq!(turns_of(&effects, ms(299)), ["1: agreed at +1: 1.1 75ms | 2.1 25ms"]);
     // The same settings again change nothing.
     assert!(s.apply(ms(300), Event::Settings(Box::new(settings))).is_empty());
-    // By time had: the one that has had less, at once; there is nothing more to say than until the
-    // first of them leaves its level.
+    // Without floors there is nothing more to say than until the first of them leaves its level.
     let mut settings = super::turns::settings();
-    settings.turns.order = Order::LeastAttainedService;
     settings.turns.floors = false;
     let effects = s.apply(ms(20_000), Event::Settings(Box::new(settings)));
     let told = turns_of(&effects, ms(20_000));
@@ -292,10 +293,11 @@ fn another_time_slice_counts_from_the_next_slice_on() {
     let deadline = s.deadline().expect("it is renewed");
     let effects = s.apply(Now { mono_ns: deadline, wall_ns: 0 }, Event::Tick);
     assert_eq!(turns_of(&effects, ms(0)).len(), 1);
-    // By slices again: nobody goes on until he would have left his level.
+    // With floors again: nobody goes on until he would have left his level.
     let now = Now { mono_ns: deadline + SECOND, wall_ns: 0 };
     let effects = s.apply(now, Event::Settings(Box::new(super::turns::settings())));
-    assert_eq!(turns_of(&effects, now)[0].matches(" 1s").count(), 2, "{effects:?}");
+    let told = turns_of(&effects, now);
+    assert!(told[0].contains(" 750ms") && told[0].contains(" 250ms"), "{told:?}");
 }
 
 #[test]
@@ -310,24 +312,27 @@ fn who_is_told_something_leads_at_once() {
         uid: 0,
         administrator: true,
     };
-    let effects = s.apply(ms(199), kill(1, 10));
-    assert_eq!(turns_of(&effects, ms(199)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    let effects = s.apply(ms(199), kill(2, 10));
+    assert_eq!(turns_of(&effects, ms(199)), ["1: agreed at +1: 2.1 250ms | 1.1 750ms | 2.1 250ms"]);
     // It is on already: its slice goes on.
-    assert!(turns_of(&s.apply(ms(299), kill(1, 10)), ms(299)).is_empty());
+    assert!(turns_of(&s.apply(ms(299), kill(2, 10)), ms(299)).is_empty());
     // Then the other is on, and is not stopped by that again; but by what ends it. Its node says the
     // same of what its front end has sent.
     let hears = |ends| Event::Report {
         link: LinkId(1),
-        report: Box::new(Report::ToHear { key: key(1, 1), ends }),
+        report: Box::new(Report::ToHear { key: key(2, 1), ends }),
     };
-    for event in [kill(1, 10), hears(false)] {
-        assert!(turns_of(&s.apply(ms(1_299), event), ms(1_299)).is_empty());
+    for event in [kill(2, 10), hears(false)] {
+        assert!(turns_of(&s.apply(ms(699), event), ms(699)).is_empty());
     }
-    let effects = s.apply(ms(1_399), hears(true));
-    assert_eq!(turns_of(&effects, ms(1_399)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    let effects = s.apply(ms(799), hears(true));
+    assert_eq!(turns_of(&effects, ms(799)), ["1: agreed at +1: 2.1 250ms | 1.1 750ms | 2.1 250ms"]);
     // After a round anything is heard early again.
-    let effects = s.apply(ms(4_499), hears(false));
-    assert_eq!(turns_of(&effects, ms(4_499)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    let effects = s.apply(ms(2_399), hears(false));
+    assert_eq!(
+        turns_of(&effects, ms(2_399)),
+        ["1: agreed at +1: 2.1 250ms | 1.1 750ms | 2.1 250ms"]
+    );
 }
 
 /// The plan by which it was to lead is withdrawn, for a node is silent: the next one says it too.
@@ -341,7 +346,7 @@ fn who_is_told_something_leads_by_the_second_plan_as_well() {
         ms(199),
         Event::Kill {
             reply: ReplyId(9),
-            apids: vec![Apid(1)],
+            apids: vec![Apid(2)],
             signal: 10,
             uid: 0,
             administrator: true,
@@ -349,7 +354,7 @@ fn who_is_told_something_leads_by_the_second_plan_as_well() {
     );
     taken(&mut s, ms(200), &[1]);
     let effects = s.apply(ms(214), Event::Tick);
-    let plan = ": 1.1 1s | 2.1 1s";
+    let plan = ": 2.1 250ms | 1.1 750ms | 2.1 250ms";
     let told = turns_of(&effects, ms(214));
     let [first, second, again, ..] = &told[..] else { panic!("{told:?}") };
     assert_eq!((&first[..], &second[..]), ("1: withdraw", "2: withdraw"));
@@ -364,8 +369,8 @@ fn after_a_restart_plans_are_numbered_above_the_former_ones() {
     runs(&mut s, ms(0), 2, 4);
     assert_eq!(generation(&s), (3 << 32) + 1);
     let teams: Vec<Apteam> = s.teams().cloned().collect();
-    let (s, effects) = restored(teams);
-    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 1s | 2.1 1s"]);
+    let (s, effects) = restored(teams, settings());
+    assert_eq!(turns_of(&effects, ms(1_000)), ["1: agreed at +1: 1.1 750ms | 2.1 250ms"]);
     assert_eq!(generation(&s), (4 << 32) + 1);
 }
 

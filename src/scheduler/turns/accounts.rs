@@ -2,7 +2,6 @@
 
 use super::Schedule;
 use crate::apteam::Apid;
-use crate::gang::plan::Slice;
 use crate::scheduler::ends::nanos;
 use std::time::Duration;
 
@@ -17,41 +16,16 @@ impl Schedule {
             // Levels know it.
             return;
         }
-        let mut at = planned.accounted_ns.max(planned.from_ns);
+        let at = planned.accounted_ns.max(planned.from_ns);
         if at >= until_ns {
             return;
         }
         planned.accounted_ns = until_ns;
-        if planned.floors {
-            self.account_floors(generation, at, until_ns);
-            return;
-        }
-        let planned = planned.clone();
-        let whole = planned.round.length;
-        if whole == 0 {
-            return;
-        }
-        // Of a plan that has gone round for days only the last rounds say whose turn it is.
-        let rounds = (until_ns.saturating_sub(at) / whole).saturating_sub(1);
-        if rounds > 0 {
-            let times = u32::try_from(rounds).unwrap_or(u32::MAX);
-            at = at.saturating_add(rounds.saturating_mul(whole));
-            for slice in &planned.plan.slices {
-                let time = slice.length.saturating_mul(times);
-                slice.party.iter().for_each(|apid| self.rotation.credit(*apid, time, at));
-            }
-        }
-        while at < until_ns {
-            let Some((number, _, left)) = planned.at(at) else { return };
-            let length = left.min(Duration::from_nanos(until_ns - at));
-            let slice = Slice { length, ..planned.plan.slices[number].clone() };
-            self.rotation.ran(&planned.members, &slice, at);
-            at = at.saturating_add(nanos(length).max(1));
-        }
+        self.account_slices(generation, at, until_ns);
     }
 
-    /// The same of a plan with floors, all slices at once: only sums and the last turns matter.
-    fn account_floors(&mut self, generation: u64, from_ns: u64, until_ns: u64) {
+    /// The time between two moments, all slices at once: only sums and the last turns matter.
+    fn account_slices(&mut self, generation: u64, from_ns: u64, until_ns: u64) {
         let Some(planned) = self.plans.get(&generation) else { return };
         let Some((first, _, left)) = planned.at(from_ns) else { return };
         let rounds = ((until_ns - from_ns) / planned.round.length.max(1)).saturating_sub(1);
@@ -73,7 +47,7 @@ impl Schedule {
         }
         for (apid, (time, last_ns)) in planned.members.iter().zip(had) {
             let time = Duration::from_nanos(time);
-            self.rotation.had(*apid, time, last_ns, (from_ns, until_ns));
+            self.accounts.had(*apid, time, last_ns, (from_ns, until_ns));
             self.levels.credit(*apid, time);
         }
     }
@@ -86,7 +60,7 @@ impl Schedule {
             return;
         }
         let length = Duration::from_nanos(until_ns.saturating_sub(began));
-        self.rotation.ran(&[apid], &Slice { party: vec![apid], length, floor: false }, began);
+        self.accounts.had(apid, length, Some(until_ns), (began, until_ns));
         self.levels.credit(apid, length);
     }
 
@@ -95,24 +69,24 @@ impl Schedule {
         let plans = self.plans_of(apids);
         plans.into_iter().for_each(|generation| self.account(generation, now_ns));
         apids.iter().for_each(|apid| self.account_alone(*apid, now_ns));
-        self.rotation.forget(now_ns);
+        self.accounts.forget(now_ns);
     }
 
     /// The apinit of a gang that is on no other says for how long it has run. Differences below
     /// [`CORRECTS_FROM`] are the time that the message took.
     pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) {
         self.account_for(&[apid], now_ns);
-        if self.rotation.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
-            self.rotation.correct(apid, ran, now_ns);
+        if self.accounts.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
+            self.accounts.correct(apid, ran, now_ns);
             if let Some(levels) = self.levels.with_mut(apid).filter(|levels| levels.is_told()) {
                 levels.set_attained(apid, ran, now_ns);
             }
         }
     }
 
-    /// The rotation goes on with one that has had so much by now: by another order, or as a node says.
+    /// An application has had so much by now: as its levels say, or a node.
     pub(in crate::scheduler) fn resume(&mut self, apid: Apid, had: Duration, now_ns: u64) {
-        self.rotation.set_attained(apid, had);
+        self.accounts.set_attained(apid, had);
         if let Some(since) = self.alone.get_mut(&apid) {
             *since = now_ns.max(*since);
         }

@@ -171,7 +171,6 @@ impl Scheduler {
             asked,
             missing: None,
             floors: false,
-            order: self.domain(self.domain_of(apid)).turns.order,
             early: BTreeSet::new(),
         };
         for link in &planned.asked {

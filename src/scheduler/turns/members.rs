@@ -62,20 +62,18 @@ impl Scheduler {
                 let fresh = had == 0;
                 let weight = of.turns.weight(&team.owner);
                 let had = Duration::from_nanos(had).saturating_add(team.run_before());
-                if of.decides() {
-                    let waited =
-                        if fresh { now.wall_ns - team.posted_at_ns.min(now.wall_ns) } else { 0 };
-                    let waited = Duration::from_nanos(waited);
-                    let levels = schedule.levels.of_mut(domain);
-                    levels.add(apid, weight, had, waited, now.mono_ns);
-                    levels.set_away(apid, false, now.mono_ns);
-                    schedule.set_width(team, of.processors, &of.turns.levels);
-                }
-                schedule.rotation.add(apid, weight, had, now.mono_ns);
+                let waited =
+                    if fresh { now.wall_ns - team.posted_at_ns.min(now.wall_ns) } else { 0 };
+                let waited = Duration::from_nanos(waited);
+                let levels = schedule.levels.of_mut(domain);
+                levels.add(apid, weight, had, waited, now.mono_ns);
+                levels.set_away(apid, false, now.mono_ns);
+                schedule.set_width(team, of.processors, &of.turns.levels);
+                schedule.accounts.add(apid, weight, had, now.mono_ns);
                 schedule.set_share(team, of);
                 if !schedule.joined.contains_key(&apid) {
                     // Until it has been measured.
-                    schedule.rotation.set_cost(apid, of.turns.start_cost);
+                    schedule.accounts.set_cost(apid, of.turns.start_cost);
                 }
                 schedule.joined.entry(apid).or_insert((now.mono_ns, had));
                 let gang = schedule.gang(self.occupancy.held(apid));
@@ -96,7 +94,7 @@ impl Scheduler {
             if schedule.share_of(apid).is_some() {
                 schedule.account_for(&[apid], now.mono_ns);
             }
-            schedule.rotation.remove(apid);
+            schedule.accounts.remove(apid);
             if let Some(levels) = schedule.levels.with_mut(apid) {
                 levels.remove(apid);
             }
@@ -154,22 +152,19 @@ impl Scheduler {
 
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(in crate::scheduler) fn turns_ruled(&mut self, now: Now) {
-        self.domains_anew();
+        self.domains_anew(now);
         self.schedule.shares_mut().set_half_life(self.settings.half_life, now.mono_ns);
         self.floors_anew(now);
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
             let of = domains::at(&self.domains, id);
             let weight = of.turns.weight(&team.owner);
-            self.schedule.rotation.set_weight(team.apid, weight);
+            self.schedule.accounts.set_weight(team.apid, weight);
             self.schedule.set_share(team, of);
             self.schedule.levels.of_mut(id).set_weight(team.apid, weight);
             self.schedule.set_width(team, of.processors, &of.turns.levels);
         }
-        for apid in self.orders_anew(now) {
-            self.turns_changed(now, apid);
-        }
-        self.domain_ids().for_each(|domain| self.want_decision(domain));
+        self.want_decisions();
         self.schedule.changed.extend(self.schedule.plan_of.keys());
         let rules = domains::rules(&self.domains);
         if *self.occupancy.rules() != rules {

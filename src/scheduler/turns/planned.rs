@@ -3,11 +3,9 @@
 use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
 use crate::apteam::{Apid, Key};
 use crate::gang::member_index::MemberIndex;
-use crate::gang::plan::{Plan, Slice};
-use crate::gang::rotation::SLICE_MIN;
+use crate::gang::plan::{Plan, SLICE_MIN, Slice};
 use crate::scheduler::ends::nanos;
 use crate::scheduler::{LinkId, Scheduler};
-use crate::variables::Order;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -28,9 +26,7 @@ pub(super) struct Planned {
     pub(super) asked: BTreeSet<LinkId>,
     /// Those of them that have not answered, and until when they may.
     pub(super) missing: Option<(BTreeSet<LinkId>, u64)>,
-    /// By which order it was made, and whether it has floors.
-    pub(super) order: Order,
-    /// See there.
+    /// It has floors.
     pub(super) floors: bool,
     /// Who is to lead at once by it.
     pub(super) early: BTreeSet<Apid>,
@@ -69,7 +65,7 @@ impl Planned {
 
     /// By a decision of who runs, until another is taken: what it says beyond that is for nodes without psched.
     pub(super) fn is_decided(&self) -> bool {
-        self.order == Order::LeastAttainedService && !self.floors
+        !self.floors
     }
 
     /// The slice that is on then by its number, since when, and how much of it is left.

@@ -5,11 +5,9 @@ use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
 use crate::apteam::talk::node::Command;
 use crate::gang::floor::{self, On};
-use crate::gang::plan::{Plan, Slice, levelled, plan};
-use crate::gang::rotation::{Rules, SLICE_MIN};
+use crate::gang::plan::{Plan, Rules, SLICE_MIN, levelled};
 use crate::scheduler::ends::nanos;
 use crate::scheduler::{Effect, LinkId, Now, Scheduler, Turns};
-use crate::variables::Order;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -142,21 +140,18 @@ impl Scheduler {
     ) {
         let domain = self.domain_of(members[0]);
         let turns = &self.domain(domain).turns;
-        // They are of one domain, but where they were adopted: by turns none of them is left out.
-        let order = match members.iter().all(|apid| self.is_of(*apid, domain)) {
-            true => turns.order,
-            false => Order::RoundRobin,
-        };
+        // They are of one domain, but where they were adopted. The decisions of several domains do not go
+        // together: nobody leads by them, and each has floors, so that none is left out.
+        let mixed = !members.iter().all(|apid| self.is_of(*apid, domain));
         let (rules, plan_lead) = (turns.slices(), turns.plan_lead);
-        let floors = order == Order::LeastAttainedService && turns.floors;
+        let floors = turns.floors || mixed;
         let all = self.links_of_all(&members);
         let schedule = &mut self.schedule;
         let held = members.len() == 1 && schedule.competition.gang(members[0]).is_none();
         let inherited = schedule.inherited.contains_key(&members[0]);
         let decision = &schedule.decision;
-        let runs = order == Order::RoundRobin
-            || floors && !decision.is_rolled_out(members[0])
-            || decision.party.contains(&members[0]);
+        let runs =
+            floors && !decision.is_rolled_out(members[0]) || decision.party.contains(&members[0]);
         if members.len() == 1 && former.is_empty() && !held && !inherited && runs {
             schedule.alone.entry(members[0]).or_insert(now.mono_ns);
             schedule.early.remove(&members[0]);
@@ -178,9 +173,10 @@ impl Scheduler {
         let mut early: BTreeSet<Apid> =
             members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
-        let (plan, begins_ns) = match held {
-            true => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            false => schedule.next_plan(&members, former, (order, floors, &rules), from_ns, &early),
+        let (plan, begins_ns) = match () {
+            () if held => (Plan { slices: Vec::new(), repeats: true }, from_ns),
+            () if floors => schedule.floored(&members, former, &rules, from_ns, &early, mixed),
+            () => (schedule.levelled(&members, &rules), from_ns),
         };
         if begins_ns < from_ns {
             // They are on.
@@ -205,7 +201,6 @@ impl Scheduler {
             accounted_ns,
             asked,
             missing,
-            order,
             floors,
             early,
         };
@@ -232,6 +227,7 @@ impl Schedule {
     }
 
     /// The plan of a component from then on by the decision that is in force, with floors, and when it begins.
+    /// `mixed`: its members are of several domains.
     fn floored(
         &self,
         members: &[Apid],
@@ -239,6 +235,7 @@ impl Schedule {
         rules: &Rules,
         from_ns: u64,
         early: &BTreeSet<Apid>,
+        mixed: bool,
     ) -> (Plan, u64) {
         // The slice that is on by then, and has most left.
         let mut on: Option<(Duration, u64, On<'_>)> = None;
@@ -264,10 +261,12 @@ impl Schedule {
             Some((_, began_ns, on)) => (if on.over { from_ns } else { began_ns }, Some(on)),
             None => (from_ns, None),
         };
-        let is_out = |apid| self.decision.is_rolled_out(apid);
-        let chosen = floor::Chosen { leads: &self.decision.party, early: &early, is_out: &is_out };
-        let (competition, rotation) = (&self.competition, &self.rotation);
-        let plan = floor::plan(competition, rotation, members, chosen, rules, from_ns, on.as_ref());
+        let is_out = |apid| !mixed && self.decision.is_rolled_out(apid);
+        let none = BTreeSet::new();
+        let leads = if mixed { &none } else { &self.decision.party };
+        let chosen = floor::Chosen { leads, early: &early, is_out: &is_out };
+        let (competition, accounts) = (&self.competition, &self.accounts);
+        let plan = floor::plan(competition, accounts, members, chosen, rules, from_ns, on.as_ref());
         // (A lead that was longer, because of memory that came in, is over now.)
         let over = plan
             .slices
@@ -275,67 +274,12 @@ impl Schedule {
             .is_none_or(|first| began_ns.saturating_add(nanos(first.length)) <= from_ns);
         (plan, if over { from_ns } else { began_ns })
     }
-
-    /// The plan of a component from then on, and when it begins. `early`: who of it is to lead at once.
-    fn next_plan(
-        &self,
-        members: &[Apid],
-        former: &[u64],
-        (order, floors, rules): (Order, bool, &Rules),
-        from_ns: u64,
-        early: &BTreeSet<Apid>,
-    ) -> (Plan, u64) {
-        if floors {
-            return self.floored(members, former, rules, from_ns, early);
-        }
-        if order == Order::LeastAttainedService {
-            return (self.levelled(members, rules), from_ns);
-        }
-        let here: BTreeSet<Apid> = members.iter().copied().collect();
-        // Who runs by then, and whose slice has most left.
-        let mut runs: Vec<Apid> =
-            here.iter().copied().filter(|a| self.alone.contains_key(a)).collect();
-        let mut on: Option<(Duration, u64, &Slice)> = None;
-        for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
-            let Some((number, began_ns, left)) = planned.at(from_ns) else { continue };
-            let slice = &planned.plan.slices[number];
-            runs.extend(slice.party.iter().filter(|apid| here.contains(apid)));
-            // What begins again only because the next plan is late is not gone on with; nor what was
-            // until a level's bound, where there are slices now.
-            let leads = planned.plan.slices.len() > 1
-                && planned.order == order
-                && left >= SLICE_MIN
-                && planned.over_ns().is_none_or(|over_ns| from_ns < over_ns)
-                && slice.party.first().is_some_and(|leader| here.contains(leader));
-            if leads && on.is_none_or(|(most, ..)| left > most) {
-                on = Some((left, began_ns, slice));
-            }
-        }
-        let early: Vec<Apid> = early.iter().copied().filter(|apid| !runs.contains(apid)).collect();
-        let on = on.filter(|_| early.is_empty());
-        let Some((_, began_ns, slice)) = on else {
-            let plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &early);
-            return (plan, from_ns);
-        };
-        let leader = slice.party.first().copied();
-        let others = runs.iter().copied().filter(|apid| Some(*apid) != leader);
-        let first: Vec<Apid> = leader.into_iter().chain(others).collect();
-        let mut plan = plan(&self.competition, &self.rotation, members, rules, from_ns, &first);
-        if let Some(first) = plan.slices.first_mut().filter(|f| f.length != slice.length) {
-            // Once: slices have another length now, and a repetition would go on with this one. No longer
-            // than one of these from now on: an hour that was not meant is soon over.
-            let gone = Duration::from_nanos(from_ns.saturating_sub(began_ns));
-            first.length = slice.length.min(gone.saturating_add(first.length));
-            plan.repeats = false;
-        }
-        (plan, began_ns)
-    }
 }
 
 impl Turns {
     /// What of them says how slices are made.
     fn slices(&self) -> Rules {
-        let Turns { time_slice, longest_wait, switch_share, .. } = *self;
-        Rules { time_slice, longest_wait, switch_share }
+        let Turns { time_slice, switch_share, .. } = *self;
+        Rules { time_slice, switch_share }
     }
 }

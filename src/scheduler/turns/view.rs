@@ -91,14 +91,14 @@ impl Schedule {
 
     /// Its due in thousandths.
     fn due(&self, apid: Apid) -> u32 {
-        let weight = |apid: Apid| u64::from(self.rotation.weight(apid));
+        let weight = |apid: Apid| u64::from(self.accounts.weight(apid));
         let rivals = self.competition.rivals(apid);
-        let all = match self.rotation.holder(apid) {
+        let all = match self.accounts.holder(apid) {
             None => rivals.into_iter().map(weight).sum::<u64>() + weight(apid),
             Some(own) => {
                 let (mut holders, mut gangs) = (BTreeMap::from([(own, weight(apid))]), 1);
                 for rival in rivals {
-                    let Some(holder) = self.rotation.holder(rival) else { continue };
+                    let Some(holder) = self.accounts.holder(rival) else { continue };
                     gangs += u64::from(holder == own);
                     holders.entry(holder).or_insert_with(|| weight(rival));
                 }
@@ -113,7 +113,7 @@ impl Schedule {
         if let Some(levels) = self.levels.with(apid).filter(|levels| !levels.is_told()) {
             return levels.attained(apid, now_ns);
         }
-        self.rotation.attained(apid).saturating_add(self.since_account(apid, now_ns))
+        self.accounts.attained(apid).saturating_add(self.since_account(apid, now_ns))
     }
 
     /// What of that is on no account yet.

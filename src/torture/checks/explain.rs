@@ -2,18 +2,17 @@
 //!
 //! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a
 //! table made anew of processors on which one more may sit, and of memory that is left. It reads psched's
-//! sentences as a user would. By least attained service, where all nodes can bring memory to swap,
-//! `max_resident` is no limit for who is placed.
+//! sentences as a user would. Where all nodes can bring memory to swap, `max_resident` is no limit for who is
+//! placed.
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::Apteam;
 use crate::machine::{Nid, parse_nids};
-use crate::scheduler::{Effect, Looked, NodeView, Refusal, Scheduler};
+use crate::scheduler::{Effect, Looked, NodeView, Refusal, RollsOut, Scheduler};
 use crate::torture::apinit::Slot;
 use crate::torture::world::World;
-use crate::variables::Order;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which apinits bring memory to swap. Of some that do not psched knows only while they call.
@@ -43,7 +42,7 @@ pub struct Asked {
     laid_out: bool,
     /// It is brought back from images of one host.
     one_host: bool,
-    /// By least attained service it is placed by a decision.
+    /// It is placed by a decision.
     by_decision: bool,
 }
 
@@ -171,9 +170,8 @@ fn wrong(
     if why.obstacle.ends_with("is held") {
         return None;
     }
-    // By least attained service room is not enough.
-    let waits = why.obstacle.contains("waits for its turn");
-    if waits && s.settings().turns.order == Order::LeastAttainedService {
+    // Room is not enough.
+    if why.obstacle.contains("waits for its turn") {
         return None;
     }
     let kept = why.holder.contains("kept for");
@@ -219,7 +217,7 @@ impl World {
         let Some(psched) = &self.psched else { return };
         let s = &psched.scheduler;
         let hosts: Vec<BTreeSet<Nid>> = self.slots.iter().map(|at| at.nids.clone()).collect();
-        let by_time = s.settings().turns.order == Order::LeastAttainedService;
+        let goes_out = s.settings().abilities.roll_out == RollsOut::AtHome;
         let can = |slot: &Slot| slot.roll_out.obstacle().is_none();
         let count = self.slots.iter().filter(|slot| can(slot)).count();
         let homes = match count {
@@ -253,7 +251,7 @@ impl World {
             let resident = s.settings().turns.max_resident;
             let wrong = |most| wrong(s, &shape, &hosts, why, most);
             // (Unless somebody's memory stays, of whom it is said then.)
-            let out = shape.by_decision && by_time && !why.holder.contains(NO_ROLL_OUT);
+            let out = shape.by_decision && goes_out && !why.holder.contains(NO_ROLL_OUT);
             let text = match homes {
                 Homes::All if out => wrong(SITS_MAX),
                 Homes::Some if out => wrong(SITS_MAX).filter(|_| wrong(resident).is_some()),

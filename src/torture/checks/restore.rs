@@ -5,14 +5,13 @@
 
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Owner, Posting, Shape};
-use crate::apteam::record::{FrontProcess, State};
+use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
 use crate::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler};
 use crate::torture::SECOND;
 use crate::torture::world::World;
-use crate::variables::Order;
 
 fn is_plan(effect: &Effect) -> bool {
     use Command::{AgreePlan, Plan, WithdrawPlan};
@@ -29,8 +28,9 @@ impl World {
         // And how much memory applications have, which is on no record.
         let measured = psched.scheduler.measured();
         let known = psched.scheduler.teams().any(|t| measured.peaks(t.apid).next().is_some());
-        // And what each has had, which decides by least attained service who is placed next.
-        let by_time = psched.scheduler.settings().turns.order == Order::LeastAttainedService;
+        // And what each has had that runs, which decides who is placed next of those who wait.
+        let decided = |t: &Apteam| matches!(t.state, State::Running | State::Posted);
+        let by_time = psched.scheduler.teams().any(decided);
         if taking || known || by_time || psched.is_busy() {
             return;
         }

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 fn config(processors: u32) -> String {
     format!(
         "nodes:\n  - {{ nids: 0, processors: {processors}, flavors: [su, os, ap] }}\n\
-         variables: {{ application.order: least-attained-service, application.level.bound: 1s, \
-         application.level.stickiness: 0s, application.max_resident: 1, kill_grace: 1s }}\n"
+         variables: {{ application.level.bound: 1s, application.level.stickiness: 0s, application.max_resident: 1, kill_grace: 1s }}\n"
     )
 }
 

@@ -1,7 +1,7 @@
 # Two gangs on both nodes, which together have more memory than the host, take turns through swap.
 . /prelude.sh
 STATE=/run/state
-CONFIG='variables: { application.order: round-robin, application.max_resident: 4, application.time_slice: 1s, application.switch_share: 25%, application.memory_overcommit: 4, kill_grace: 1s }'
+CONFIG='variables: { application.level.bound: 365d, application.max_resident: 4, application.time_slice: 1s, application.switch_share: 25%, application.memory_overcommit: 4, kill_grace: 1s }'
 mkswap /dev/vda >/dev/null && swapon /dev/vda && ok "there is swap"
 ln -s /bin/*-pages /bin/pages
 daemons

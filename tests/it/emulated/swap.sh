@@ -2,7 +2,7 @@
 # resident. It has all of it again when its turn comes.
 . /prelude.sh
 STATE=/run/state
-CONFIG='variables: { application.order: least-attained-service, application.level.bound: 3s, application.max_resident: 1, kill_grace: 1s }'
+CONFIG='variables: { application.level.bound: 3s, application.max_resident: 1, kill_grace: 1s }'
 mkswap /dev/vda >/dev/null
 ln -s /bin/*-pages /bin/pages
 daemons

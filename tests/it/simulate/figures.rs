@@ -41,9 +41,8 @@ fn least_attained_service_does_as_well_as_it_did() {
     let folder = tempfile::tempdir().expect("made");
     let log = folder.path().join("kth.swf");
     beginning(&Path::new(&traces).join("KTH-SP2-1996-2.1-cln.swf.gz"), &log);
-    let order = ["--set", "application.order=least-attained-service"];
     let words = ["--set", "application.max_resident=8", "--moves", "all", "--json"];
-    let ran = simulate(&log, &[&order[..], &words].concat()).expect(0);
+    let ran = simulate(&log, &words).expect(0);
     let told: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     let number = |pointer: &str| told.pointer(pointer).and_then(Value::as_f64).expect("a number");
     let (response, slowdown, p999, wait) = REACHED;

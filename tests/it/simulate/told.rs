@@ -190,7 +190,7 @@ fn the_same_settings_are_the_same_bytes() {
 fn gangs_are_told_with_the_moves_there_are() {
     let folder = tempfile::tempdir().expect("made");
     let (log, out) = (known(folder.path()), folder.path().join("out.tsv"));
-    let words = ["--set", "application.order=least-attained-service", "--moves", "all", "--out"];
+    let words = ["--moves", "all", "--out"];
     let still = "moves=daemon,application.load_balance.enabled=no";
     let words = [&words[..], &[out.to_str().expect("text"), "--compare", still]].concat();
     let all = told(&log, &words);
