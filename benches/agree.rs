@@ -233,11 +233,7 @@ fn live(workload: &Workload, program: &Path) -> anyhow::Result<Vec<Duration>> {
 }
 
 /// The same by the simulator.
-fn simulated(
-    workload: &Workload,
-    folder: &Path,
-    launch: Launch,
-) -> anyhow::Result<Vec<Duration>> {
+fn simulated(workload: &Workload, folder: &Path, launch: Launch) -> anyhow::Result<Vec<Duration>> {
     let mut log = format!("; MaxProcs: {}\n", workload.nodes * workload.processors);
     for (number, job) in workload.jobs.iter().enumerate() {
         let Job { at, width, user, .. } = job;

@@ -25,13 +25,8 @@ enum Way {
     Linux,
 }
 
-const WAYS: [Way; 5] = [
-    Way::Turns("10ms"),
-    Way::Turns("20ms"),
-    Way::Turns("50ms"),
-    Way::Turns("100ms"),
-    Way::Linux,
-];
+const WAYS: [Way; 5] =
+    [Way::Turns("10ms"), Way::Turns("20ms"), Way::Turns("50ms"), Way::Turns("100ms"), Way::Linux];
 
 fn main() -> anyhow::Result<ExitCode> {
     if !is_bench("exchange") {

@@ -19,7 +19,7 @@ mod support;
 use anyhow::{Context, bail, ensure};
 use daemons::daemons;
 use psched::gang::floor;
-use psched::gang::rotation::SLICE_MIN;
+use psched::gang::plan::SLICE_MIN;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -108,15 +108,18 @@ pub fn plan(
     let (lead, floor) = lengths(rules.time_slice, made.floors);
     let mut early = chosen.early.iter().filter_map(number);
     no_lead |= !chosen.early.is_empty();
-    let first = made.floors.max(chosen.early.len() as u32);
+    let own = made.floors.max(chosen.early.len() as u32);
+    // (After those who are early somebody who waits: else nobody would have a floor while signals come.)
+    let first = made.floors + chosen.early.len() as u32;
     while made.slices.len() < bound {
         made.begin_cycle();
         if !std::mem::take(&mut no_lead) && !made.slice(leads.iter().copied(), lead, false) {
             break;
         }
         let until = if made.slices.is_empty() { first } else { made.floors };
-        for _ in floors..until {
-            let Some(leader) = early.next().or_else(|| made.waits_most()) else { break };
+        for number in floors..until {
+            let waits = || made.waits_most().filter(|one| number < own || !leads.contains(one));
+            let Some(leader) = early.next().or_else(waits) else { break };
             made.slice(std::iter::once(leader).chain(leads.iter().copied()), floor, true);
         }
         floors = 0;

@@ -198,6 +198,11 @@ impl Levels {
         self.had.keys().copied()
     }
 
+    /// All are at the levels of what they have had by then.
+    pub fn bring_up(&mut self, rules: &Rules, now_ns: u64) {
+        self.had.values_mut().for_each(|had| had.levels(rules, at(now_ns)));
+    }
+
     /// The places of their users, for a gang of this level that runs or does not.
     pub fn set_ranks(&mut self, rank: impl Fn(Apid, usize, bool) -> u32) {
         for (apid, had) in &mut self.had {

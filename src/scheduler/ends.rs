@@ -75,6 +75,10 @@ impl Scheduler {
         self.occupancy.release(apid);
         self.note_left(&team.holds());
         self.relink(apid);
+        let ran = team.end.as_ref().map(|end| end.run).filter(|run| !run.is_zero());
+        if let Some(ran) = ran.filter(|_| team.hosts.len() == 1) {
+            self.turns_ended(now, apid, domain, ran);
+        }
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();
         end.key = team.key();
@@ -173,7 +177,7 @@ impl Scheduler {
                         };
                     }
                     self.save(apid, false, out);
-                    self.turn_to_end(apid);
+                    self.turn_to_end(now, apid);
                     for link in links {
                         let cause = cause.clone();
                         let command = Command::Terminate { key, cause, kill_after };

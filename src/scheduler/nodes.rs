@@ -359,7 +359,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
         }
-        self.turn_to_end(apid);
+        self.turn_to_end(now, apid);
         for link in others {
             let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
@@ -401,7 +401,9 @@ impl Scheduler {
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }
-            Report::ToHear { key, ends: true } if self.current(key) => self.turn_to_end(key.apid),
+            Report::ToHear { key, ends: true } if self.current(key) => {
+                self.turn_to_end(now, key.apid)
+            }
             Report::ToHear { key, .. } if self.current(key) => self.turn_early(now, key.apid),
             Report::Movable { key, wall } if self.current(key) => {
                 self.walls.insert(key.apid, wall);
@@ -444,7 +446,7 @@ impl Scheduler {
         self.save(apid, true, out);
         let name = self.step_name(apid, "launched", "recovering");
         out.push(Effect::Log { apid, name, detail: String::new() });
-        self.repeat_doom(apid, out);
+        self.repeat_doom(now, apid, out);
         // Hosts that gave its place back before the head said that it was too late.
         let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
         let back = self.taken_back.remove(&key).unwrap_or_default();
@@ -471,7 +473,7 @@ impl Scheduler {
         if let Some(team) = self.teams.get(&apid) {
             self.say_signals(apid, &team.signals, out);
         }
-        self.repeat_doom(apid, out);
+        self.repeat_doom(now, apid, out);
         // All went: a host that has said meanwhile that it has nothing of it has lost it.
         let Some(key) = self.teams.get(&apid).map(Apteam::key) else { return };
         let back: Vec<Nid> = self.taken_back.remove(&key).into_iter().flatten().collect();
@@ -486,7 +488,7 @@ impl Scheduler {
     }
 
     /// Tells the nodes that still have it of an application that is to end.
-    pub(super) fn repeat_doom(&mut self, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn repeat_doom(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
         for link in self.links_left(apid) {
@@ -497,7 +499,7 @@ impl Scheduler {
             };
             out.push(Effect::Command { link, command });
         }
-        self.turn_to_end(apid);
+        self.turn_to_end(now, apid);
     }
 
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
@@ -579,7 +581,7 @@ impl Scheduler {
             let cause = first.cause.clone();
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
             let kill_after = self.kill_after(&cause);
-            self.turn_to_end(apid);
+            self.turn_to_end(now, apid);
             for link in self.links_left(apid) {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });

@@ -392,12 +392,12 @@ impl Scheduler {
         team.front = None;
         match team.state {
             // Its nodes watch a launched application's front end themselves.
-            State::Running => self.turn_to_end(apid),
+            State::Running => self.turn_to_end(now, apid),
             State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
             State::Launching => {
                 self.give_up(now, apid, Cause::FrontGone, out);
-                self.repeat_doom(apid, out);
+                self.repeat_doom(now, apid, out);
             }
             _ => self.give_up(now, apid, Cause::FrontGone, out),
         }

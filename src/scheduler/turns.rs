@@ -85,8 +85,9 @@ pub(super) struct Schedule {
     pub(super) decision: Decision,
     /// Who is to lead at once.
     early: BTreeSet<Apid>,
-    /// Who has done so, and until when it does not again.
-    hurried: BTreeMap<Apid, u64>,
+    /// The users of whom one has done so, because it was told something or because it ends, and until when none
+    /// does so again.
+    hurried: BTreeMap<(u32, bool), u64>,
     /// Apinits that did not answer in time.
     silent: BTreeSet<LinkId>,
     /// Nodes that went, and until when they are waited for.

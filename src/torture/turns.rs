@@ -12,7 +12,12 @@ use crate::agent::Happening;
 use crate::agent::switcher::{Action, Event, News, Outcome, Ran, Start};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
+use crate::gang::plan::SLICE_MIN;
 use std::collections::VecDeque;
+
+/// Users that post, which is among how many a floor is divided at most, and one more where what they need is
+/// not whole.
+const USERS: u64 = 4;
 
 /// A frozen group.
 #[derive(Debug)]
@@ -74,17 +79,27 @@ impl World {
         self.part_changes(key);
     }
 
-    /// How long one that was frozen then may wait at most, where nothing disturbs: `longest_wait`, and for each that
-    /// is there, or has come or gone meanwhile, what it may keep its place for then, or pays for its start.
+    /// How long one that was frozen then may wait at most, where nothing disturbs: with floors a cycle for each
+    /// that is there, and for each that has come or gone meanwhile; without them `longest_wait`, and for each of
+    /// those what it may keep its place for then, or pays for its start.
     fn turns_take(&self, changes: u64) -> Option<u64> {
         let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
         let psched = self.psched.as_ref().filter(|_| undisturbed)?;
         let rules = &self.settings.turns;
         let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
-        let slices = gangs + self.checks.changes() - changes + 1;
-        let wait = rules.longest_wait.as_nanos() as u64;
-        let cost = rules.start_cost.as_nanos() as u64 + 2 * COST_MAX;
-        let all = wait + slices * (wait / 5 + cost);
+        let cycles = gangs + self.checks.changes() - changes + 1;
+        // (A cycle is longer than a slice by what its floors have at least.)
+        let cycle = (rules.time_slice + SLICE_MIN * USERS as u32).as_nanos() as u64;
+        let all = match rules.floors {
+            false => {
+                let wait = rules.longest_wait.as_nanos() as u64;
+                let cost = rules.start_cost.as_nanos() as u64 + 2 * COST_MAX;
+                wait + cycles * (wait / 5 + cost)
+            }
+            // One turn may be over before its memory is in; in the next it does not wait for that. (A slice is
+            // longer also for memory that psched takes to be out.)
+            true => 2 * cycles * (cycle + COST_MAX).max(COST_MAX * 1_000 / rules.switch_share),
+        };
         Some(all + SECOND + AWAIT)
     }
 

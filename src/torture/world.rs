@@ -21,6 +21,7 @@ use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
 use crate::apteam::talk::node::RollOut;
 use crate::gang::levels::LEVELS_MAX;
+use crate::gang::plan::SLICE_MIN;
 use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};
 use crate::scheduler::{Abilities, RollsOut, Settings, Turns};
 use crate::variables::APPLICATION;
@@ -310,8 +311,8 @@ impl World {
         // Half of the seeds are as if nobody shared anything.
         let shared = if turns.bool() { 1 } else { turns.u32(2..=4) };
         let time_slice = Duration::from_millis(turns.u64(20..=300));
-        // In a quarter of the seeds.
-        let rolls_out = turns.u32(0..4) == 0;
+        // In three of eight seeds; the others have floors.
+        let rolls_out = turns.u32(0..8) < 3;
         let mut settings = Settings {
             ticket_time: Duration::from_secs(10),
             passed_over_max: 8,
@@ -322,7 +323,7 @@ impl World {
             turns: Turns {
                 max_resident: shared,
                 time_slice,
-                floors: false,
+                floors: !rolls_out,
                 switch_share: memory.switch_share(),
                 ..Turns::default()
             },
@@ -349,8 +350,11 @@ impl World {
             };
             machine.regions.push(region);
         }
-        // Confirmed at once, or as late as a loaded host does it.
+        // Confirmed at once, or as late as a loaded host does it. (A floor is not over by then: who has it would not
+        // run.)
         let stops_take = if turns.bool() { 0 } else { turns.u64(0..=30 * MS) };
+        let floor = SLICE_MIN.as_nanos() as u64;
+        let stops_take = if settings.turns.floors { stops_take % (floor / 2) } else { stops_take };
         let mix = Faults::choose(&options, &mut faults);
         if mix.clocks {
             hosts.iter_mut().for_each(|h| h.drift(&mut shape));

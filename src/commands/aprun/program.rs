@@ -157,10 +157,16 @@ fn find(command: &[u8], path: Option<OsString>) -> Result<PathBuf, Failure> {
     }
     Err(match nearest {
         Some((candidate, problem)) => problem.failure(&candidate),
-        None => Failure::new(
-            STATUS_NOT_FOUND,
-            format!("{}: not found in PATH; a file of this directory is ./{0}", name.display()),
-        ),
+        None => {
+            let name = name.display();
+            let text = match Path::new(&format!("./{name}")).is_file() {
+                true => {
+                    format!("{name}: not found in PATH; say ./{name} for the one in this folder")
+                }
+                false => format!("{name}: not found in PATH"),
+            };
+            Failure::new(STATUS_NOT_FOUND, text)
+        }
     })
 }
 
@@ -248,10 +254,7 @@ mod tests {
         let other = open(b"other", Some(path.clone()), true).expect_err("not executable");
         assert_eq!(other.status, 126, "{other:?}");
         let absent = open(b"third", Some(path), true).expect_err("not there");
-        assert_eq!(
-            absent,
-            Failure::new(127, "third: not found in PATH; a file of this directory is ./third")
-        );
+        assert_eq!(absent, Failure::new(127, "third: not found in PATH"));
     }
 
     #[test]

@@ -106,13 +106,18 @@ impl Had {
         ns(rules.aging_after).saturating_add(share).saturating_add(1)
     }
 
-    /// Its place in the order, and its turn.
-    pub(super) fn turn(&mut self, apid: Apid, rules: &Rules, now: i64) -> (Place, Turn) {
+    /// It is at the level of what it has had by then.
+    pub(super) fn levels(&mut self, rules: &Rules, now: i64) {
         self.settle(now);
         let level = rules.bounds.iter().take_while(|bound| self.has_had(ns(**bound))).count();
         if level != self.level {
             self.enter(level, rules, now);
         }
+    }
+
+    /// Its place in the order, and its turn.
+    pub(super) fn turn(&mut self, apid: Apid, rules: &Rules, now: i64) -> (Place, Turn) {
+        self.levels(rules, now);
         let waited = self.waited(now);
         match self.runs {
             true if self.aged && self.aged_until <= now => self.aged = false,
@@ -121,7 +126,7 @@ impl Had {
         }
         let turn = Turn {
             apid,
-            level,
+            level: self.level,
             pays: self.pays(),
             attained: Duration::from_nanos(self.attained),
             waited: Duration::from_nanos(waited),
@@ -156,7 +161,8 @@ impl Had {
                     let least = if self.told { TOLD_MIN } else { 1 };
                     let after = self.owes.saturating_add(left).max(least);
                     let had = Had { level, entered: now.saturating_add(at(after)), ..paid };
-                    passes(&had).then_some(after)
+                    // (With floors its place among those of its user depends on its level.)
+                    (self.told || passes(&had)).then_some(after)
                 },
             )
         };

@@ -32,7 +32,7 @@ use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 use crate::gang::levels::LEVELS_MAX;
 use crate::gang::shares::Holder;
-use crate::scheduler::domains::DomainId;
+use crate::scheduler::domains::{self, DomainId};
 use crate::scheduler::ends::nanos;
 use crate::scheduler::{Effect, Now, Scheduler, Turns};
 use std::collections::BTreeMap;
@@ -154,6 +154,8 @@ impl Scheduler {
         }
         let gangs: Vec<Apid> = self.schedule.levels.of(domain).gangs().collect();
         self.schedule.account_for(&gangs, now.mono_ns);
+        let rules = &domains::at(&self.domains, domain).turns.levels;
+        self.schedule.levels.of_mut(domain).bring_up(rules, now.mono_ns);
         let users = self.users(domain, &gangs);
         if users.is_empty() {
             return;

@@ -50,3 +50,47 @@ fn a_stream_of_short_ones_puts_off_no_floor() {
         assert!(longest.iter().all(|ms| *ms <= 4_000), "{comes} {ends}: {longest:?}");
     }
 }
+
+/// Who leads gives way as soon as it has had 6 s, the bound of a level, to one of its user that has had less.
+#[test]
+fn who_passes_a_level_gives_way() {
+    let mut play = Play::new(1, 2, settings());
+    play.post(1, 2);
+    play.pass_ms(1_500);
+    play.post(2, 2);
+    let mut led_ms = 0;
+    while play.party() == [2] && led_ms < 20_000 {
+        play.pass_ms(100);
+        led_ms += 100;
+    }
+    // (Of each second it has three quarters.)
+    assert!((7_000..9_000).contains(&led_ms), "{led_ms}");
+    assert_eq!(play.party(), [1]);
+}
+
+/// Bob tells his forty applications something, one after the other: each is to run for that, but not for all of
+/// Alice's time.
+#[test]
+fn who_tells_his_own_something_silences_nobody() {
+    for ends in [false, true] {
+        let mut play = Play::new(1, 2, settings());
+        play.post(1, 2);
+        for number in 2..=41 {
+            let mut event = posted(number, 2);
+            if let Event::Posted { owner, .. } = &mut event {
+                (owner.uid, owner.name) = (2_000, "bob".into());
+            }
+            play.take(event);
+        }
+        play.pass(60);
+        let mut on = 0;
+        let longest = longest(&mut play, &[1], 600, |play, time| {
+            on += u32::from(play.is_on(1));
+            let key = key(u64::from(2 + time / 2 % 40), 1);
+            let report = Box::new(Report::ToHear { key, ends });
+            play.take(Event::Report { link: LinkId(1), report });
+        });
+        assert!(longest[0] <= 2_000, "{longest:?}");
+        assert!(on >= 240, "{on} of 600");
+    }
+}

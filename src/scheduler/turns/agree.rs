@@ -131,7 +131,6 @@ impl Scheduler {
             }
         }
         for apid in &planned.early {
-            self.schedule.hurried.remove(apid);
             if self.schedule.plan_of.contains_key(apid) {
                 self.schedule.early.insert(*apid);
             }

@@ -3,7 +3,10 @@
 use super::{Schedule, Turn};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
+use crate::scheduler::domains::DomainId;
+use crate::scheduler::ends::nanos;
 use crate::scheduler::{Now, Scheduler, domains};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Scheduler {
@@ -36,6 +39,20 @@ impl Scheduler {
         }
         let whole = self.teams.get(&apid).is_some_and(|team| team.hosts.len() == 1);
         if whole && self.domain(self.domain_of(apid)).has_floors() {
+            self.schedule.correct(apid, ran, now.mono_ns);
+        }
+    }
+
+    /// The same of one that has ended, all of which its node has measured: it may have given away time of which
+    /// psched has not heard.
+    pub(in crate::scheduler) fn turns_ended(
+        &mut self,
+        now: Now,
+        apid: Apid,
+        domain: DomainId,
+        ran: Duration,
+    ) {
+        if self.domain(domain).has_floors() && !self.schedule.guessed.contains(&apid) {
             self.schedule.correct(apid, ran, now.mono_ns);
         }
     }
@@ -103,7 +120,6 @@ impl Scheduler {
             schedule.joined.remove(&apid);
             schedule.guessed.remove(&apid);
             schedule.early.remove(&apid);
-            schedule.hurried.remove(&apid);
             schedule.inherited.remove(&apid);
             schedule.changed.remove(&apid);
             let of = [schedule.plan_of.remove(&apid), schedule.asked_of.remove(&apid)];
@@ -112,28 +128,38 @@ impl Scheduler {
     }
 
     /// It has been told something that it can hear only while it runs: if it is frozen it leads next, at
-    /// once. But once in a round, or whoever tells his own something again and again would have the time of
-    /// the others.
+    /// once.
     pub(in crate::scheduler) fn turn_early(&mut self, now: Now, apid: Apid) {
-        let until_ns = self.schedule.hurried.get(&apid);
-        let again = until_ns.is_some_and(|until_ns| *until_ns > now.mono_ns);
-        if !again && matches!(self.schedule.turn(apid, now.mono_ns), Turn::Waits { .. }) {
-            self.lead_next(apid);
+        if matches!(self.schedule.turn(apid, now.mono_ns), Turn::Waits { .. }) {
+            self.lead_next(now, apid, false);
         }
     }
 
-    /// The same where that ends it, which is not done again and again.
-    pub(in crate::scheduler) fn turn_to_end(&mut self, apid: Apid) {
-        self.schedule.hurried.remove(&apid);
-        self.lead_next(apid);
+    /// The same where that ends it.
+    pub(in crate::scheduler) fn turn_to_end(&mut self, now: Now, apid: Apid) {
+        self.lead_next(now, apid, true);
     }
 
-    fn lead_next(&mut self, apid: Apid) {
-        if self.schedule.plan_of.contains_key(&apid) {
-            self.schedule.early.insert(apid);
-            self.schedule.concern(apid);
-            self.want_decision_for(apid);
+    /// It leads next, where none of its user's has done so for as many time slices as users take turns with it; what
+    /// ends an application is counted apart. Without that bound whoever tells many applications something, one after
+    /// the other, has all the time of the others. (At most half of it goes so: a turn is a quarter of a slice.)
+    fn lead_next(&mut self, now: Now, apid: Apid, ends: bool) {
+        let (Some(team), Some(planned)) = (self.teams.get(&apid), self.schedule.planned(apid))
+        else {
+            return;
+        };
+        let owners = planned.members.iter().filter_map(|apid| self.teams.get(apid));
+        let users: BTreeSet<u32> = owners.map(|team| team.owner.uid).collect();
+        let slice = nanos(self.domain(self.domain_of(apid)).turns.time_slice);
+        let until_ns = now.mono_ns.saturating_add(slice.saturating_mul(users.len() as u64));
+        let hurried = self.schedule.hurried.entry((team.owner.uid, ends)).or_default();
+        if *hurried > now.mono_ns {
+            return;
         }
+        *hurried = until_ns;
+        self.schedule.early.insert(apid);
+        self.schedule.concern(apid);
+        self.want_decision_for(apid);
     }
 
     /// Everything that takes turns, on another machine or after other rules.

@@ -182,8 +182,6 @@ impl Scheduler {
             // They are on.
             early.clear();
         }
-        let round_ns = from_ns.saturating_add(nanos(plan.length()));
-        schedule.hurried.extend(early.iter().map(|apid| (*apid, round_ns)));
         schedule.generation += 1;
         let generation = schedule.generation;
         let missing = (asked.len() > 1).then(|| {

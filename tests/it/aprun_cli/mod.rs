@@ -133,7 +133,7 @@ fn wrong_programs() {
         ("./absent", "./absent: not found".to_owned(), 127),
         (
             "absent-x",
-            "absent-x: not found in PATH; a file of this directory is ./absent-x".to_owned(),
+            "absent-x: not found in PATH".to_owned(),
             127,
         ),
         ("./lost", "./lost: its interpreter /nope/interpreter was not found".to_owned(), 127),
