@@ -54,10 +54,7 @@ impl Scheduler {
         team.ticket_until_ns = until;
         team.end = None;
         let nids = crate::machine::nids_text(team.places.nids());
-        // (Whoever is placed as he posts reads it in the answer: a signal for each short program costs more than
-        // the rest of psched's part.)
-        let waited = team.posted_at_ns != now.wall_ns;
-        let (key, front) = (team.key(), team.front.filter(|_| waited));
+        let (key, front) = (team.key(), team.front);
         self.become_state(apid, State::Placed);
         self.relink(apid);
         self.save(apid, false, out);

@@ -16,6 +16,7 @@ fn a_posting_on_an_idle_machine_lives_and_ends() {
             "log 1 placed",
             "-> 1 place 1.1",
             "tell 1 placed",
+            "usr1 1",
         ]
     );
     let looked = s.apply(at(1), Event::Looked { reply: ReplyId(9), apid: Apid(1) });

@@ -44,6 +44,7 @@ fn each_step_is_recorded_and_in_the_log() {
             "log 1 placed",
             "-> 1 place 1.1",
             "tell 1 placed",
+            "usr1 1",
         ]
     );
     let details: Vec<&str> = effects
