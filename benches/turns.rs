@@ -160,15 +160,8 @@ fn measure(series: &Series) -> anyhow::Result<()> {
     }
     // The first turns are those of the launch.
     std::thread::sleep(series.slice() * 4 + Duration::from_millis(200));
-    let daemons = daemons()?;
-    let spent =
-        |name: &str| daemons.iter().filter(|d| d.1 == name).map(|d| spent(d.0)).sum::<u64>();
-    let before = (spent("apinit"), spent("psched"), Instant::now());
-    std::thread::sleep(series.slice() * series.turns()?);
-    let elapsed = before.2.elapsed().as_nanos() as f64;
-    let share = |name: &str, before: u64| (spent(name) - before) as f64 / elapsed * 100.0;
-    let cost = (share("apinit", before.0), share("psched", before.1));
-    let began = monotonic_ns() - elapsed as u64;
+    let began = monotonic_ns();
+    let cost = used_within(series.slice() * series.turns()?)?;
     let stamps: Vec<Vec<Vec<Run>>> = (0..series.gangs)
         .map(|gang| {
             (0..series.nodes).map(|pe| turns(&table(gang, pe), began, series.slice())).collect()
@@ -208,19 +201,23 @@ fn pairs() -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(100));
     }
     std::thread::sleep(Duration::from_secs(2));
+    let (apinit, psched) = used_within(Duration::from_secs(10))?;
+    println!(
+        "{PAIRS} pairs on a node each, slices of {PAIRS_SLICE}: apinit {apinit:.1} %, psched {psched:.1} % of a processor"
+    );
+    Ok(())
+}
+
+/// How much of a processor the apinits and psched use from now on for so long, in percent.
+fn used_within(time: Duration) -> anyhow::Result<(f64, f64)> {
     let daemons = daemons()?;
     let spent =
         |name: &str| daemons.iter().filter(|d| d.1 == name).map(|d| spent(d.0)).sum::<u64>();
     let (apinit, psched, began) = (spent("apinit"), spent("psched"), Instant::now());
-    std::thread::sleep(Duration::from_secs(10));
+    std::thread::sleep(time);
     let elapsed = began.elapsed().as_nanos() as f64;
     let share = |name: &str, before: u64| (spent(name) - before) as f64 / elapsed * 100.0;
-    println!(
-        "{PAIRS} pairs on a node each, slices of {PAIRS_SLICE}: apinit {:.1} %, psched {:.1} % of a processor",
-        share("apinit", apinit),
-        share("psched", psched),
-    );
-    Ok(())
+    Ok((share("apinit", apinit), share("psched", psched)))
 }
 
 /// `times`: those of the changes too.

@@ -109,7 +109,7 @@ pub fn plan(
     let mut early = chosen.early.iter().filter_map(number);
     no_lead |= !chosen.early.is_empty();
     let own = made.floors.max(chosen.early.len() as u32);
-    // (After those who are early somebody who waits: else nobody would have a floor while signals come.)
+    // After the early gangs a waiting gang has a floor too: else a stream of signals would put off all floors.
     let first = made.floors + chosen.early.len() as u32;
     while made.slices.len() < bound {
         made.begin_cycle();

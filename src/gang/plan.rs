@@ -101,27 +101,18 @@ impl Plan {
     /// The slice that is on so long after the plan began, and how much of it is left. None for a plan
     /// without slices, or without length.
     pub fn at(&self, after: Duration) -> Option<(usize, Duration)> {
-        at(self.slices.iter().map(|slice| slice.length), after)
-    }
-}
-
-/// Of slices of these lengths, which repeat, the one that is on so long after the first began, and how
-/// much of it is left. None where there are none, or all are empty.
-pub fn at(
-    lengths: impl Iterator<Item = Duration> + Clone,
-    after: Duration,
-) -> Option<(usize, Duration)> {
-    let whole: u128 = lengths.clone().map(|length| length.as_nanos()).sum();
-    let mut into = after.as_nanos().checked_rem(whole)?;
-    for (number, length) in lengths.enumerate() {
-        let length = length.as_nanos();
-        if into < length {
-            let left = u64::try_from(length - into).unwrap_or(u64::MAX);
-            return Some((number, Duration::from_nanos(left)));
+        let whole: u128 = self.slices.iter().map(|slice| slice.length.as_nanos()).sum();
+        let mut into = after.as_nanos().checked_rem(whole)?;
+        for (number, slice) in self.slices.iter().enumerate() {
+            let length = slice.length.as_nanos();
+            if into < length {
+                let left = u64::try_from(length - into).unwrap_or(u64::MAX);
+                return Some((number, Duration::from_nanos(left)));
+            }
+            into -= length;
         }
-        into -= length;
+        None
     }
-    None
 }
 
 /// How long the party of a decision runs without another decision. psched takes one, or says this one

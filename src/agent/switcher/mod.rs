@@ -369,7 +369,7 @@ struct Change {
 pub struct Switcher {
     begun: bool,
     seats: BTreeMap<Key, Seat>,
-    /// Those of them that may run still and were asked to stop.
+    /// Gangs that were asked to stop and have not answered: they may still run.
     stopping: BTreeSet<Key>,
     plans: Plans,
     /// The number of each processor in the sets of bits.

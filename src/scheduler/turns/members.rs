@@ -148,15 +148,15 @@ impl Scheduler {
         else {
             return;
         };
+        let whose = (team.owner.uid, ends);
+        if self.schedule.hurried.get(&whose).is_some_and(|until_ns| *until_ns > now.mono_ns) {
+            return;
+        }
         let owners = planned.members.iter().filter_map(|apid| self.teams.get(apid));
         let users: BTreeSet<u32> = owners.map(|team| team.owner.uid).collect();
         let slice = nanos(self.domain(self.domain_of(apid)).turns.time_slice);
         let until_ns = now.mono_ns.saturating_add(slice.saturating_mul(users.len() as u64));
-        let hurried = self.schedule.hurried.entry((team.owner.uid, ends)).or_default();
-        if *hurried > now.mono_ns {
-            return;
-        }
-        *hurried = until_ns;
+        self.schedule.hurried.insert(whose, until_ns);
         self.schedule.early.insert(apid);
         self.schedule.concern(apid);
         self.want_decision_for(apid);

@@ -173,10 +173,12 @@ impl Scheduler {
         let mut early: BTreeSet<Apid> =
             members.iter().filter_map(|apid| schedule.early.take(apid)).collect();
         schedule.hurried.retain(|_, until_ns| *until_ns > from_ns);
-        let (plan, begins_ns) = match () {
-            () if held => (Plan { slices: Vec::new(), repeats: true }, from_ns),
-            () if floors => schedule.floored(&members, former, &rules, from_ns, &early, mixed),
-            () => (schedule.levelled(&members, &rules), from_ns),
+        let (plan, begins_ns) = if held {
+            (Plan { slices: Vec::new(), repeats: true }, from_ns)
+        } else if floors {
+            schedule.floored(&members, former, &rules, from_ns, &early, mixed)
+        } else {
+            (schedule.levelled(&members, &rules), from_ns)
         };
         if begins_ns < from_ns {
             // They are on.
