@@ -94,11 +94,12 @@ pub fn plan(
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
     let leads: Vec<u32> =
         (0..).zip(members).filter(|(_, a)| leads.contains(a)).map(|(i, _)| i).collect();
-    let mut floors = 0;
+    let (mut floors, mut begins) = (0, 0);
     let mut no_lead = false;
     if let Some(on) = on {
         no_lead = on.slice.floor || on.over;
         floors = on.floors * u32::from(on.slice.floor) + u32::from(on.slice.floor && on.over);
+        begins = floors;
         if on.slice.floor && !on.over {
             made.slice(on.slice.party.iter().filter_map(number), on.slice.length, true);
             floors += 1;
@@ -111,22 +112,37 @@ pub fn plan(
     let own = made.floors.max(chosen.early.len() as u32);
     // After the early gangs a waiting gang has a floor too: else a stream of signals would put off all floors.
     let first = made.floors + chosen.early.len() as u32;
-    while made.slices.len() < bound {
+    // A plan that begins within a cycle, after so many of its floors, is repeated from there on: from the beginning
+    // of a cycle on it would have its first floors twice.
+    let longer = on.is_some_and(|on| on.slice.floor && !on.over && on.slice.length > floor);
+    let within = (no_lead && !longer).then_some(begins);
+    'cycles: while made.slices.len() < bound {
         made.begin_cycle();
-        if !std::mem::take(&mut no_lead) && !made.slice(leads.iter().copied(), lead, false) {
+        let whole = !std::mem::take(&mut no_lead);
+        if whole && !made.slice(leads.iter().copied(), lead, false) {
             break;
         }
         let until = if made.slices.is_empty() { first } else { made.floors };
+        let mut is_past = false;
         for number in floors..until {
+            if whole && within == Some(number) {
+                if made.may_repeat() {
+                    break 'cycles;
+                }
+                is_past = true;
+            }
             let waits = || made.waits_most().filter(|one| number < own || !leads.contains(one));
             let Some(leader) = early.next().or_else(waits) else { break };
             made.slice(std::iter::once(leader).chain(leads.iter().copied()), floor, true);
         }
         floors = 0;
-        if made.may_repeat() {
+        // (Without a lead only what is one slice: nobody is ever stopped.)
+        if (whole || made.slices.len() == 1) && !is_past && made.may_repeat() {
             break;
         }
     }
+    // What is on was made longer, for memory that came in: not once more.
+    made.repeats &= !longer;
     made.over(rules)
 }
 

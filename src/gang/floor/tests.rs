@@ -77,9 +77,9 @@ fn who_has_a_signal_has_the_first_floor() {
     let mut machine = machine(&["AAAA ann", "BBBB ann", "CCCC ann", "DDDD ann"]);
     machine.early = vec![Apid(4)];
     let drawn_of = |machine: &Machine| drawn(&machine.plan(&[1], 0, None));
-    assert_eq!(drawn_of(&machine), "D 250 f, A 750, B 250 f, A 750, C 250 f, again");
+    assert_eq!(drawn_of(&machine), "D 250 f, A 750, B 250 f, A 750, C 250 f, A 750, again");
     machine.early = vec![Apid(2), Apid(4)];
-    assert_eq!(drawn_of(&machine), "B 250 f, D 250 f, A 750, C 250 f, again");
+    assert_eq!(drawn_of(&machine), "B 250 f, D 250 f, A 750, C 250 f, A 750, again");
 }
 
 #[test]
@@ -142,6 +142,23 @@ fn a_plan_goes_on_with_what_is_on() {
     assert!(drawn(&plan).starts_with("B 125 f, D 750, A 125 f, C 125 f, "), "{}", drawn(&plan));
     let plan = machine.plan(&[4], SECOND, Some(&on(&floor, 1, true)));
     assert!(drawn(&plan).starts_with("D 750, "), "{}", drawn(&plan));
+}
+
+/// Nobody has more of a plan that began within a cycle, however often it is repeated.
+#[test]
+fn a_plan_that_begins_within_a_cycle_is_repeated_from_there_on() {
+    let machine = machine(&["AAAA ann", "BBBB bob"]);
+    let of = |apid, ms, floor| Slice {
+        party: vec![Apid(apid)],
+        length: Duration::from_millis(ms),
+        floor,
+    };
+    let plan = |slice, over| {
+        drawn(&machine.plan(&[1], SECOND, Some(&On { slice: &slice, floors: 0, over })))
+    };
+    assert_eq!(plan(of(2, 250, true), false), "B 250 f, A 750, again");
+    assert_eq!(plan(of(1, 750, false), false), "A 750, B 250 f, again");
+    assert_eq!(plan(of(2, 250, true), true), "A 750, B 250 f, again");
 }
 
 #[test]
