@@ -31,8 +31,8 @@ use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manife
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::{Dir, compare_copies, refuse_fuse};
 use crate::node::checkpoint::{
-    CheckpointError, Given, Known, Late, Restored, born_of, clock_ahead_ns, read_late, read_resume,
-    restore_application,
+    CheckpointError, Given, Known, Late, Restored, all_is_sent, born_of, clock_ahead_ns, read_late,
+    read_resume, restore_application,
 };
 use crate::node::groups::{AppGroups, Groups, Limits, processes_in};
 use crate::os::space::Space;
@@ -130,6 +130,7 @@ impl Restoring {
 
     fn restore(&self) -> Result<Returned, Why> {
         let Fetched { dir, to, images, rest } = self.fetch()?;
+        all_is_sent(images.as_fd()).map_err(|e| e.to_string())?;
         let born = born_of(images.as_fd()).map_err(|e| e.to_string())?;
         let groups = self.groups_of(&born)?;
         let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));

@@ -23,6 +23,15 @@ pub fn open(images: BorrowedFd<'_>, name: &str) -> io::Result<File> {
     Ok(File::from(openat(images, name, flags, Mode::empty())?))
 }
 
+/// One that is there, to be written from its beginning.
+///
+/// # Errors
+/// Those of open; a link.
+pub fn change(images: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(images, name, flags, Mode::empty())?))
+}
+
 /// What is in one, up to so many bytes.
 ///
 /// # Errors

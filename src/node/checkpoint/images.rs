@@ -33,6 +33,7 @@ const QUEUES: u32 = 0x5626_4026;
 const SHM: u32 = 0x4628_3044;
 const MSG: u32 = 0x5545_3737;
 const SEM: u32 = 0x5957_3019;
+pub(super) const TCP_STREAM: u32 = 0x5146_5506;
 
 /// Images of namespaces that an application does not make, and of what only root can have: with
 /// these CRIU would set up what is the host's.
@@ -359,7 +360,7 @@ impl Owner {
 }
 
 /// The entries of an image of this kind, and what is left behind one.
-struct Entries<'a> {
+pub(super) struct Entries<'a> {
     rest: &'a [u8],
 }
 
@@ -369,7 +370,7 @@ fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 impl<'a> Entries<'a> {
-    fn of(bytes: &'a [u8], kind: u32) -> Option<Entries<'a>> {
+    pub(super) fn of(bytes: &'a [u8], kind: u32) -> Option<Entries<'a>> {
         let (common, rest) = number(bytes)?;
         let (own, rest) = number(rest)?;
         (common == COMMON && own == kind).then_some(Entries { rest })
@@ -379,13 +380,21 @@ impl<'a> Entries<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let mut read = || {
-            let (length, rest) = number(self.rest)?;
-            let (entry, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            self.rest = rest;
-            M::decode(entry).ok()
-        };
-        Some(read().ok_or(()))
+        let entry = self.bytes();
+        Some(entry.and_then(|entry| M::decode(entry).ok()).ok_or(()))
+    }
+
+    /// The next one as it is. None: there is no whole one.
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = number(self.rest)?;
+        let (entry, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+        self.rest = rest;
+        Some(entry)
+    }
+
+    /// What is behind those that were read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     fn skip(&mut self, bytes: u64) -> Result<(), ()> {

@@ -16,17 +16,26 @@
 //! - The other ends that are in other parts are kept with the images ([`Link`]). CRIU makes all sockets, silent,
 //!   asks at the stage `post-restore` whether to go on, and only then lets them speak. There it is waited until
 //!   those other ends are there too ([`wait_for`]).
+//! - What had never been sent CRIU sends as it makes the socket, before it asks anybody. So the images say before a
+//!   restore that all has been sent ([`all_is_sent`]): it is put back in silence then, and sent again until it is
+//!   acknowledged, as what was lost is.
 //! - An end of a connection keeps its port for a minute after its process was killed, so that the connection could
 //!   not be made again at once. So those of an application that ends with its checkpoint are broken off
 //!   ([`break_off`]).
 
-use super::{CheckpointError, proc};
+use super::images::{self, Entries};
+use super::{CheckpointError, beside, proc};
 use crate::node::groups::AppGroups;
+use prost::bytes::Buf;
+use prost::encoding::{DecodeContext, decode_key, skip_field, uint32};
+use rustix::fs::Dir;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::io::{Seek, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// How long what is on its way may take. On a host that is its own peer it is an acknowledgement that is put off
@@ -211,9 +220,106 @@ pub(super) fn wait_for(links: &[Link]) -> Result<(), String> {
     }
 }
 
+/// What the names of images of connections begin with.
+const STREAM: &str = "tcp-stream-";
+/// The largest of them that is read: two queues, which the kernel bounds by its `tcp_rmem` and `tcp_wmem`.
+const STREAM_MAX: u64 = 256 * 1024 * 1024;
+/// The field of such an image that has the number of bytes that were never sent.
+const UNSENT: u32 = 12;
+
+/// Has the images of connections say that nothing in them is unsent: those of a folder that is root's alone, before
+/// they are restored.
+///
+/// # Errors
+/// One can't be read or written, or is none.
+pub fn all_is_sent(images: BorrowedFd<'_>) -> Result<(), CheckpointError> {
+    let failed = |name: &str, e: std::io::Error| CheckpointError::new(format!("{name}: {e}"));
+    let folder = |e: rustix::io::Errno| failed("the images", e.into());
+    for entry in Dir::read_from(images).map_err(folder)? {
+        let entry = entry.map_err(folder)?;
+        let name = entry.file_name().to_str().unwrap_or_default();
+        if !name.starts_with(STREAM) {
+            continue;
+        }
+        let bytes = beside::read(images, name, STREAM_MAX).map_err(|e| failed(name, e))?;
+        let sent = sent(&bytes).ok_or_else(|| {
+            CheckpointError::new(format!("{name}: this is no image of a connection"))
+        })?;
+        if sent != bytes {
+            let write = || {
+                let mut file = beside::change(images, name)?;
+                file.write_all(&sent)?;
+                let length = file.stream_position()?;
+                file.set_len(length)
+            };
+            write().map_err(|e| failed(name, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// An image of a connection, by which nothing of it is unsent.
+fn sent(image: &[u8]) -> Option<Vec<u8>> {
+    let mut entries = Entries::of(image, images::TCP_STREAM)?;
+    let said = entries.bytes()?;
+    let mut entry = Vec::with_capacity(said.len());
+    let mut rest = said;
+    while rest.has_remaining() {
+        let field = rest;
+        let (tag, wire) = decode_key(&mut rest).ok()?;
+        skip_field(wire, tag, &mut rest, DecodeContext::default()).ok()?;
+        match tag {
+            UNSENT => uint32::encode(UNSENT, &0, &mut entry),
+            _ => entry.extend(&field[..field.len() - rest.len()]),
+        }
+    }
+    let head = image.len() - entries.rest().len() - said.len() - size_of::<u32>();
+    let mut all = image[..head].to_vec();
+    all.extend(u32::try_from(entry.len()).ok()?.to_le_bytes());
+    all.extend(entry);
+    all.extend(entries.rest());
+    Some(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+
+    /// With two bytes that have come, three that were sent and 300 that were not.
+    #[test]
+    fn what_was_unsent_is_sent() {
+        let image = |unsent: &[u8]| {
+            let mut entry = vec![8, 2, 16, 200, 1, 24, 175, 2, 32, 7];
+            entry.extend(unsent);
+            entry.extend([112, 255, 255, 3]);
+            let mut image = [0x5456_4319_u32, 0x5146_5506].map(u32::to_le_bytes).concat();
+            image.extend((entry.len() as u32).to_le_bytes());
+            image.extend(entry);
+            image.extend([9; 305]);
+            image
+        };
+        let (before, after) = (image(&[96, 172, 2]), image(&[96, 0]));
+        assert_eq!(sent(&before).as_ref(), Some(&after));
+        assert_eq!(sent(&after).as_ref(), Some(&after));
+        // Whatever it is, it does no harm.
+        for length in 0..before.len() {
+            let _ = sent(&before[..length]);
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let others = image(&[]);
+        for (name, bytes) in [("tcp-stream-1a", &before), ("files.img", &others)] {
+            std::fs::write(at(name), bytes).expect("written");
+        }
+        let images = std::fs::File::open(folder.path()).expect("opened");
+        all_is_sent(images.as_fd()).expect("done");
+        assert_eq!(std::fs::read(at("tcp-stream-1a")).expect("read"), after);
+        assert_eq!(std::fs::read(at("files.img")).expect("read"), others);
+        std::fs::write(at("tcp-stream-2"), "").expect("written");
+        let error = all_is_sent(images.as_fd()).expect_err("it is none").to_string();
+        assert_eq!(error, "tcp-stream-2: this is no image of a connection");
+    }
 
     fn link(here: &str, there: &str) -> Link {
         Link { here: here.parse().expect("one"), there: there.parse().expect("one") }

@@ -329,10 +329,7 @@ fn who_is_told_something_leads_at_once() {
     assert_eq!(turns_of(&effects, ms(799)), ["1: agreed at +1: 2.1 250ms | 1.1 750ms"]);
     // After a round anything is heard early again.
     let effects = s.apply(ms(2_399), hears(false));
-    assert_eq!(
-        turns_of(&effects, ms(2_399)),
-        ["1: agreed at +1: 2.1 250ms | 1.1 750ms"]
-    );
+    assert_eq!(turns_of(&effects, ms(2_399)), ["1: agreed at +1: 2.1 250ms | 1.1 750ms"]);
 }
 
 /// The plan by which it was to lead is withdrawn, for a node is silent: the next one says it too.
