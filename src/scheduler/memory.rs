@@ -78,7 +78,8 @@ impl Scheduler {
         };
         told.peaks.retain(|(key, nid, _)| nids.contains(nid) && sits(key, &[*nid]));
         told.ran.retain(|(key, _)| sits(key, nids));
-        let ran = std::mem::take(&mut told.ran);
+        told.idle.retain(|(key, _)| sits(key, nids));
+        let (ran, idle) = (std::mem::take(&mut told.ran), std::mem::take(&mut told.idle));
         let of = |switch: &Switch| {
             let apids = switch.started.iter().filter(|key| team(key).is_some());
             (apids.map(|key| key.apid).collect::<Vec<_>>(), switch.brought)
@@ -92,6 +93,9 @@ impl Scheduler {
         let new: Vec<Apid> = measured.iter().filter(new).copied().collect();
         let apinits = |key: Key| team(&key).map_or(0, |team| team.hosts.len());
         self.measured.take(lowest, told, apinits, |nid| self.offered.contains_key(&nid));
+        for (key, time) in idle {
+            self.schedule.was_idle(key.apid, time);
+        }
         for (key, ran) in ran {
             self.turns_ran(now, key.apid, ran);
         }

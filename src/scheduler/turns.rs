@@ -75,6 +75,8 @@ pub(super) struct Schedule {
     joined: BTreeMap<Apid, (u64, Duration)>,
     /// Those of them of which that is only how long ago they were launched, until a node has said it.
     guessed: BTreeSet<Apid>,
+    /// For how long gangs were idle while nobody else would have run in their place.
+    idle: BTreeMap<Apid, Duration>,
     /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
     /// whether they ran then.
     inherited: BTreeMap<Apid, bool>,
@@ -122,6 +124,7 @@ impl Schedule {
             alone: BTreeMap::new(),
             joined: BTreeMap::new(),
             guessed: BTreeSet::new(),
+            idle: BTreeMap::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
             levels: LevelsOf::new(domains),

@@ -168,7 +168,7 @@ impl World {
                     Action::NotOut(key, why) => {
                         self.turns_news(slot, News::RolledOut(key, 0, Some(why.to_owned())));
                     }
-                    Action::Ran(..) => {}
+                    Action::Ran(..) | Action::WasIdle(..) => {}
                     Action::Switched(switch) => {
                         let Some(proc) = &mut self.slots[slot].proc else { return };
                         let told = &mut proc.switches;

@@ -22,6 +22,9 @@
 //! long as its turn lasts: whatever it has to do then it does at once, and goes on. A gang that was found idle takes
 //! nobody's time until ten times as long is over: time does not go round and round among those who sleep.
 //!
+//! A gang in whose place nobody would run is looked at too, each [`ALONE`]: it is charged for no time in which it was
+//! idle ([`Action::WasIdle`]). Else who has left a notebook open overnight would come last in the morning.
+//!
 //! Only gangs that are whole on this apinit give and take: others' parts elsewhere might wait for them. What a look
 //! costs is bounded by looking less often where many run ([`LOOK_COST`]).
 
@@ -44,6 +47,8 @@ const BUSY_TIMES: u64 = 16;
 const RESTS_TIMES: u64 = 10;
 /// One look for each gang in so long: with many gangs they are looked at less often.
 const LOOK_COST: Duration = Duration::from_millis(1);
+/// How often a gang is looked at in whose place nobody would run.
+pub const ALONE: Duration = Duration::from_secs(10);
 /// A gang is idle that uses less than one of so many parts of a processor.
 const IDLE_PART: u64 = 10;
 
@@ -62,12 +67,46 @@ pub(super) struct Idle {
     rests_ns: u64,
     /// It has been busy: looked at so many times less often.
     busy: u64,
+    window: Window,
+}
+
+/// Who would have run in the place of a gang since it was last looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Window {
+    /// Others.
+    #[default]
+    Wanted,
+    /// Nobody.
+    Alone,
+    /// Nobody until now: it is being looked at for the last time.
+    Over,
 }
 
 impl Idle {
     /// It runs no more: what it has used is to be looked at from its next start on.
     pub fn stops(&mut self) {
-        (self.looked, self.look_ns) = (None, None);
+        (self.looked, self.look_ns, self.window) = (None, None, Window::Wanted);
+    }
+
+    /// Whether it is time to look at one that runs. `wanted`: others would run in its place.
+    fn is_due(&mut self, wanted: bool, now: u64) -> bool {
+        match (self.window, wanted) {
+            (Window::Wanted, false) => {
+                self.stops();
+                self.window = Window::Alone;
+                // (A short program ends before.)
+                self.look_ns = Some(now.saturating_add(ns(ALONE)));
+            }
+            (Window::Over, false) => self.window = Window::Alone,
+            (Window::Alone, true) if self.looked.is_none() => self.stops(),
+            (Window::Alone, true) => {
+                self.window = Window::Over;
+                return true;
+            }
+            (Window::Wanted | Window::Over, true) | (Window::Alone, false) => {}
+        }
+        let gives = self.gives_ns.is_some_and(|until| until > now);
+        !gives && self.look_ns.is_none_or(|at| at <= now)
     }
 }
 
@@ -159,11 +198,9 @@ impl Switcher {
             // (It runs, so it is none of those.)
             let wanted = Switcher::may_share(seat) && turns.iter().any(waits);
             let Some(seat) = self.seats.get_mut(key) else { continue };
-            if !wanted {
+            if !Switcher::may_share(seat) {
                 seat.idle.stops();
-            } else if seat.idle.gives_ns.is_none_or(|until| until <= now)
-                && seat.idle.look_ns.is_none_or(|at| at <= now)
-            {
+            } else if seat.idle.is_due(wanted, now) {
                 // (Until it is answered.)
                 seat.idle.look_ns = Some(now.saturating_add(ns(after)));
                 keys.push(*key);
@@ -175,7 +212,14 @@ impl Switcher {
     }
 
     /// A gang has used so much processor time in all; none: that can't be known. `looked_at`: how many gangs are.
-    pub(super) fn used(&mut self, now: u64, key: Key, used: Option<u64>, looked_at: u64) {
+    pub(super) fn used(
+        &mut self,
+        now: u64,
+        key: Key,
+        used: Option<u64>,
+        looked_at: u64,
+        out: &mut Vec<Action>,
+    ) {
         let Some(after) = self.idle_after else { return };
         let Some(seat) = self.seats.get_mut(&key).filter(|s| s.state == State::Running) else {
             return;
@@ -188,14 +232,25 @@ impl Switcher {
         };
         let before = idle.looked.replace((used, now));
         // (A gang that was idle finds its work as soon as it runs: half the time is enough to see that.)
-        let window = match idle.gave_ns {
-            0 => least.saturating_mul(idle.busy.max(1)),
-            _ => least / 2,
+        let next = match (idle.window, idle.gave_ns) {
+            (Window::Alone, _) => ns(ALONE),
+            (Window::Wanted | Window::Over, 0) => least.saturating_mul(idle.busy.max(1)),
+            (Window::Wanted | Window::Over, _) => least / 2,
         };
-        idle.look_ns = Some(now.saturating_add(window));
+        idle.look_ns = Some(now.saturating_add(next));
         let Some((had, since)) = before else { return };
         let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
-        if used.saturating_mul(IDLE_PART) < time {
+        let is_idle = used.saturating_mul(IDLE_PART) < time;
+        if idle.window != Window::Wanted {
+            if idle.window == Window::Over {
+                idle.window = Window::Wanted;
+            }
+            if is_idle {
+                out.push(Action::WasIdle(key, time));
+            }
+            return;
+        }
+        if is_idle {
             idle.gave_ns = idle.gave_ns.saturating_mul(2).clamp(ns(GIVES_MIN), ns(GIVES_MAX));
             idle.gives_ns = Some(now.saturating_add(idle.gave_ns));
             idle.busy = 0;
@@ -211,8 +266,9 @@ impl Switcher {
         idle.look_ns = Some(now.saturating_add(least.saturating_mul(idle.busy)));
     }
 
-    /// How many gangs are looked at.
+    /// How many gangs are looked at in whose place others would run.
     pub(super) fn looked_at(&self) -> u64 {
-        self.seats.values().filter(|seat| seat.idle.looked.is_some()).count() as u64
+        let often = |idle: &Idle| idle.looked.is_some() && idle.window == Window::Wanted;
+        self.seats.values().filter(|seat| often(&seat.idle)).count() as u64
     }
 }

@@ -241,6 +241,8 @@ pub enum Action {
     NotOut(Key, &'static str),
     /// It has been let run, or stopped.
     Ran(Key, Ran),
+    /// It has been idle for so many nanoseconds more, while nobody else would have run in its place.
+    WasIdle(Key, u64),
     /// A change is over.
     Switched(Switch),
 }
@@ -489,7 +491,7 @@ impl Switcher {
             Event::Used(all) => {
                 let looked_at = self.looked_at();
                 for (key, used) in all {
-                    self.used(now, key, used, looked_at);
+                    self.used(now, key, used, looked_at, &mut out);
                     self.parts.touch(key);
                 }
             }

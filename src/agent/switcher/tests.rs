@@ -615,7 +615,10 @@ impl World {
                     let used = |key: Key| (key, Some(if idles(key.apid.0) { 0 } else { self.now }));
                     self.tell(Event::Used(keys.into_iter().map(used).collect()));
                 }
-                Action::HasTurn(_) | Action::Ran(..) | Action::Switched(_) => {}
+                Action::HasTurn(_)
+                | Action::Ran(..)
+                | Action::WasIdle(..)
+                | Action::Switched(_) => {}
             }
         }
         // As drivers do: what comes of one action is told after the others are done.

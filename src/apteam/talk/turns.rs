@@ -87,9 +87,17 @@ pub struct Switches {
     /// How long gangs have run by now, without the time that they were frozen: all gangs for a psched that has
     /// just come, whose records have only when they were launched, and those that have changed for any.
     pub ran: Vec<(Key, Duration)>,
+    /// For how long gangs were idle, since this was last told, while nobody else would have run in their place. They
+    /// are not charged for that.
+    pub idle: Vec<(Key, Duration)>,
 }
 
 impl Switches {
+    /// Whether there is nothing of the switching thread's to tell.
+    pub fn is_empty(&self) -> bool {
+        self.switches.is_empty() && self.idle.is_empty()
+    }
+
     /// The gangs that were stopped or let run in these changes.
     pub fn changed(&self) -> BTreeSet<Key> {
         let all =

@@ -413,9 +413,10 @@ fn switches() -> impl Strategy<Value = Switches> {
         },
     );
     let peaks = vec((key(), nid(), any::<u64>()), 0..3);
-    let ran = vec((key(), any::<u64>().prop_map(Duration::from_nanos)), 0..3);
-    (vec(switch, 0..3), any::<u64>(), peaks, ran)
-        .prop_map(|(switches, left_out, peaks, ran)| Switches { switches, left_out, peaks, ran })
+    let times = || vec((key(), any::<u64>().prop_map(Duration::from_nanos)), 0..3);
+    (vec(switch, 0..3), any::<u64>(), peaks, times(), times()).prop_map(
+        |(switches, left_out, peaks, ran, idle)| Switches { switches, left_out, peaks, ran, idle },
+    )
 }
 
 fn node_hello() -> impl Strategy<Value = node::Hello> {

@@ -142,8 +142,9 @@ impl TryFrom<pb::GangRan> for (Key, Duration) {
 
 impl From<Switches> for pb::Switches {
     fn from(told: Switches) -> Self {
-        let Switches { switches, left_out, peaks, ran } = told;
-        Self { switches: all(switches), left_out, peaks: all(peaks), ran: all(ran) }
+        let Switches { switches, left_out, peaks, ran, idle } = told;
+        let (switches, peaks) = (all(switches), all(peaks));
+        Self { switches, left_out, peaks, ran: all(ran), idle: all(idle) }
     }
 }
 
@@ -156,6 +157,7 @@ impl TryFrom<pb::Switches> for Switches {
             left_out: told.left_out,
             peaks: of("peaks").list(told.peaks, LIST_MAX)?,
             ran: of("ran").list(told.ran, LIST_MAX)?,
+            idle: of("idle").list(told.idle, LIST_MAX)?,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::decided::Play;
 use super::*;
+use crate::apteam::talk::turns::Switches;
 use crate::gang::shares::Holder;
 use crate::scheduler::{Had, Holding};
 use crate::variables::{ShareBy, Variables};
@@ -119,6 +120,40 @@ fn who_ends_has_had_what_its_node_says() {
     play.take(end);
     let [_, bob] = &rows(&play.s, 6)[..] else { panic!("two") };
     assert_eq!(bob.3, 2);
+}
+
+/// Alice's application sleeps alone for most of its time, as her node says: she is charged for the rest.
+#[test]
+fn who_sleeps_alone_is_not_charged() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    let [key] = play.s.teams().map(|team| team.key()).collect::<Vec<_>>()[..] else {
+        panic!("one")
+    };
+    let tells = |ran: u64, idle: u64| {
+        let told = |seconds| vec![(key, std::time::Duration::from_secs(seconds))];
+        let told = Switches { ran: told(ran), idle: told(idle), ..Switches::default() };
+        let report = Box::new(Report::Switches(Box::new(told)));
+        Event::Report { link: LinkId(1), report }
+    };
+    play.pass(30);
+    play.take(tells(30, 10));
+    play.take(tells(30, 15));
+    let had = |play: &Play, seconds| rows(&play.s, seconds)[0].3;
+    assert_eq!(had(&play, 30), 10, "two processors for five seconds");
+    play.pass(40);
+    play.take(tells(40, 10));
+    assert_eq!(had(&play, 40), 10);
+    // Its end does not charge it all the same.
+    let mut end = play.end_of(1);
+    if let Event::Report { report, .. } = &mut end
+        && let Report::Ended(end) = &mut **report
+    {
+        end.run = std::time::Duration::from_secs(41);
+    }
+    play.pass(41);
+    play.take(end);
+    assert_eq!(had(&play, 41), 12);
 }
 
 #[test]

@@ -72,10 +72,17 @@ impl Schedule {
         self.accounts.forget(now_ns);
     }
 
-    /// The apinit of a gang that is on no other says for how long it has run. Differences below
-    /// [`CORRECTS_FROM`] are the time that the message took.
+    /// A gang was idle for so much longer while nobody else would have run in its place.
+    pub(in crate::scheduler) fn was_idle(&mut self, apid: Apid, time: Duration) {
+        let idle = self.idle.entry(apid).or_default();
+        *idle = idle.saturating_add(time);
+    }
+
+    /// The apinit of a gang that is on no other says for how long it has run. Of that it has not had the time in
+    /// which it was idle alone. Differences below [`CORRECTS_FROM`] are the time that the message took.
     pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) {
         self.account_for(&[apid], now_ns);
+        let ran = ran.saturating_sub(self.idle.get(&apid).copied().unwrap_or_default());
         if self.accounts.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
             self.accounts.correct(apid, ran, now_ns);
             if let Some(levels) = self.levels.with_mut(apid).filter(|levels| levels.is_told()) {

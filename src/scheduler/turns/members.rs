@@ -28,6 +28,8 @@ impl Scheduler {
     pub(in crate::scheduler) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
         let schedule = &mut self.schedule;
         if schedule.guessed.remove(&apid) {
+            // (What it was idle before is in what it has had, and stays there.)
+            schedule.idle.remove(&apid);
             schedule.resume(apid, ran, now.mono_ns);
             if let Some(levels) = schedule.levels.with_mut(apid) {
                 levels.set_attained(apid, ran, now.mono_ns);
@@ -119,6 +121,7 @@ impl Scheduler {
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
             schedule.guessed.remove(&apid);
+            schedule.idle.remove(&apid);
             schedule.early.remove(&apid);
             schedule.inherited.remove(&apid);
             schedule.changed.remove(&apid);

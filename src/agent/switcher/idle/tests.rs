@@ -24,6 +24,8 @@ struct World {
     /// Since when each has run in all, in nanoseconds, and how often one was let run.
     had: BTreeMap<u64, u64>,
     starts: u64,
+    /// For how long each was idle alone, in milliseconds.
+    was_idle: BTreeMap<u64, u64>,
 }
 
 impl World {
@@ -69,6 +71,9 @@ impl World {
                             (key, Some(self.used.get(&key.apid.0).copied().unwrap_or(0)))
                         };
                         todo.push_back(Event::Used(keys.into_iter().map(used).collect()));
+                    }
+                    Action::WasIdle(key, ns) => {
+                        *self.was_idle.entry(key.apid.0).or_default() += ns / MS;
                     }
                     _ => {}
                 }
@@ -149,6 +154,34 @@ fn time_does_not_go_round_among_those_who_sleep() {
     world.pass(60_000);
     // (Each has its own turn, and another's once in ten times as long as it gives.)
     assert!(world.starts < 60 * 50, "{}", world.starts);
+}
+
+/// Nobody is charged for what nobody else could have had.
+#[test]
+fn who_sleeps_alone_is_known_to() {
+    let mut world = World::new(1, &[1]);
+    world.pass(25_000);
+    // (The first ten seconds are those after which it is looked at for the first time.)
+    assert_eq!(world.was_idle, [(1, 10_000)].into());
+    world.idle.clear();
+    world.pass(15_000);
+    assert_eq!(world.was_idle, [(1, 10_000)].into(), "it was not idle for all of it");
+    world.idle = [1].into();
+    world.pass(15_000);
+    assert_eq!(world.was_idle, [(1, 20_000)].into());
+    // Another comes: what it was idle until then counts, and from now on it gives its turn.
+    world.comes(2, true);
+    let members: Vec<Key> = [1, 2].map(key).into();
+    let slice = |key: &Key| PlannedSlice { length: Duration::from_secs(1), party: vec![*key] };
+    let slices = members.iter().map(slice).collect();
+    let (generation, begins_ns) = (2, world.now);
+    let plan =
+        SlicePlan { generation, begins_ns, from_ns: begins_ns, agreed: true, members, slices };
+    world.tell(Event::Plan(plan));
+    assert_eq!(world.was_idle, [(1, 25_000)].into());
+    world.pass(60_000);
+    assert!(world.had[&2] > 58_000 * MS, "{:?}", world.had);
+    assert_eq!(world.was_idle, [(1, 25_000)].into());
 }
 
 #[test]

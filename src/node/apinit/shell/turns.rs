@@ -103,15 +103,17 @@ impl Shell {
         self.own.push_back(Happening::Ran(key, ran));
     }
 
-    /// Says with changes how long those have run who were stopped or let run: psched knows what its plans say, and
-    /// not who gave idle time to whom.
+    /// Says with changes how long those have run who were stopped or let run, or were idle: psched knows what its plans
+    /// say, and not who gave idle time to whom.
     pub(super) fn say_ran(&self, told: &mut Switches) {
         let now = monotonic_ns();
         let ran = |key: Key| {
             let meter = self.apps.get(&key)?.meter.as_ref()?;
             Some((key, Duration::from_nanos(meter.read().by(now))))
         };
-        told.ran.extend(told.changed().into_iter().filter_map(ran));
+        let mut of = told.changed();
+        of.extend(told.idle.iter().map(|(key, _)| *key));
+        told.ran.extend(of.into_iter().filter_map(ran));
     }
 
     /// What a found one has run, if it was ever stopped. While apinit was away nobody was stopped or

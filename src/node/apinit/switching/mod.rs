@@ -239,7 +239,7 @@ impl Switching {
                         return;
                     }
                 }
-                let switches = (!switches.switches.is_empty()).then(|| Box::new(switches));
+                let switches = (!switches.is_empty()).then(|| Box::new(switches));
                 for news in news.into_iter().chain(switches.map(News::Switches)) {
                     if events.send(Told::Turns(news)).await.is_err() {
                         return;
@@ -319,9 +319,35 @@ fn note(told: &mut Switches, switch: Switch) {
     told.switches.push(switch);
 }
 
+/// Gangs of which it is kept until the next report for how long they were idle, at most.
+const IDLE_MAX: usize = 4_096;
+
+/// Notes for how long gangs were idle.
+fn note_idle(told: &mut Switches, more: impl IntoIterator<Item = (Key, Duration)>) {
+    for (key, time) in more {
+        match told.idle.iter().position(|(of, _)| *of == key) {
+            Some(at) => told.idle[at].1 = told.idle[at].1.saturating_add(time),
+            None if told.idle.len() < IDLE_MAX => told.idle.push((key, time)),
+            None => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_time_is_added_up_until_it_is_told() {
+        let mut told = Switches::default();
+        let key = |apid| Key::parse(&format!("{apid}.1")).expect("a key");
+        let second = Duration::from_secs(1);
+        note_idle(&mut told, [(key(1), second), (key(2), second)]);
+        note_idle(&mut told, [(key(1), second)]);
+        assert_eq!(told.idle, [(key(1), 2 * second), (key(2), second)]);
+        note_idle(&mut told, (1..2 * IDLE_MAX as u64).map(|apid| (key(apid), second)));
+        assert_eq!(told.idle.len(), IDLE_MAX);
+    }
 
     #[test]
     fn a_meter_tells_what_has_run() {

@@ -3,7 +3,7 @@
 use super::bring::{Bringer, Progress};
 use super::means::stop_all;
 use super::roll::Roller;
-use super::{Gang, Looked, Order, Shared, note, ring};
+use super::{Gang, Looked, Order, Shared, note, note_idle, ring};
 use crate::agent::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -299,6 +299,10 @@ impl Thread {
                     note(&mut self.switches, switch);
                     continue;
                 }
+                Action::WasIdle(key, ns) => {
+                    note_idle(&mut self.switches, [(key, Duration::from_nanos(ns))]);
+                    continue;
+                }
             };
             todo.extend(self.switcher.apply(monotonic_ns(), event));
         }
@@ -408,7 +412,7 @@ impl Thread {
     fn say(&mut self) -> Option<u64> {
         let now = monotonic_ns();
         let tell_ns = self.told_ns.saturating_add(TELL);
-        let switches = !self.switches.switches.is_empty();
+        let switches = !self.switches.is_empty();
         if self.news.is_empty() && self.overran.is_empty() && !(switches && tell_ns <= now) {
             return switches.then_some(tell_ns);
         }
@@ -424,9 +428,10 @@ impl Thread {
             let told = std::mem::take(&mut self.switches);
             outbox.switches.left_out = outbox.switches.left_out.saturating_add(told.left_out);
             told.switches.into_iter().for_each(|switch| note(&mut outbox.switches, switch));
+            note_idle(&mut outbox.switches, told.idle);
         }
         drop(outbox);
         ring(&self.shared.said);
-        (!self.switches.switches.is_empty()).then_some(tell_ns)
+        (!self.switches.is_empty()).then_some(tell_ns)
     }
 }
