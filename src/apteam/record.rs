@@ -131,8 +131,6 @@ pub struct Apteam {
     pub ticket: Ticket,
     /// When the ticket lapses, on psched's monotonic clock.
     pub ticket_until_ns: u64,
-    /// Later postings that were started past it.
-    pub passed_over: u32,
     /// When it was posted, in nanoseconds since the epoch.
     pub posted_at_ns: u64,
     /// When its PEs began, since the epoch; 0: not yet.

@@ -216,7 +216,6 @@ fn apteam(state: State) -> Apteam {
         shares: false,
         ticket: Default::default(),
         ticket_until_ns: 0,
-        passed_over: 0,
         posted_at_ns: recovery.posted_at_ns,
         running_at_ns: recovery.running_at_ns,
         ended_at_ns: 0,

@@ -32,7 +32,7 @@ fn a_whole_file_is_read() {
 administrators: [1001, alice, 1001]
 listening: /run/psched/psched.sock
 state: /var/lib/psched
-variables: { kill_grace: 500ms, passed_over_max: 7 }
+variables: { kill_grace: 500ms, postings_max: 7 }
 ",
     )
     .expect("a good file");
@@ -48,7 +48,7 @@ variables: { kill_grace: 500ms, passed_over_max: 7 }
     assert_eq!(config.listen.as_deref(), Some("/run/psched/psched.sock"));
     assert_eq!(config.state.as_deref(), Some("/var/lib/psched"));
     assert_eq!(config.variables.kill_grace(), Duration::from_millis(500));
-    assert_eq!(config.variables.passed_over_max(), 7);
+    assert_eq!(config.variables.postings_max(), 7);
     assert_eq!(config.variables.ticket_time(), Duration::from_secs(60));
 }
 

@@ -629,7 +629,6 @@ impl Core {
             // In the store.
             Effect::Save { .. }
             | Effect::SaveAdopted { .. }
-            | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Version of the tables, in `PRAGMA user_version`.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// What is wrong with the store, and what would cure it.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +192,7 @@ impl Store {
             return Err(StoreError::Damaged { path, detail: check });
         }
         let transaction = connection.transaction().map_err(told)?;
+        upgrade(&transaction, version).map_err(told)?;
         transaction.execute_batch(TABLES).map_err(told)?;
         transaction.execute_batch(administration::TABLES).map_err(told)?;
         transaction.execute_batch(aside::TABLES).map_err(told)?;
@@ -274,9 +275,7 @@ impl Store {
         let mut unreadable = Vec::new();
         let mut rows = self
             .connection
-            .prepare(
-                "SELECT apid, record, passed_over FROM application WHERE state <> 'ended' ORDER BY apid",
-            )
+            .prepare("SELECT apid, record FROM application WHERE state <> 'ended' ORDER BY apid")
             .map_err(told)?;
         let row = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i64>(0)?, restored_row(r)));
         for row in rows.query_map([], row).map_err(told)? {
@@ -588,8 +587,8 @@ fn put(
             transaction
                 .prepare_cached(
                     "INSERT OR REPLACE INTO application
-                     (apid, state, uid, command, posted_at_ns, ended_at_ns, status, passed_over, record)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                     (apid, state, uid, command, posted_at_ns, ended_at_ns, status, record)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 )?
                 .execute(params![
                     number(team.apid.0),
@@ -599,7 +598,6 @@ fn put(
                     number(team.posted_at_ns),
                     number(team.ended_at_ns),
                     status(team),
-                    team.passed_over,
                     records::encode(team),
                 ])?;
         }
@@ -607,21 +605,15 @@ fn put(
             transaction
                 .prepare_cached(
                     "UPDATE application SET state = ?2, ended_at_ns = ?3, status = ?4,
-                     passed_over = ?5, record = ?6 WHERE apid = ?1",
+                     record = ?5 WHERE apid = ?1",
                 )?
                 .execute(params![
                     number(team.apid.0),
                     team.state.name(),
                     number(team.ended_at_ns),
                     status(team),
-                    team.passed_over,
                     records::encode(team),
                 ])?;
-        }
-        Record::PassedOver(apid, count) => {
-            transaction
-                .prepare_cached("UPDATE application SET passed_over = ?2 WHERE apid = ?1")?
-                .execute(params![number(apid.0), count])?;
         }
         Record::Log { apid, at_ns, name, detail } => {
             put_event(transaction, *apid, *at_ns, (*name, detail.as_str()), logged)?;
@@ -732,7 +724,6 @@ CREATE TABLE IF NOT EXISTS application (
     posted_at_ns INTEGER NOT NULL,
     ended_at_ns INTEGER NOT NULL,
     status INTEGER,
-    passed_over INTEGER NOT NULL,
     record BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS application_ended ON application (ended_at_ns, apid)
@@ -751,6 +742,21 @@ CREATE TABLE IF NOT EXISTS start_commits (epoch INTEGER PRIMARY KEY, commits INT
 CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
 ";
 
+/// Brings the tables of an earlier version to this one's.
+fn upgrade(transaction: &rusqlite::Transaction<'_>, version: i64) -> rusqlite::Result<()> {
+    if version < 2 {
+        // Version 1 counted the postings that started past a waiting one. A new store has neither
+        // table yet, and a store of an early release has no `set_aside`.
+        for table in ["application", "set_aside"] {
+            if transaction.column_exists(None, table, "passed_over")? {
+                let drop = format!("ALTER TABLE {table} DROP COLUMN passed_over");
+                transaction.execute(&drop, [])?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a row of an application that has not ended says.
 ///
 /// # Errors
@@ -758,10 +764,9 @@ CREATE TABLE IF NOT EXISTS boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL)
 fn restored_row(row: &rusqlite::Row<'_>) -> Result<Apteam, String> {
     let apid: i64 = row.get(0).map_err(|e| e.to_string())?;
     let blob: Vec<u8> = row.get(1).map_err(|e| e.to_string())?;
-    let passed_over = row.get(2).map_err(|e| e.to_string())?;
     let team = records::decode(&blob).map_err(|e| e.to_string())?;
     match i64::try_from(team.apid.0) == Ok(apid) {
-        true => Ok(Apteam { passed_over, ..team }),
+        true => Ok(team),
         false => Err(format!("it is of application {}", team.apid)),
     }
 }

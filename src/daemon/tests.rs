@@ -4,7 +4,7 @@ mod bounds;
 
 use super::committer::{self, Commit, Outcome, Release};
 use super::records;
-use super::store::{Reader, Record, Store, StoreError};
+use super::store::{Reader, Record, Store, StoreError, backup};
 use crate::apteam::change::{By, Change, Closed, FlavorOrder, NodeOrder, Orders};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
@@ -54,7 +54,6 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         hosts: Default::default(),
         ticket: Ticket([7; 16]),
         ticket_until_ns: 123,
-        passed_over: 3,
         posted_at_ns: 1_000,
         running_at_ns: 0,
         ended_at_ns: 0,
@@ -97,7 +96,6 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
         let boot = Record::Boot(vec![Nid(3)], "boot".into());
         store.write(&[&waiting, &log, &boot]).expect("written");
         store.write(&[&Record::New(Box::new(team(2, State::Ended)))]).expect("written");
-        store.write(&[&Record::PassedOver(Apid(1), 9)]).expect("written");
         // What was never taken is not brought back by a later state of it.
         store.write(&[&Record::Update(Box::new(team(3, State::Running)))]).expect("written");
         (store.id.clone(), store.path().to_path_buf())
@@ -106,12 +104,99 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
     assert_eq!((store.id.clone(), store.epoch), (id, 2));
     let restored = store.restore().expect("restored");
     assert_eq!(restored.next_apid, 3);
-    assert_eq!(restored.teams, [Apteam { passed_over: 9, ..team(1, State::Posted) }]);
+    assert_eq!(restored.teams, [team(1, State::Posted)]);
     assert_eq!(restored.boots.get(&Nid(3)).map(String::as_str), Some("boot"));
     let reader = Reader::open(&path_of_store).expect("a reader beside the writer");
     assert_eq!(reader.history(10).expect("history").len(), 1);
     assert_eq!(reader.events(Apid(1)).expect("events")[0].name, "posted");
     assert!(reader.team(Apid(3)).expect("looked").is_none());
+}
+
+/// Makes a store of version 1 with a waiting application, and with an application that was set
+/// aside. Early releases had no table for the latter.
+fn store_of_version_1(path: &std::path::Path, with_aside: bool) {
+    let old = rusqlite::Connection::open(path).expect("a new file");
+    old.execute_batch(
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+         CREATE TABLE application (
+             apid INTEGER PRIMARY KEY,
+             state TEXT NOT NULL,
+             uid INTEGER NOT NULL,
+             command TEXT NOT NULL,
+             posted_at_ns INTEGER NOT NULL,
+             ended_at_ns INTEGER NOT NULL,
+             status INTEGER,
+             passed_over INTEGER NOT NULL,
+             record BLOB NOT NULL
+         );
+         CREATE INDEX application_ended ON application (ended_at_ns, apid) WHERE state = 'ended';
+         CREATE INDEX application_live ON application (apid) WHERE state <> 'ended';
+         CREATE TABLE boot (nid INTEGER PRIMARY KEY, boot_id TEXT NOT NULL);
+         INSERT INTO meta VALUES ('id', 'old'), ('epoch', 4), ('commits', 7);
+         PRAGMA user_version = 1;",
+    )
+    .expect("its tables");
+    let mut record = records::encode(&team(1, State::Posted));
+    // Its field 11 was `passed_over`.
+    record.extend([11 << 3, 3]);
+    old.execute(
+        "INSERT INTO application VALUES (1, 'posted', 1000, './a.out -x', 1000, 0, NULL, 3, ?1)",
+        [record],
+    )
+    .expect("an application");
+    if with_aside {
+        old.execute_batch(
+            "CREATE TABLE set_aside (
+                 apid INTEGER PRIMARY KEY,
+                 state, uid, command, posted_at_ns, ended_at_ns, status, passed_over, record,
+                 at_ns INTEGER NOT NULL,
+                 why TEXT NOT NULL
+             );
+             INSERT INTO set_aside
+             VALUES (2, 'running', 1000, 'b', 1, 0, NULL, 5, x'ff', 9, 'can not be read');",
+        )
+        .expect("one that was set aside");
+    }
+}
+
+#[test]
+fn a_store_of_version_1_goes_on() {
+    for with_aside in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let restored = folder.path().join("restored");
+        let copy = folder.path().join("copy");
+        store_of_version_1(&copy, with_aside);
+        // It may be a copy that psched restores.
+        let (contents, _) = backup::restore(&restored, &copy).expect("a copy of an old release");
+        assert_eq!((contents.store_id.as_str(), contents.applications), ("old", 1));
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).expect("made");
+        store_of_version_1(&state.join("psched.db"), with_aside);
+        for state in [restored, state] {
+            let mut store = Store::open(&state).expect("an old store");
+            let path = store.path().to_path_buf();
+            let found = store.restore().expect("restored");
+            assert_eq!((store.id.as_str(), store.epoch), ("old", 5));
+            assert_eq!(found.teams, [team(1, State::Posted)]);
+            let aside: &[Apid] = if with_aside { &[Apid(2)] } else { &[] };
+            assert_eq!(found.unreadable, aside);
+            let kept = "SELECT count(*) FROM set_aside WHERE (apid, state, uid, command, posted_at_ns, \
+                        ended_at_ns, record, at_ns, why) = (2, 'running', 1000, 'b', 1, 0, x'ff', 9, \
+                        'can not be read') AND status IS NULL";
+            assert_eq!(count(&path, kept), i64::from(with_aside));
+            store.write(&[&Record::New(Box::new(team(3, State::Posted)))]).expect("written");
+            drop(store);
+            for table in ["application", "set_aside"] {
+                let columns = format!(
+                    "SELECT count(*) FROM pragma_table_info('{table}') WHERE name = 'passed_over'"
+                );
+                assert_eq!(count(&path, &columns), 0, "{table}");
+            }
+            assert_eq!(count(&path, "SELECT user_version FROM pragma_user_version"), 2);
+            let again = Store::open(&state).expect("a store of version 2");
+            assert_eq!(again.restore().expect("restored").teams.len(), 2);
+        }
+    }
 }
 
 #[test]
@@ -450,7 +535,7 @@ fn a_row_that_can_not_be_read_is_set_aside() {
     for damage in [
         "UPDATE application SET record = x'ffff00' WHERE apid = 2",
         "UPDATE application SET record = 'text' WHERE apid = 3",
-        "UPDATE application SET passed_over = 'many' WHERE apid = 4",
+        "UPDATE application SET record = (SELECT record FROM application WHERE apid = 1) WHERE apid = 4",
         "UPDATE boot SET boot_id = x'00ff' WHERE nid = 1",
     ] {
         connection.execute(damage, []).expect("damaged");

@@ -77,7 +77,6 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         launched_at_ns: team.running_at_ns,
         ended_at_ns: team.ended_at_ns,
         time_limit_ms: millis(team.posting.time_limit),
-        passed_over: team.passed_over,
         held: team.held.clone().map(Into::into),
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         flexible: team.posting.flexible,

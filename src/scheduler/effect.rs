@@ -52,8 +52,6 @@ pub enum Effect {
     Save { team: Box<Apteam>, lazy: bool },
     /// Keep this new record, of an application that another psched has started.
     SaveAdopted { team: Box<Apteam> },
-    /// Keep its count of starts past it.
-    SavePassedOver { apid: Apid, passed_over: u32 },
     /// A line of an application's event log.
     Log { apid: Apid, name: &'static str, detail: String },
     /// Keep which boot of their host these nodes were last seen in.

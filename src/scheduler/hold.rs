@@ -1,8 +1,8 @@
 //! Applications that an administrator holds: `psmgr hold` and `release`.
 //!
-//! A posting that is held keeps its place in line and is not placed; starts past it are not counted,
-//! for it asks for nothing. An application that has a place keeps it, and runs in no slice; a
-//! component of gangs that compete goes on without it.
+//! A posting that is held keeps its place in line and is not placed; no nodes are kept for it, for
+//! it asks for nothing. An application that has a place keeps it, and runs in no slice; a component
+//! of gangs that compete goes on without it.
 
 use super::{Effect, Now, ReplyId, Scheduler};
 use crate::apteam::Apid;

@@ -63,8 +63,6 @@ pub enum Record {
     New(Box<Apteam>),
     /// A later state of one that is there; no effect where it is not.
     Update(Box<Apteam>),
-    /// Its count of starts past it.
-    PassedOver(Apid, u32),
     /// A line of its event log.
     Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
     /// Nodes and the boot of their host.
@@ -229,9 +227,6 @@ impl<L> Outbox<L> {
                     commit.lazy = false;
                     last.insert(team.apid, commit.records.len());
                     commit.records.push(Record::New(team));
-                }
-                Effect::SavePassedOver { apid, passed_over } => {
-                    commit.records.push(Record::PassedOver(apid, passed_over));
                 }
                 Effect::Log { apid, name, detail } => {
                     commit.records.push(Record::Log { apid, at_ns, name, detail });

@@ -1,10 +1,10 @@
 //! Postings: from arrival to a place, and what stands in the way of one.
 //!
-//! Postings wait in order of arrival. At each change the line is gone through once, from its head;
-//! whoever fits is placed, also past others. So that a wide posting is not passed for ever, each of
-//! the first [`COUNTED`] in line counts the starts past it; from `passed_over_max` on, whoever
-//! comes later may not use the nodes that it could use. The same holds for whoever of these has waited
-//! for `longest_wait`.
+//! Postings wait in order of arrival. Each decision puts the postings and the gangs of a domain in
+//! order of turn and gives a place to every posting that fits, also past others
+//! ([`super::decide`]). So that a wide posting does not wait for ever, psched keeps nodes for each
+//! posting that has waited for `longest_wait` and is among the first [`HEAD_MAX`] of its domain:
+//! later postings get none of the nodes that it could use.
 
 use super::domains::DomainId;
 use super::ends::{first_signal, nanos};
@@ -25,9 +25,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many at the head of the line count the starts past them. A bound on the work of one start:
-/// whoever is further back is counted for as soon as he has moved up.
-pub(super) const COUNTED: usize = 64;
+/// How many postings at the head of a domain's queue psched keeps nodes for, or places on nodes
+/// that they have chosen. A bound on the work of one event: a posting that is further back has to
+/// move up first.
+pub(super) const HEAD_MAX: usize = 64;
 
 impl Scheduler {
     #[allow(clippy::too_many_arguments)]
@@ -118,7 +119,6 @@ impl Scheduler {
                 shares: false,
                 ticket: secret,
                 ticket_until_ns: 0,
-                passed_over: 0,
                 posted_at_ns: now.wall_ns,
                 running_at_ns: 0,
                 ended_at_ns: 0,
@@ -250,7 +250,7 @@ impl Scheduler {
     }
 
     fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
-        let line = self.line_of(domain).take(COUNTED).take_while(|apid| before(*apid));
+        let line = self.line_of(domain).take(HEAD_MAX).take_while(|apid| before(*apid));
         let line = line.filter_map(|apid| self.teams.get(&apid));
         let mut kept = BTreeSet::new();
         for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
@@ -259,12 +259,11 @@ impl Scheduler {
         kept
     }
 
-    /// Whether nodes are kept for it while it waits: it was passed over too often, or it has waited
-    /// for `longest_wait`. That is days, by the clock on the wall, which goes on over restarts.
+    /// Whether a posting has waited for `longest_wait`, so that nodes are kept for it. That is
+    /// days, by the clock on the wall, which goes on over restarts.
     pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
         let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
-        team.passed_over >= self.settings.passed_over_max
-            || waited >= nanos(self.turns_of(team).longest_wait)
+        waited >= nanos(self.turns_of(team).longest_wait)
     }
 
     /// Keeps every node that it could use, besides those that are kept already.
@@ -356,7 +355,7 @@ impl Scheduler {
             let team = self.teams.get(apid).filter(|team| team.held.is_none());
             team.is_some_and(|team| !team.is_plain() || team.posting.flexible)
         };
-        let choosers: Vec<Apid> = self.line_of(domain).take(COUNTED).filter(chooses).collect();
+        let choosers: Vec<Apid> = self.line_of(domain).take(HEAD_MAX).filter(chooses).collect();
         for apid in choosers {
             let kept = self.kept_before(apid);
             let wanted = self.wanted(&self.teams[&apid]);

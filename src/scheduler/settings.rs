@@ -17,8 +17,6 @@ use std::time::Duration;
 pub struct Settings {
     /// How long a placed front end may be silent.
     pub ticket_time: Duration,
-    /// Starts past a waiting posting after which nodes are kept for it.
-    pub passed_over_max: u32,
     /// From TERM to KILL.
     pub kill_grace: Duration,
     /// From apkill's TERM to KILL.
@@ -107,7 +105,6 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             ticket_time: Duration::from_secs(60),
-            passed_over_max: 50,
             kill_grace: Duration::from_secs(5),
             apkill_grace: Duration::from_secs(300),
             front_kill_grace: Duration::from_secs(2),
@@ -140,7 +137,6 @@ impl From<&Variables> for Settings {
         let count = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         Settings {
             ticket_time: v.ticket_time(),
-            passed_over_max: u32::try_from(v.passed_over_max()).unwrap_or(u32::MAX),
             kill_grace: v.kill_grace(),
             front_kill_grace: v.front_kill_grace(),
             bounds: v.into(),

@@ -169,7 +169,6 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::Managed { reply, done, problems } => {
                 format!("managed {} {} {}", reply.0, done.len(), problems.len())
             }
-            Effect::SavePassedOver { apid, passed_over } => format!("passed {apid} {passed_over}"),
             Effect::Log { apid, name, .. } => format!("log {apid} {name}"),
             Effect::SaveBoot { boot_id, .. } => format!("boot {boot_id}"),
             Effect::SaveNodes { nids, order } => {

@@ -187,9 +187,12 @@ impl Tuning {
         let (mut done, mut records) = (Vec::new(), Vec::new());
         for (name, _) in wanted {
             let (Some(old), Some(now)) = (before.get(&name), after.get(&name)) else {
-                done.push(format!(
-                    "{name}: psmgr's value is forgotten; no region is of its domain"
-                ));
+                // (The name of a variable of another release has no row.)
+                let why = match row(&name) {
+                    Ok(_) => "no region is of its domain",
+                    Err(_) => "there is no such variable",
+                };
+                done.push(format!("{name}: psmgr's value is forgotten; {why}"));
                 records.push(Record::Variable { name, set: None });
                 continue;
             };
@@ -414,11 +417,24 @@ mod tests {
 
     #[test]
     fn values_of_another_release_are_named() {
-        let set = [("of_old", "1"), ("kill_grace", "9h"), ("pids_max", "99")];
+        let set = [("passed_over_max", "1"), ("kill_grace", "9h"), ("pids_max", "99")];
         let set = set
             .map(|(name, value)| (name.to_owned(), SetValue { value: value.into(), by: by("al") }));
-        let (t, wrong) = Tuning::new(Variables::default(), set.into());
+        let (mut t, wrong) = Tuning::new(Variables::default(), set.into());
         assert_eq!((wrong.len(), t.in_force().pids_max()), (2, 99), "{wrong:?}");
         assert!(wrong[0].starts_with("kill_grace=9h of psmgr's has no effect: 9h is out of"));
+        assert!(
+            wrong[1].starts_with(
+                "passed_over_max=1 of psmgr's has no effect: there is no variable passed_over_max any more"
+            )
+        );
+        let reset = wanted(&[("passed_over_max", None)]);
+        let (done, records) =
+            t.change(reset, &by("al")).unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!(
+            done,
+            ["passed_over_max: psmgr's value is forgotten; there is no such variable"]
+        );
+        assert_eq!(records, [Record::Variable { name: "passed_over_max".into(), set: None }]);
     }
 }

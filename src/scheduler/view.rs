@@ -5,7 +5,7 @@ pub(super) mod nodes;
 use super::Scheduler;
 use super::domains::DomainId;
 use super::ends::nanos;
-use super::postings::{COUNTED, shape_text};
+use super::postings::{HEAD_MAX, shape_text};
 use super::regions::of_shared;
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
@@ -27,7 +27,7 @@ pub enum When {
     Unknown,
     /// Nodes are kept for it, from now on.
     Kept,
-    /// Nodes will be kept for it from then on at the latest, in nanoseconds since the epoch.
+    /// Nodes will be kept for it from then on, in nanoseconds since the epoch.
     KeptAt(u64),
     /// When an administrator releases it.
     Held,
@@ -195,11 +195,11 @@ impl Scheduler {
         roomy
     }
 
-    /// When nodes are kept for it, at the latest. Of those far behind in line it is not known: they are
-    /// kept for the first of it only.
+    /// When psched begins to keep nodes for a posting. This is not known of a posting that is far
+    /// back in the queue: psched keeps nodes for the first ones only.
     fn kept_when(&self, team: &Apteam) -> When {
         let domain = self.domain_named(&team.domain);
-        if !self.line_of(domain).take(COUNTED).any(|apid| apid == team.apid) {
+        if !self.line_of(domain).take(HEAD_MAX).any(|apid| apid == team.apid) {
             return When::Unknown;
         }
         if self.waits_too_long(team) {

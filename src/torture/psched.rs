@@ -409,7 +409,6 @@ impl World {
             Effect::Managed { .. } => {}
             Effect::Save { .. }
             | Effect::SaveAdopted { .. }
-            | Effect::SavePassedOver { .. }
             | Effect::Log { .. }
             | Effect::SaveBoot { .. }
             | Effect::SaveNodes { .. }

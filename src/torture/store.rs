@@ -51,11 +51,6 @@ impl Disk {
                         *known = (**team).clone();
                     }
                 }
-                Record::PassedOver(apid, count) => {
-                    if let Some(known) = self.teams.get_mut(apid) {
-                        known.passed_over = *count;
-                    }
-                }
                 Record::Nodes(nids, Some(order)) => {
                     self.orders.closed.extend(nids.iter().map(|nid| (*nid, (**order).clone())));
                 }

@@ -315,7 +315,6 @@ impl World {
         let rolls_out = turns.u32(0..8) < 3;
         let mut settings = Settings {
             ticket_time: Duration::from_secs(10),
-            passed_over_max: 8,
             kill_grace: Duration::from_secs(2),
             apkill_grace: Duration::from_secs(10),
             postings_max: 60,

@@ -1,8 +1,14 @@
 //! Variables of earlier releases, and values of some, and what became of them: the error for such a name or
 //! value says so.
 
-/// The name of each within its domain.
-const RETIRED: [(&str, &str); 7] = [
+/// Variables of the machine.
+const RETIRED: [(&str, &str); 1] = [(
+    "passed_over_max",
+    "application.longest_wait says how long a posting may wait before nodes are kept for it",
+)];
+
+/// Variables of domains: the name within the domain.
+const RETIRED_IN_DOMAINS: [(&str, &str); 7] = [
     ("aging.grant", AGED),
     ("aging.grant_share", AGED),
     ("aging.level", AGED),
@@ -28,9 +34,12 @@ const AGED: &str = "aging.after says when a gang is aged, and the rest is fixed 
 
 /// What became of one; none: there was none of this name.
 pub(super) fn became(name: &str) -> Option<&'static str> {
-    let (domain, rest) = name.split_once('.')?;
-    let known = RETIRED.iter().find(|(retired, _)| *retired == rest);
-    known.filter(|_| !domain.is_empty()).map(|(_, became)| *became)
+    let (retired, name): (&[_], _) = match name.split_once('.') {
+        None => (&RETIRED, name),
+        Some(("", _)) => return None,
+        Some((_, rest)) => (&RETIRED_IN_DOMAINS, rest),
+    };
+    retired.iter().find(|(known, _)| *known == name).map(|(_, became)| *became)
 }
 
 /// What became of a word that a variable could have; none: it never could.
@@ -67,12 +76,26 @@ mod tests {
             );
         }
         // None is there and not there.
-        for (name, _) in RETIRED {
-            assert!(
-                crate::variables::TABLE.iter().all(|row| row.name != format!("application.{name}"))
-            );
+        let in_domains = RETIRED_IN_DOMAINS.map(|(name, _)| format!("application.{name}"));
+        for name in RETIRED.map(|(name, _)| name.to_owned()).into_iter().chain(in_domains) {
+            assert!(crate::variables::TABLE.iter().all(|row| row.name != name), "{name}");
         }
     }
+
+    #[test]
+    fn a_name_without_a_domain_is_told_too() {
+        let said = |name| Variables::default().set(name, "1").expect_err("retired").to_string();
+        assert_eq!(
+            said("passed_over_max"),
+            "there is no variable passed_over_max any more: application.longest_wait says how long a \
+             posting may wait before nodes are kept for it; leave it out"
+        );
+        // No domain had it, and a name that each domain had is not one of the machine's.
+        for name in ["application.passed_over_max", ".passed_over_max", "level.top", ".order"] {
+            assert!(!said(name).contains("any more"), "{}", said(name));
+        }
+    }
+
     #[test]
     fn who_gives_a_word_that_is_gone_is_told_what_became_of_it() {
         let mut variables = Variables::default();

@@ -267,7 +267,8 @@ variables! {
         "processors from which on an application that waits may have others moved";
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
         "how long a gang or posting may wait before it leads next",
-        "For a posting that has waited so long nodes are kept, as with passed_over_max.";
+        "psched keeps nodes for a posting that has waited so long and is among the first 64 of its domain: \
+         later postings get none of the nodes that it could use.";
     application_max_resident = "application.max_resident": Count, 1 => 4_096, default 1_024,
         "gangs that may sit on a processor, taking turns",
         "With 1 nobody shares a processor, and whoever finds none free waits. An application \
@@ -337,8 +338,6 @@ variables! {
     oversubscribe_max: Count, 1 => 1_024, default 32,
         "PEs of an oversubscribed application that may share a processor",
         "With 1 none may, and aprun's option --oversubscribe is of no use.";
-    passed_over_max: Count, 1 => 1_000_000, default 50,
-        "how many later postings may start past a waiting one before nodes are kept for it";
     pids_max: Count, 16 => 4_194_304, default 16_384,
         "processes and threads that an application may have on each node";
     plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,

@@ -20,17 +20,16 @@ fn getters_tell_what_was_set() {
     let mut variables = Variables::default();
     assert_eq!(variables.kill_grace(), Duration::from_secs(5));
     assert_eq!(variables.ticket_time(), Duration::from_secs(60));
-    assert_eq!(variables.passed_over_max(), 50);
-    for (name, text) in [("kill_grace", "500ms"), ("ticket_time", "90"), ("passed_over_max", " 7 ")]
-    {
+    assert_eq!(variables.pids_max(), 16_384);
+    for (name, text) in [("kill_grace", "500ms"), ("ticket_time", "90"), ("pids_max", " 17 ")] {
         assert_eq!(variables.set(name, text), Ok(()), "{name}");
     }
     assert_eq!(variables.kill_grace(), Duration::from_millis(500));
     assert_eq!(variables.ticket_time(), Duration::from_secs(90));
-    assert_eq!(variables.passed_over_max(), 7);
+    assert_eq!(variables.pids_max(), 17);
     let changed: Vec<_> =
         variables.show().into_iter().filter(|s| !s.is_default()).map(|s| s.value).collect();
-    assert_eq!(changed, ["500ms", "7", "1m30s"]);
+    assert_eq!(changed, ["500ms", "17", "1m30s"]);
 }
 
 #[test]
@@ -49,14 +48,14 @@ fn what_cannot_be_set_is_said() {
              give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
         ),
         (
-            "passed_over_max",
+            "applications_max",
             "-1",
-            "\"-1\" is no value of passed_over_max; give a whole number, 1 to 1000000",
+            "\"-1\" is no value of applications_max; give a whole number, 1 to 65536",
         ),
         (
-            "passed_over_max",
+            "applications_max",
             "0",
-            "0 is out of the range of passed_over_max; give a whole number, 1 to 1000000",
+            "0 is out of the range of applications_max; give a whole number, 1 to 65536",
         ),
         (
             "output_max",
@@ -82,7 +81,7 @@ fn what_cannot_be_set_is_said() {
             "\"true\" is no value of application.load_balance.enabled; give a word, yes, no",
         ),
         ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
-        ("pased_over_mx", "1", "there is no variable pased_over_mx; did you mean passed_over_max?"),
+        ("postngs_mx", "1", "there is no variable postngs_mx; did you mean postings_max?"),
         (
             "time_slice",
             "1s",

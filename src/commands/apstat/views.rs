@@ -186,7 +186,7 @@ fn when(row: &pb::ApplicationRow, now_ns: u64) -> Cell {
 pub fn pending(reply: &pb::ListReply) -> Table {
     let rows: Vec<_> = reply.applications.iter().filter(|a| waits(a)).collect();
     let title = format!("Pending applications: {}", rows.len());
-    let columns = ">Apid <User <w:d:N >Age >Passed <When <Command <Why";
+    let columns = ">Apid <User <w:d:N >Age <When <Command <Why";
     let mut table = Table::new("pending", title, columns);
     for row in rows {
         let why = row.waiting.as_ref().map(words).unwrap_or_default();
@@ -195,7 +195,6 @@ pub fn pending(reply: &pb::ListReply) -> Table {
             user(row),
             Cell::Text(shape(row)),
             age(row.posted_at_ns, reply.now_ns),
-            Cell::Number(row.passed_over.into()),
             when(row, reply.now_ns),
             Cell::text(row.command.clone()),
             Cell::text(why),
@@ -306,7 +305,6 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         facts.push(("Obstacle", Cell::text(waiting.obstacle)));
         facts.push(("Held by", Cell::text(waiting.holder)));
         facts.push(("Cure", Cell::text(waiting.cure)));
-        facts.push(("Passed over", Cell::Number(row.passed_over.into())));
     } else if row.state == "ended" {
         facts.push(("Status", Cell::Number(row.status.into())));
         facts.push(("Cause", Cell::text(decision(row))));
@@ -460,7 +458,6 @@ mod tests {
         old.posted_at_ns = NOW - 125 * 60 * MINUTE;
         let mut waiting = row(13, "bob", 8, "posted", "big");
         waiting.shape = Some(pb::Shape { width: 8, depth: 1, per_node: 2 });
-        waiting.passed_over = 3;
         waiting.when = Some(pb::When {
             kind: pb::when::Kind::KeptAt.into(),
             kept_at_ns: NOW + 6 * 24 * 60 * MINUTE,
@@ -587,8 +584,8 @@ Apid ResId User  PEs Nodes     Age State   Turn        Next   Had   Due Run Comm
     fn pending_ones_say_why() {
         let golden = "\
 Pending applications: 1
-Apid User w:d:N   Age Passed When       Command Why
-  13 bob  8:1:2 0h02m      3 kept in 6d big     needs 8 processors; 7 of alice; -n 1 fits now
+Apid User w:d:N   Age When       Command Why
+  13 bob  8:1:2 0h02m kept in 6d big     needs 8 processors; 7 of alice; -n 1 fits now
 ";
         assert_eq!(text([pending(&reply())]), golden);
     }
@@ -649,7 +646,6 @@ Wants:       8:1:2 (w:d:N)
 Obstacle:    needs 8 processors
 Held by:     7 of alice
 Cure:        -n 1 fits now
-Passed over: 3
 
 psched: the store is nearly full
 ";

@@ -10,7 +10,7 @@ const KEPT: i64 = 1_000;
 pub(super) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS set_aside (
     apid INTEGER PRIMARY KEY,
-    state, uid, command, posted_at_ns, ended_at_ns, status, passed_over, record,
+    state, uid, command, posted_at_ns, ended_at_ns, status, record,
     at_ns INTEGER NOT NULL,
     why TEXT NOT NULL
 );
@@ -37,8 +37,7 @@ pub(super) fn put(connection: &Connection, unreadable: &[(i64, String)]) -> Resu
     for (apid, why) in unreadable {
         transaction.execute(
             "INSERT OR REPLACE INTO set_aside
-             SELECT apid, state, uid, command, posted_at_ns, ended_at_ns, status, passed_over, record,
-                    ?2, ?3
+             SELECT apid, state, uid, command, posted_at_ns, ended_at_ns, status, record, ?2, ?3
              FROM application WHERE apid = ?1",
             params![apid, at_ns, why],
         )?;

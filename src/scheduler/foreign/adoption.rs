@@ -375,7 +375,6 @@ impl Scheduler {
             ticket: place.ticket,
             ticket_until_ns: now.mono_ns.saturating_add(left),
             shares: place.shares,
-            passed_over: 0,
             posted_at_ns: old.as_ref().map_or(began, |team| team.posted_at_ns),
             running_at_ns: if state == State::Running { began } else { 0 },
             ended_at_ns: 0,
