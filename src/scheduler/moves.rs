@@ -37,7 +37,7 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, MoveCommand, PlaceCommand};
 use crate::machine::nids_text;
-use crate::placement::migration::Step;
+use crate::placement::migration::Move;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -60,13 +60,10 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// These steps of a plan, in which nobody is rolled out.
-    pub fn of(steps: Vec<Step>, reply: ReplyId) -> Sequence {
-        let moves = steps.into_iter().filter_map(|step| match step {
-            Step::Move { apid, to, .. } => Some((apid, to)),
-            Step::RollOut { .. } | Step::RollIn { .. } => None,
-        });
-        Sequence { steps: moves.collect(), waits: None, reply, done: Vec::new() }
+    /// The moves of an order.
+    pub fn of(moves: Vec<Move>, reply: ReplyId) -> Sequence {
+        let steps = moves.into_iter().map(|one| (one.apid, one.to)).collect();
+        Sequence { steps, waits: None, reply, done: Vec::new() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Moves that an administrator wants, where no posting waits for a window.
+//! Where applications go that an administrator moves.
 //!
 //! [`elsewhere`] finds one application another place: on the nodes that are named, or on any but its own.
 //! [`compacted`] brings those who can be moved together at the low end of some nodes, so that what is free is
@@ -9,11 +9,12 @@
 //!        A..BB.C.DD    ->       ABBCDD....
 //! ```
 //!
-//! Each goes, in the order in which they sit, to the first nodes from the left where it fits in its shape on
-//! processors that are free, and only where that is further to the left; who can't be moved is gone around.
-//! Where processors may be shared nobody is brought on another's: what is free is to be more, not what waits.
-//! One that is to go elsewhere has a place on free processors, if there is one, before one where the fewest
-//! sit. Neither asks what the gate allows: whoever orders it knows what for. Walls stand.
+//! Each goes, in the order in which they sit, to the first nodes from the left where it fits in its
+//! shape on processors that are free, and only where that is further to the left. Applications
+//! that can't be moved stay where they are. Where processors may be shared no application is
+//! brought on another's: what is free is to be more, not what waits. An application that is to go
+//! elsewhere has a place on free processors, if there is one, before one where the fewest sit.
+//! Neither asks what the gate allows: the administrator knows what the moves are for.
 
 use super::scratch::Scratch;
 use super::{Mover, Situation, Target};
@@ -47,8 +48,8 @@ pub fn elsewhere(
                 None => !own.contains(&nid),
             }
     };
-    let (starts, _) = scratch.best_fit(&piece, wanted, 1);
-    starts.first().map(|start| scratch.list(*start, &piece.terms, piece.pes.iter().copied()))
+    let start = scratch.best_fit(&piece, wanted)?;
+    Some(scratch.list(start, &piece))
 }
 
 /// Where everybody goes who is to go further to the left among these nodes, on processors that are free then.
@@ -62,7 +63,7 @@ pub fn compacted(
     let mut movers: Vec<(Apid, &Mover)> = situation
         .movers
         .iter()
-        .filter(|(_, mover)| mover.wall.is_none() && sits(mover))
+        .filter(|(_, mover)| !mover.stays && sits(mover))
         .filter_map(|(apid, _)| Some((*apid, scratch.mover(*apid)?)))
         .collect();
     movers.sort_by_key(|(apid, mover)| (mover.places.nids().min(), *apid));
@@ -80,7 +81,7 @@ pub fn compacted(
                 .all(|at| line.get(at).is_some_and(|s| nodes.contains(&s.nid) && may(apid, s.nid)))
         };
         let start = (0..home).find(|start| inside(*start) && scratch.fits_all(*start, &piece));
-        let to = start.map(|at| scratch.list(at, &piece.terms, piece.pes.iter().copied()));
+        let to = start.map(|at| scratch.list(at, &piece));
         // (That it fits was just seen.)
         match to.filter(|to| scratch.seat(apid, mover, to)) {
             Some(to) => targets.push(Target { apid, to }),

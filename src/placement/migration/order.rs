@@ -7,12 +7,11 @@
 //!   NID  01234567
 //!        AABBCC..     A to 2-3, B to 4-5, C to 6-7:  A waits for B waits for C: C, B, A
 //!        AABB....     A to 2-3, B to 0-1:            a circle: A to 4-5, B to 0-1, A to 2-3
-//!        AABB         the same                       A rolls out, B to 0-1, A rolls in to 2-3
 //! ```
 //!
-//! In a circle one goes out of the way for a while: to a free place where no other is to go, or
-//! nowhere at all (rolled out) if nodes can do that; the one, and the way, that cost least. Each
-//! does so once at most. Where that does not help either, the moves are given up.
+//! In a circle one goes out of the way for a while, to a free place where no other is to go: the
+//! one for which that costs least. Each does so once at most. Where that does not help either, the
+//! moves are given up.
 //!
 //! On processors with one resident each, no move is in another's way by being early, so that moves
 //! are found to wait for each other only where they do. Where processors are shared, who comes
@@ -20,7 +19,7 @@
 //! have had none.
 
 use super::scratch::Scratch;
-use super::{Mover, Refusal, Situation, Step, Target};
+use super::{Move, Mover, Refusal, Situation, Target};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::machine::Nid;
@@ -29,105 +28,79 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graph::DiGraph;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Moves that are ordered at once: the graph has an edge for each pair of them at worst.
 const TARGETS_MAX: usize = 256;
 
-/// Where somebody is to go.
-pub(super) struct Wish {
-    pub apid: Apid,
-    pub to: PlacementList,
-    /// It is the nodes and the PEs on each that count; which processors is open.
-    pub any: bool,
-}
-
 /// An order for moves, in which at no instant a processor has more residents than it may have, nor
-/// a node more memory promised than its limit. Who goes nowhere else need not be named. Asks no gate.
+/// a node more memory promised than its limit. Applications that stay need not be named.
 /// Of more than 256 targets those beyond are refused.
 ///
 /// # Errors
 /// [`Refusal::Blocked`]: a place is not there, or not of this shape, or held by one who stays.
 /// [`Refusal::Circle`]: moves wait for each other, and nothing breaks the circle.
-pub fn order(situation: &Situation, targets: &[Target]) -> Result<Vec<Step>, Refusal> {
-    let wish = |t: &Target| Wish { apid: t.apid, to: t.to.clone(), any: false };
-    let wishes: Vec<Wish> = targets.iter().map(wish).collect();
-    run(&mut Scratch::new(*situation), &wishes)
-}
-
-/// As [`order`]; the moves are made on the scratch. Where they can't all be made some may have been.
-pub(super) fn run(scratch: &mut Scratch, wishes: &[Wish]) -> Result<Vec<Step>, Refusal> {
+pub fn order(situation: &Situation, targets: &[Target]) -> Result<Vec<Move>, Refusal> {
+    let scratch = Scratch::new(*situation);
     let mut all = Vec::new();
     let mut named = BTreeSet::new();
-    for wish in wishes {
-        let blocked = || blocked(wish, 0);
-        let mover = scratch.mover(wish.apid).ok_or_else(blocked)?;
+    for target in targets {
+        let blocked = || blocked(target, 0);
+        let mover = scratch.mover(target.apid).ok_or_else(blocked)?;
         let shape = |list: &PlacementList| -> Vec<(u32, usize)> {
             list.0.iter().map(|place| (place.pes, place.processors.len())).collect()
         };
-        if shape(&mover.places) != shape(&wish.to) || !named.insert(wish.apid) {
+        if shape(&mover.places) != shape(&target.to) || !named.insert(target.apid) {
             return Err(blocked());
         }
-        for (i, (from, to)) in mover.places.0.iter().zip(wish.to.0.iter()).enumerate() {
+        for (i, (from, to)) in mover.places.0.iter().zip(target.to.0.iter()).enumerate() {
             // Where it is already it may stay.
-            let at = scratch.at(to.nid).ok_or_else(|| blocked_at(wish, to.nid))?;
+            let at = scratch.at(to.nid).ok_or_else(|| blocked_at(target, to.nid))?;
             if from.nid != to.nid && !scratch.takes(at) || all.len() >= TARGETS_MAX {
-                return Err(self::blocked(wish, i));
+                return Err(self::blocked(target, i));
             }
         }
-        if mover.places != wish.to {
-            let counted = scratch.counted(wish.apid, mover);
-            all.push(Pending {
-                wish,
-                mover,
-                counted,
-                now: Some(mover.places.clone()),
-                detoured: false,
-            });
+        if mover.places != target.to {
+            let counted = scratch.counted(target.apid, mover);
+            let now = mover.places.clone();
+            all.push(Pending { target, mover, counted, now, detoured: false });
         }
     }
-    Run { scratch, pending: (0..).zip(all).collect(), steps: Vec::new() }.all()
+    Run { scratch, pending: (0..).zip(all).collect(), moves: Vec::new() }.all()
 }
 
-fn blocked_at(wish: &Wish, nid: Nid) -> Refusal {
-    Refusal::Blocked { apid: wish.apid, nid }
+fn blocked_at(target: &Target, nid: Nid) -> Refusal {
+    Refusal::Blocked { apid: target.apid, nid }
 }
 
-fn blocked(wish: &Wish, place: usize) -> Refusal {
-    blocked_at(wish, wish.to.0.get(place).map_or(Nid(0), |place| place.nid))
+fn blocked(target: &Target, place: usize) -> Refusal {
+    blocked_at(target, target.to.0.get(place).map_or(Nid(0), |place| place.nid))
 }
 
 /// One that has yet to go.
-struct Pending<'w> {
-    wish: &'w Wish,
-    mover: &'w Mover,
+struct Pending<'a> {
+    target: &'a Target,
+    mover: &'a Mover,
     counted: Vec<u64>,
-    /// Where it is; none: rolled out.
-    now: Option<PlacementList>,
+    /// Where it is.
+    now: PlacementList,
     detoured: bool,
 }
 
 /// What is short on a node.
 struct Lack {
     at: usize,
-    /// These processors; none: memory, or any processors.
+    /// These processors; none: memory.
     processors: Option<Vec<u32>>,
 }
 
-/// A way out of a circle.
-enum Detour {
-    To(PlacementList),
-    Out,
+struct Run<'a> {
+    scratch: Scratch<'a>,
+    pending: BTreeMap<usize, Pending<'a>>,
+    moves: Vec<Move>,
 }
 
-struct Run<'s, 'a, 'w> {
-    scratch: &'s mut Scratch<'a>,
-    pending: BTreeMap<usize, Pending<'w>>,
-    steps: Vec<Step>,
-}
-
-impl Run<'_, '_, '_> {
-    fn all(mut self) -> Result<Vec<Step>, Refusal> {
+impl Run<'_> {
+    fn all(mut self) -> Result<Vec<Move>, Refusal> {
         while !self.pending.is_empty() {
             let lacks: BTreeMap<usize, Vec<Lack>> =
                 self.pending.iter().map(|(i, one)| (*i, self.lacks(one))).collect();
@@ -138,7 +111,7 @@ impl Run<'_, '_, '_> {
                 let blockers = self.blockers(*i, lacks);
                 if let (Some(lack), true) = (lacks.first(), blockers.is_empty()) {
                     let nid = self.scratch.occupancy.line()[lack.at].nid;
-                    return Err(blocked_at(self.pending[i].wish, nid));
+                    return Err(blocked_at(self.pending[i].target, nid));
                 }
                 for j in blockers {
                     waits.add_edge(nodes[i], nodes[&j], ());
@@ -163,18 +136,18 @@ impl Run<'_, '_, '_> {
                 }
             }
         }
-        Ok(self.steps)
+        Ok(self.moves)
     }
 
     /// What is short for it to go now.
     fn lacks(&self, one: &Pending) -> Vec<Lack> {
         let occupancy = &self.scratch.occupancy;
-        let (apid, claim) = (one.wish.apid, one.mover.claim);
+        let (apid, claim) = (one.target.apid, one.mover.claim);
         let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
         let rules = occupancy.rules_in(one.mover.reach.passes);
         let level = if claim.shares { rules.highest_level() } else { 0 };
         let mut lacks = Vec::new();
-        let places = one.mover.places.nids().zip(one.wish.to.0.iter()).zip(&one.counted);
+        let places = one.mover.places.nids().zip(one.target.to.0.iter()).zip(&one.counted);
         for ((home, place), counted) in places {
             let stays = home == place.nid;
             let Some(at) = self.scratch.at(place.nid) else { continue };
@@ -196,15 +169,14 @@ impl Run<'_, '_, '_> {
             let short = slot.memory > 0
                 && memory > own_memory
                 && slot.limit.saturating_sub(promised) < memory.min(slot.limit);
-            let all: Vec<u32> = (0..slot.processors).collect();
-            let wanted = if claim.exclusive { &all } else { &place.processors };
-            if short || one.wish.any && all.iter().filter(|p| !over(**p)).count() < count {
+            let over: Vec<u32> = match claim.exclusive {
+                true => (0..slot.processors).filter(|p| over(*p)).collect(),
+                false => place.processors.iter().copied().filter(|p| over(*p)).collect(),
+            };
+            if short {
                 lacks.push(Lack { at, processors: None });
-            } else if !one.wish.any || claim.exclusive {
-                let over: Vec<u32> = wanted.iter().copied().filter(|p| over(*p)).collect();
-                if !over.is_empty() {
-                    lacks.push(Lack { at, processors: Some(over) });
-                }
+            } else if !over.is_empty() {
+                lacks.push(Lack { at, processors: Some(over) });
             }
         }
         lacks
@@ -213,8 +185,9 @@ impl Run<'_, '_, '_> {
     /// Whether nobody else sits on the processors to which it is to go. (Those of its own it has.)
     fn finds_it_free(&self, one: &Pending) -> bool {
         let occupancy = &self.scratch.occupancy;
-        let (own, weight) = (occupancy.held(one.wish.apid), occupancy.weight(one.wish.apid));
-        one.wish.to.0.iter().all(|place| {
+        let apid = one.target.apid;
+        let (own, weight) = (occupancy.held(apid), occupancy.weight(apid));
+        one.target.to.0.iter().all(|place| {
             let Some(at) = self.scratch.at(place.nid) else { return false };
             let own = own.binary_search_by_key(&at, |held| held.at).ok().map(|i| &own[i]);
             let residents = occupancy.residents(at);
@@ -222,13 +195,7 @@ impl Run<'_, '_, '_> {
                 let its = own.is_some_and(|held| held.processors.binary_search(&p).is_ok());
                 residents.get(p as usize).is_some_and(|r| *r == if its { weight } else { 0 })
             };
-            match one.wish.any {
-                true => {
-                    (0..).take(residents.len()).filter(|p| alone(*p)).count()
-                        >= place.processors.len()
-                }
-                false => place.processors.iter().all(|p| alone(*p)),
-            }
+            place.processors.iter().all(|p| alone(*p))
         })
     }
 
@@ -236,7 +203,7 @@ impl Run<'_, '_, '_> {
     fn blockers(&self, i: usize, lacks: &[Lack]) -> BTreeSet<usize> {
         let occupancy = &self.scratch.occupancy;
         let has = |j: &usize| {
-            let held = occupancy.held(self.pending[j].wish.apid);
+            let held = occupancy.held(self.pending[j].target.apid);
             lacks.iter().any(|lack| match held.binary_search_by_key(&lack.at, |held| held.at) {
                 Ok(k) => lack.processors.as_ref().is_none_or(|short| {
                     short.iter().any(|p| held[k].processors.binary_search(p).is_ok())
@@ -255,87 +222,62 @@ impl Run<'_, '_, '_> {
     /// It goes where it is to go.
     fn go(&mut self, i: usize) -> Result<(), Refusal> {
         let Some(one) = self.pending.remove(&i) else { return Ok(()) };
-        let apid = one.wish.apid;
+        let Target { apid, to } = one.target.clone();
         self.scratch.lift(apid);
-        let to = match one.wish.any {
-            true => self.scratch.list_on(&one.wish.to, one.mover),
-            false => one.wish.to.clone(),
-        };
         if !self.scratch.seat(apid, one.mover, &to) {
-            return Err(blocked(one.wish, 0));
+            return Err(blocked(one.target, 0));
         }
-        let gate = self.scratch.situation.gate;
-        self.steps.push(match &one.now {
-            Some(from) => {
-                let cost = gate.cost(one.mover, from, &to);
-                Step::Move { apid, to, cost }
-            }
-            None => Step::RollIn { apid, to, cost: gate.cost_of_roll_out(one.mover) },
-        });
+        let cost = self.scratch.situation.gate.cost(one.mover, &one.now, &to);
+        self.moves.push(Move { apid, to, cost });
         Ok(())
     }
 
-    /// Somebody of the circle goes out of the way.
+    /// One application of the circle goes out of the way.
     fn break_circle(&mut self, circle: Vec<usize>) -> Result<(), Refusal> {
-        let mut best: Option<(u128, usize, Detour)> = None;
-        for i in circle.iter().copied().collect::<BTreeSet<usize>>() {
-            for (cost, detour) in self.detours(i) {
-                if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                    best = Some((cost, i, detour));
-                }
+        let circle: BTreeSet<usize> = circle.into_iter().collect();
+        let mut best: Option<(u128, usize, PlacementList)> = None;
+        for i in &circle {
+            let Some((work, to)) = self.detour(*i) else { continue };
+            if best.as_ref().is_none_or(|(least, ..)| work < *least) {
+                best = Some((work, *i, to));
             }
         }
-        let apids: BTreeSet<Apid> = circle.iter().map(|i| self.pending[i].wish.apid).collect();
+        let apids: BTreeSet<Apid> = circle.iter().map(|i| self.pending[i].target.apid).collect();
         let circle = || Refusal::Circle { apids: apids.iter().copied().collect() };
-        let (_, i, detour) = best.ok_or_else(circle)?;
-        let Some(one) = self.pending.get_mut(&i) else { return Err(circle()) };
-        let apid = one.wish.apid;
+        let (_, i, to) = best.ok_or_else(circle)?;
+        let one = self.pending.get_mut(&i).ok_or_else(circle)?;
+        let apid = one.target.apid;
         one.detoured = true;
+        let from = std::mem::replace(&mut one.now, to.clone());
         self.scratch.lift(apid);
-        match detour {
-            Detour::Out => {
-                one.now = None;
-                self.steps.push(Step::RollOut { apid });
-            }
-            Detour::To(to) => {
-                let from = one.now.replace(to.clone());
-                let gate = self.scratch.situation.gate;
-                let cost = from.map_or(Duration::ZERO, |from| gate.cost(one.mover, &from, &to));
-                if !self.scratch.seat(apid, one.mover, &to) {
-                    return Err(circle());
-                }
-                self.steps.push(Step::Move { apid, to, cost });
-            }
+        if !self.scratch.seat(apid, one.mover, &to) {
+            return Err(circle());
         }
+        let cost = self.scratch.situation.gate.cost(one.mover, &from, &to);
+        self.moves.push(Move { apid, to, cost });
         Ok(())
     }
 
-    /// The ways out of the way that it has, each with what it costs in all.
-    fn detours(&mut self, i: usize) -> Vec<(u128, Detour)> {
-        let one = &self.pending[&i];
-        let Some(from) = one.now.clone().filter(|_| !one.detoured) else { return Vec::new() };
-        let (apid, mover) = (one.wish.apid, one.mover);
-        let gate = self.scratch.situation.gate;
-        let work = |cost: Duration| u128::from(mover.processors()) * cost.as_nanos();
-        let mut detours = Vec::new();
+    /// A free place out of the way, and what going there and on to the target costs in all, in
+    /// processor-nanoseconds.
+    fn detour(&mut self, i: usize) -> Option<(u128, PlacementList)> {
+        let one = self.pending.get(&i).filter(|one| !one.detoured)?;
+        let (apid, mover, from) = (one.target.apid, one.mover, one.now.clone());
         let others: BTreeSet<usize> = self
             .pending
             .iter()
             .filter(|(j, _)| **j != i)
-            .flat_map(|(_, other)| other.wish.to.nids().filter_map(|nid| self.scratch.at(nid)))
+            .flat_map(|(_, other)| other.target.to.nids().filter_map(|nid| self.scratch.at(nid)))
             .collect();
         let piece = self.scratch.piece(apid, mover);
         self.scratch.lift(apid);
-        let (free, _) = self.scratch.best_fit(&piece, |at| !others.contains(&at), 1);
-        if let Some(start) = free.first() {
-            let to = self.scratch.list(*start, &piece.terms, piece.pes.iter().copied());
-            let both = [(&from, &to), (&to, &one.wish.to)].map(|(a, b)| gate.cost(mover, a, b));
-            detours.push((work(both[0].saturating_add(both[1])), Detour::To(to)));
-        }
+        let start = self.scratch.best_fit(&piece, |at| !others.contains(&at));
+        let to = start.map(|start| self.scratch.list(start, &piece));
         self.scratch.seat_back(apid, mover, &from);
-        if self.scratch.situation.can_roll_out {
-            detours.push((work(gate.cost_of_roll_out(mover)), Detour::Out));
-        }
-        detours
+        let to = to?;
+        let gate = self.scratch.situation.gate;
+        let both = [(&from, &to), (&to, &one.target.to)].map(|(a, b)| gate.cost(mover, a, b));
+        let cost = both[0].saturating_add(both[1]);
+        Some((u128::from(mover.processors()) * cost.as_nanos(), to))
     }
 }

@@ -2,12 +2,11 @@
 
 use super::{Mover, Situation};
 use crate::apteam::Apid;
-use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::place::PlacementList;
 use crate::machine::{Nid, Reach, RegionSet};
-use crate::occupancy::{Claim, Occupancy, Terms};
+use crate::occupancy::{Occupancy, Terms};
+use crate::placement::place_on;
 use crate::placement::window::adjacent;
-use crate::placement::{place_on, processors};
-use std::collections::BTreeSet;
 
 /// What a mover needs of its nodes, wherever they are.
 pub(super) struct Piece {
@@ -21,7 +20,7 @@ pub(super) struct Piece {
     pub counted: Vec<u64>,
 }
 
-/// Who sits where while a plan is carried out in thought.
+/// The occupancy as it is after the moves that were tried.
 pub(super) struct Scratch<'a> {
     pub situation: Situation<'a>,
     pub occupancy: Occupancy,
@@ -79,9 +78,9 @@ impl<'a> Scratch<'a> {
         self.occupancy.line().binary_search_by_key(&nid, |slot| slot.nid).ok()
     }
 
-    /// Whether anybody may come to a node.
+    /// Whether applications may come to a node.
     pub fn takes(&self, at: usize) -> bool {
-        takes(&self.situation, at)
+        takes(&self.occupancy, at)
     }
 
     /// Takes an application away.
@@ -96,11 +95,6 @@ impl<'a> Scratch<'a> {
         }
         self.count(apid, mover, to);
         true
-    }
-
-    /// Seats who waits; false: it does not fit there.
-    pub fn seat_new(&mut self, apid: Apid, claim: Claim, to: &PlacementList) -> bool {
-        self.occupancy.take(apid, to, claim).is_ok()
     }
 
     /// Seats a mover again where it was before it was lifted, in the situation or since.
@@ -127,166 +121,62 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Places on the nodes of this list, with as many PEs on each: the processors there with the
-    /// fewest residents.
-    pub fn list_on(&self, nodes: &PlacementList, mover: &Mover) -> PlacementList {
-        let terms = self.terms(mover);
-        let place = |old: &Place| {
-            let here = self.at(old.nid);
-            let processors =
-                here.map(|at| processors(&self.occupancy, at, terms.level, old.processors.len()));
-            Place { nid: old.nid, pes: old.pes, processors: processors.unwrap_or_default() }
-        };
-        PlacementList(nodes.0.iter().map(place).collect())
-    }
-
-    /// The places of these PEs on the nodes that begin at `start`: on each the processors with the
-    /// fewest residents. They fit.
-    pub fn list(
-        &self,
-        start: usize,
-        terms: &Terms,
-        pes: impl IntoIterator<Item = u32>,
-    ) -> PlacementList {
-        let place = |(at, pes): (usize, u32)| place_on(&self.occupancy, terms, at, pes);
-        PlacementList((start..).zip(pes).map(place).collect())
+    /// The places of a piece on the nodes that begin at `start`: on each the processors with the
+    /// fewest residents. It fits there.
+    pub fn list(&self, start: usize, piece: &Piece) -> PlacementList {
+        let place = |(at, pes): (usize, &u32)| place_on(&self.occupancy, &piece.terms, at, *pes);
+        PlacementList((start..).zip(&piece.pes).map(place).collect())
     }
 
     /// Whether a piece fits on the nodes that begin at `start`, wherever they are.
     pub fn fits_all(&self, start: usize, piece: &Piece) -> bool {
-        fits_all(&self.situation, &self.occupancy, start, piece, &piece.terms)
+        fits_all(&self.occupancy, start, piece, &piece.terms)
     }
 
-    /// Whether it fits on its own nodes, which begin at `start`. It comes to none of them, so that
-    /// they may be closed, or kept for somebody else.
-    pub fn fits_at_home(&self, start: usize, piece: &Piece) -> bool {
-        let terms = Terms { memory_per_pe: Some(0), ..piece.terms };
-        fits(&self.occupancy, start, piece, |at| {
-            let slot = &self.occupancy.line()[at];
-            let processors = terms.given(self.occupancy.residents(at).iter().copied());
-            // (It counts with as much memory as before, and with none by its claim.)
-            slot.room(&terms, processors, slot.promised).pes
-        })
+    /// The first node of a place for a piece, among nodes that `may` allows: on processors where
+    /// the fewest sit, free ones first; of these in the first of the regions to which it may go;
+    /// of these in the unbroken stretch with the least room that holds it, then at the lowest NID.
+    pub fn best_fit(&mut self, piece: &Piece, may: impl Fn(usize) -> bool) -> Option<usize> {
+        (0..=piece.terms.level).find_map(|level| self.best_at(piece, level, &may))
     }
 
-    /// First nodes of places for a piece, at most so many: those on processors where the fewest sit, free ones
-    /// first; of these those of the regions to which it may go that are tried first, of these those in the
-    /// unbroken stretches with the least room that hold them, then those with the lowest NIDs. And how many
-    /// nodes were looked at.
-    pub fn best_fit(
-        &mut self,
-        piece: &Piece,
-        may: impl Fn(usize) -> bool,
-        most: usize,
-    ) -> (Vec<usize>, usize) {
-        let (mut found, mut visits) = (Vec::new(), 0);
-        let levels = match most {
-            // All are wanted: those that are not free are put in order once they are known.
-            usize::MAX => [0, piece.terms.level].into_iter().collect::<BTreeSet<u32>>(),
-            _ => (0..=piece.terms.level).collect(),
-        };
-        let mut before = 0;
-        for level in levels {
-            visits += self.at_level(piece, level, &may, most, &mut found);
-            if found.len() >= most {
-                break;
-            }
-            if most == usize::MAX {
-                let mut rest = found.split_off(before);
-                rest.sort_by_cached_key(|start| self.most_on(*start, piece));
-                found.extend(rest);
-            }
-            before = found.len();
-        }
-        (found, visits)
-    }
-
-    /// The same on processors where no more sit than the level says, beside those that were found before.
-    fn at_level(
-        &mut self,
-        piece: &Piece,
-        level: u32,
-        may: impl Fn(usize) -> bool,
-        most: usize,
-        found: &mut Vec<usize>,
-    ) -> usize {
-        let before: BTreeSet<usize> = found.iter().copied().collect();
-        let mut visits = 1;
+    /// As [`Scratch::best_fit`], on processors where no more sit than the level says.
+    fn best_at(&mut self, piece: &Piece, level: u32, may: impl Fn(usize) -> bool) -> Option<usize> {
         let width = piece.pes.iter().map(|pes| u64::from(*pes)).sum();
         for regions in piece.reach.sets() {
             let terms = Terms { regions, level, ..piece.terms };
-            let Some(ready) = self.occupancy.ready(&terms) else { break };
+            let ready = self.occupancy.ready(&terms)?;
+            let fits = |start: &usize| {
+                fits_all(ready.occupancy, *start, piece, &terms)
+                    && (*start..*start + piece.pes.len()).all(&may)
+            };
             for stretch in ready.stretches(width) {
                 let last = (stretch.end + 1).saturating_sub(piece.pes.len());
-                for start in stretch.start..last {
-                    visits += 1;
-                    let nodes = start..start + piece.pes.len();
-                    if !before.contains(&start)
-                        && fits_all(&self.situation, ready.occupancy, start, piece, &terms)
-                        && nodes.into_iter().all(&may)
-                    {
-                        visits += piece.pes.len();
-                        found.push(start);
-                        if found.len() >= most {
-                            return visits;
-                        }
-                    }
+                if let Some(start) = (stretch.start..last).find(fits) {
+                    return Some(start);
                 }
             }
         }
-        visits
-    }
-
-    /// The most that would sit with a piece on one of its processors, on the nodes that begin at `start`: it
-    /// takes those where the fewest do.
-    pub fn most_on(&self, start: usize, piece: &Piece) -> u16 {
-        let each = (start..).zip(&piece.pes).map(|(at, pes)| {
-            let mut residents = self.occupancy.residents(at).to_vec();
-            residents.sort_unstable();
-            let last = (*pes as usize * piece.terms.depth as usize).saturating_sub(1);
-            residents.get(last).copied().unwrap_or(u16::MAX)
-        });
-        each.max().unwrap_or(0)
-    }
-
-    /// Whether nobody sits on any processor of these places.
-    pub fn is_free(&self, places: &PlacementList) -> bool {
-        places.0.iter().all(|place| {
-            let residents = self.at(place.nid).map(|at| self.occupancy.residents(at));
-            let on = |p: &u32| residents.and_then(|r| r.get(*p as usize)).is_some_and(|r| *r == 0);
-            place.processors.iter().all(on)
-        })
+        None
     }
 }
 
-/// Whether anybody may come to a node.
-pub(super) fn takes(situation: &Situation, at: usize) -> bool {
-    let slot = &situation.occupancy.line()[at];
-    slot.application && slot.open && !situation.kept.contains(&slot.nid)
+/// Whether applications may come to a node.
+fn takes(occupancy: &Occupancy, at: usize) -> bool {
+    let slot = &occupancy.line()[at];
+    slot.application && slot.open
 }
 
-fn fits_all(
-    situation: &Situation,
-    occupancy: &Occupancy,
-    start: usize,
-    piece: &Piece,
-    terms: &Terms,
-) -> bool {
-    fits(occupancy, start, piece, |at| match takes(situation, at) {
-        true => occupancy.room(at, terms).pes,
-        false => 0,
-    })
-}
-
-/// Whether a piece fits on the nodes that begin at `start`, which hold so many PEs each.
-fn fits(occupancy: &Occupancy, start: usize, piece: &Piece, room: impl Fn(usize) -> u32) -> bool {
+/// Whether a piece fits on the nodes that begin at `start`.
+fn fits_all(occupancy: &Occupancy, start: usize, piece: &Piece, terms: &Terms) -> bool {
     let line = occupancy.line();
     let mut each = (start..).zip(piece.pes.iter().zip(&piece.counted));
     start + piece.pes.len() <= line.len()
         && each.all(|(at, (pes, counted))| {
             let slot = &line[at];
             (at == start || adjacent(line, at - 1))
-                && room(at) >= *pes
+                && takes(occupancy, at)
+                && occupancy.room(at, terms).pes >= *pes
                 && (slot.memory == 0
                     || slot.limit.saturating_sub(slot.promised) >= (*counted).min(slot.limit))
         })

@@ -7,10 +7,10 @@ use super::{Order, Sequence};
 use crate::apteam::Apid;
 use crate::apteam::change::Change;
 use crate::apteam::place::PlacementList;
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::Apteam;
 use crate::machine::{Nid, nids_text};
 use crate::placement::migration::{
-    Mover, Situation, Step, Target, Wall, compacted, elsewhere, order as in_order,
+    Move, Mover, Situation, Target, compacted, elsewhere, order as in_order,
 };
 use crate::scheduler::{Effect, LinkId, Now, Scheduler};
 use crate::variables::units::{count, format_duration};
@@ -34,7 +34,7 @@ impl Scheduler {
         nids: Option<&BTreeSet<Nid>>,
         out: &mut Vec<Effect>,
     ) {
-        let planned = self.migration_of(now, apid, nids).map(|steps| self.in_words_with(steps));
+        let planned = self.migration_of(apid, nids).map(|moves| self.in_words_with(moves));
         self.ordered_moves(now, order, planned, &format!("application {apid}"), out);
     }
 
@@ -47,10 +47,10 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let planned = self.nodes_of_region(region).and_then(|nodes| {
-            let steps = self.compaction_of(now, &nodes)?;
-            Ok(match steps.is_empty() {
-                true => (steps, vec![self.why_nothing_moves(&nodes)]),
-                false => self.in_words_with(steps),
+            let moves = self.compaction_of(&nodes)?;
+            Ok(match moves.is_empty() {
+                true => (moves, vec![self.why_nothing_moves(&nodes)]),
+                false => self.in_words_with(moves),
             })
         });
         self.ordered_moves(now, order, planned, &format!("region {region}"), out);
@@ -58,12 +58,7 @@ impl Scheduler {
 
     /// # Errors
     /// Why it can't be moved there, and what would cure it.
-    fn migration_of(
-        &self,
-        now: Now,
-        apid: Apid,
-        nids: Option<&BTreeSet<Nid>>,
-    ) -> Result<Vec<Step>, String> {
+    fn migration_of(&self, apid: Apid, nids: Option<&BTreeSet<Nid>>) -> Result<Vec<Move>, String> {
         let Some(team) = self.teams.get(&apid) else {
             return Err(format!(
                 "there is no application {apid}, or it has ended (apstat --history)"
@@ -102,13 +97,12 @@ impl Scheduler {
             ));
         }
         let here = self.of_its_host(team);
-        let movers = self.movers(now);
-        let kept = BTreeSet::new();
-        let situation = self.situation(team, &movers, &kept);
+        let movers = self.movers();
+        let situation = self.situation(team, &movers);
         match elsewhere(&situation, apid, nids, |nid| here.contains(&nid)) {
             Some(to) => {
                 let cost = situation.gate.cost_of_all(&movers[&apid]);
-                Ok(vec![Step::Move { apid, to, cost }])
+                Ok(vec![Move { apid, to, cost }])
             }
             None => Err(self.no_place(team, nids, &here)),
         }
@@ -164,22 +158,17 @@ impl Scheduler {
 
     /// # Errors
     /// Why not, and what would cure it.
-    fn compaction_of(&self, now: Now, nodes: &BTreeSet<Nid>) -> Result<Vec<Step>, String> {
-        let mut movers = self.movers(now);
-        for (apid, mover) in &mut movers {
-            // (A plan for somebody who waits brings anybody anywhere. Here each stays with its apinit.)
-            let wall = self.teams.get(apid).and_then(|team| self.wall_of(team));
-            mover.wall = wall.map(|_| Wall::Stays);
-        }
-        let kept = BTreeSet::new();
+    fn compaction_of(&self, nodes: &BTreeSet<Nid>) -> Result<Vec<Move>, String> {
+        let movers = self.movers();
         let Some(team) = self.teams.values().find(|team| movers.contains_key(&team.apid)) else {
             return Ok(Vec::new());
         };
-        let situation = self.situation(team, &movers, &kept);
+        let situation = self.situation(team, &movers);
         let links: BTreeMap<Apid, Vec<LinkId>> = movers
             .keys()
             .filter_map(|apid| Some((*apid, self.links_of(self.teams.get(apid)?))))
             .collect();
+        // Each stays with its apinit.
         let may = |apid: Apid, nid: Nid| {
             let link = self.offered.get(&nid);
             link.is_some_and(|link| links.get(&apid).is_some_and(|own| own.contains(link)))
@@ -265,14 +254,9 @@ impl Scheduler {
         })
     }
 
-    fn situation<'a>(
-        &'a self,
-        team: &Apteam,
-        movers: &'a BTreeMap<Apid, Mover>,
-        kept: &'a BTreeSet<Nid>,
-    ) -> Situation<'a> {
+    fn situation<'a>(&'a self, team: &Apteam, movers: &'a BTreeMap<Apid, Mover>) -> Situation<'a> {
         let gate = self.turns_of(team).migration;
-        Situation { occupancy: &self.occupancy, movers, kept, gate, can_roll_out: false }
+        Situation { occupancy: &self.occupancy, movers, gate }
     }
 
     /// Shows what is planned, and does it.
@@ -280,17 +264,17 @@ impl Scheduler {
         &mut self,
         now: Now,
         order: Order,
-        planned: Result<(Vec<Step>, Vec<String>), String>,
+        planned: Result<(Vec<Move>, Vec<String>), String>,
         what: &str,
         out: &mut Vec<Effect>,
     ) {
         let Order { reply, dry_run, by } = order;
         let refuse = |why: String| Effect::Managed { reply, done: Vec::new(), problems: vec![why] };
-        let (steps, done) = match planned {
+        let (moves, done) = match planned {
             Ok(planned) => planned,
             Err(why) => return out.push(refuse(why)),
         };
-        if dry_run || steps.is_empty() {
+        if dry_run || moves.is_empty() {
             return out.push(Effect::Managed { reply, done, problems: Vec::new() });
         }
         if self.is_moving() {
@@ -303,23 +287,20 @@ impl Scheduler {
             before: String::new(),
             after: done.join("; "),
         }));
-        self.begin_moves(now, Sequence::of(steps, reply), out);
+        self.begin_moves(now, Sequence::of(moves, reply), out);
     }
 
-    fn in_words_with(&self, steps: Vec<Step>) -> (Vec<Step>, Vec<String>) {
-        let words = self.in_words(&steps);
-        (steps, words)
+    fn in_words_with(&self, moves: Vec<Move>) -> (Vec<Move>, Vec<String>) {
+        let words = self.in_words(&moves);
+        (moves, words)
     }
 
     /// A sentence for each move, and one for all.
-    fn in_words(&self, steps: &[Step]) -> Vec<String> {
+    fn in_words(&self, moves: &[Move]) -> Vec<String> {
         let mut at: BTreeMap<Apid, PlacementList> = BTreeMap::new();
         let (mut lines, mut work) = (Vec::new(), Duration::ZERO);
-        for step in steps {
-            let (Step::Move { apid, to, cost }, Some(team)) = (step, self.teams.get(&step.apid()))
-            else {
-                continue;
-            };
+        for Move { apid, to, cost } in moves {
+            let Some(team) = self.teams.get(apid) else { continue };
             let from = at.insert(*apid, to.clone()).unwrap_or_else(|| team.places.clone());
             lines.push(format!(
                 "application {}: {} to {}, {}",
@@ -340,32 +321,17 @@ impl Scheduler {
         lines
     }
 
-    /// What migration is to know of all who hold processors.
-    fn movers(&self, now: Now) -> BTreeMap<Apid, Mover> {
+    /// What migration is to know of the applications that hold processors.
+    fn movers(&self) -> BTreeMap<Apid, Mover> {
         let holds = self.teams.values().filter(|team| team.state.holds_processors());
-        holds.map(|team| (team.apid, self.mover(now, team))).collect()
-    }
-
-    /// What migration is to know of an application.
-    fn mover(&self, now: Now, team: &Apteam) -> Mover {
-        let ended = team.doomed.is_some() || team.end.is_some();
-        let wall = match team.state {
-            State::Placed | State::Launching => Some(Wall::Launching),
-            _ if ended || team.state != State::Running => Some(Wall::Ending),
-            _ if self.schedule.decision.away.contains(&team.apid) => Some(Wall::Launching),
-            _ if self.stays(team) => Some(Wall::Stays),
-            _ => None,
-        };
-        let since = self.schedule.decision.moved_ns.get(&team.apid);
-        Mover {
+        let mover = |team: &Apteam| Mover {
             places: team.places.clone(),
             claim: team.into(),
             reach: self.wanted(team).reach,
             bytes: self.occupancy.held(team.apid).iter().map(|held| held.memory).collect(),
-            wall,
-            since_move: since.map(|at| Duration::from_nanos(now.mono_ns.saturating_sub(*at))),
-            attained: self.schedule.attained(team.apid, now.mono_ns),
-        }
+            stays: self.wall_of(team).is_some(),
+        };
+        holds.map(|team| (team.apid, mover(team))).collect()
     }
 }
 

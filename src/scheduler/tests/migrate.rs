@@ -228,6 +228,24 @@ fn an_administrator_moves_one() {
     assert_eq!(sits(&s, 2), [Nid(2)]);
 }
 
+/// The application that [`displaced`] moves aside, where it has just been moved.
+#[test]
+fn one_that_was_moved_a_moment_ago_is_left_alone() {
+    let mut s = two_apart(Settings { abilities: able(), ..plain() });
+    for (number, nid) in [(1, 2), (2, 1)] {
+        ordered(&mut s, migrate(2, Some(&[nid]), false));
+        report_at(&mut s, 2_100, 1, moved(key(2, 1), number));
+        assert_eq!(sits(&s, 2), [Nid(nid)]);
+    }
+    let early = until(&mut s, 3_000);
+    let effects = s.apply(at(3_000), posted(5, 2));
+    assert!(told(&effects).is_none_or(|(apid, ..)| apid != 2), "{:?}", told(&effects));
+    let later = until(&mut s, 2_100 + 3_599);
+    assert!(
+        !early.iter().chain(&later).any(|(_, done)| told(done).is_some_and(|(apid, ..)| apid == 2))
+    );
+}
+
 #[test]
 fn what_an_administrator_can_t_have_moved_is_said() {
     let mut s = fragments(able());
