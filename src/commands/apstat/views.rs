@@ -115,6 +115,16 @@ fn turn(row: &pb::ApplicationRow) -> Cell {
     }
 }
 
+/// Why one is frozen that takes turns, and when it runs again.
+fn frozen(row: &pb::ApplicationRow) -> Option<(&'static str, String)> {
+    let turn = row.turn.filter(|turn| turn.kind() == pb::turn::Kind::Frozen)?;
+    let next = match turn.left_ns {
+        0 => "it has its next turn when psched decides so".into(),
+        left => format!("it has its next turn in {}", short(left)),
+    };
+    Some(("others have their turn on its processors", next))
+}
+
 /// Thousandths as a percentage.
 fn percent(thousandths: u32) -> Cell {
     Cell::Amount(format!("{}.{}%", thousandths / 10, thousandths % 10))
@@ -312,11 +322,18 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         // It has a place.
         facts.push(("NIDs", Cell::text(nids(row))));
         facts.push(("Cause", Cell::text(decision(row))));
-        // It is held, its end takes long, or its memory is in swap.
-        facts.push(("Obstacle", Cell::text(waiting.obstacle)));
+        facts.push(("Turn", turn(row)));
+        let [_, had, due, _] = share(row);
+        facts.extend([("Share had", had), ("Share due", due)]);
+        // It is held, its end takes long, or its memory is in swap; else it is frozen, if it is.
+        let (obstacle, cure) = match frozen(row) {
+            Some((obstacle, cure)) if waiting.obstacle.is_empty() => (obstacle.into(), cure),
+            _ => (waiting.obstacle, waiting.cure),
+        };
+        facts.push(("Obstacle", Cell::text(obstacle)));
         facts.push(("Held by", Cell::text(waiting.holder)));
-        facts.push(("Cure", Cell::text(waiting.cure)));
-        let optional = ["Cause", "Obstacle", "Held by", "Cure"];
+        facts.push(("Cure", Cell::text(cure)));
+        let optional = ["Cause", "Turn", "Share had", "Share due", "Obstacle", "Held by", "Cure"];
         facts.retain(|(name, cell)| !optional.contains(name) || *cell != Cell::None);
     }
     Some(Report { facts, notices: notices(reply, false), ..Report::default() })
@@ -661,6 +678,19 @@ psched: the store is nearly full
         assert_eq!(why(&reply(), Apid(5)).expect("there").text(), golden);
         let golden = "Application: 12\nState:       placed\nNIDs:        1\n\npsched: the store is nearly full\n";
         assert_eq!(why(&reply(), Apid(12)).expect("there").text(), golden);
+        let golden = "\
+Application: 7
+State:       running
+NIDs:        0-1
+Turn:        frozen 0.8s
+Share had:   49.8%
+Share due:   50.0%
+Obstacle:    others have their turn on its processors
+Cure:        it has its next turn in 0.8s
+
+psched: the store is nearly full
+";
+        assert_eq!(why(&reply(), Apid(7)).expect("there").text(), golden);
     }
 
     #[test]

@@ -117,6 +117,14 @@ pub fn component(
     lines
 }
 
+/// How long a slice is: a quarter of a second is no fifth.
+fn length(ns: u64) -> String {
+    match ns / 1_000_000 {
+        ms @ 0..1_000 if ms % 100 != 0 => format!("{ms}ms"),
+        _ => short(ns),
+    }
+}
+
 fn rows<I: Iterator<Item = usize>>(
     plan: &pb::TurnsPlan,
     on: &Present,
@@ -142,7 +150,7 @@ fn rows<I: Iterator<Item = usize>>(
             places(*apid).for_each(|at| cells[at].push((*apid, i == 0)));
         }
         let (number, on) = (number + 1, number == on.number);
-        shown.push(Row { number, length: short(slice.length_ns), on, when, cells });
+        shown.push(Row { number, length: length(slice.length_ns), on, when, cells });
     }
     if slices <= ROWS_MAX {
         // All of them: then as the plan has them.

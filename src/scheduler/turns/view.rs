@@ -82,6 +82,8 @@ impl Schedule {
         }
         match runs {
             true => Turn::Runs { leads: on.party.first() == Some(&apid), until_ns },
+            // (Without floors the next decision says who runs, and its plan only what nodes do without psched.)
+            false if planned.is_decided() => Turn::Waits { until_ns: u64::MAX },
             false if slices.iter().any(|slice| slice.party.contains(&apid)) => {
                 Turn::Waits { until_ns }
             }
