@@ -556,8 +556,11 @@ pub fn listing(directory: &Path) -> Vec<OsString> {
 impl Drop for Instance {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = std::fs::read(self.folder().join("log")).unwrap_or_default();
-            eprintln!("the daemons' log:\n{}", tail(&String::from_utf8_lossy(&log), 60));
+            // (One that has not started has no folder.)
+            if let Some(folder) = self.socket.parent() {
+                let log = std::fs::read(folder.join("log")).unwrap_or_default();
+                eprintln!("the daemons' log:\n{}", tail(&String::from_utf8_lossy(&log), 60));
+            }
             // One failure is enough to tell; but nothing is to stay.
             if let Some(running) = self.child.take() {
                 running.signal(15);
