@@ -46,7 +46,18 @@ look_well() {
     echo "$seen" >>/tmp/looks
 }
 # The slices in tenths of a second, as they were told.
-slices() { sed -n 's/^[> ] *[0-9]*  *\([0-9]*\)\.\([0-9]\)s .*/\1\2/p' /tmp/views | sort -n | uniq -c; }
+slices() {
+    sed -n 's/^[> ] *[0-9]*  *\([0-9.]*\)\(ms\|s\|m\) .*[*+].*/\1 \2/p' /tmp/views | while read -r length unit; do
+        whole=${length%.*}
+        tenths=0
+        [ "$whole" = "$length" ] || tenths=${length#*.}
+        case $unit in
+        ms) echo $((whole / 100)) ;;
+        s) echo $((whole * 10 + tenths)) ;;
+        m) echo $((whole * 600)) ;;
+        esac
+    done | sort -n | uniq -c
+}
 longest() { slices | tail -n 1 | sed 's/.* //'; }
 # Both have stood and have run, memory has come in, and slices are longer for it.
 enough() {
