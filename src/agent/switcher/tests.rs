@@ -725,7 +725,9 @@ impl World {
                     && self.told(**other).is_some_and(|told| !told.1)
                     && !self.gangs[*other].processors.is_disjoint(its)
             };
-            if real.gone && real.frozen && self.gangs.keys().any(|other| creditor(&other)) {
+            // (One that gives its turn away stands too, and for that owes nothing.)
+            let stands = real.gone && real.frozen && !(self.idle && idles(debtor));
+            if stands && self.gangs.keys().any(|other| creditor(&other)) {
                 let stood = self.stood.entry(debtor).or_default();
                 *stood += time;
                 let owed = self.owes.iter().filter(|((of, _), _)| *of == debtor);

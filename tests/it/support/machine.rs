@@ -157,7 +157,12 @@ impl Machine {
         };
         let until = Instant::now() + BOUND;
         while !left().is_empty() {
-            assert!(Instant::now() < until, "after {BOUND:?} there is still {:#?}", left());
+            assert!(
+                Instant::now() < until,
+                "after {BOUND:?} there is still {:#?}, with {}",
+                left(),
+                in_groups(groups)
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -177,4 +182,20 @@ fn last_argument_is(pid: i32, option: &str, value: &str) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
     words.windows(2).any(|pair| pair[0] == option.as_bytes() && pair[1] == value.as_bytes())
+}
+
+/// What is in these control groups, with what each process waits for in the kernel.
+fn in_groups(groups: &[PathBuf]) -> String {
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let mut all = String::new();
+    for group in groups {
+        let below = std::fs::read_dir(group).into_iter().flatten().flatten().map(|e| e.path());
+        for folder in std::iter::once(group.clone()).chain(below.filter(|path| path.is_dir())) {
+            for pid in read(folder.join("cgroup.threads")).lines() {
+                let of = |file: &str| read(Path::new("/proc").join(pid).join(file));
+                all += &format!("{}: {}{}", folder.display(), of("status"), of("stack"));
+            }
+        }
+    }
+    all
 }
