@@ -94,12 +94,14 @@ pub fn plan(
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
     let leads: Vec<u32> =
         (0..).zip(members).filter(|(_, a)| leads.contains(a)).map(|(i, _)| i).collect();
-    let (mut floors, mut begins) = (0, 0);
+    let begins = match on {
+        Some(on) if on.slice.floor => on.floors + u32::from(on.over),
+        _ => 0,
+    };
+    let mut floors = begins;
     let mut no_lead = false;
     if let Some(on) = on {
         no_lead = on.slice.floor || on.over;
-        floors = on.floors * u32::from(on.slice.floor) + u32::from(on.slice.floor && on.over);
-        begins = floors;
         if on.slice.floor && !on.over {
             made.slice(on.slice.party.iter().filter_map(number), on.slice.length, true);
             floors += 1;
@@ -136,7 +138,7 @@ pub fn plan(
             made.slice(std::iter::once(leader).chain(leads.iter().copied()), floor, true);
         }
         floors = 0;
-        // (Without a lead only what is one slice: nobody is ever stopped.)
+        // (A cycle without its lead is repeated only where it is one slice, which stops no gang.)
         if (whole || made.slices.len() == 1) && !is_past && made.may_repeat() {
             break;
         }

@@ -75,7 +75,7 @@ pub(super) struct Schedule {
     joined: BTreeMap<Apid, (u64, Duration)>,
     /// Those of them of which that is only how long ago they were launched, until a node has said it.
     guessed: BTreeSet<Apid>,
-    /// For how long gangs were idle while nobody else would have run in their place.
+    /// How long gangs were idle while no other gang waited for their processors.
     idle: BTreeMap<Apid, Duration>,
     /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
     /// whether they ran then.

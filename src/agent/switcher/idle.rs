@@ -22,8 +22,8 @@
 //! long as its turn lasts: whatever it has to do then it does at once, and goes on. A gang that was found idle takes
 //! nobody's time until ten times as long is over: time does not go round and round among those who sleep.
 //!
-//! A gang in whose place nobody would run is looked at too, each [`ALONE`]: it is charged for no time in which it was
-//! idle ([`Action::WasIdle`]). Else who has left a notebook open overnight would come last in the morning.
+//! A gang for whose processors no other gang waits is looked at too, every [`ALONE`]. Its idle time is not charged
+//! ([`Action::WasIdle`]): else a user with a notebook that was left open overnight would come last in the morning.
 //!
 //! Only gangs that are whole on this apinit give and take: others' parts elsewhere might wait for them. What a look
 //! costs is bounded by looking less often where many run ([`LOOK_COST`]).
@@ -47,7 +47,7 @@ const BUSY_TIMES: u64 = 16;
 const RESTS_TIMES: u64 = 10;
 /// One look for each gang in so long: with many gangs they are looked at less often.
 const LOOK_COST: Duration = Duration::from_millis(1);
-/// How often a gang is looked at in whose place nobody would run.
+/// How often a gang is looked at for whose processors no other gang waits.
 pub const ALONE: Duration = Duration::from_secs(10);
 /// A gang is idle that uses less than one of so many parts of a processor.
 const IDLE_PART: u64 = 10;
@@ -70,15 +70,15 @@ pub(super) struct Idle {
     window: Window,
 }
 
-/// Who would have run in the place of a gang since it was last looked at.
+/// Whether another gang has waited for the processors of a gang since it was last looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Window {
-    /// Others.
+    /// One has.
     #[default]
     Wanted,
-    /// Nobody.
+    /// None has.
     Alone,
-    /// Nobody until now: it is being looked at for the last time.
+    /// None has until now. The gang is being looked at, and after that another gang waits.
     Over,
 }
 
@@ -88,7 +88,7 @@ impl Idle {
         (self.looked, self.look_ns, self.window) = (None, None, Window::Wanted);
     }
 
-    /// Whether it is time to look at one that runs. `wanted`: others would run in its place.
+    /// Whether it is time to look at a gang that runs. `wanted`: another gang waits for its processors.
     fn is_due(&mut self, wanted: bool, now: u64) -> bool {
         match (self.window, wanted) {
             (Window::Wanted, false) => {
@@ -266,7 +266,7 @@ impl Switcher {
         idle.look_ns = Some(now.saturating_add(least.saturating_mul(idle.busy)));
     }
 
-    /// How many gangs are looked at in whose place others would run.
+    /// How many gangs are looked at for whose processors others wait.
     pub(super) fn looked_at(&self) -> u64 {
         let often = |idle: &Idle| idle.looked.is_some() && idle.window == Window::Wanted;
         self.seats.values().filter(|seat| often(&seat.idle)).count() as u64

@@ -241,7 +241,7 @@ pub enum Action {
     NotOut(Key, &'static str),
     /// It has been let run, or stopped.
     Ran(Key, Ran),
-    /// It has been idle for so many nanoseconds more, while nobody else would have run in its place.
+    /// It has been idle for so many nanoseconds more, while no other gang waited for its processors.
     WasIdle(Key, u64),
     /// A change is over.
     Switched(Switch),

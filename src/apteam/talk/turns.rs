@@ -87,8 +87,8 @@ pub struct Switches {
     /// How long gangs have run by now, without the time that they were frozen: all gangs for a psched that has
     /// just come, whose records have only when they were launched, and those that have changed for any.
     pub ran: Vec<(Key, Duration)>,
-    /// For how long gangs were idle, since this was last told, while nobody else would have run in their place. They
-    /// are not charged for that.
+    /// How long gangs were idle, since the last report, while no other gang waited for their processors. This
+    /// time is not charged.
     pub idle: Vec<(Key, Duration)>,
 }
 

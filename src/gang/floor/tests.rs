@@ -144,7 +144,7 @@ fn a_plan_goes_on_with_what_is_on() {
     assert!(drawn(&plan).starts_with("D 750, "), "{}", drawn(&plan));
 }
 
-/// Nobody has more of a plan that began within a cycle, however often it is repeated.
+/// A plan that began within a cycle gives each gang its part, however often it is repeated.
 #[test]
 fn a_plan_that_begins_within_a_cycle_is_repeated_from_there_on() {
     let machine = machine(&["AAAA ann", "BBBB bob"]);

@@ -72,7 +72,7 @@ impl Schedule {
         self.accounts.forget(now_ns);
     }
 
-    /// A gang was idle for so much longer while nobody else would have run in its place.
+    /// A gang was idle for so much longer while no other gang waited for its processors.
     pub(in crate::scheduler) fn was_idle(&mut self, apid: Apid, time: Duration) {
         let idle = self.idle.entry(apid).or_default();
         *idle = idle.saturating_add(time);

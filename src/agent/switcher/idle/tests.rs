@@ -156,7 +156,7 @@ fn time_does_not_go_round_among_those_who_sleep() {
     assert!(world.starts < 60 * 50, "{}", world.starts);
 }
 
-/// Nobody is charged for what nobody else could have had.
+/// Idle time for which no other gang waited is not charged.
 #[test]
 fn who_sleeps_alone_is_known_to() {
     let mut world = World::new(1, &[1]);
