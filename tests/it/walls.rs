@@ -8,6 +8,7 @@ use crate::support::*;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -240,5 +241,43 @@ fn what_is_moved_outside_comes_back() {
     run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     let told = app.wait(BOUND).expect(137).stderr;
     assert!(told.contains("outside of the control group of its node, and put back"), "{told}");
+    hand.end();
+}
+
+/// A mount on a folder, which can't be removed as long as it is there.
+struct Pin<'a>(&'a Path);
+
+impl<'a> Pin<'a> {
+    fn new(folder: &'a Path) -> Pin<'a> {
+        let done = Command::new("mount").arg("--bind").args([folder; 2]).status();
+        assert!(done.expect("mount is there").success());
+        Pin(folder)
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        // (With -l it goes whoever looks at it now.)
+        let done = Command::new("umount").arg("-l").arg(self.0).status();
+        assert!(done.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// A group that can't be removed for longer than a process takes to die is removed all the same: the kernel may let
+/// one that waits for a disk die after minutes.
+#[test]
+fn a_group_is_removed_once_it_can_be() {
+    let Some((hand, bins)) = daemons("a_group_is_removed_once_it_can_be") else { return };
+    let app = start(&hand, &bins, "-n 1", "exec sleep 1000");
+    let apid = hand.wait_for("running", 1)[0];
+    let groups = groups(&hand, apid);
+    let pin = Pin::new(&groups);
+    run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
+    app.wait(BOUND).expect(137);
+    let told = "a group can't be removed yet";
+    eventually(BOUND, "apinit has waited for long", || hand.said().contains(told));
+    assert!(groups.exists());
+    drop(pin);
+    eventually(BOUND, "it is removed", || !groups.exists());
     hand.end();
 }

@@ -32,12 +32,44 @@ pub fn change(images: BorrowedFd<'_>, name: &str) -> io::Result<File> {
     Ok(File::from(openat(images, name, flags, Mode::empty())?))
 }
 
-/// What is in one, up to so many bytes.
+/// The first bytes of one, up to so many.
 ///
 /// # Errors
 /// Those of open and read.
-pub fn read(images: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
+pub fn first(images: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(images, name)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// All that is in one, which has no more than so many bytes.
+///
+/// # Errors
+/// Those of open and read; it has more bytes.
+pub fn read(images: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
+    let bytes = first(images, name, most.saturating_add(1))?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {most} bytes"),
+        )),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn no_image_is_cut_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("image"), "12345").expect("written");
+        let images = File::open(folder.path()).expect("opened");
+        let read = |most| read(images.as_fd(), "image", most);
+        assert_eq!(read(5).expect("all of it"), b"12345");
+        assert_eq!(read(4).expect_err("it has 5").to_string(), "it has more than 4 bytes");
+        assert_eq!(first(images.as_fd(), "image", 4).expect("its head"), b"1234");
+    }
 }

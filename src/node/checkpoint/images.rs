@@ -451,7 +451,7 @@ impl Images {
             let mut ghost = |id: u32| -> Result<GhostFile, String> {
                 let name = format!("ghost-file-{id:x}.img");
                 // (Its data is behind the entry.)
-                let text = beside::read(images, &name, 64 * 1024);
+                let text = beside::first(images, &name, 64 * 1024);
                 let text = text.map_err(|e| failed(&format_args!("{name}: {e}")))?;
                 let first = Entries::of(&text, GHOST).and_then(|mut all| all.next());
                 let first = first.and_then(Result::ok);

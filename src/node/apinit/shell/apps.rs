@@ -633,7 +633,8 @@ async fn clear(directory: &AppDirectory) {
     }
     if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
         groups.kill(true);
-        remove_groups(groups).await;
+        // An Err: what does not die is removed with the application that is placed here.
+        let _ = tokio::time::timeout(GO_HOME, remove_groups(groups)).await;
     }
     directory.remove();
 }
@@ -660,17 +661,20 @@ async fn remove_app(app: App) {
 async fn remove_groups(groups: AppGroups) {
     let mut pause = Duration::from_micros(200);
     let begun = tokio::time::Instant::now();
-    let mut killed = false;
+    let (mut kills, mut told) = (GROUP_WAIT, false);
     while !groups.remove() {
-        // A user may have traced the shepherd before it forbade that, and left something there.
-        if begun.elapsed() > GROUP_WAIT && !std::mem::replace(&mut killed, true) {
+        // A user may have traced the shepherd before it forbade that, and left something there. (And again later:
+        // that may have had children.)
+        if begun.elapsed() > kills {
             groups.kill(true);
+            kills *= 2;
         }
-        if begun.elapsed() > GO_HOME {
-            tracing::warn!(group = %groups.path().display(), "a group can't be removed");
-            return;
+        // A process that has been killed ends when the kernel lets it: one that waits for a disk may take minutes.
+        if begun.elapsed() > GO_HOME && !std::mem::replace(&mut told, true) {
+            tracing::warn!(group = %groups.path().display(), "a group can't be removed yet");
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(50));
+        pause =
+            (pause * 2).min(if told { Duration::from_secs(1) } else { Duration::from_millis(50) });
     }
 }
