@@ -163,9 +163,7 @@ fn measure(series: &Series) -> anyhow::Result<()> {
     let began = monotonic_ns();
     let cost = used_within(series.slice() * series.turns()?)?;
     let stamps: Vec<Vec<Vec<Run>>> = (0..series.gangs)
-        .map(|gang| {
-            (0..series.nodes).map(|pe| turns(&table(gang, pe), began, series.slice())).collect()
-        })
+        .map(|gang| (0..series.nodes).map(|pe| runs(&table(gang, pe), began)).collect())
         .collect::<anyhow::Result<_>>()?;
     println!(
         "{} gang{} on {} nodes, {} apinit{}, slices of {}{}: apinit {:.2} %, psched {:.2} % of a processor",
@@ -180,7 +178,11 @@ fn measure(series: &Series) -> anyhow::Result<()> {
         cost.1,
     );
     if let [one, other] = &stamps[..] {
-        told(one, other, series.nodes == 2);
+        let overlaps = one.iter().zip(other).map(|(one, other)| overlaps(one, other)).sum();
+        let turns = |gang: &[Vec<Run>]| -> Vec<Vec<Run>> {
+            gang.iter().map(|runs| turns(runs, series.slice())).collect()
+        };
+        told(&turns(one), &turns(other), overlaps, series.nodes == 2);
     }
     Ok(())
 }
@@ -221,8 +223,8 @@ fn used_within(time: Duration) -> anyhow::Result<(f64, f64)> {
 }
 
 /// `times`: those of the changes too.
-fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
-    let (mut overlaps, mut gaps, mut turns) = (0, Vec::new(), 0);
+fn told(one: &[Vec<Run>], other: &[Vec<Run>], overlaps: usize, times: bool) {
+    let (mut gaps, mut turns) = (Vec::new(), 0);
     for (one, other) in one.iter().zip(other) {
         let mut all: Vec<(Run, bool)> = one.iter().map(|run| (*run, true)).collect();
         all.extend(other.iter().map(|run| (*run, false)));
@@ -230,9 +232,7 @@ fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
         turns += all.len();
         for pair in all.windows(2) {
             let (((_, last), who), ((first, _), next)) = (pair[0], pair[1]);
-            if first <= last {
-                overlaps += 1;
-            } else if who != next {
+            if first > last && who != next {
                 gaps.push(Duration::from_nanos(first - last));
             }
         }
@@ -261,8 +261,8 @@ fn told(one: &[Vec<Run>], other: &[Vec<Run>], times: bool) {
     }
 }
 
-/// The turns of a process since then: runs that are parted by less than half of the shortest slice, a floor, are one.
-fn turns(table: &Path, since: u64, slice: Duration) -> anyhow::Result<Vec<Run>> {
+/// The uninterrupted runs of a process since then.
+fn runs(table: &Path, since: u64) -> anyhow::Result<Vec<Run>> {
     let bytes = fs::read(table).with_context(|| table.display().to_string())?;
     let word = |at: usize| {
         let bytes = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
@@ -270,17 +270,31 @@ fn turns(table: &Path, since: u64, slice: Duration) -> anyhow::Result<Vec<Run>> 
     };
     let count = word(0) as usize;
     let run = |n: usize| (word(HEAD + 16 * n), word(HEAD + 16 * n + 8));
+    let mut all: Vec<Run> = (0..count).map(run).filter(|(first, _)| *first >= since).collect();
+    // The last one may not be over.
+    all.pop();
+    Ok(all)
+}
+
+/// The turns of a process: runs that are parted by less than half of the shortest slice, a floor, are one.
+fn turns(runs: &[Run], slice: Duration) -> Vec<Run> {
     let apart = floor::length(slice).max(SLICE_MIN).as_nanos() as u64 / 2;
     let mut all: Vec<Run> = Vec::new();
-    for (first, last) in (0..count).map(run).filter(|(first, _)| *first >= since) {
+    for (first, last) in runs.iter().copied() {
         match all.last_mut() {
             Some(before) if first - before.1 < apart => before.1 = last,
             _ => all.push((first, last)),
         }
     }
-    // The last one may not be over.
-    all.pop();
-    Ok(all)
+    all
+}
+
+/// How often a run of the one began before a run of the other was over.
+fn overlaps(one: &[Run], other: &[Run]) -> usize {
+    let mut all: Vec<(Run, bool)> = one.iter().map(|run| (*run, true)).collect();
+    all.extend(other.iter().map(|run| (*run, false)));
+    all.sort_unstable();
+    all.windows(2).filter(|pair| pair[1].0.0 <= pair[0].0.1).count()
 }
 
 fn monotonic_ns() -> u64 {

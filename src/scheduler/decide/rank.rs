@@ -31,6 +31,7 @@ use super::line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 use crate::gang::levels::LEVELS_MAX;
+use crate::gang::plan::SLICE_MIN;
 use crate::gang::shares::Holder;
 use crate::scheduler::domains::{self, DomainId};
 use crate::scheduler::ends::nanos;
@@ -40,6 +41,9 @@ use std::time::Duration;
 
 /// Postings for which a place is looked for beside the decision: a bound on the work of one.
 const SEATED_MAX: usize = 4;
+
+/// How often in a time slice it is looked, at most, whether a user has overtaken another.
+const LOOKS: f64 = 8.0;
 
 /// The grain of level 1, as a share of what a user has had: another user, whose applications run,
 /// must have had so much more before an application of this user that waits comes before those.
@@ -189,12 +193,12 @@ impl Scheduler {
         self.domain_mut(domain).overtakes_ns = self.overtaken(now, domain, &order);
     }
 
-    /// When a user overtakes another, on the monotonic clock. Users that are within a slice of each other change
-    /// places once in a slice.
+    /// When a user overtakes another, on the monotonic clock; no more often than [`LOOKS`] times in a slice: programs may
+    /// have had less meanwhile than their plans say.
     fn overtaken(&self, now: Now, domain: DomainId, order: &[Entry<'_>]) -> Option<u64> {
-        let slice = nanos(self.domain(domain).turns.time_slice) as f64;
+        let least = self.domain(domain).turns.time_slice.div_f64(LOOKS).max(SLICE_MIN);
         let next = overtakes(order, self.schedule.shares().half_life())?;
-        Some(now.mono_ns.saturating_add(next.max(slice) as u64))
+        Some(now.mono_ns.saturating_add((next as u64).max(nanos(least))))
     }
 
     /// The places of users in order of what each has had by weight; users whose applications run count a time slice

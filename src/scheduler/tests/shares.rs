@@ -94,6 +94,22 @@ fn who_has_had_what_and_what_is_due() {
     assert_eq!(play.s.share_rules(), (ShareBy::User, std::time::Duration::from_secs(HOUR)));
 }
 
+/// Alice's application has run for 0.9 s when Bob's comes: after one slice it is his turn, and not a slice later.
+#[test]
+fn who_has_had_less_leads_as_soon_as_others_have_had_a_slice() {
+    let mut play = Play::new(1, 2, settings());
+    play.take(posted_by(1, "alice"));
+    play.pass_ms(900);
+    play.take(posted_by(2, "bob"));
+    let mut waits_ms = 0;
+    while !play.is_on(2) && waits_ms < 5_000 {
+        play.pass_ms(10);
+        waits_ms += 10;
+    }
+    assert!((90..=250).contains(&waits_ms), "{waits_ms}");
+    assert_eq!(play.party(), [2]);
+}
+
 #[test]
 fn who_has_ended_has_had_what_it_had() {
     let mut play = Play::new(1, 2, settings());
