@@ -57,8 +57,14 @@ fn measure() -> anyhow::Result<()> {
         let ours = crowd("aprun -q", shells, count)?;
         run += count;
         let rate = |took: Duration| count as f64 / took.as_secs_f64();
-        let theirs = has_hydra.then(|| crowd(hydra::PROGRAM, shells, count)).transpose()?;
-        let theirs = theirs.map_or("-".to_owned(), |took| format!("{:.0}", rate(took)));
+        let theirs = match has_hydra.then(|| crowd(hydra::PROGRAM, shells, count)) {
+            Some(Ok(took)) => format!("{:.0}", rate(took)),
+            Some(Err(error)) => {
+                eprintln!("{error}");
+                "fails".to_owned()
+            }
+            None => "-".to_owned(),
+        };
         println!("{shells:<12} {count:>10} {:>10.0} {theirs:>10}", rate(ours));
     }
     let after = Servers::look()?;
