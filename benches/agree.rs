@@ -239,7 +239,7 @@ fn live(workload: &Workload, program: &Path) -> anyhow::Result<Vec<Duration>> {
     })
 }
 
-/// The same by the simulator, with arrivals that are a little later.
+/// The responses in a replay by the simulator, with each arrival a little later.
 fn simulated(
     workload: &Workload,
     folder: &Path,

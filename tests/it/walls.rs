@@ -257,14 +257,14 @@ impl<'a> Pin<'a> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        // (With -l it goes whoever looks at it now.)
+        // (-l: apinit may have the folder open at this moment.)
         let done = Command::new("umount").arg("-l").arg(self.0).status();
         assert!(done.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
 }
 
-/// A group that can't be removed for longer than a process takes to die is removed all the same: the kernel may let
-/// one that waits for a disk die after minutes.
+/// apinit removes a group even if that is possible only after a long time: a killed process that
+/// waits for a disk may need minutes to end.
 #[test]
 fn a_group_is_removed_once_it_can_be() {
     let Some((hand, bins)) = daemons("a_group_is_removed_once_it_can_be") else { return };

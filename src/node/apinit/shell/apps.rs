@@ -669,7 +669,7 @@ async fn remove_groups(groups: AppGroups) {
             groups.kill(true);
             kills *= 2;
         }
-        // A process that has been killed ends when the kernel lets it: one that waits for a disk may take minutes.
+        // (A killed process that waits for a disk in the kernel may need minutes to end.)
         if begun.elapsed() > GO_HOME && !std::mem::replace(&mut told, true) {
             tracing::warn!(group = %groups.path().display(), "a group can't be removed yet");
         }
