@@ -94,18 +94,20 @@ pub fn plan(
     let number = |apid: &Apid| members.binary_search(apid).ok().map(|i| i as u32);
     let leads: Vec<u32> =
         (0..).zip(members).filter(|(_, a)| leads.contains(a)).map(|(i, _)| i).collect();
-    let begins = match on {
-        Some(on) if on.slice.floor => on.floors + u32::from(on.over),
-        _ => 0,
+    // Who leads now has the floor that is on: it is the beginning of the lead. (As a floor it would be repeated, and
+    // that of those who wait would be missing in every repetition.)
+    let is_lead = |on: &&On<'_>| {
+        let first = on.slice.party.first().is_some_and(|first| chosen.leads.contains(first));
+        let lead = || leads.iter().all(|lead| on.slice.party.contains(&members[*lead as usize]));
+        !on.over && first && lead()
     };
+    let floor_on = on.filter(|on| on.slice.floor && !is_lead(on));
+    let begins = floor_on.map_or(0, |on| on.floors + u32::from(on.over));
     let mut floors = begins;
-    let mut no_lead = false;
-    if let Some(on) = on {
-        no_lead = on.slice.floor || on.over;
-        if on.slice.floor && !on.over {
-            made.slice(on.slice.party.iter().filter_map(number), on.slice.length, true);
-            floors += 1;
-        }
+    let mut no_lead = floor_on.is_some() || on.is_some_and(|on| on.over);
+    if let Some(on) = floor_on.filter(|on| !on.over) {
+        made.slice(on.slice.party.iter().filter_map(number), on.slice.length, true);
+        floors += 1;
     }
     let bound = SLICES_MAX.saturating_mul(members.len()).clamp(1, SLICES_ALL_MAX);
     let (lead, floor) = lengths(rules.time_slice, made.floors);
@@ -116,7 +118,7 @@ pub fn plan(
     let first = made.floors + chosen.early.len() as u32;
     // A plan that begins within a cycle, after so many of its floors, is repeated from there on: from the beginning
     // of a cycle on it would have its first floors twice.
-    let longer = on.is_some_and(|on| on.slice.floor && !on.over && on.slice.length > floor);
+    let longer = floor_on.is_some_and(|on| !on.over && on.slice.length > floor);
     let within = (no_lead && !longer).then_some(begins);
     'cycles: while made.slices.len() < bound {
         made.begin_cycle();

@@ -215,6 +215,11 @@ impl Levels {
         self.had.get(&apid).map_or(0, |had| had.level)
     }
 
+    /// When a gang has entered its level, as far as is known; the clock's end where it is not there.
+    pub fn entered(&self, apid: Apid) -> i64 {
+        self.had.get(&apid).map_or(i64::MAX, |had| had.entered)
+    }
+
     /// It has had so much more, a plan says.
     pub fn credit(&mut self, apid: Apid, time: Duration) {
         if let Some(had) = self.had.get_mut(&apid).filter(|had| had.told) {

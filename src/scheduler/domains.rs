@@ -53,8 +53,9 @@ pub(super) struct Domain {
     pub turns: Turns,
     /// There is something to decide.
     pub wanted: bool,
-    /// When a user whose applications run has had as much as one whose applications wait.
-    pub overtakes_ns: Option<u64>,
+    /// When a user whose applications run has had as much as one whose applications wait, and which
+    /// of those leads then, if it takes turns.
+    pub overtakes: Option<(u64, Option<Apid>)>,
     /// When it is looked again who is to run, or to be moved, if nothing happens.
     pub due_ns: Option<u64>,
 }
@@ -84,7 +85,7 @@ pub(super) fn of(machine: &Machine, settings: &Settings) -> Vec<Domain> {
         regions: domain.regions,
         processors: domain.processors,
         wanted: false,
-        overtakes_ns: None,
+        overtakes: None,
         due_ns: None,
     };
     machine.domains().into_iter().map(domain).collect()

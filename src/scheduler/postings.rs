@@ -18,6 +18,7 @@ use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Ticket};
 use crate::machine::{Nid, nids_text};
 use crate::occupancy::Occupancy;
+use crate::placement::packing::KEEPERS_MAX;
 use crate::placement::{self, Wanted};
 use crate::variables::raise;
 use crate::variables::units::format_size;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 /// How many postings at the head of a domain's queue psched keeps nodes for, or places on nodes
 /// that they have chosen. A bound on the work of one event: a posting that is further back has to
 /// move up first.
-pub(super) const HEAD_MAX: usize = 64;
+pub(super) const HEAD_MAX: usize = KEEPERS_MAX;
 
 impl Scheduler {
     #[allow(clippy::too_many_arguments)]

@@ -159,6 +159,9 @@ fn a_plan_that_begins_within_a_cycle_is_repeated_from_there_on() {
     assert_eq!(plan(of(2, 250, true), false), "B 250 f, A 750, again");
     assert_eq!(plan(of(1, 750, false), false), "A 750, B 250 f, again");
     assert_eq!(plan(of(2, 250, true), true), "A 750, B 250 f, again");
+    // A waited, has the floor, and leads from now on.
+    assert_eq!(plan(of(1, 250, true), false), "A 750, B 250 f, again");
+    assert_eq!(plan(of(1, 250, true), true), "A 750, B 250 f, again");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Scheduler {
         waiting.sort_unstable();
         let levels = self.schedule.levels.of(domain);
         let next = levels.next(&turns.levels, &waiting, now.mono_ns);
-        let overtakes = self.domain(domain).overtakes_ns;
+        let overtakes = self.domain(domain).overtakes.map(|(at, _)| at);
         // (After that a place is looked for beside those who run.)
         let slice = turns.time_slice;
         let seats = line.iter().filter_map(|one| match one.stands {

@@ -10,7 +10,7 @@
 //! what they have had by weight ([`Shares`](crate::gang::shares::Shares)), and attained service
 //! goes within that. Two users of whom each is to have half would change places all the time. So a
 //! user whose applications run counts as having had less, by what the user gets in a time slice,
-//! and it is known when that will have been had ([`Domain::overtakes_ns`]). For an application that
+//! and it is known when that will have been had ([`Domain::overtakes`]). For an application that
 //! has run for long a turn of one slice is of little use: it waits until the user whose
 //! applications run has had more by a share of what its own user has had ([`GRAIN`]), the larger
 //! the longer it has run. Applications of the lowest level do not wait for that.
@@ -25,7 +25,7 @@
 //! Bob's application of level 0 comes before Ann's application that runs. Bob's application of
 //! level 1 does when Ann has had 1,020 s, that of level 2 when she has had 1,040 s.
 //!
-//! [`Domain::overtakes_ns`]: crate::scheduler::domains::Domain
+//! [`Domain::overtakes`]: crate::scheduler::domains::Domain
 
 use super::line::{InLine, Stands};
 use crate::apteam::Apid;
@@ -151,7 +151,7 @@ struct Entry<'a> {
 impl Scheduler {
     /// Brings what all gangs of a domain have had up to now, and puts their users in order.
     pub(super) fn rank(&mut self, now: Now, domain: DomainId) {
-        self.domain_mut(domain).overtakes_ns = None;
+        self.domain_mut(domain).overtakes = None;
         self.schedule.decision.ranks.0.clear();
         if !self.domain(domain).turns.floors {
             return;
@@ -174,7 +174,7 @@ impl Scheduler {
             of.waits = user.waits();
             of.levels[*place] = rank;
         }
-        self.domain_mut(domain).overtakes_ns = self.overtaken(now, domain, &order);
+        self.domain_mut(domain).overtakes = self.overtaken(now, domain, &order, &gangs);
         let schedule = &mut self.schedule;
         schedule.rank(domain, &ranks);
         schedule.decision.ranks = Ranks(ranks);
@@ -190,15 +190,28 @@ impl Scheduler {
         let mut users = self.users(domain, &gangs);
         users.values_mut().for_each(|user| user.rate = user.runs as f64);
         let order = self.in_order(now, domain, &users);
-        self.domain_mut(domain).overtakes_ns = self.overtaken(now, domain, &order);
+        self.domain_mut(domain).overtakes = self.overtaken(now, domain, &order, &gangs);
     }
 
-    /// When a user overtakes another, on the monotonic clock; no more often than [`LOOKS`] times in a slice: programs may
-    /// have had less meanwhile than their plans say.
-    fn overtaken(&self, now: Now, domain: DomainId, order: &[Entry<'_>]) -> Option<u64> {
+    /// When a user overtakes another, on the monotonic clock, and which of these gangs leads then; no more often
+    /// than [`LOOKS`] times in a slice: programs may have had less meanwhile than their plans say.
+    fn overtaken(
+        &self,
+        now: Now,
+        domain: DomainId,
+        order: &[Entry<'_>],
+        gangs: &[Apid],
+    ) -> Option<(u64, Option<Apid>)> {
         let least = self.domain(domain).turns.time_slice.div_f64(LOOKS).max(SLICE_MIN);
-        let next = overtakes(order, self.schedule.shares().half_life())?;
-        Some(now.mono_ns.saturating_add((next as u64).max(nanos(least))))
+        let (next, by) = overtakes(order, self.schedule.shares().half_life())?;
+        let levels = self.schedule.levels.of(domain);
+        let leads = gangs.iter().copied().filter(|apid| {
+            levels.level(*apid) == by.place
+                && !self.schedule.decision.party.contains(apid)
+                && self.schedule.share_of(*apid).is_some_and(|(holder, _)| holder == by.holder)
+        });
+        let leads = leads.min_by_key(|apid| (levels.entered(*apid), *apid));
+        Some((now.mono_ns.saturating_add((next as u64).max(nanos(least))), leads))
     }
 
     /// The places of users in order of what each has had by weight; users whose applications run count a time slice
@@ -281,25 +294,24 @@ impl Scheduler {
 }
 
 /// In how many nanoseconds the first user whose applications run will have had as much as the next
-/// user whose applications wait.
-fn overtakes(order: &[Entry<'_>], half_life: Duration) -> Option<f64> {
+/// user whose applications wait, and which place of that user it is.
+fn overtakes<'a, 'b>(order: &'b [Entry<'a>], half_life: Duration) -> Option<(f64, &'b Entry<'a>)> {
     let of = |(at, own): (usize, &Entry<'_>)| {
         let behind = order[at + 1..].iter().filter(|next| {
             next.user.waiting >> next.place & 1 > 0
                 && next.had > own.had
                 && next.holder != own.holder
         });
-        let mut slower =
-            behind.map(|next| (next.had - own.had, own.user.speed() - next.user.speed()));
-        let (less, speed) = slower.find(|(_, speed)| *speed > 0.0)?;
-        Some(less / speed)
+        let mut slower = behind.map(|next| (own.user.speed() - next.user.speed(), next));
+        let (speed, next) = slower.find(|(speed, _)| *speed > 0.0)?;
+        Some(((next.had - own.had) / speed, next))
     };
     let runs =
         order.iter().enumerate().filter(|(_, entry)| entry.user.runs_at() >> entry.place & 1 > 0);
-    let next = runs.filter_map(of).min_by(f64::total_cmp)?;
+    let (next, by) = runs.filter_map(of).min_by(|a, b| a.0.total_cmp(&b.0))?;
     // (What one has had less decays meanwhile.)
     let decay = std::f64::consts::LN_2 / half_life.as_nanos().max(1) as f64;
-    Some((decay * next).ln_1p() / decay)
+    Some(((decay * next).ln_1p() / decay, by))
 }
 
 #[cfg(test)]
@@ -331,7 +343,7 @@ mod tests {
             for (had, place, holder, user) in all {
                 order.push(Entry { had: *had, place: *place, holder: &holders[*holder], user });
             }
-            overtakes(&order, Duration::from_nanos(half_life)).map(f64::round)
+            overtakes(&order, Duration::from_nanos(half_life)).map(|(next, _)| next.round())
         };
         // Only where an application waits, and not where both gain as much.
         let long = 1 << 60;

@@ -2,6 +2,7 @@
 
 use super::decided::Play;
 use super::*;
+use crate::scheduler::Turn;
 
 /// As shipped.
 fn settings() -> Settings {
@@ -49,6 +50,64 @@ fn a_stream_of_short_ones_puts_off_no_floor() {
         // One user, and three other programs of his.
         assert!(longest.iter().all(|ms| *ms <= 4_000), "{comes} {ends}: {longest:?}");
     }
+}
+
+/// Three users' programs take turns for a minute. The share of statements about the next turn of one
+/// that waits that come true within a time slice, in percent; `every_ms`: so often a short program of
+/// a fourth user comes, and the one before it ends.
+fn told_truly(every_ms: Option<u64>) -> f64 {
+    const STEP: u64 = 50;
+    let by = |number: u8, name: &str| {
+        let mut event = posted(number, 2);
+        if let Event::Posted { owner, .. } = &mut event {
+            owner.name = name.into();
+        }
+        event
+    };
+    let mut play = Play::new(1, 2, settings());
+    for (number, name) in [(1, "ann"), (2, "bob"), (3, "cyd")] {
+        play.take(by(number, name));
+    }
+    play.pass(5);
+    let mut told: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let (mut all, mut truly, mut comes) = (0, 0, 4);
+    for now_ms in (5_000..65_000).step_by(STEP as usize) {
+        if every_ms.is_some_and(|every| now_ms % every < STEP) {
+            if comes > 4 {
+                play.ends(u64::from(comes) - 1);
+            }
+            play.take(by(comes, "dan"));
+            comes += 1;
+        }
+        for apid in 1..=3 {
+            match play.s.turn(Apid(apid), now_ms * 1_000_000) {
+                Turn::Waits { until_ns } => told.entry(apid).or_default().push(until_ns),
+                _ => {
+                    let before = told.remove(&apid).unwrap_or_default();
+                    let now_ns = now_ms * 1_000_000;
+                    // (It began within the last step.)
+                    let most = SECOND + STEP * 1_000_000;
+                    let is_true = |until_ns: &&u64| until_ns.abs_diff(now_ns) <= most;
+                    all += before.len();
+                    truly += before.iter().filter(is_true).count();
+                }
+            }
+        }
+        play.pass_ms(STEP);
+    }
+    assert!(all > 500, "{all}");
+    truly as f64 * 100.0 / all as f64
+}
+
+#[test]
+fn the_next_turn_comes_when_it_was_told() {
+    for every_ms in [None, Some(10_000), Some(2_500)] {
+        let told = told_truly(every_ms);
+        assert!(told >= 95.0, "{every_ms:?}: {told}");
+    }
+    // (More than one newcomer in a slice, each of which leads.)
+    let told = told_truly(Some(700));
+    assert!(told >= 94.0, "{told}");
 }
 
 /// Who leads gives way as soon as it has had 6 s, the bound of a level, to one of its user that has had less.
