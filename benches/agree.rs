@@ -9,11 +9,13 @@
 //!   not name a folder with the log.
 //!
 //! Of each application the response (from posting to end) live is divided by that in the simulator for the same
-//! arrivals, where its run is longer by what a launch of so many PEs takes on the idle machine. Whose turn it is
-//! depends on milliseconds, and on whose turn it was: where arrivals are up to 3 ms later the simulator itself tells
-//! other responses. So it is asked [`REPLAYS`] times with such arrivals, and the mean is what it says; beside it stands
-//! how far off from that mean the first of these replays is. PSCHED_BENCH_WORKLOAD
-//! names the only one to run, PSCHED_BENCH_JOBS a file in which there is a line for each application.
+//! arrivals. There its run is longer by what a launch of so many PEs takes on the idle machine, and the launch takes
+//! as much from whoever runs: it is an application of its own, of a user who has had nothing. Responses depend on
+//! milliseconds, also in the simulator. So there are [`REPLAYS`], in which each arrival is up to 3 ms later, and
+//! responses are compared with their mean. Beside it stands how far the first replay is off from that mean.
+//!
+//! PSCHED_BENCH_WORKLOAD names the only one to run, PSCHED_BENCH_JOBS a file in which there is a line for each
+//! application.
 
 // It needs no client of its own.
 #[allow(dead_code, unused_imports)]
@@ -247,15 +249,26 @@ fn simulated(
     seed: u64,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut dice = fastrand::Rng::with_seed(seed);
-    let mut jobs: Vec<(u64, usize)> = (0..)
-        .zip(&workload.jobs)
-        .map(|(number, job)| (job.at + dice.u64(0..=LATER), number))
-        .collect();
-    jobs.sort_unstable();
+    // What is posted when: a launch, and a millisecond later the application.
+    let mut posted: Vec<(u64, usize, bool)> = Vec::new();
+    for (number, job) in workload.jobs.iter().enumerate() {
+        let at = job.at + dice.u64(0..=LATER);
+        posted.push((at + 1, number, true));
+        // (Made-up processors run no aprun.)
+        if workload.work == "spin" {
+            posted.push((at, number, false));
+        }
+    }
+    posted.sort_unstable();
     let mut log = format!("; MaxProcs: {}\n", workload.nodes * workload.processors);
-    for (line, (at, number)) in (1..).zip(&jobs) {
+    for (line, (at, number, is_job)) in (1..).zip(&posted) {
         let Job { run, width, user, .. } = workload.jobs[*number];
-        let run = run + launch.of(width).as_millis() as u64;
+        let takes = launch.of(width).as_millis() as u64;
+        let (run, width, user) = match is_job {
+            true => (run + takes, width, user),
+            // (Of a user who has had nothing.)
+            false => (takes, 1, 10_000 + *number as u32),
+        };
         writeln!(
             log,
             "{line} {at} 0 {run} {width} -1 -1 {width} {run} -1 1 {user} 1 -1 -1 -1 -1 -1"
@@ -277,7 +290,9 @@ fn simulated(
         let fields: Vec<&str> = line.split('\t').collect();
         let line: usize = fields[0].parse()?;
         let (submit, end): (f64, f64) = (fields[1].parse()?, fields[6].parse()?);
-        responses[jobs[line - 1].1] = Duration::from_secs_f64(end - submit);
+        if let (_, number, true) = posted[line - 1] {
+            responses[number] = Duration::from_secs_f64(end - submit);
+        }
     }
     Ok(responses)
 }
