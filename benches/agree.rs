@@ -9,9 +9,9 @@
 //!   not name a folder with the log.
 //!
 //! Of each application the response (from posting to end) live is divided by that in the simulator for the same
-//! arrivals. There its run is longer by what a launch of so many PEs takes on the idle machine, and the launch takes
-//! as much from whoever runs: it is an application of its own, of a user who has had nothing. Responses depend on
-//! milliseconds, also in the simulator. So there are [`REPLAYS`], in which each arrival is up to 3 ms later, and
+//! arrivals. There its run is longer by what a launch of so many PEs takes on the idle machine, and each launch is
+//! an application of its own, of a user without usage: a launch takes processor time from programs that run.
+//! Responses depend on milliseconds, also in the simulator. So there are [`REPLAYS`], in which each arrival is up to 3 ms later, and
 //! responses are compared with their mean. Beside it stands how far the first replay is off from that mean.
 //!
 //! PSCHED_BENCH_WORKLOAD names the only one to run, PSCHED_BENCH_JOBS a file in which there is a line for each

@@ -226,9 +226,7 @@ fn used_within(time: Duration) -> anyhow::Result<(f64, f64)> {
 fn told(one: &[Vec<Run>], other: &[Vec<Run>], overlaps: usize, times: bool) {
     let (mut gaps, mut turns) = (Vec::new(), 0);
     for (one, other) in one.iter().zip(other) {
-        let mut all: Vec<(Run, bool)> = one.iter().map(|run| (*run, true)).collect();
-        all.extend(other.iter().map(|run| (*run, false)));
-        all.sort_unstable();
+        let all = together(one, other);
         turns += all.len();
         for pair in all.windows(2) {
             let (((_, last), who), ((first, _), next)) = (pair[0], pair[1]);
@@ -289,12 +287,17 @@ fn turns(runs: &[Run], slice: Duration) -> Vec<Run> {
     all
 }
 
-/// How often a run of the one began before a run of the other was over.
-fn overlaps(one: &[Run], other: &[Run]) -> usize {
+/// The runs of both in order of time, and whether each is of the first.
+fn together(one: &[Run], other: &[Run]) -> Vec<(Run, bool)> {
     let mut all: Vec<(Run, bool)> = one.iter().map(|run| (*run, true)).collect();
     all.extend(other.iter().map(|run| (*run, false)));
     all.sort_unstable();
-    all.windows(2).filter(|pair| pair[1].0.0 <= pair[0].0.1).count()
+    all
+}
+
+/// How often a run of the one began before a run of the other was over.
+fn overlaps(one: &[Run], other: &[Run]) -> usize {
+    together(one, other).windows(2).filter(|pair| pair[1].0.0 <= pair[0].0.1).count()
 }
 
 fn monotonic_ns() -> u64 {

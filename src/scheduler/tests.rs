@@ -96,6 +96,15 @@ pub(super) fn posted(number: u8, width: u32) -> Event {
     }
 }
 
+/// The same of a user of this name, with two PEs.
+pub(super) fn posted_by(number: u8, user: &str) -> Event {
+    let mut event = posted(number, 2);
+    if let Event::Posted { owner, .. } = &mut event {
+        owner.name = user.into();
+    }
+    event
+}
+
 /// The same of one that is placed at once, over others where the fewest sit, or refused.
 pub(super) fn posted_at_once(number: u8, width: u32) -> Event {
     let mut event = posted(number, width);

@@ -45,7 +45,7 @@ pub fn first(images: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8
 /// All that is in one, which has no more than so many bytes.
 ///
 /// # Errors
-/// Those of open and read; [`FileTooLarge`](io::ErrorKind::FileTooLarge): the file has more bytes.
+/// Those of open and read; `FileTooLarge` for a file with more bytes than `most`.
 pub fn read(images: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
     let bytes = first(images, name, most.saturating_add(1))?;
     match bytes.len() as u64 > most {

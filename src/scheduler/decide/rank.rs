@@ -43,7 +43,7 @@ use std::time::Duration;
 const SEATED_MAX: usize = 4;
 
 /// How often in a time slice it is looked, at most, whether a user has overtaken another.
-const LOOKS: f64 = 8.0;
+const LOOKS: u32 = 8;
 
 /// The grain of level 1, as a share of what a user has had: another user, whose applications run,
 /// must have had so much more before an application of this user that waits comes before those.
@@ -202,7 +202,7 @@ impl Scheduler {
         order: &[Entry<'_>],
         gangs: &[Apid],
     ) -> Option<(u64, Option<Apid>)> {
-        let least = self.domain(domain).turns.time_slice.div_f64(LOOKS).max(SLICE_MIN);
+        let least = (self.domain(domain).turns.time_slice / LOOKS).max(SLICE_MIN);
         let (next, by) = overtakes(order, self.schedule.shares().half_life())?;
         let levels = self.schedule.levels.of(domain);
         let leads = gangs.iter().copied().filter(|apid| {
@@ -295,7 +295,7 @@ impl Scheduler {
 
 /// In how many nanoseconds the first user whose applications run will have had as much as the next
 /// user whose applications wait, and which place of that user it is.
-fn overtakes<'a, 'b>(order: &'b [Entry<'a>], half_life: Duration) -> Option<(f64, &'b Entry<'a>)> {
+fn overtakes<'a>(order: &'a [Entry<'a>], half_life: Duration) -> Option<(f64, &'a Entry<'a>)> {
     let of = |(at, own): (usize, &Entry<'_>)| {
         let behind = order[at + 1..].iter().filter(|next| {
             next.user.waiting >> next.place & 1 > 0

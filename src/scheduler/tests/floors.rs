@@ -57,16 +57,9 @@ fn a_stream_of_short_ones_puts_off_no_floor() {
 /// a fourth user comes, and the one before it ends.
 fn told_truly(every_ms: Option<u64>) -> f64 {
     const STEP: u64 = 50;
-    let by = |number: u8, name: &str| {
-        let mut event = posted(number, 2);
-        if let Event::Posted { owner, .. } = &mut event {
-            owner.name = name.into();
-        }
-        event
-    };
     let mut play = Play::new(1, 2, settings());
     for (number, name) in [(1, "ann"), (2, "bob"), (3, "cyd")] {
-        play.take(by(number, name));
+        play.take(posted_by(number, name));
     }
     play.pass(5);
     let mut told: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -76,7 +69,7 @@ fn told_truly(every_ms: Option<u64>) -> f64 {
             if comes > 4 {
                 play.ends(u64::from(comes) - 1);
             }
-            play.take(by(comes, "dan"));
+            play.take(posted_by(comes, "dan"));
             comes += 1;
         }
         for apid in 1..=3 {

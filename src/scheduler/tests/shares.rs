@@ -16,14 +16,6 @@ fn settings() -> Settings {
     Settings { keeps_shares: true, ..(&variables).into() }
 }
 
-fn posted_by(number: u8, user: &str) -> Event {
-    let mut event = posted(number, 2);
-    if let Event::Posted { owner, .. } = &mut event {
-        owner.name = user.into();
-    }
-    event
-}
-
 /// Alice has had half a minute of all processors when two applications of Bob's come.
 fn alice_before_bob() -> Play {
     let mut play = Play::new(1, 2, settings());

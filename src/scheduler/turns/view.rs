@@ -172,13 +172,12 @@ impl Scheduler {
             Some(State::Running) => match self.schedule.turn(apid, now_ns) {
                 // Its component is about to be planned.
                 Turn::Held if !self.is_held(apid) => Turn::Waits { until_ns: u64::MAX },
-                // It is to lead before its next slice.
-                Turn::Waits { until_ns } => match self.domain(self.domain_of(apid)).overtakes {
-                    Some((at, Some(leads))) if leads == apid && at > now_ns => {
-                        Turn::Waits { until_ns: until_ns.min(at) }
-                    }
-                    _ => Turn::Waits { until_ns },
-                },
+                Turn::Waits { until_ns } => {
+                    // It may lead before its next slice.
+                    let overtakes = self.domain(self.domain_of(apid)).overtakes;
+                    let leads = overtakes.filter(|(at, by)| *by == Some(apid) && *at > now_ns);
+                    Turn::Waits { until_ns: leads.map_or(until_ns, |(at, _)| until_ns.min(at)) }
+                }
                 turn => turn,
             },
             _ => Turn::None,
