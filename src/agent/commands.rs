@@ -179,6 +179,10 @@ impl Agent {
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
         if let Some(hello) = &hello {
+            if hello.going && going_ns.is_none() {
+                // Whoever finds it without its apshepherd (its memory may be out by then) has to know.
+                out.push(Action::KeepGoing(key, now));
+            }
             app.sent = hello.launched;
             app.launched_ns = hello.launched.then_some(now);
             app.going_ns = hello.going.then(|| going_ns.unwrap_or(now));

@@ -501,6 +501,24 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     assert!(actions.contains(&Action::KillGroups { key, shepherd: true }), "{actions:?}");
 }
 
+/// The life before died when its PEs went, before it had that on the disk. A later one may find it without
+/// its apshepherd, whose memory is out.
+#[test]
+fn that_it_goes_is_kept_by_whoever_finds_it() {
+    let key = key(12, 1);
+    let found = |going_ns, going| {
+        let place = place(key, &[&[0, 1]]);
+        let hello = Some(Hello { key, launched: true, going, ..Hello::default() });
+        let (ran_ns, away, front) = (None, None, Some(Conn(77)));
+        let found =
+            Found { place, going_ns, ran_ns, hello, silent: false, away, front, gone: false };
+        act(&mut apinit(&[0, 1]), 2 * S, Happening::Found(Box::new(found)))
+    };
+    assert_eq!(found(None, true), [Action::KeepGoing(key, 2 * S)]);
+    assert_eq!(found(Some(S), true), []);
+    assert_eq!(found(None, false), []);
+}
+
 #[test]
 fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let key = key(12, 1);

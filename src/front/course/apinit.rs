@@ -54,7 +54,14 @@ impl Front {
     }
 
     pub(super) fn apinit_down(&mut self, now_ns: u64, text: String, connected: bool) {
-        if self.done || self.step < Step::Attaching || self.step == Step::Refused {
+        if self.step < Step::Attaching || self.step == Step::Refused {
+            return;
+        }
+        if self.done {
+            self.apinit.up = false;
+            if self.unlaunched {
+                self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);
+            }
             return;
         }
         // (A stream that says that it can't be had now is closed just after.)
@@ -228,7 +235,7 @@ impl Front {
             // come it would have said.
             (_, true, _) if self.ended.is_some() => (self.done, self.given_up) = (true, true),
             // It was killed before its apshepherd had the launch, and knows only of the placement.
-            (Step::Launched, true, None) => {
+            (Step::Launched, true, None) if !self.done => {
                 self.launch_again = true;
                 self.apinit.down(now_ns, text);
             }

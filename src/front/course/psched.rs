@@ -97,7 +97,14 @@ impl Front {
                     self.apinit = Peer::default();
                     self.look();
                 }
-                Step::Launched | Step::Going => self.unlaunched = true,
+                Step::Launched | Step::Going => {
+                    self.unlaunched = true;
+                    // The apinit has said that it has ended. Whether that can still be told to psched is
+                    // its to say: its host may have been switched off since.
+                    if self.done && !self.apinit.up && self.apinit.retry_at.is_none() {
+                        self.resume();
+                    }
+                }
                 _ => {}
             },
             Event::AskLaunch => {

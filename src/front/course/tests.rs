@@ -870,6 +870,16 @@ fn what_nobody_knows_of_any_more_is_lost() {
         course.front.apply(course.now, happening);
     }
     assert!(exits(&mut course));
+    // Its end had been told here already.
+    let mut launched = Course::attaching();
+    launched.gives(apinit(FromApinit::Accepted), &[]);
+    for mut over in [Course::going(), launched] {
+        over.gives(done(), &[])
+            .gives(gone(), &[])
+            .gives(event(Event::Placed(1)), &[resume(vec![])]);
+        over.front.apply(over.now, unknown());
+        assert!(exits(&mut over));
+    }
     // Where one of them does it is waited for.
     let mut known = Course::going();
     for happening in [gone(), unknown(), event(Event::Placed(1)), event(Event::Launched)] {
