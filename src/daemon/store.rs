@@ -32,7 +32,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
 use crate::os::trust;
-use crate::scheduler::Had;
+use crate::scheduler::SharesRecord;
 use crate::scheduler::tuning::SetValue;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
@@ -141,7 +141,7 @@ pub struct Restored {
     /// Variables that psmgr has set.
     pub variables: BTreeMap<String, SetValue>,
     /// What users and accounts have had.
-    pub shares: Vec<Had>,
+    pub shares: SharesRecord,
     /// The next application's number.
     pub next_apid: u64,
     /// Applications whose records can't be read, now or at a start before, in ascending order: the newest 1,000.
@@ -635,7 +635,7 @@ fn put(
             administration::put_variable(transaction, name, set.as_ref())?;
         }
         Record::Change(change) => administration::put_change(transaction, change)?,
-        Record::Shares(had) => shares::put(transaction, had)?,
+        Record::Shares(record) => shares::put(transaction, record)?,
     }
     Ok(())
 }

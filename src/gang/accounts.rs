@@ -122,6 +122,12 @@ impl Accounts {
         self.had.get(&apid).map_or(Duration::ZERO, |had| had.attained)
     }
 
+    /// The gangs whose time counts to a share, and what each has had.
+    pub fn charged(&self) -> impl Iterator<Item = (Apid, Duration)> {
+        let counts = self.had.iter().filter(|(_, had)| had.holder.is_some());
+        counts.map(|(apid, had)| (*apid, had.attained))
+    }
+
     /// So much more time has been had by then.
     fn credit(&mut self, apid: Apid, time: Duration, now_ns: u64) {
         if let Some(had) = self.had.get_mut(&apid) {

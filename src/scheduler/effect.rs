@@ -1,6 +1,6 @@
 //! What the scheduler wants done: effects, and what they say to whom.
 
-use super::{Had, LinkId, ReplyId};
+use super::{LinkId, ReplyId, SharesRecord};
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
@@ -63,7 +63,7 @@ pub enum Effect {
     /// Keep a line of the log of changes.
     SaveChange(Change),
     /// Keep what these users or accounts have had. Nobody waits for it.
-    SaveShares(Vec<Had>),
+    SaveShares(SharesRecord),
     /// The posting is accepted.
     Accept { reply: ReplyId, apid: Apid },
     /// A request is refused.

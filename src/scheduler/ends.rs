@@ -76,8 +76,8 @@ impl Scheduler {
         self.note_left(&team.holds());
         self.relink(apid);
         let ran = team.end.as_ref().map(|end| end.run).filter(|run| !run.is_zero());
-        if let Some(ran) = ran.filter(|_| team.hosts.len() == 1) {
-            self.turns_ended(now, apid, domain, ran);
+        if let Some(ran) = ran {
+            self.turns_ended(now, apid, domain, ran, team.hosts.len() == 1);
         }
         self.turns_changed(now, apid);
         let mut end = team.end.take().unwrap_or_default();

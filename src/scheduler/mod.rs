@@ -70,7 +70,7 @@ pub use foreign::PurgedEnd;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use restarts::Origin;
 pub use settings::{Abilities, RollsOut, Settings, Turns};
-pub use shares::{Had, Holding};
+pub use shares::{Had, Holding, SharesRecord};
 pub use turns::{PlanView, Share, Turn};
 pub use view::When;
 pub use view::nodes::NodeView;

@@ -38,7 +38,7 @@
 //!   leaves out reports of its nodes, which say them again ([`Outbox::leaves_out`]).
 
 use super::tuning::SetValue;
-use super::{Effect, Event, Had, LinkId};
+use super::{Effect, Event, LinkId, SharesRecord};
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::record::Apteam;
 use crate::apteam::talk::node::Command;
@@ -76,7 +76,7 @@ pub enum Record {
     /// A line of the log of changes.
     Change(Change),
     /// What these users or accounts have had.
-    Shares(Vec<Had>),
+    Shares(SharesRecord),
 }
 
 /// Something that waits for records to be durable.

@@ -6,7 +6,10 @@
 //!
 //! # Approach
 //! Once in [`KEPT_EVERY`], and when psched is stopped, it is brought up to date and what has changed is put on
-//! record. So a psched that is killed forgets the usage of a minute at most. Nobody waits for these records.
+//! record. Nobody waits for these records. With them is kept for how much of its time each application has been
+//! charged. What it runs after that, while psched is killed or away, is charged when its node says how long it has
+//! run, or had when it ended. So a psched that is killed forgets at most the usage of a minute, of those that
+//! ended in that minute.
 
 use super::domains::Domain;
 use super::{Effect, Now, Scheduler};
@@ -31,6 +34,15 @@ pub struct Had {
     pub at_ns: u64,
 }
 
+/// What is put on record of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SharesRecord {
+    /// Those whose usage has changed.
+    pub had: Vec<Had>,
+    /// Of all applications that run: how much of the time that they have run is in it.
+    pub charged: Vec<(Apid, Duration)>,
+}
+
 /// The holder of a share, as it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holding {
@@ -49,9 +61,10 @@ pub struct Holding {
 impl Scheduler {
     /// Takes up again what was on record, each entry decayed by the time since then. Entries that make no sense are
     /// left out.
-    pub fn has_had(&mut self, now: Now, all: impl IntoIterator<Item = Had>) {
+    pub fn has_had(&mut self, now: Now, record: SharesRecord) {
+        self.schedule.were_charged(record.charged);
         let shares = self.schedule.shares_mut();
-        for had in all.into_iter().filter(|had| had.had_s.is_finite() && had.had_s > 0.0) {
+        for had in record.had.into_iter().filter(|had| had.had_s.is_finite() && had.had_s > 0.0) {
             let age_ns = now.wall_ns.saturating_sub(had.at_ns);
             shares.restore(&had.holder, had.had_s * 1e9, age_ns, now.mono_ns);
         }
@@ -83,7 +96,8 @@ impl Scheduler {
             at_ns: now.wall_ns,
         });
         let had: Vec<Had> = had.collect();
-        (self.settings.keeps_shares && !had.is_empty()).then_some(Effect::SaveShares(had))
+        (self.settings.keeps_shares && !had.is_empty())
+            .then(|| Effect::SaveShares(SharesRecord { had, charged: self.schedule.charged() }))
     }
 
     fn account_shares(&mut self, now: Now) {

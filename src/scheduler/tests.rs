@@ -190,7 +190,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
                 format!("flavors {} {flavors}", format_nids(nids.iter().copied()))
             }
             Effect::SaveChange(change) => format!("change {}", change.what),
-            Effect::SaveShares(had) => format!("shares {}", had.len()),
+            Effect::SaveShares(record) => format!("shares {}", record.had.len()),
             Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),
             Effect::Refuse { reply, refusal, .. } => format!("refuse {} {refusal:?}", reply.0),
             Effect::Look { reply, looked } => match looked {

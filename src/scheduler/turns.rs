@@ -73,8 +73,9 @@ pub(super) struct Schedule {
     alone: BTreeMap<Apid, u64>,
     /// When each began to take turns, and what it had had by then.
     joined: BTreeMap<Apid, (u64, Duration)>,
-    /// Those of them of which that is only how long ago they were launched, until a node has said it.
-    guessed: BTreeSet<Apid>,
+    /// Those of them of which that is only how long ago they were launched, until a node has said it; and for how
+    /// much of their time the holders of their shares have been charged.
+    guessed: BTreeMap<Apid, Duration>,
     /// How long gangs were idle while no other gang waited for their processors.
     idle: BTreeMap<Apid, Duration>,
     /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
@@ -123,7 +124,7 @@ impl Schedule {
             asked_of: BTreeMap::new(),
             alone: BTreeMap::new(),
             joined: BTreeMap::new(),
-            guessed: BTreeSet::new(),
+            guessed: BTreeMap::new(),
             idle: BTreeMap::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),

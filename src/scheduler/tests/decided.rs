@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One apinit, which does what it is told at once, and front ends that launch what is placed.
 pub(super) struct Play {
     pub(super) s: Scheduler,
-    ms: u64,
+    pub(super) ms: u64,
     /// By so much the clock on the wall has been set back.
     pub(super) set_back: Duration,
     settings: Settings,

@@ -4,7 +4,7 @@ use super::decided::Play;
 use super::*;
 use crate::apteam::talk::turns::Switches;
 use crate::gang::shares::Holder;
-use crate::scheduler::{Had, Holding};
+use crate::scheduler::{Had, Holding, SharesRecord};
 use crate::variables::{ShareBy, Variables};
 
 const HOUR: u64 = 3_600;
@@ -29,7 +29,7 @@ fn alice_before_bob() -> Play {
 fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
     let had = |had: Had| (had.holder.to_string(), had.had_s.round() as u64);
     let of = |effect| match effect {
-        Effect::SaveShares(all) => all.into_iter().map(had).collect(),
+        Effect::SaveShares(record) => record.had.into_iter().map(had).collect(),
         _ => Vec::new(),
     };
     effects.into_iter().flat_map(of).collect()
@@ -56,13 +56,14 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
     // When psched is stopped, what there is.
     let last: Vec<Effect> = play.s.keep_shares(at(90)).into_iter().collect();
     assert_eq!(saved(last.clone()), [("alice".into(), 179)]);
-    let Some(Effect::SaveShares(all)) = last.into_iter().next() else { panic!("saved") };
+    let Some(Effect::SaveShares(mut record)) = last.into_iter().next() else { panic!("saved") };
     // An hour later, on a host that has just been booted.
     let mut again = Scheduler::new(machine(1, 2), settings());
     let nonsense = |holder: &str, had_s| Had { holder: holder.into(), had_s, at_ns: 0 };
     let bad = [nonsense("a", f64::NAN), nonsense("b", -1.0), nonsense("c", f64::INFINITY)];
     let now = Now { mono_ns: 5, wall_ns: at(HOUR + 90).wall_ns };
-    again.has_had(now, all.into_iter().chain(bad));
+    record.had.extend(bad);
+    again.has_had(now, record);
     let used: Vec<(Holder, f64)> = again
         .schedule
         .shares()
@@ -70,6 +71,55 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
         .map(|(holder, used)| (holder.clone(), (used / 1e9).round()))
         .collect();
     assert_eq!(used, [("alice".into(), 90.0)]);
+}
+
+/// psched is killed when it last put shares on record 15 s ago, and is back after 70 s. Bob's application has ended
+/// meanwhile, Dave's had not begun at that record.
+#[test]
+fn what_is_run_while_psched_is_away_is_charged() {
+    let half_life = std::time::Duration::from_secs(10_000 * HOUR);
+    let settings = Settings { half_life, ..settings() };
+    let mut play = Play::new(4, 2, settings.clone());
+    play.take(posted_by(1, "alice"));
+    play.pass(50);
+    play.take(posted_by(2, "bob"));
+    play.take(posted_by(3, "carol"));
+    play.pass(10);
+    let Some(Effect::SaveShares(record)) = play.s.keep_shares(at(60)) else { panic!("kept") };
+    play.pass(5);
+    play.take(posted_by(4, "dave"));
+    play.pass(10);
+    let teams: Vec<Apteam> = play.s.teams().cloned().collect();
+    let boots = (0..4).map(|nid| (Nid(nid), "boot-1".to_owned())).collect();
+    let (now, orders) = (at(145), Default::default());
+    let (s, _) = Scheduler::restore(machine(4, 2), settings, teams.clone(), boots, orders, 5, now);
+    (play.s, play.ms) = (s, 145_000);
+    play.s.has_had(now, record);
+    play.s.started(2);
+    play.take(Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1, 2, 3]) });
+    let phase = |n| if n == 2 { Phase::Ended } else { Phase::Running };
+    let items = (1..5).map(|n| (key(n, 1), phase(n))).collect();
+    play.take(Event::Inventory { link: LinkId(1), items });
+    let seconds = std::time::Duration::from_secs;
+    let mut end = play.end_of(2);
+    if let Event::Report { report, .. } = &mut end
+        && let Report::Ended(end) = &mut **report
+    {
+        end.run = seconds(40);
+    }
+    play.take(end);
+    let ran = [(1, 145), (3, 95), (4, 80)].map(|(n, ran)| (key(n, 1), seconds(ran))).to_vec();
+    let switches = Switches { ran, ..Switches::default() };
+    let report = Box::new(Report::Switches(Box::new(switches)));
+    play.take(Event::Report { link: LinkId(1), report });
+    let had = |play: &Play| rows(&play.s, play.ms / 1_000).into_iter().map(|row| row.3);
+    assert_eq!(had(&play).collect::<Vec<_>>(), [290, 80, 190, 160]);
+    // Once only.
+    play.pass(10);
+    assert_eq!(had(&play).collect::<Vec<_>>(), [310, 80, 210, 180]);
+    let Some(Effect::SaveShares(record)) = play.s.keep_shares(at(155)) else { panic!("kept") };
+    let charged = record.charged.iter().map(|(apid, time)| (apid.0, time.as_secs_f64().round()));
+    assert_eq!(charged.collect::<Vec<_>>(), [(1, 155.0), (3, 105.0), (4, 90.0)]);
 }
 
 #[test]
@@ -168,7 +218,8 @@ fn who_sleeps_alone_is_not_charged() {
 fn the_half_life_of_the_configuration_counts_from_the_start() {
     let half_life = std::time::Duration::from_secs(60);
     let mut s = Scheduler::new(machine(1, 2), Settings { half_life, ..settings() });
-    s.has_had(at(0), [Had { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }]);
+    let had = vec![Had { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }];
+    s.has_had(at(0), SharesRecord { had, charged: vec![] });
     assert_eq!(rows(&s, 60), [("alice".into(), 1, 0, 4, 0)]);
 }
 

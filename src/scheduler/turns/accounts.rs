@@ -91,6 +91,47 @@ impl Schedule {
         }
     }
 
+    /// Of all gangs whose time counts to a share: how much of the time that they have run has been charged.
+    pub(in crate::scheduler) fn charged(&self) -> Vec<(Apid, Duration)> {
+        let idle = |apid: &Apid| self.idle.get(apid).copied().unwrap_or_default();
+        // (Of one that a node has not told of yet the record before counts.)
+        let of = |apid: Apid, attained: Duration| match self.guessed.get(&apid) {
+            Some(charged) => (apid, charged.saturating_add(self.since_joined(apid, attained))),
+            None => (apid, attained.saturating_add(idle(&apid))),
+        };
+        self.accounts.charged().map(|(apid, attained)| of(apid, attained)).collect()
+    }
+
+    /// Those that are on record from a former start had been charged for so much.
+    pub(in crate::scheduler) fn were_charged(&mut self, all: Vec<(Apid, Duration)>) {
+        for (apid, time) in all {
+            if let Some(charged) = self.guessed.get_mut(&apid) {
+                *charged = time;
+            }
+        }
+    }
+
+    /// What it has had since it takes turns, of this in all.
+    fn since_joined(&self, apid: Apid, attained: Duration) -> Duration {
+        let had = self.joined.get(&apid).map_or(Duration::ZERO, |(_, had)| *had);
+        attained.saturating_sub(had)
+    }
+
+    /// A gang of a former start has run so long in all. Until that start ended its share was `charged` for a part of
+    /// that, and since then for what it has had by its plans here: the rest is charged now.
+    pub(super) fn charge_the_rest(
+        &mut self,
+        apid: Apid,
+        charged: Duration,
+        ran: Duration,
+        now_ns: u64,
+    ) {
+        self.account_for(&[apid], now_ns);
+        let since = self.since_joined(apid, self.accounts.attained(apid));
+        self.accounts.set_attained(apid, charged.saturating_add(since));
+        self.accounts.correct(apid, ran, now_ns);
+    }
+
     /// An application has had so much by now: as its levels say, or a node.
     pub(in crate::scheduler) fn resume(&mut self, apid: Apid, had: Duration, now_ns: u64) {
         self.accounts.set_attained(apid, had);

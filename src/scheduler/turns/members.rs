@@ -20,14 +20,16 @@ impl Scheduler {
     /// What it has had is taken from the records, which have when it was launched and not how long it was
     /// frozen.
     pub(in crate::scheduler) fn turns_restored(&mut self, apid: Apid) {
-        self.schedule.guessed.insert(apid);
+        let before = self.teams.get(&apid).map_or(Duration::ZERO, Apteam::run_before);
+        self.schedule.guessed.insert(apid, before);
     }
 
     /// It has run so long by now, one of its nodes says. The first word counts: after it psched has seen
     /// more than a node could tell; but whole ones give idle time away, and have what others give.
     pub(in crate::scheduler) fn turns_ran(&mut self, now: Now, apid: Apid, ran: Duration) {
         let schedule = &mut self.schedule;
-        if schedule.guessed.remove(&apid) {
+        if let Some(charged) = schedule.guessed.remove(&apid) {
+            schedule.charge_the_rest(apid, charged, ran, now.mono_ns);
             // (What it was idle before is in what it has had, and stays there.)
             schedule.idle.remove(&apid);
             schedule.resume(apid, ran, now.mono_ns);
@@ -45,16 +47,19 @@ impl Scheduler {
         }
     }
 
-    /// The same of one that has ended, all of which its node has measured: it may have given away time of which
-    /// psched has not heard.
+    /// The same of one that has ended. If it was `whole` on one apinit, that has measured all of it: it may have
+    /// given away time of which psched has not heard.
     pub(in crate::scheduler) fn turns_ended(
         &mut self,
         now: Now,
         apid: Apid,
         domain: DomainId,
         ran: Duration,
+        whole: bool,
     ) {
-        if self.domain(domain).has_floors() && !self.schedule.guessed.contains(&apid) {
+        if let Some(charged) = self.schedule.guessed.remove(&apid) {
+            self.schedule.charge_the_rest(apid, charged, ran, now.mono_ns);
+        } else if self.domain(domain).has_floors() && whole {
             self.schedule.correct(apid, ran, now.mono_ns);
         }
     }
