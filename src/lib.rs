@@ -2,8 +2,8 @@
 //!
 //! This is the map of the house. A room is a module; arrows run downwards only, and the rooms
 //! marked *pure* have no clock, no randomness, no input or output, no async and no logging: what
-//! comes from outside is an event, what is to be done is an effect. The manifest in `tests/pure`
-//! compiles them alone.
+//! comes from outside is an event, what is to be done is an effect. They are the crate `psched_pure`
+//! (`src/pure.rs`), and the worlds to try them in are `psched_worlds` (`src/worlds.rs`).
 //!
 //! | room | what it holds | |
 //! | --- | --- | --- |
@@ -28,23 +28,15 @@
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 
-pub mod agent;
-pub mod apteam;
-pub mod checkpoint;
 pub mod commands;
-pub mod config;
 pub mod daemon;
-pub mod front;
-pub mod gang;
 pub mod logging;
-pub mod machine;
 pub mod node;
-pub mod occupancy;
 pub mod os;
-pub mod placement;
 pub mod rpc;
-pub mod scheduler;
-pub mod shepherd;
-pub mod simulate;
-pub mod torture;
-pub mod variables;
+
+pub use psched_pure::{
+    agent, apteam, checkpoint, config, front, gang, machine, occupancy, placement, scheduler,
+    shepherd, variables,
+};
+pub use psched_worlds::{simulate, torture};

@@ -23,7 +23,7 @@
 //! has one of its processors; but those that share them all take turns ([`switcher`]).
 //!
 //! ```
-//! # use psched::{agent::*, machine::Nid};
+//! # use psched_pure::{agent::*, machine::Nid};
 //! let nids = [Nid(0)].into();
 //! let me = Me { nids, uid: 0, cpus: vec![0, 1], numa: [].into(), boot_id: "boot".into() };
 //! let mut agent = Agent::new(me, None);
@@ -95,7 +95,7 @@ pub const PEER_AGAIN: Duration = Duration::from_millis(250);
 pub struct Conn(pub u64);
 
 /// The stream of a front end of which nothing is known any more.
-pub(crate) const NO_CONN: Conn = Conn(u64::MAX);
+pub const NO_CONN: Conn = Conn(u64::MAX);
 
 /// What an apinit is.
 #[derive(Clone, Debug, PartialEq, Eq)]

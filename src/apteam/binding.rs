@@ -10,7 +10,7 @@
 //! same on each node, wherever there was room:
 //!
 //! ```
-//! use psched::apteam::binding::{Binding, Lists};
+//! use psched_pure::apteam::binding::{Binding, Lists};
 //! // -d 2 -cc 0-1:3, on a node where the application was given processors 4 to 7:
 //! let binding = Binding::Lists(Lists::new(vec![vec![(0, 1)], vec![(3, 3)]]).unwrap());
 //! let sets: Vec<_> = binding.sets(&[4, 5, 6, 7], 2, 2, |_| None).unwrap().collect();

@@ -4,7 +4,7 @@
 //! ranks are to begin at the high end: PE 0 is on the highest of the nodes that the application gets.
 //!
 //! ```
-//! # use psched::{apteam::choice::Choice, machine::Nid};
+//! # use psched_pure::{apteam::choice::Choice, machine::Nid};
 //! let choice = Choice::default().only("9,5-1").unwrap().not("3").unwrap();
 //! assert!(choice.downwards() && choice.has(Nid(9)) && !choice.has(Nid(3)) && !choice.has(Nid(6)));
 //! assert_eq!(choice.to_string(), "-L 1-5,9 -E 3");

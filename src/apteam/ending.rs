@@ -88,7 +88,7 @@ impl Cause {
     /// aprun's exit status.
     ///
     /// ```
-    /// # use psched::{apteam::ending::Cause, machine::Nid};
+    /// # use psched_pure::{apteam::ending::Cause, machine::Nid};
     /// let abort = |code| Cause::Abort { rank: 0, nid: Nid(0), code };
     /// assert_eq!((abort(3).status(), abort(256).status(), abort(-1).status()), (3, 1, 255));
     /// assert_eq!(Cause::Kill { signal: 15, uid: 0 }.status(), 143);
@@ -384,7 +384,7 @@ impl HostEnd {
     /// clock; what came first there that one knows.
     ///
     /// ```
-    /// # use psched::{apteam::ending::{Cause, Decisive, HostEnd}, machine::Nid};
+    /// # use psched_pure::{apteam::ending::{Cause, Decisive, HostEnd}, machine::Nid};
     /// let end = |nid, at_ns, cause| HostEnd {
     ///     nids: vec![Nid(nid)],
     ///     first: Some(Decisive { at_ns, cause }),

@@ -5,7 +5,7 @@
 //! each host finds for itself what its PEs run:
 //!
 //! ```
-//! use psched::apteam::launch::{Launch, Part};
+//! use psched_pure::apteam::launch::{Launch, Part};
 //! let worker = Part { first: 1, executable: b"./worker".to_vec(), ..Part::default() };
 //! let launch = Launch { executable: b"./master".to_vec(), more: vec![worker], ..Launch::default() };
 //! let run_by = |rank| launch.program(launch.part_of(rank)).executable;

@@ -5,7 +5,7 @@
 //! many:
 //!
 //! ```
-//! # use psched::apteam::layout::{Layout, Row};
+//! # use psched_pure::apteam::layout::{Layout, Row};
 //! let even = Layout::even(10, 4).unwrap();
 //! assert_eq!(even.pes().collect::<Vec<_>>(), [3, 3, 2, 2]);
 //! assert_eq!(even.to_string(), "3 on each of 2 nodes, 2 on each of 2 nodes");

@@ -12,9 +12,9 @@
 //! whether it has to share at all.
 //!
 //! ```
-//! use psched::apteam::oversubscribe::Sharing;
-//! use psched::apteam::{place::*, posting::Shape};
-//! use psched::machine::Nid;
+//! use psched_pure::apteam::oversubscribe::Sharing;
+//! use psched_pure::apteam::{place::*, posting::Shape};
+//! use psched_pure::machine::Nid;
 //! // aprun -n 5 --oversubscribe on two nodes of two processors:
 //! let posted = Shape { width: 5, depth: 1, per_node: None };
 //! let sharing = Sharing { processors: 4, per_node: None };

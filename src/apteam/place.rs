@@ -77,7 +77,7 @@ impl PlacementList {
     /// Every PE with its node and processors, in rank order.
     ///
     /// ```
-    /// # use psched::{apteam::{place::*, posting::Shape}, machine::Nid};
+    /// # use psched_pure::{apteam::{place::*, posting::Shape}, machine::Nid};
     /// let list = PlacementList([
     ///     Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
     ///     Place { nid: Nid(4), processors: vec![5, 6], pes: 1 },
@@ -100,7 +100,7 @@ impl PlacementList {
     /// Whether its nodes are neighbours by NID, whichever way ranks go.
     ///
     /// ```
-    /// # use psched::{apteam::place::*, machine::Nid};
+    /// # use psched_pure::{apteam::place::*, machine::Nid};
     /// let place = |nid| Place { nid: Nid(nid), processors: Vec::new(), pes: 1 };
     /// let on = |nids: [u32; 3]| PlacementList(nids.map(place).into());
     /// assert!(on([3, 4, 5]).is_contiguous() && on([5, 4, 3]).is_contiguous());
@@ -120,7 +120,7 @@ impl PlacementList {
     /// What it takes to hold both: each node of either with the processors of both, by NID.
     ///
     /// ```
-    /// # use psched::{apteam::place::*, machine::Nid};
+    /// # use psched_pure::{apteam::place::*, machine::Nid};
     /// let on = |nid, processors| Place { nid: Nid(nid), processors, pes: 1 };
     /// let from = PlacementList([on(3, vec![0]), on(4, vec![0])].into());
     /// let to = PlacementList([on(4, vec![1]), on(5, vec![1])].into());
@@ -145,7 +145,7 @@ impl PlacementList {
     /// are gone through.
     ///
     /// ```
-    /// # use psched::{apteam::place::*, machine::Nid};
+    /// # use psched_pure::{apteam::place::*, machine::Nid};
     /// let place = |nid, pes| Place { nid: Nid(nid), processors: Vec::new(), pes };
     /// let list = PlacementList([place(3, 2), place(4, 1)].into());
     /// assert_eq!([2, 3, 4].map(|nid| list.pes_on(Nid(nid))), [0, 2, 1]);

@@ -45,7 +45,7 @@ pub struct Owner {
 /// underscores and hyphens. psched keeps it and shows it.
 ///
 /// ```
-/// # use psched::apteam::posting::Account;
+/// # use psched_pure::apteam::posting::Account;
 /// assert_eq!(Account::parse("climate-2.b").unwrap().as_str(), "climate-2.b");
 /// assert!(Account::parse("two words").is_err());
 /// ```
@@ -114,7 +114,7 @@ const CUT: &str = "...";
 /// Cuts a text for display to at most so many bytes, at a character's end, and marks it with `...`.
 ///
 /// ```
-/// # use psched::apteam::posting::cut;
+/// # use psched_pure::apteam::posting::cut;
 /// assert_eq!(cut("short".into(), 8), "short");
 /// assert_eq!(cut("äääää".into(), 8), "ää...");
 /// ```

@@ -6,7 +6,7 @@
 //! The word is a signal where it is the name or number of one, and a command for the shell otherwise:
 //!
 //! ```
-//! # use psched::apteam::saving::Saving;
+//! # use psched_pure::apteam::saving::Saving;
 //! assert_eq!(Saving::parse("usr1"), Ok(Saving::Signal(10)));
 //! assert_eq!(Saving::parse("SIGTERM").unwrap().to_string(), "SIGTERM");
 //! assert_eq!(Saving::parse("touch STOP"), Ok(Saving::Command("touch STOP".into())));

@@ -2,7 +2,7 @@
 //! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{backup, check, simulate, start, torture};
+use psched::commands::{backup, check, start, worlds};
 use psched::daemon;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -31,9 +31,13 @@ enum Command {
     Backup(backup::BackupArgs),
     Check(check::CheckArgs),
     Restore(backup::RestoreArgs),
-    Simulate(simulate::SimulateArgs),
+    /// Replay a recorded workload
+    #[command(disable_help_flag = true)]
+    Simulate(worlds::Words),
     Start(start::StartArgs),
-    Torture(torture::TortureArgs),
+    /// Try the scheduler in a simulated cluster against every fault
+    #[command(disable_help_flag = true)]
+    Torture(worlds::Words),
 }
 
 #[derive(Args)]
@@ -57,6 +61,9 @@ struct Daemon {
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(name) = worlds::help_for(std::env::args_os().skip(1)) {
+        return worlds::run(name, worlds::Words::help());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -74,9 +81,9 @@ fn main() -> ExitCode {
         Some(Command::Backup(args)) => backup::back_up(&args),
         Some(Command::Restore(args)) => backup::restore(&args),
         Some(Command::Check(args)) => check::run(&args),
-        Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Simulate(words)) => worlds::run("simulate", words),
         Some(Command::Start(args)) => start::run(args),
-        Some(Command::Torture(args)) => torture::run(&args),
+        Some(Command::Torture(words)) => worlds::run("torture", words),
         None => {
             let Daemon { config, state, lifeline, runtime } = cli.daemon;
             daemon::run(daemon::Arguments { config, state, lifeline, runtime })

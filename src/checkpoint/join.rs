@@ -21,7 +21,7 @@
 //! Whatever cpr has told whom and when, and whether it brings parts of two checkpoints, is found by that.
 //!
 //! ```
-//! # use psched::checkpoint::{Part, SealKey, example, example_parts, join};
+//! # use psched_pure::checkpoint::{Part, SealKey, example, example_parts, join};
 //! let key = SealKey([7; 32]);
 //! let draft = example().draft(&key);
 //! let parts: Vec<String> = example_parts(draft.as_bytes()).iter().map(|part| part.seal(&key)).collect();

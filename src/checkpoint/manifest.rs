@@ -200,7 +200,7 @@ pub struct Image {
 /// manifest's.
 ///
 /// ```
-/// # use psched::checkpoint::name_fits;
+/// # use psched_pure::checkpoint::name_fits;
 /// assert!(name_fits("pages-1.img") && name_fits("host-0/pages-1.img"));
 /// for name in ["", ".", "..", "a/../b", "/etc", "a/", "a/b/c", ".hidden", "a b", "manifest.json"] {
 ///     assert!(!name_fits(name), "{name}");

@@ -23,10 +23,10 @@
 //! ([`Manifest::read`]): there is no byte in it that could be another.
 //!
 //! ```
-//! # use psched::checkpoint::{Flaw, SealKey, example};
+//! # use psched_pure::checkpoint::{Flaw, SealKey, example};
 //! let (manifest, key) = (example(), SealKey([7; 32]));
 //! let text = manifest.seal(&key).unwrap();
-//! # use psched::checkpoint::Manifest;
+//! # use psched_pure::checkpoint::Manifest;
 //! assert_eq!(Manifest::read(text.as_bytes(), Some(&key)).unwrap(), manifest);
 //! assert_eq!(Manifest::read(text.as_bytes(), Some(&SealKey([8; 32]))), Err(Flaw::Foreign));
 //! let changed = text.replace("\"uid\": 1000", "\"uid\": 0");

@@ -9,7 +9,7 @@
 //! nothing but its width was asked for, that is asked for now:
 //!
 //! ```
-//! # use psched::checkpoint::{example, restarting};
+//! # use psched_pure::checkpoint::{example, restarting};
 //! let mut manifest = example();
 //! manifest.recovery.posting.shape.per_node = None;
 //! let posting = restarting(&manifest, [1; 16]).unwrap().posting;

@@ -16,3 +16,4 @@ pub mod snflv;
 pub mod start;
 pub mod table;
 pub mod torture;
+pub mod worlds;

@@ -14,7 +14,7 @@
 //! those behind a place that is no YAML.
 //!
 //! ```
-//! # use psched::config;
+//! # use psched_pure::config;
 //! let problems = config::read("
 //! nodes:
 //!   - { nids: 0-3, processors: 0 }

@@ -9,12 +9,11 @@
 //! too, and texts that psched itself makes longer are cut.
 
 use crate::apteam::ending::{Decisive, HostEnd};
-use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
 use crate::apteam::{Key, Ticket};
 use crate::config;
 use crate::os::host;
-use crate::rpc::convert::{LIST_MAX, NODES_MAX};
+use crate::rpc::convert::{LIST_MAX, NODES_MAX, placement_list, wire_places};
 use crate::rpc::{Malformed, pb};
 use prost::Message;
 use std::sync::OnceLock;
@@ -58,7 +57,7 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         owner: Some(team.owner.clone().into()),
         front_pid: team.front.map_or(0, |f| f.pid),
         front_started: team.front.map_or(0, |f| f.started),
-        places: team.places.clone().into(),
+        places: wire_places(&team.places),
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_until_ns: team.ticket_until_ns,
@@ -76,7 +75,7 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         shares: team.shares,
         domain: team.domain.to_string(),
         moves_told: team.moves.told,
-        moves_to: team.moves.to.clone().map(Into::into).unwrap_or_default(),
+        moves_to: team.moves.to.as_ref().map(wire_places).unwrap_or_default(),
         restart: team.restart.clone().map(Into::into),
     };
     record.encode_to_vec()
@@ -151,7 +150,7 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         posting: record.posting.ok_or(RecordError::Missing("posting"))?.try_into()?,
         owner: record.owner.ok_or(RecordError::Missing("owner"))?.try_into()?,
         front,
-        places: PlacementList::try_from(record.places)?,
+        places: placement_list(record.places)?,
         hosts: record.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         ticket: Ticket(ticket),
         ticket_until_ns,
@@ -169,7 +168,7 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
             told: record.moves_told,
             to: match record.moves_to.is_empty() {
                 true => None,
-                false => Some(PlacementList::try_from(record.moves_to)?),
+                false => Some(placement_list(record.moves_to)?),
             },
         },
         restart: record.restart.map(TryInto::try_into).transpose()?,

@@ -19,6 +19,7 @@ use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
 use crate::config::Config;
+use crate::rpc::convert::wire_places;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::outbox::Kept;
@@ -422,7 +423,7 @@ impl pb::psched_server::Psched for Service {
                 refused(refusal, &viewer.explanation(s, &why).to_string())
             })?;
             let placement = pb::Placement {
-                places: places.into(),
+                places: wire_places(&places),
                 hosts: hosts.into_iter().map(Into::into).collect(),
                 ..pb::Placement::default()
             };

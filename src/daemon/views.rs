@@ -5,6 +5,7 @@ use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::record::{Apteam, State};
 use crate::daemon::core::now;
 use crate::machine::Flavors;
+use crate::rpc::convert::wire_places;
 use crate::rpc::pb;
 use crate::scheduler::{NodeView, Scheduler, When};
 
@@ -72,7 +73,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         memory_per_pe: team.posting.memory_per_pe.unwrap_or(0),
         command: team.posting.command.clone(),
         state: team.state.name().into(),
-        places: team.places.clone().into(),
+        places: wire_places(&team.places),
         posted_at_ns: team.posted_at_ns,
         launched_at_ns: team.running_at_ns,
         ended_at_ns: team.ended_at_ns,
@@ -157,7 +158,7 @@ pub fn placement(team: &Apteam) -> pb::Placement {
     let left = team.ticket_until_ns.saturating_sub(crate::os::host::monotonic_ns());
     pb::Placement {
         key: Some(team.key().into()),
-        places: team.places.clone().into(),
+        places: wire_places(&team.places),
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_left_ms: left / 1_000_000,

@@ -15,9 +15,9 @@
 //! PE may have more of them than real ones: then there is room for as many PEs, which share these.
 //!
 //! ```
-//! use psched::front::inside::place;
-//! use psched::apteam::posting::Shape;
-//! use psched::machine::Nid;
+//! use psched_pure::front::inside::place;
+//! use psched_pure::apteam::posting::Shape;
+//! use psched_pure::machine::Nid;
 //! // aprun -d 4 ./script, in which: aprun --inside -n 2
 //! let shape = Shape { width: 2, depth: 1, per_node: None };
 //! let place = place(&shape, false, Nid(3), &[4, 5, 6, 7], 4).unwrap();

@@ -4,7 +4,7 @@
 //! for all. Under `--label` each line begins with the rank that wrote it:
 //!
 //! ```
-//! use psched::front::output::Labels;
+//! use psched_pure::front::output::Labels;
 //! let mut labels = Labels::default();
 //! let mut out = Vec::new();
 //! labels.label(3, b"one\ntw", &mut out);

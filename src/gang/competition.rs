@@ -14,8 +14,8 @@
 //! *crowded* node joins its gangs into one component.
 //!
 //! ```
-//! use psched::apteam::Apid;
-//! use psched::gang::{Gang, competition::Competition};
+//! use psched_pure::apteam::Apid;
+//! use psched_pure::gang::{Gang, competition::Competition};
 //!
 //! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };
 //! let mut competition = Competition::new(6, vec![]);

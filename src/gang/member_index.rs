@@ -5,8 +5,8 @@
 //! to each other, as they mostly are; a binary search elsewhere.
 //!
 //! ```
-//! use psched::apteam::Apid;
-//! use psched::gang::member_index::MemberIndex;
+//! use psched_pure::apteam::Apid;
+//! use psched_pure::gang::member_index::MemberIndex;
 //!
 //! let members = MemberIndex::of([3, 4, 9].map(Apid));
 //! let found = [3, 9, 5, 2, 10].map(|apid| members.get(Apid(apid)));

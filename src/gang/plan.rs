@@ -13,8 +13,8 @@
 //! be to be repeated ([`floor`](super::floor)).
 //!
 //! ```
-//! use psched::apteam::Apid;
-//! use psched::gang::{Gang, competition::Competition, plan::levelled};
+//! use psched_pure::apteam::Apid;
+//! use psched_pure::gang::{Gang, competition::Competition, plan::levelled};
 //! use std::time::Duration;
 //!
 //! let gang = |processors: &[u32]| Gang { processors: processors.to_vec(), memory: vec![] };

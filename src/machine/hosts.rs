@@ -36,7 +36,7 @@ pub fn is_host(name: &str) -> bool {
 /// each host once.
 ///
 /// ```
-/// use psched::machine::parse_hosts;
+/// use psched_pure::machine::parse_hosts;
 /// let hosts = parse_hosts("login,n[008-010]-ib").unwrap();
 /// assert_eq!(hosts, ["login", "n008-ib", "n009-ib", "n010-ib"]);
 /// ```

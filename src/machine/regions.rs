@@ -18,7 +18,7 @@
 //! own order of turns.
 //!
 //! ```
-//! use psched::machine::{Reach, RegionSet};
+//! use psched_pure::machine::{Reach, RegionSet};
 //! let both = RegionSet::of(0).with(2);
 //! let alone = Reach { passes: both, spans: false };
 //! assert_eq!(alone.sets().collect::<Vec<_>>(), [RegionSet::of(0), RegionSet::of(2)]);

@@ -27,6 +27,9 @@ mod shepherd;
 mod tests;
 mod turns;
 
+pub use common::{placement_list, wire_places};
+pub use node::wire_roll_out;
+
 use crate::machine::Nid;
 use bytes::Bytes;
 use std::fmt::Display;

@@ -136,8 +136,8 @@ impl Scheduler {
     }
 
     /// What comes of a decision at some time.
-    #[cfg(test)]
-    pub(crate) fn decided_at(&mut self, now: Now) -> Vec<Effect> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn decided_at(&mut self, now: Now) -> Vec<Effect> {
         self.want_decisions();
         self.apply(now, super::Event::Tick)
     }

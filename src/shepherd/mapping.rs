@@ -8,7 +8,7 @@
 //! order of their lowest rank.
 //!
 //! ```
-//! # use psched::shepherd::mapping::process_mapping;
+//! # use psched_pure::shepherd::mapping::process_mapping;
 //! // Two NIDs of host a with two PEs each, one NID of host b with four: two hosts of four.
 //! assert_eq!(process_mapping([("a", 2), ("a", 2), ("b", 4)]), "(vector,(0,2,4))");
 //! ```

@@ -33,8 +33,8 @@
 //! stays ended: what the new one sends is thrown away.
 //!
 //! ```
-//! use psched::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
-//! use psched::shepherd::{Action, Happening, Shepherd};
+//! use psched_pure::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
+//! use psched_pure::shepherd::{Action, Happening, Shepherd};
 //! let mut shepherd = Shepherd::new(0, Key::parse("12.1").unwrap());
 //! let actions = shepherd.apply(1, Happening::Connected);
 //! assert!(matches!(actions[0], Action::Send(FromShepherd::Hello(_))));

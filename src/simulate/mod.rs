@@ -16,10 +16,10 @@
 //! [`series`] the machine over time, and [`load`] the same workload at another pace.
 //!
 //! ```
-//! # use psched::simulate::{Outcome, Watch};
+//! # use psched_worlds::simulate::{Outcome, Watch};
 //! # use std::time::Duration;
-//! use psched::simulate::baseline::{Policy, replay};
-//! use psched::simulate::workload::Job;
+//! use psched_worlds::simulate::baseline::{Policy, replay};
+//! use psched_worlds::simulate::workload::Job;
 //!
 //! #[derive(Default)]
 //! struct Starts(Vec<(i64, u64)>);

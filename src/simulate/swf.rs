@@ -13,7 +13,7 @@
 //! is none is an error with its number, not a guess.
 //!
 //! ```
-//! use psched::simulate::swf::Log;
+//! use psched_worlds::simulate::swf::Log;
 //!
 //! let text = "; MaxProcs: 128\n 1 0 -1 10 4 -1 -1 4 60 -1 1 7 -1 -1 -1 -1 -1 -1\n";
 //! let mut log = Log::new(text.as_bytes()).unwrap();

@@ -37,7 +37,7 @@
 //!
 //! # Example
 //! ```
-//! use psched::torture::{Options, run};
+//! use psched_worlds::torture::{Options, run};
 //! let quiet = Options { faults: Some(Default::default()), postings: 5, ..Options::new(1) };
 //! let summary = run(&quiet).unwrap_or_else(|failure| panic!("{failure}"));
 //! assert!(summary.counts.postings == 5);

@@ -6,7 +6,7 @@
 //! from it ([`table`]; a test says what the manuals are to say of a variable).
 //!
 //! ```
-//! # use psched::variables::Variables;
+//! # use psched_pure::variables::Variables;
 //! # use std::time::Duration;
 //! let mut variables = Variables::default();
 //! variables.set("kill_grace", "1m30s").unwrap();

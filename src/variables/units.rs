@@ -122,7 +122,7 @@ pub fn format_size(bytes: u64) -> String {
 /// Writes a size for people: exactly where that is short, else with a decimal: `8G`, `6.1G`, `512M`.
 ///
 /// ```
-/// # use psched::variables::units::about;
+/// # use psched_pure::variables::units::about;
 /// assert_eq!([about(8 << 30), about(6_549_825_126), about(1536 << 20)], ["8G", "6.1G", "1.5G"]);
 /// assert_eq!([about(999), about(1000 << 10), about((1 << 30) - 1)], ["999", "1000K", "1G"]);
 /// ```
@@ -140,7 +140,7 @@ pub fn about(bytes: u64) -> String {
 /// A number of things in words.
 ///
 /// ```
-/// # use psched::variables::units::count;
+/// # use psched_pure::variables::units::count;
 /// assert_eq!([count(1, "PE"), count(2, "PE"), count(0, "node")], ["1 PE", "2 PEs", "0 nodes"]);
 /// ```
 pub fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {

@@ -52,8 +52,8 @@
 //! cluster) does what the actions say and tells how it went.
 //!
 //! ```
-//! use psched::agent::switcher::{Action, Event, Gang, Switcher};
-//! use psched::{apteam::Key, machine::Nid};
+//! use psched_pure::agent::switcher::{Action, Event, Gang, Switcher};
+//! use psched_pure::{apteam::Key, machine::Nid};
 //!
 //! let gang = |name: &str| {
 //!     Gang { key: Key::parse(name).unwrap(), processors: vec![(Nid(0), 0)], spread: false, whole: true }

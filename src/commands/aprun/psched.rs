@@ -9,6 +9,7 @@ use crate::apteam::launch::Launch;
 use crate::front::closing::Ended;
 use crate::front::course::{Ask, Event, Happening, Looked, Placement};
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
+use crate::rpc::convert::placement_list;
 use crate::rpc::{Malformed, pb};
 use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
@@ -210,7 +211,7 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
     };
     Ok(Placement {
         key: wire.key.map(TryInto::try_into).transpose()?.unwrap_or_default(),
-        places: wire.places.try_into()?,
+        places: placement_list(wire.places)?,
         hosts,
         ticket: crate::apteam::Ticket(ticket),
     })

@@ -26,6 +26,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use words::Word;
 
 /// Replay a recorded workload.
 #[derive(Args, Debug)]
@@ -57,16 +58,16 @@ pub struct SimulateArgs {
     /// What is done with a job that ran longer than its estimate
     #[arg(long, value_name = "kill|extend", value_enum, hide_possible_values = true)]
     #[arg(default_value = "kill")]
-    overrun: Overrun,
+    overrun: Word<Overrun>,
     /// What is done with a job without an estimate
     #[arg(long, value_name = "drop|runtime", value_enum, hide_possible_values = true)]
     #[arg(default_value = "drop")]
-    no_estimate: NoEstimate,
+    no_estimate: Word<NoEstimate>,
     /// What is done with a log that has jobs without a submit time: they are left out, which is said, or it
     /// is not replayed
     #[arg(long, value_name = "skip|refuse", value_enum, hide_possible_values = true)]
     #[arg(default_value = "skip")]
-    bad: Bad,
+    bad: Word<Bad>,
     /// For how long a gang holds its processors each time before it gets on
     #[arg(long, value_name = "TIME", value_parser = parse_cost, default_value = "5s")]
     start_cost: Duration,
@@ -85,7 +86,7 @@ pub struct SimulateArgs {
     /// Which moves and roll-outs there are: all that can be planned, or moves alone, as any node makes them
     #[arg(long, value_name = "all|daemon", value_enum, hide_possible_values = true)]
     #[arg(default_value = "daemon")]
-    moves: Moves,
+    moves: Word<Moves>,
     /// Write what became of each job to this file, a line each with tabs
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! What one replay is of: the machine, who runs when, and how the log is taken.
 
+use super::words::Word;
 use super::{SimulateArgs, assignment};
 use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
 use crate::machine::Machine;
@@ -99,13 +100,13 @@ impl Setting {
             (_, Some((nodes, processors))) => machine(nodes, processors),
             (None, None) => configured,
         };
-        let (start_cost, move_cost, moves) = (args.start_cost, args.move_cost, args.moves);
+        let (start_cost, move_cost, moves) = (args.start_cost, args.move_cost, args.moves.0);
         let mut setting = Setting {
             policy: args.policy,
             setup: Setup { machine, variables, start_cost, move_cost, moves },
-            overrun: args.overrun,
-            bad: args.bad,
-            no_estimate: args.no_estimate,
+            overrun: args.overrun.0,
+            bad: args.bad.0,
+            no_estimate: args.no_estimate.0,
             load: args.load,
             bound: args.bound,
             unit: args.unit,
@@ -179,7 +180,7 @@ impl Setting {
 
     /// Which moves there are, under a policy with any.
     pub fn moves(&self) -> Option<String> {
-        self.policy.turns().then(|| written(self.setup.moves))
+        self.policy.turns().then(|| written(Word(self.setup.moves)))
     }
 }
 
@@ -294,9 +295,9 @@ fn change(pair: &str) -> Result<Change, String> {
     let (name, value) = pair.split_once('=').ok_or("give NAME=VALUE[,NAME=VALUE...]")?;
     let what = match name {
         "policy" => What::Policy(one_of(name, value)?),
-        "overrun" => What::Overrun(one_of(name, value)?),
-        "no-estimate" => What::NoEstimate(one_of(name, value)?),
-        "moves" => What::Moves(one_of(name, value)?),
+        "overrun" => What::Overrun(one_of::<Word<_>>(name, value)?.0),
+        "no-estimate" => What::NoEstimate(one_of::<Word<_>>(name, value)?.0),
+        "moves" => What::Moves(one_of::<Word<_>>(name, value)?.0),
         "load" => What::Load(parse_load(value)?),
         "bound" => What::Bound(parse_some_time(value)?),
         "unit" => What::Unit(parse_some_time(value)?),

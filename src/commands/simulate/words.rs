@@ -5,16 +5,20 @@ use crate::simulate::workload::{Bad, NoEstimate, Overrun};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
+/// A value of one of them, as the command line has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<T>(pub T);
+
 /// The words of all values of one option.
 macro_rules! words {
     ($of:ident: $($value:ident $word:literal),+) => {
-        impl ValueEnum for $of {
-            fn value_variants<'a>() -> &'a [$of] {
-                &[$($of::$value),+]
+        impl ValueEnum for Word<$of> {
+            fn value_variants<'a>() -> &'a [Word<$of>] {
+                &[$(Word($of::$value)),+]
             }
 
             fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(PossibleValue::new(match self {
+                Some(PossibleValue::new(match self.0 {
                     $($of::$value => $word),+
                 }))
             }

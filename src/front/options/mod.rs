@@ -10,7 +10,7 @@
 //! an option that is silently ignored costs somebody a day of a machine.
 //!
 //! ```
-//! use psched::front::options::{Environment, Parsed, Program, parse};
+//! use psched_pure::front::options::{Environment, Parsed, Program, parse};
 //! let words = |line: &str| line.split(' ').map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>();
 //! let none = Environment::default();
 //! let Ok(Parsed::Run(options)) = parse(Program::Aprun, &words("-n8 -N 2 ./a.out -n 3"), &none)

@@ -4,6 +4,7 @@ use super::shell::{Event, Events};
 use crate::agent::Agent;
 use crate::apteam::talk::node::{Command, Hello, Welcome};
 use crate::rpc::connect::{connect, status_text};
+use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
 use crate::rpc::pb::from_node::Message as Said;
 use crate::rpc::pb::nodes_client::NodesClient;
@@ -142,7 +143,7 @@ async fn dial(
                 if now != told {
                     let (notes, roll_out) = now.clone();
                     told = now;
-                    let roll_out = roll_out.into();
+                    let roll_out = wire_roll_out(roll_out);
                     link_up.send(Said::Notes(pb::NodeNotes { notes, roll_out }));
                 }
             }

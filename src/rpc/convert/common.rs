@@ -27,15 +27,13 @@ impl From<Bounds> for pb::ApplicationBounds {
 }
 
 /// What is not given has its default.
-impl From<Option<pb::ApplicationBounds>> for Bounds {
-    fn from(bounds: Option<pb::ApplicationBounds>) -> Self {
-        let pb::ApplicationBounds { output, stdin, pmi } = bounds.unwrap_or_default();
-        let default = Bounds::default();
-        Bounds {
-            output: given(output).unwrap_or(default.output),
-            stdin: given(stdin).unwrap_or(default.stdin),
-            pmi: given(pmi).unwrap_or(default.pmi),
-        }
+pub fn bounds(given_bounds: Option<pb::ApplicationBounds>) -> Bounds {
+    let pb::ApplicationBounds { output, stdin, pmi } = given_bounds.unwrap_or_default();
+    let default = Bounds::default();
+    Bounds {
+        output: given(output).unwrap_or(default.output),
+        stdin: given(stdin).unwrap_or(default.stdin),
+        pmi: given(pmi).unwrap_or(default.pmi),
     }
 }
 
@@ -121,18 +119,15 @@ impl TryFrom<pb::Place> for Place {
     }
 }
 
-impl From<PlacementList> for Vec<pb::Place> {
-    fn from(list: PlacementList) -> Self {
-        list.0.iter().cloned().map(Into::into).collect()
-    }
+/// A placement list as a message has it.
+pub fn wire_places(list: &PlacementList) -> Vec<pb::Place> {
+    list.0.iter().cloned().map(Into::into).collect()
 }
 
-impl TryFrom<Vec<pb::Place>> for PlacementList {
-    type Error = Malformed;
-    fn try_from(places: Vec<pb::Place>) -> Result<Self, Malformed> {
-        let places: Vec<Place> = Field("Placement", "places").list(places, NODES_MAX)?;
-        Ok(PlacementList(places.into()))
-    }
+/// The placement list of a message; an error where a place is malformed.
+pub fn placement_list(places: Vec<pb::Place>) -> Result<PlacementList, Malformed> {
+    let places: Vec<Place> = Field("Placement", "places").list(places, NODES_MAX)?;
+    Ok(PlacementList(places.into()))
 }
 
 impl From<HostPart> for pb::HostPart {

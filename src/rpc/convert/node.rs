@@ -1,9 +1,10 @@
 //! psched and apinit.
 
+use super::common::bounds;
 use super::posting::{account, account_name};
 use super::{
     Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX, all, bare, given, limit, limit_ms, ms,
-    nanos,
+    nanos, placement_list, wire_places,
 };
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::talk::attach::NumberedSignal;
@@ -36,7 +37,7 @@ impl From<Hello> for pb::NodeHello {
             stops: pb::StopMeans::from(hello.stops).into(),
             arch: hello.arch,
             back_ends: hello.back_ends,
-            roll_out: hello.roll_out.into(),
+            roll_out: wire_roll_out(hello.roll_out),
             banks: hello.banks.into_iter().map(Into::into).collect(),
         }
     }
@@ -58,29 +59,25 @@ impl TryFrom<pb::Bank> for Bank {
     }
 }
 
-impl From<RollOut> for Option<pb::RollOut> {
-    fn from(roll_out: RollOut) -> Self {
-        match roll_out {
-            RollOut::Untold => None,
-            RollOut::Can => Some(pb::RollOut { can: true, ..pb::RollOut::default() }),
-            RollOut::ByCheckpoint => {
-                Some(pb::RollOut { can: true, by_checkpoint: true, ..pb::RollOut::default() })
-            }
-            RollOut::Cant(why_not) => Some(pb::RollOut { why_not, ..pb::RollOut::default() }),
+/// How memory goes out here, as a message has it.
+pub fn wire_roll_out(roll_out: RollOut) -> Option<pb::RollOut> {
+    match roll_out {
+        RollOut::Untold => None,
+        RollOut::Can => Some(pb::RollOut { can: true, ..pb::RollOut::default() }),
+        RollOut::ByCheckpoint => {
+            Some(pb::RollOut { can: true, by_checkpoint: true, ..pb::RollOut::default() })
         }
+        RollOut::Cant(why_not) => Some(pb::RollOut { why_not, ..pb::RollOut::default() }),
     }
 }
 
-impl TryFrom<Option<pb::RollOut>> for RollOut {
-    type Error = Malformed;
-    fn try_from(told: Option<pb::RollOut>) -> Result<Self, Malformed> {
-        Ok(match told {
-            None => RollOut::Untold,
-            Some(told) if told.can && told.by_checkpoint => RollOut::ByCheckpoint,
-            Some(told) if told.can => RollOut::Can,
-            Some(told) => RollOut::Cant(Field("RollOut", "why_not").text(told.why_not)?),
-        })
-    }
+fn roll_out(told: Option<pb::RollOut>) -> Result<RollOut, Malformed> {
+    Ok(match told {
+        None => RollOut::Untold,
+        Some(told) if told.can && told.by_checkpoint => RollOut::ByCheckpoint,
+        Some(told) if told.can => RollOut::Can,
+        Some(told) => RollOut::Cant(Field("RollOut", "why_not").text(told.why_not)?),
+    })
 }
 
 impl TryFrom<pb::NodeHello> for Hello {
@@ -103,7 +100,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             stops: pb::StopMeans::try_from(hello.stops).unwrap_or_default().into(),
             arch: of("arch").text(hello.arch)?,
             back_ends: of("back_ends").texts(hello.back_ends)?,
-            roll_out: hello.roll_out.try_into()?,
+            roll_out: roll_out(hello.roll_out)?,
             banks: of("banks").list(hello.banks, BANKS_MAX)?,
         })
     }
@@ -112,7 +109,7 @@ impl TryFrom<pb::NodeHello> for Hello {
 impl TryFrom<pb::NodeNotes> for (Vec<String>, RollOut) {
     type Error = Malformed;
     fn try_from(told: pb::NodeNotes) -> Result<Self, Malformed> {
-        Ok((Field("NodeNotes", "notes").texts(told.notes)?, told.roll_out.try_into()?))
+        Ok((Field("NodeNotes", "notes").texts(told.notes)?, roll_out(told.roll_out)?))
     }
 }
 
@@ -289,7 +286,7 @@ impl From<PlaceCommand> for pb::PlaceCommand {
             key: Some(place.key.into()),
             owner: Some(place.owner.into()),
             shape: Some(place.shape.into()),
-            places: place.places.into(),
+            places: wire_places(&place.places),
             hosts: place.hosts.iter().cloned().map(Into::into).collect(),
             ticket: Bytes::copy_from_slice(&place.ticket.0),
             ticket_left_ms: ms(place.ticket_left),
@@ -337,7 +334,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
             key: of("key").need(place.key)?,
             owner: of("owner").need(place.owner)?,
             shape: of("shape").need(place.shape)?,
-            places: place.places.try_into()?,
+            places: placement_list(place.places)?,
             hosts: of("hosts").list(place.hosts, NODES_MAX).map(Vec::into)?,
             ticket: Ticket(of("ticket").secret(place.ticket)?),
             ticket_left: Duration::from_millis(place.ticket_left_ms),
@@ -349,7 +346,7 @@ impl TryFrom<pb::PlaceCommand> for PlaceCommand {
                 .front_kill_grace_ms
                 .map_or_else(|| Variables::default().front_kill_grace(), Duration::from_millis),
             pids_max: given(place.pids_max),
-            bounds: place.bounds.into(),
+            bounds: bounds(place.bounds),
             // What a newer psched calls otherwise is the default here.
             isolation: match pb::Isolation::try_from(place.isolation).unwrap_or_default() {
                 pb::Isolation::Auto => Isolation::Auto,
@@ -481,7 +478,11 @@ impl From<Command> for pb::to_node::Message {
             Command::WithdrawPlan(generation) => Self::WithdrawPlan(generation),
             Command::Move(order) => {
                 let MoveCommand { key, number, places } = *order;
-                Self::Move(pb::MoveCommand { key: Some(key.into()), number, places: places.into() })
+                Self::Move(pb::MoveCommand {
+                    key: Some(key.into()),
+                    number,
+                    places: wire_places(&places),
+                })
             }
             Command::RollOut(key) => Self::RollOut(key.into()),
         }
@@ -519,7 +520,7 @@ impl TryFrom<pb::to_node::Message> for Command {
             Message::Move(order) => Command::Move(Box::new(MoveCommand {
                 key: Field("MoveCommand", "key").need(order.key)?,
                 number: order.number,
-                places: order.places.try_into()?,
+                places: placement_list(order.places)?,
             })),
             Message::RollOut(key) => Command::RollOut(key.try_into()?),
             Message::Welcome(_) | Message::Refused(_) => {

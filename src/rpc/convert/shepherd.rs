@@ -1,5 +1,6 @@
 //! apinit and apshepherd.
 
+use super::common::bounds;
 use super::{Field, LONG_LIST_MAX, Malformed, all, given, limit, limit_ms, ms};
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::apteam::talk::node::NICE_MAX;
@@ -62,7 +63,7 @@ impl TryFrom<pb::ShepherdLaunch> for HostLaunch {
             marker: of("marker").text(launch.marker)?,
             memory_per_pe: given(launch.memory_per_pe),
             pids_max: given(launch.pids_max),
-            bounds: launch.bounds.into(),
+            bounds: bounds(launch.bounds),
         };
         match host_launch.pes.iter().find(|pe| pe.rank >= host_launch.width) {
             Some(pe) => of("pes")

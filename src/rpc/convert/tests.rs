@@ -1,6 +1,7 @@
 //! Whatever is said arrives as it was said, through the bytes of the wire; what can't have been
 //! meant is refused by name.
 
+use super::{placement_list, wire_places};
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
@@ -786,8 +787,7 @@ proptest! {
         prop_assert_eq!(there_and_back::<_, pb::Explanation>(&why), Ok(why));
         prop_assert_eq!(there_and_back::<_, pb::Owner>(&owner), Ok(owner));
         prop_assert_eq!(there_and_back::<_, pb::HostPart>(&host), Ok(host));
-        let wire: Vec<pb::Place> = places.clone().into();
-        prop_assert_eq!(PlacementList::try_from(wire), Ok(places));
+        prop_assert_eq!(placement_list(wire_places(&places)), Ok(places));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use psched::agent::switcher::News;
 use psched::agent::{Action, Agent, CameBack, Conn, Found, Happening, Me};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
 use psched::apteam::launch::{Launch, Part};
-use psched::apteam::place::{HostPart, Place, PlacementList};
+use psched::apteam::place::{HostPart, Place};
 use psched::apteam::posting::Shape;
 use psched::apteam::talk::attach::*;
 use psched::apteam::talk::node::{Command, NodeSpec, PlaceCommand, Report, Welcome};
@@ -71,7 +71,7 @@ fn place(u: &mut Unstructured<'_>) -> Result<PlaceCommand> {
         owner: Some(pb::Owner { uid: 1000, gid: 1000, ..Default::default() }),
         key: Some(any_key(u)?.into()),
         shape: Some(Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None }.into()),
-        places: PlacementList(nids.iter().map(place).collect()).into(),
+        places: nids.iter().map(place).map(Into::into).collect(),
         hosts: hosts.iter().map(part).map(Into::into).collect(),
         ticket: Bytes::copy_from_slice(&TICKET.0),
         ticket_left_ms: u.int_in_range(0..=60_000)?,

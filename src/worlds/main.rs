@@ -3,8 +3,8 @@
 // A program, not a room: it is told what to try, and prints what it found.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_macros)]
 
-use psched::torture::scenarios::SCENARIOS;
-use psched::torture::{Counts, Options, run_traced};
+use psched_worlds::torture::scenarios::SCENARIOS;
+use psched_worlds::torture::{Counts, Options, run_traced};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

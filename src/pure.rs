@@ -1,0 +1,30 @@
+//! The pure rooms of psched: what there is, what runs, where, when, and what each process decides.
+//!
+//! *Pure* means: no clock, no randomness without a seed that is given, no input or output, no async, no
+//! logging, no iteration over an order that a hash made. What comes from outside is an event, what is to be
+//! done is an effect. The compiler is the judge: this crate depends on nothing that could do otherwise
+//! (`Cargo.toml` beside this file), and `clippy.toml` bans the rest, with reasons.
+
+// Tests read and write what they compare with.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_macros,
+        clippy::disallowed_types,
+        clippy::unwrap_used
+    )
+)]
+
+pub mod agent;
+pub mod apteam;
+pub mod checkpoint;
+pub mod config;
+pub mod front;
+pub mod gang;
+pub mod machine;
+pub mod occupancy;
+pub mod placement;
+pub mod scheduler;
+pub mod shepherd;
+pub mod variables;
