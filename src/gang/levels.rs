@@ -210,6 +210,12 @@ impl Levels {
         }
     }
 
+    /// The place of a gang in the order of turns; none: it is not there, or may not run.
+    pub fn place(&self, apid: Apid, rules: &Rules, now_ns: u64) -> Option<Place> {
+        let had = self.had.get(&apid).filter(|had| !had.away)?;
+        Some(Place::of(had, rules, at(now_ns), apid))
+    }
+
     /// The level of a gang when it was looked at last.
     pub fn level(&self, apid: Apid) -> usize {
         self.had.get(&apid).map_or(0, |had| had.level)

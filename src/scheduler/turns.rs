@@ -76,6 +76,8 @@ pub(super) struct Schedule {
     /// Those of them of which that is only how long ago they were launched, until a node has said it; and for how
     /// much of their time the holders of their shares have been charged.
     guessed: BTreeMap<Apid, Duration>,
+    /// Gangs that have had another time than their plans say: one gives its turns away.
+    given: BTreeSet<Apid>,
     /// How long gangs were idle while no other gang waited for their processors.
     idle: BTreeMap<Apid, Duration>,
     /// Those of a former start of psched, of whom nodes may have plans that are not known here, and
@@ -125,6 +127,7 @@ impl Schedule {
             alone: BTreeMap::new(),
             joined: BTreeMap::new(),
             guessed: BTreeMap::new(),
+            given: BTreeSet::new(),
             idle: BTreeMap::new(),
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),

@@ -9,8 +9,9 @@
 //!
 //! While others wait that could run instead, the processor time that the gang has used is looked at
 //! ([`Action::Look`]). A gang that has used less than a tenth of one processor for `after` *gives*: it stands, and
-//! its processors go to the gang that has the next turn by the plan, as if that turn had begun. A process that
-//! blocks for microseconds, in MPI say, uses much more.
+//! its processors go to the gang that would lead without it, which the plan names, or else to the gang that has the
+//! next turn by the plan, as if that turn had begun. (The plan names it because a program that sleeps would else cost
+//! its own user the place before others.) A process that blocks for microseconds, in MPI say, uses much more.
 //!
 //! ```text
 //!   the plan    [ A                                  ][ B            ]
@@ -116,7 +117,7 @@ pub(super) struct Given {
     gives: Vec<Key>,
     /// A gang gave until now.
     over: bool,
-    takers: BTreeMap<Key, u64>,
+    takers: BTreeMap<Key, (usize, u64)>,
 }
 
 impl Given {
@@ -125,8 +126,9 @@ impl Given {
         self.gives.contains(key)
     }
 
-    /// When it would have its turn, if it may run before.
-    pub fn takes(&self, key: &Key) -> Option<u64> {
+    /// Its place among those whom its plan names for what is given, and when it would have its turn; none: it takes
+    /// nothing.
+    pub fn takes(&self, key: &Key) -> Option<(usize, u64)> {
         self.takers.get(key).copied()
     }
 
@@ -173,7 +175,7 @@ impl Switcher {
             if self.seats.get(key).filter(takes).is_some()
                 && let Some(at) = self.plans.next_turn(*key, now)
             {
-                given.takers.insert(*key, at);
+                given.takers.insert(*key, (self.plans.takes(*key, now), at));
             }
         }
         given

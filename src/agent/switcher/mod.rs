@@ -280,8 +280,9 @@ impl Turn {
 enum Wants {
     /// It is its turn, or no plan says otherwise.
     Its,
-    /// Others give: first a gang that runs already, then the gang with the earliest next turn.
-    Takes(bool, u64),
+    /// Others give: first those whom their plan names for that, then a gang that runs already, then the gang with the
+    /// earliest next turn.
+    Takes { named: usize, comes: bool, at: u64 },
     /// It gives its turn away, and keeps it until another gang takes it.
     Gives,
 }
@@ -769,7 +770,10 @@ impl Switcher {
                 let rank = match turn.rank().or(owed.then_some(0)) {
                     Some(rank) if given.gives(key) => (Wants::Gives, rank),
                     Some(rank) => (Wants::Its, rank),
-                    None => (Wants::Takes(!seat.occupies(), given.takes(key)?), 0),
+                    None => {
+                        let (named, at) = given.takes(key)?;
+                        (Wants::Takes { named, comes: !seat.occupies(), at }, 0)
+                    }
                 };
                 Some((rank.0, Reverse(rank.1), !owed, !seat.occupies(), *key))
             })

@@ -165,6 +165,12 @@ impl Plans {
         own.or_else(|| newer.and_then(|newer| newer.turn_of(key, newer.plan.from_ns)))
     }
 
+    /// The place of a gang among those whom its plan names for what others give; the last where it is not named.
+    pub fn takes(&self, key: Key, now: u64) -> usize {
+        let named = |held: &Held| held.plan.takers.iter().position(|taker| *taker == key);
+        self.obeyed(key, now).and_then(named).unwrap_or(usize::MAX)
+    }
+
     /// When they next say something else of one of these.
     pub fn next_change(&self, keys: impl Iterator<Item = Key>, now: u64) -> Option<u64> {
         let mut next: Option<u64> = None;

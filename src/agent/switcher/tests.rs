@@ -38,6 +38,7 @@ fn plan(generation: u64, begins_ms: u64, slices: &[(u64, &[u64])]) -> SlicePlan 
         agreed: true,
         members: members.into_iter().collect(),
         slices: slices.iter().map(slice).collect(),
+        takers: Vec::new(),
     }
 }
 
@@ -839,6 +840,7 @@ impl World {
                 };
                 let begins_ns = (self.now + after_ms * MS).saturating_sub(20 * MS);
                 let plan = SlicePlan {
+                    takers: Vec::new(),
                     generation,
                     begins_ns,
                     from_ns: begins_ns + into_ms * MS,

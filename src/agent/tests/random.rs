@@ -68,7 +68,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Purge { uid: 0 }),
         1 => (1..6u64, 0..9 * S, any::<bool>(), proptest::collection::vec(any_key(), 0..3)).prop_map(
             |(generation, from_ns, agreed, members)| Command::Plan(Box::new(SlicePlan {
-                generation, begins_ns: from_ns, from_ns, agreed, members, slices: vec![]
+                generation, begins_ns: from_ns, from_ns, agreed, members, slices: vec![], takers: vec![]
             }))
         ),
         1 => (1..6u64).prop_map(Command::AgreePlan),

@@ -121,6 +121,7 @@ fn plan(generation: u64, agreed: bool, members: &[u64]) -> SlicePlan {
         agreed,
         members: party.clone(),
         slices: vec![PlannedSlice { length: Duration::from_secs(1), party }],
+        takers: Vec::new(),
     }
 }
 

@@ -38,7 +38,13 @@ pub struct SlicePlan {
     pub members: Vec<Key>,
     /// One after the other, and then from the beginning. None: nobody here runs.
     pub slices: Vec<PlannedSlice>,
+    /// Those of the members that come first where a gang gives its turn away, in this order: who would lead without
+    /// it. After them whoever has the next turn. At most [`TAKERS_MAX`].
+    pub takers: Vec<Key>,
 }
+
+/// The most gangs of a plan that are named as [`SlicePlan::takers`].
+pub const TAKERS_MAX: usize = 16;
 
 /// By what means an apinit stops a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -381,7 +381,9 @@ fn slice_plan() -> impl Strategy<Value = SlicePlan> {
             party: party(*bits),
         };
         let slices = slices.iter().map(slice).collect();
+        let takers = members.iter().rev().skip(1).copied().collect();
         SlicePlan {
+            takers,
             generation,
             begins_ns,
             from_ns: begins_ns.saturating_add(more),

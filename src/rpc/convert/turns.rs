@@ -3,7 +3,7 @@
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, nanos};
 use crate::apteam::Key;
 use crate::apteam::talk::turns::{
-    PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches,
+    PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches, TAKERS_MAX,
 };
 use crate::machine::Nid;
 use crate::rpc::pb;
@@ -41,6 +41,7 @@ impl From<SlicePlan> for pb::SlicePlan {
             from_mono_ns: plan.from_ns,
             agreed: plan.agreed,
             slices: plan.slices.into_iter().map(slice).collect(),
+            takers: plan.takers.iter().filter_map(|key| index.get(key).copied()).collect(),
             members: all(plan.members),
         }
     }
@@ -65,6 +66,14 @@ impl TryFrom<pb::SlicePlan> for SlicePlan {
             }
             slices.push(PlannedSlice { length: Duration::from_nanos(length), party });
         }
+        of("takers").bounded(&plan.takers, TAKERS_MAX)?;
+        let mut takers = Vec::with_capacity(plan.takers.len());
+        for at in plan.takers {
+            match members.get(at as usize) {
+                Some(key) if !takers.contains(key) => takers.push(*key),
+                _ => return of("takers").wrong(format_args!("{at} is no member, or twice")),
+            }
+        }
         Ok(SlicePlan {
             generation: plan.generation,
             begins_ns: plan.begins_mono_ns,
@@ -76,6 +85,7 @@ impl TryFrom<pb::SlicePlan> for SlicePlan {
             agreed: plan.agreed,
             members,
             slices,
+            takers,
         })
     }
 }

@@ -73,6 +73,48 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
     assert_eq!(used, [("alice".into(), 90.0)]);
 }
 
+/// Alice has an application that sleeps and one that computes, Bob one that computes and has had far more. What the first
+/// gives is for her other one, until she has had as much as he has.
+#[test]
+fn what_a_sleeper_gives_is_for_who_would_lead_without_it() {
+    let mut play = Play::new(1, 2, settings());
+    let had = vec![Had { holder: "bob".into(), had_s: 100.0, at_ns: at(0).wall_ns }];
+    play.s.has_had(at(0), SharesRecord { had, charged: vec![] });
+    play.take(posted_by(1, "bob"));
+    play.pass(2);
+    play.take(posted_by(2, "alice"));
+    play.pass(2);
+    play.take(posted_by(3, "alice"));
+    play.pass(2);
+    let takers = |play: &Play| {
+        play.s.schedule.takers_of(Apid(1)).iter().map(|apid| apid.0).collect::<Vec<_>>()
+    };
+    let (leads, other) = match play.party()[..] {
+        [2] => (2, 3),
+        [3] => (3, 2),
+        ref party => panic!("{party:?}"),
+    };
+    assert_eq!(takers(&play), [other, 1]);
+    // For a minute: the leader has had nothing, and its user's other one all of it.
+    for second in 1..=60 {
+        play.pass(1);
+        let so_far = |apid, ns| (key(apid, 1), std::time::Duration::from_nanos(ns));
+        let before = play.s.attained(Apid(1), at(6 + second).mono_ns).as_nanos() as u64;
+        let ran = vec![
+            so_far(leads, 2 * SECOND),
+            so_far(other, (2 + second) * SECOND),
+            so_far(1, before),
+        ];
+        let report = Report::Switches(Box::new(Switches { ran, ..Switches::default() }));
+        play.take(Event::Report { link: LinkId(1), report: Box::new(report) });
+        if play.party() == [1] || takers(&play)[0] == 1 {
+            assert!(second > 20, "{second}");
+            return;
+        }
+    }
+    panic!("Bob never comes first");
+}
+
 /// psched is killed when it last put shares on record 15 s ago, and is back after 70 s. Bob's application has ended
 /// meanwhile, Dave's had not begun at that record.
 #[test]

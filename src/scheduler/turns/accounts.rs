@@ -84,6 +84,7 @@ impl Schedule {
         self.account_for(&[apid], now_ns);
         let ran = ran.saturating_sub(self.idle.get(&apid).copied().unwrap_or_default());
         if self.accounts.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
+            self.given.insert(apid);
             self.accounts.correct(apid, ran, now_ns);
             if let Some(levels) = self.levels.with_mut(apid).filter(|levels| levels.is_told()) {
                 levels.set_attained(apid, ran, now_ns);

@@ -171,6 +171,7 @@ impl Scheduler {
             missing: None,
             floors: false,
             early: BTreeSet::new(),
+            takers: Vec::new(),
         };
         for link in &planned.asked {
             let plan = Box::new(part(self, generation, &planned, *link, true));

@@ -44,6 +44,10 @@ impl Scheduler {
         let whole = self.teams.get(&apid).is_some_and(|team| team.hosts.len() == 1);
         if whole && self.domain(self.domain_of(apid)).has_floors() {
             self.schedule.correct(apid, ran, now.mono_ns);
+            if self.schedule.given.contains(&apid) {
+                // (Ranks, by which it may be another's turn to take.)
+                self.want_decision_for(apid);
+            }
         }
     }
 
@@ -126,6 +130,7 @@ impl Scheduler {
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
             schedule.guessed.remove(&apid);
+            schedule.given.remove(&apid);
             schedule.idle.remove(&apid);
             schedule.early.remove(&apid);
             schedule.inherited.remove(&apid);

@@ -30,6 +30,8 @@ pub(super) struct Planned {
     pub(super) floors: bool,
     /// Who is to lead at once by it.
     pub(super) early: BTreeSet<Apid>,
+    /// Who comes first where one of them gives its turn away.
+    pub(super) takers: Vec<Apid>,
 }
 
 /// A plan once through, in nanoseconds: what is asked of it again and again.
@@ -137,12 +139,14 @@ pub(super) fn part(
         party: slice.party.iter().filter_map(key).collect(),
     };
     let slices = planned.plan.slices.iter().map(slice).collect();
+    let takers = planned.takers.iter().filter_map(key).collect();
     SlicePlan {
         generation,
         begins_ns: planned.begins_ns,
         from_ns: planned.from_ns,
         agreed,
         slices,
+        takers,
         members,
     }
 }

@@ -4,6 +4,7 @@ use super::Schedule;
 use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
 use crate::apteam::talk::node::Command;
+use crate::apteam::talk::turns::TAKERS_MAX;
 use crate::gang::floor::{self, On};
 use crate::gang::plan::{Plan, Rules, SLICE_MIN, levelled};
 use crate::scheduler::ends::nanos;
@@ -19,6 +20,7 @@ impl Scheduler {
     /// Plans anew what has changed, as far as that can be done now.
     pub(in crate::scheduler) fn turns_settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.renew_ripe(now, out);
+        self.renew_takers(now);
         self.schedule.silent.retain(|link| self.links.contains_key(link));
         // Whoever was to answer and is away now does not.
         let gone = |generation: &&u64| {
@@ -118,6 +120,38 @@ impl Scheduler {
         self.schedule.insert(generation, planned);
     }
 
+    /// Who comes first of these where one of them gives its turn away: who would lead without it. Else a program
+    /// that sleeps would cost its own user the place before others.
+    fn takers(&self, now: Now, members: &[Apid]) -> Vec<Apid> {
+        let domain = self.domain_of(members[0]);
+        let rules = &self.domain(domain).turns.levels;
+        let levels = self.schedule.levels.of(domain);
+        let waits = |apid: &&Apid| !self.schedule.decision.party.contains(*apid);
+        let place = |apid| levels.place(apid, rules, now.mono_ns);
+        let mut order: Vec<_> =
+            members.iter().filter(waits).filter_map(|apid| Some((place(*apid)?, *apid))).collect();
+        if order.len() > TAKERS_MAX {
+            order.select_nth_unstable(TAKERS_MAX);
+            order.truncate(TAKERS_MAX);
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, apid)| apid).collect()
+    }
+
+    /// Plans of which time has been given to others are made anew where somebody else is to have that first.
+    fn renew_takers(&mut self, now: Now) {
+        for apid in std::mem::take(&mut self.schedule.given) {
+            let planned =
+                self.schedule.plan_of.get(&apid).and_then(|of| self.schedule.plans.get(of));
+            let Some(planned) = planned.filter(|planned| !planned.takers.is_empty()) else {
+                continue;
+            };
+            if self.takers(now, &planned.members).first() != planned.takers.first() {
+                self.schedule.concern(apid);
+            }
+        }
+    }
+
     /// Until when nodes of these that are away are waited for.
     fn away_until(&self, members: &[Apid]) -> Option<u64> {
         let away = &self.schedule.away;
@@ -192,6 +226,7 @@ impl Scheduler {
         });
         let agreed = missing.is_none();
         let accounted_ns = from_ns;
+        let takers = if floors && !mixed { self.takers(now, &members) } else { Vec::new() };
         let planned = Planned {
             round: Round::of(&members, &plan),
             members,
@@ -203,6 +238,7 @@ impl Scheduler {
             missing,
             floors,
             early,
+            takers,
         };
         let plan = |link| Command::Plan(Box::new(part(self, generation, &planned, link, agreed)));
         let command = |link: &LinkId| Effect::Command { link: *link, command: plan(*link) };
@@ -221,6 +257,13 @@ impl Scheduler {
 }
 
 impl Schedule {
+    /// Whom the plan of an application names for what is given.
+    #[cfg(test)]
+    pub(in crate::scheduler) fn takers_of(&self, apid: Apid) -> &[Apid] {
+        let plan = self.plan_of.get(&apid).and_then(|generation| self.plans.get(generation));
+        plan.map_or(&[], |plan| &plan.takers)
+    }
+
     /// The plan of a component by the decision that is in force.
     fn levelled(&self, members: &[Apid], rules: &Rules) -> Plan {
         levelled(&self.competition, members, &self.decision.party, rules.time_slice)

@@ -203,6 +203,7 @@ mod tests {
             from_ns: from,
             members: vec![KEY],
             slices: slices.iter().map(slice).collect(),
+            takers: Vec::new(),
             ..SlicePlan::default()
         };
         Way::all(&plan).pop().expect("a member").1

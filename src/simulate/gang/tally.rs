@@ -375,6 +375,7 @@ mod tests {
             begins_ns,
             from_ns: begins_ns,
             members: members.iter().copied().map(key).collect(),
+            takers: Vec::new(),
             slices: members
                 .iter()
                 .zip(lengths)

@@ -168,6 +168,7 @@ pub fn plan(generation: u64, slice: Duration, gangs: &[Key]) -> SlicePlan {
         agreed: true,
         members: gangs.to_vec(),
         slices: gangs.iter().map(|key| PlannedSlice { length: slice, party: vec![*key] }).collect(),
+        takers: Vec::new(),
     }
 }
 

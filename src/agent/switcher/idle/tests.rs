@@ -38,7 +38,7 @@ impl World {
         let slice = |key: &Key| PlannedSlice { length: Duration::from_secs(1), party: vec![*key] };
         let slices = members.iter().map(slice).collect();
         let plan =
-            SlicePlan { generation: 1, begins_ns: 0, from_ns: 0, agreed: true, members, slices };
+            SlicePlan { generation: 1, agreed: true, members, slices, ..SlicePlan::default() };
         world.tell(Event::Plan(plan));
         world
     }
@@ -175,13 +175,53 @@ fn who_sleeps_alone_is_known_to() {
     let slice = |key: &Key| PlannedSlice { length: Duration::from_secs(1), party: vec![*key] };
     let slices = members.iter().map(slice).collect();
     let (generation, begins_ns) = (2, world.now);
-    let plan =
-        SlicePlan { generation, begins_ns, from_ns: begins_ns, agreed: true, members, slices };
+    let plan = SlicePlan {
+        generation,
+        begins_ns,
+        from_ns: begins_ns,
+        agreed: true,
+        members,
+        slices,
+        ..SlicePlan::default()
+    };
     world.tell(Event::Plan(plan));
     assert_eq!(world.was_idle, [(1, 25_000)].into());
     world.pass(60_000);
     assert!(world.had[&2] > 58_000 * MS, "{:?}", world.had);
     assert_eq!(world.was_idle, [(1, 25_000)].into());
+}
+
+/// Gang 1 sleeps and leads. What it gives goes to whom the plan names, though another has the next turn; where that
+/// one sleeps too, to the other.
+#[test]
+fn whom_the_plan_names_takes_first() {
+    let mut world = World::new(3, &[1]);
+    let members: Vec<Key> = [1, 2, 3].map(key).into();
+    let slice = |(key, ms): (&Key, u64)| PlannedSlice {
+        length: Duration::from_millis(ms),
+        party: vec![*key],
+    };
+    let slices = members.iter().zip([750, 125, 125]).map(slice).collect();
+    let (generation, begins_ns, takers) = (2, world.now, vec![key(3)]);
+    let from_ns = begins_ns;
+    let agreed = true;
+    world.tell(Event::Plan(SlicePlan {
+        generation,
+        begins_ns,
+        from_ns,
+        agreed,
+        members,
+        slices,
+        takers,
+    }));
+    world.pass(10_000);
+    let before = world.had();
+    assert!(before[2] > 8_000 && before[1] < 1_500, "{before:?}");
+    world.idle = [1, 3].into();
+    world.pass(10_000);
+    let since: Vec<u64> =
+        world.had().iter().zip(before).map(|(had, before)| had - before).collect();
+    assert!(since[1] > 8_500, "{since:?}");
 }
 
 #[test]
@@ -194,11 +234,10 @@ fn one_that_is_elsewhere_too_neither_gives_nor_takes() {
     let slices = members.iter().map(slice).collect();
     world.tell(Event::Plan(SlicePlan {
         generation: 2,
-        begins_ns: 0,
-        from_ns: 0,
         agreed: true,
         members,
         slices,
+        ..SlicePlan::default()
     }));
     world.pass(10_000);
     assert_eq!(world.had(), [5_000, 5_000]);
