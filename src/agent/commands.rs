@@ -180,7 +180,7 @@ impl Agent {
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
         if let Some(hello) = &hello {
             if hello.going && going_ns.is_none() {
-                // Whoever finds it without its apshepherd (its memory may be out by then) has to know.
+                // The next apinit may find it without its apshepherd (with its memory out), and has to know.
                 out.push(Action::KeepGoing(key, now));
             }
             app.sent = hello.launched;

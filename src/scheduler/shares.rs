@@ -6,9 +6,9 @@
 //!
 //! # Approach
 //! Once in [`KEPT_EVERY`], and when psched is stopped, it is brought up to date and what has changed is put on
-//! record. Nobody waits for these records. With them is kept for how much of its time each application has been
-//! charged. What it runs after that, while psched is killed or away, is charged when its node says how long it has
-//! run, or had when it ended. So a psched that is killed forgets at most the usage of a minute, of those that
+//! record. Nobody waits for these records. They also say how much of each application's time has been charged.
+//! What it runs after that, while psched is killed or away, is charged when its node says how long it has run, or had
+//! when it ended. So a psched that is killed forgets at most the usage of a minute, of those that
 //! ended in that minute.
 
 use super::domains::Domain;
@@ -37,7 +37,7 @@ pub struct Had {
 /// What is put on record of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SharesRecord {
-    /// Those whose usage has changed.
+    /// Users or accounts whose usage has changed.
     pub had: Vec<Had>,
     /// Of all applications that run: how much of the time that they have run is in it.
     pub charged: Vec<(Apid, Duration)>,

@@ -73,8 +73,8 @@ pub(super) struct Schedule {
     alone: BTreeMap<Apid, u64>,
     /// When each began to take turns, and what it had had by then.
     joined: BTreeMap<Apid, (u64, Duration)>,
-    /// Those of them of which that is only how long ago they were launched, until a node has said it; and for how
-    /// much of their time the holders of their shares have been charged.
+    /// Those of a former start whose time is only guessed, from when they were launched, until a node has said it.
+    /// For each: how much of its time its share had been charged for.
     guessed: BTreeMap<Apid, Duration>,
     /// Gangs that have had another time than their plans say: one gives its turns away.
     given: BTreeSet<Apid>,

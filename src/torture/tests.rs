@@ -71,8 +71,8 @@ fn no_copy_is_obeyed() {
 
 /// Histories in which something once went wrong: a place lapsed before its apinit had heard of it,
 /// and cpr asked that apinit for ever; a psched gave signals numbers that the one before had given,
-/// whose records a full disk had not taken; a host was switched off when its application had ended
-/// there, a launch of which psched had no record, and nobody told its front end; one that an apinit had
+/// whose records a full disk had not taken; a host was switched off after its application had ended,
+/// psched had no record of the launch, and nobody told the front end; an application that an apinit had
 /// found at work went out to its checkpoint, and the next apinit did not know that it had begun. In
 /// 377586661 memory that came in was taken for a gang in part.
 #[test]

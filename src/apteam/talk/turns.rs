@@ -38,8 +38,8 @@ pub struct SlicePlan {
     pub members: Vec<Key>,
     /// One after the other, and then from the beginning. None: nobody here runs.
     pub slices: Vec<PlannedSlice>,
-    /// Those of the members that come first where a gang gives its turn away, in this order: who would lead without
-    /// it. After them whoever has the next turn. At most [`TAKERS_MAX`].
+    /// In which order members get the time that another gives away: first those that would lead without it. Members
+    /// that are not named follow, by their next turn. At most [`TAKERS_MAX`].
     pub takers: Vec<Key>,
 }
 

@@ -58,6 +58,7 @@ impl Front {
             return;
         }
         if self.done {
+            // Nothing more is wanted of it, unless psched knows of no launch.
             self.apinit.up = false;
             if self.unlaunched {
                 self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);

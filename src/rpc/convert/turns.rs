@@ -28,12 +28,26 @@ impl From<pb::StopMeans> for StopMeans {
     }
 }
 
+/// The members at these indices, each once.
+fn named(field: Field, indices: Vec<u32>, members: &[Key]) -> Result<Vec<Key>, Malformed> {
+    let mut keys = Vec::with_capacity(indices.len().min(members.len()));
+    for at in indices {
+        match members.get(at as usize) {
+            Some(key) if !keys.contains(key) => keys.push(*key),
+            _ => return field.wrong(format_args!("{at} is no member, or twice")),
+        }
+    }
+    Ok(keys)
+}
+
 impl From<SlicePlan> for pb::SlicePlan {
     fn from(plan: SlicePlan) -> Self {
         let index: BTreeMap<Key, u32> = plan.members.iter().copied().zip(0..).collect();
+        let indices =
+            |keys: &[Key]| keys.iter().filter_map(|key| index.get(key).copied()).collect();
         let slice = |slice: PlannedSlice| pb::PlannedSlice {
             length_ns: nanos(slice.length),
-            party: slice.party.iter().filter_map(|key| index.get(key).copied()).collect(),
+            party: indices(&slice.party),
         };
         Self {
             generation: plan.generation,
@@ -41,7 +55,7 @@ impl From<SlicePlan> for pb::SlicePlan {
             from_mono_ns: plan.from_ns,
             agreed: plan.agreed,
             slices: plan.slices.into_iter().map(slice).collect(),
-            takers: plan.takers.iter().filter_map(|key| index.get(key).copied()).collect(),
+            takers: indices(&plan.takers),
             members: all(plan.members),
         }
     }
@@ -57,23 +71,11 @@ impl TryFrom<pb::SlicePlan> for SlicePlan {
         for slice in plan.slices {
             let of = |field| Field("PlannedSlice", field);
             let length = of("length_ns").between(slice.length_ns, 1, u64::MAX)?;
-            let mut party = Vec::with_capacity(slice.party.len().min(members.len()));
-            for at in slice.party {
-                match members.get(at as usize) {
-                    Some(key) if !party.contains(key) => party.push(*key),
-                    _ => return of("party").wrong(format_args!("{at} is no member, or twice")),
-                }
-            }
+            let party = named(of("party"), slice.party, &members)?;
             slices.push(PlannedSlice { length: Duration::from_nanos(length), party });
         }
         of("takers").bounded(&plan.takers, TAKERS_MAX)?;
-        let mut takers = Vec::with_capacity(plan.takers.len());
-        for at in plan.takers {
-            match members.get(at as usize) {
-                Some(key) if !takers.contains(key) => takers.push(*key),
-                _ => return of("takers").wrong(format_args!("{at} is no member, or twice")),
-            }
-        }
+        let takers = named(of("takers"), plan.takers, &members)?;
         Ok(SlicePlan {
             generation: plan.generation,
             begins_ns: plan.begins_mono_ns,

@@ -35,6 +35,17 @@ fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
     effects.into_iter().flat_map(of).collect()
 }
 
+/// An application ends, of which its node says that it has run for so many seconds.
+fn end_after(play: &Play, apid: u64, seconds: u64) -> Event {
+    let mut end = play.end_of(apid);
+    if let Event::Report { report, .. } = &mut end
+        && let Report::Ended(end) = &mut **report
+    {
+        end.run = std::time::Duration::from_secs(seconds);
+    }
+    end
+}
+
 /// Names, weights, applications, had and due in whole seconds.
 fn rows(s: &Scheduler, seconds: u64) -> Vec<(String, u32, u32, u64, u64)> {
     let row = |of: Holding| {
@@ -134,7 +145,7 @@ fn what_is_run_while_psched_is_away_is_charged() {
     let teams: Vec<Apteam> = play.s.teams().cloned().collect();
     let boots = (0..4).map(|nid| (Nid(nid), "boot-1".to_owned())).collect();
     let (now, orders) = (at(145), Default::default());
-    let (s, _) = Scheduler::restore(machine(4, 2), settings, teams.clone(), boots, orders, 5, now);
+    let (s, _) = Scheduler::restore(machine(4, 2), settings, teams, boots, orders, 5, now);
     (play.s, play.ms) = (s, 145_000);
     play.s.has_had(now, record);
     play.s.started(2);
@@ -143,13 +154,7 @@ fn what_is_run_while_psched_is_away_is_charged() {
     let items = (1..5).map(|n| (key(n, 1), phase(n))).collect();
     play.take(Event::Inventory { link: LinkId(1), items });
     let seconds = std::time::Duration::from_secs;
-    let mut end = play.end_of(2);
-    if let Event::Report { report, .. } = &mut end
-        && let Report::Ended(end) = &mut **report
-    {
-        end.run = seconds(40);
-    }
-    play.take(end);
+    play.take(end_after(&play, 2, 40));
     let ran = [(1, 145), (3, 95), (4, 80)].map(|(n, ran)| (key(n, 1), seconds(ran))).to_vec();
     let switches = Switches { ran, ..Switches::default() };
     let report = Box::new(Report::Switches(Box::new(switches)));
@@ -211,13 +216,7 @@ fn who_ends_has_had_what_its_node_says() {
     play.pass(2);
     play.take(posted_by(2, "bob"));
     play.pass(4);
-    let mut end = play.end_of(2);
-    if let Event::Report { report, .. } = &mut end
-        && let Report::Ended(end) = &mut **report
-    {
-        end.run = std::time::Duration::from_secs(1);
-    }
-    play.take(end);
+    play.take(end_after(&play, 2, 1));
     let [_, bob] = &rows(&play.s, 6)[..] else { panic!("two") };
     assert_eq!(bob.3, 2);
 }
@@ -245,12 +244,7 @@ fn who_sleeps_alone_is_not_charged() {
     play.take(tells(40, 10));
     assert_eq!(had(&play, 40), 10);
     // Its end does not charge it all the same.
-    let mut end = play.end_of(1);
-    if let Event::Report { report, .. } = &mut end
-        && let Report::Ended(end) = &mut **report
-    {
-        end.run = std::time::Duration::from_secs(41);
-    }
+    let end = end_after(&play, 1, 41);
     play.pass(41);
     play.take(end);
     assert_eq!(had(&play, 41), 12);

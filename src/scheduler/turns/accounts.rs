@@ -80,16 +80,18 @@ impl Schedule {
 
     /// The apinit of a gang that is on no other says for how long it has run. Of that it has not had the time in
     /// which it was idle alone. Differences below [`CORRECTS_FROM`] are the time that the message took.
-    pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) {
+    /// Whether that is so much.
+    pub(super) fn correct(&mut self, apid: Apid, ran: Duration, now_ns: u64) -> bool {
         self.account_for(&[apid], now_ns);
         let ran = ran.saturating_sub(self.idle.get(&apid).copied().unwrap_or_default());
-        if self.accounts.attained(apid).abs_diff(ran) >= CORRECTS_FROM {
-            self.given.insert(apid);
+        let corrects = self.accounts.attained(apid).abs_diff(ran) >= CORRECTS_FROM;
+        if corrects {
             self.accounts.correct(apid, ran, now_ns);
             if let Some(levels) = self.levels.with_mut(apid).filter(|levels| levels.is_told()) {
                 levels.set_attained(apid, ran, now_ns);
             }
         }
+        corrects
     }
 
     /// Of all gangs whose time counts to a share: how much of the time that they have run has been charged.
@@ -103,7 +105,7 @@ impl Schedule {
         self.accounts.charged().map(|(apid, attained)| of(apid, attained)).collect()
     }
 
-    /// Those that are on record from a former start had been charged for so much.
+    /// What the record of a former start says that applications had been charged for.
     pub(in crate::scheduler) fn were_charged(&mut self, all: Vec<(Apid, Duration)>) {
         for (apid, time) in all {
             if let Some(charged) = self.guessed.get_mut(&apid) {

@@ -42,17 +42,18 @@ impl Scheduler {
             return;
         }
         let whole = self.teams.get(&apid).is_some_and(|team| team.hosts.len() == 1);
-        if whole && self.domain(self.domain_of(apid)).has_floors() {
-            self.schedule.correct(apid, ran, now.mono_ns);
-            if self.schedule.given.contains(&apid) {
-                // (Ranks, by which it may be another's turn to take.)
-                self.want_decision_for(apid);
-            }
+        if whole
+            && self.domain(self.domain_of(apid)).has_floors()
+            && self.schedule.correct(apid, ran, now.mono_ns)
+        {
+            // By the new ranks somebody else may come first where time is given away.
+            self.schedule.given.insert(apid);
+            self.want_decision_for(apid);
         }
     }
 
-    /// The same of one that has ended. If it was `whole` on one apinit, that has measured all of it: it may have
-    /// given away time of which psched has not heard.
+    /// The same of one that has ended. `whole`: it was on one apinit, which has measured all of its time, also what
+    /// it gave away without psched having heard of it.
     pub(in crate::scheduler) fn turns_ended(
         &mut self,
         now: Now,
@@ -130,7 +131,6 @@ impl Scheduler {
             schedule.alone.remove(&apid);
             schedule.joined.remove(&apid);
             schedule.guessed.remove(&apid);
-            schedule.given.remove(&apid);
             schedule.idle.remove(&apid);
             schedule.early.remove(&apid);
             schedule.inherited.remove(&apid);

@@ -30,7 +30,7 @@ pub(super) struct Planned {
     pub(super) floors: bool,
     /// Who is to lead at once by it.
     pub(super) early: BTreeSet<Apid>,
-    /// Who comes first where one of them gives its turn away.
+    /// In which order members get the time that one of them gives away; the others by their next turn.
     pub(super) takers: Vec<Apid>,
 }
 

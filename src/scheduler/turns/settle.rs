@@ -120,8 +120,8 @@ impl Scheduler {
         self.schedule.insert(generation, planned);
     }
 
-    /// Who comes first of these where one of them gives its turn away: who would lead without it. Else a program
-    /// that sleeps would cost its own user the place before others.
+    /// The order in which these get the time that one of them gives away: that of turns, without those who lead.
+    /// (By the next turn alone a program that sleeps would cost its own user the place before others.)
     fn takers(&self, now: Now, members: &[Apid]) -> Vec<Apid> {
         let domain = self.domain_of(members[0]);
         let rules = &self.domain(domain).turns.levels;
@@ -138,16 +138,16 @@ impl Scheduler {
         order.into_iter().map(|(_, apid)| apid).collect()
     }
 
-    /// Plans of which time has been given to others are made anew where somebody else is to have that first.
+    /// A plan by which time was given away is made anew where another member is to get that first.
     fn renew_takers(&mut self, now: Now) {
-        for apid in std::mem::take(&mut self.schedule.given) {
-            let planned =
-                self.schedule.plan_of.get(&apid).and_then(|of| self.schedule.plans.get(of));
+        let given: Vec<Apid> = std::mem::take(&mut self.schedule.given).into_iter().collect();
+        for generation in self.schedule.plans_of(&given) {
+            let planned = self.schedule.plans.get(&generation);
             let Some(planned) = planned.filter(|planned| !planned.takers.is_empty()) else {
                 continue;
             };
             if self.takers(now, &planned.members).first() != planned.takers.first() {
-                self.schedule.concern(apid);
+                self.schedule.concern_others(&[generation], &[]);
             }
         }
     }

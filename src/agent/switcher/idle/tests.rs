@@ -202,17 +202,13 @@ fn whom_the_plan_names_takes_first() {
         party: vec![*key],
     };
     let slices = members.iter().zip([750, 125, 125]).map(slice).collect();
-    let (generation, begins_ns, takers) = (2, world.now, vec![key(3)]);
-    let from_ns = begins_ns;
-    let agreed = true;
     world.tell(Event::Plan(SlicePlan {
-        generation,
-        begins_ns,
-        from_ns,
-        agreed,
+        generation: 2,
+        agreed: true,
         members,
         slices,
-        takers,
+        takers: vec![key(3)],
+        ..SlicePlan::default()
     }));
     world.pass(10_000);
     let before = world.had();
