@@ -2,7 +2,7 @@
 //! for them.
 
 use clap::{Parser, Subcommand};
-use psched::commands::{simulate, torture};
+use psched::commands::{parsed, simulate, torture};
 use std::process::ExitCode;
 
 /// Worlds to try psched in. Its parts are called as `psched simulate` and `psched torture`.
@@ -24,12 +24,9 @@ enum Command {
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed("psched", Cli::try_parse(), 2) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(status) => return status,
     };
     match cli.command {
         Command::Simulate(args) => simulate::run(&args),

@@ -2,7 +2,7 @@
 //! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{backup, check, start, worlds};
+use psched::commands::{backup, check, parsed, start, worlds};
 use psched::daemon;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -64,18 +64,11 @@ fn main() -> ExitCode {
     if let Some(name) = worlds::help_for(std::env::args_os().skip(1)) {
         return worlds::run(name, worlds::Words::help());
     }
-    let cli = match Cli::try_parse() {
+    // psched start keeps small statuses for its command.
+    let start = std::env::args_os().nth(1).is_some_and(|a| a == "start");
+    let cli = match parsed("psched", Cli::try_parse(), if start { 125 } else { 2 }) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            let start = std::env::args_os().nth(1).is_some_and(|a| a == "start");
-            // psched start keeps small statuses for its command.
-            return ExitCode::from(match error.use_stderr() {
-                false => 0,
-                true if start => 125,
-                true => 2,
-            });
-        }
+        Err(status) => return status,
     };
     match cli.command {
         Some(Command::Backup(args)) => backup::back_up(&args),

@@ -44,7 +44,7 @@ struct Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    match parsed(Cli::try_parse_from(with_signal_named(std::env::args_os())), 1) {
+    match parsed("apkill", Cli::try_parse_from(with_signal_named(std::env::args_os())), 1) {
         Ok(cli) => asked("apkill", async move {
             match cli.list {
                 true => write_out(&signal_list()).map_err(|text| vec![text]),

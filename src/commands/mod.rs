@@ -17,3 +17,5 @@ pub mod start;
 pub mod table;
 pub mod torture;
 pub mod worlds;
+
+pub use question::parsed;

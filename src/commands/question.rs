@@ -11,12 +11,22 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The command line; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
+/// The command line of this program; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
 /// help was wanted.
-pub fn parsed<T>(line: Result<T, clap::Error>, wrong: u8) -> Result<T, ExitCode> {
+pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<T, ExitCode> {
     line.map_err(|error| {
-        let _ = error.print();
-        ExitCode::from(if error.use_stderr() { wrong } else { 0 })
+        if !error.use_stderr() {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        let text = error.render().to_string();
+        // Begins with the program's name, as every other message does: the output of a script that
+        // calls several commands says which of them failed. (An Err: stderr is closed.)
+        let _ = match text.strip_prefix("error: ") {
+            Some(text) => write!(io::stderr(), "{name}: {text}"),
+            None => write!(io::stderr(), "{text}"),
+        };
+        ExitCode::from(wrong)
     })
 }
 

@@ -74,7 +74,7 @@ pub fn run() -> ExitCode {
         }
         None => Ok(cli),
     });
-    match parsed(line, 2) {
+    match parsed("snflv", line, 2) {
         Ok(cli) => asked("snflv", async {
             let text = cli.run(&mut client().await?).await?;
             write_out(&text).map_err(|text| vec![text])

@@ -4,6 +4,7 @@ use crate::variables::units::format_duration;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 use std::fmt::Write;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 /// What a user typed must not steer another's terminal.
@@ -65,6 +66,9 @@ pub fn moment(at_ns: u64, zone: &TimeZone) -> Cell {
     }
 }
 
+/// The narrowest room in which the text of a table's last column is wrapped, in letters.
+const WRAPS_FROM: usize = 24;
+
 /// How a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -100,7 +104,9 @@ impl Table {
         Table { name, title: title.into(), columns, rows: Vec::new() }
     }
 
-    fn text(&self, out: &mut String) {
+    /// Writes lines of at most `columns` letters, 0: of any length. The text of the last column is
+    /// wrapped if it has [`WRAPS_FROM`] letters of room; else lines are cut.
+    fn text(&self, out: &mut String, columns: usize) {
         if !self.title.is_empty() {
             let _ = writeln!(out, "{}", self.title);
         }
@@ -112,6 +118,13 @@ impl Table {
         };
         let widths: Vec<usize> =
             self.columns.iter().enumerate().map(|(i, (heading, _))| width(i, heading)).collect();
+        let before: usize = widths.iter().rev().skip(1).map(|width| width + 1).sum();
+        let last = match columns.saturating_sub(before) {
+            _ if columns == 0 => usize::MAX,
+            room if room < WRAPS_FROM => usize::MAX,
+            room => room,
+        };
+        let cut = if columns == 0 { usize::MAX } else { columns };
         let mut line = |cells: &[&str]| {
             let mut text = String::new();
             for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
@@ -121,11 +134,23 @@ impl Table {
                     Align::Right => write!(text, "{separator}{cell:>width$}"),
                 };
             }
-            let _ = writeln!(out, "{}", text.trim_end());
+            let shown: String = text.trim_end().chars().take(cut).collect();
+            let _ = writeln!(out, "{}", shown.trim_end());
         };
         line(&self.columns.iter().map(|(heading, _)| *heading).collect::<Vec<_>>());
         for row in &shown {
-            line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut cells: Vec<&str> = row.iter().map(String::as_str).collect();
+            let Some(words) = cells.pop_if(|words| words.chars().count() > last) else {
+                line(&cells);
+                continue;
+            };
+            let words = wrapped(words, last);
+            for words in &words {
+                cells.push(words);
+                line(&cells);
+                cells.fill("");
+                cells.pop();
+            }
         }
     }
 
@@ -157,6 +182,11 @@ pub struct Report {
 impl Report {
     /// For people.
     pub fn text(&self) -> String {
+        self.text_within(0)
+    }
+
+    /// The text for a terminal with this number of columns; 0: no terminal, lines of any length.
+    pub fn text_within(&self, columns: usize) -> String {
         let mut parts = Vec::new();
         if !self.facts.is_empty() {
             let width = self.facts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or(0);
@@ -167,7 +197,7 @@ impl Report {
         }
         for table in &self.tables {
             let mut text = String::new();
-            table.text(&mut text);
+            table.text(&mut text, columns);
             parts.push(text);
         }
         if !self.notices.is_empty() {
@@ -191,18 +221,49 @@ impl Report {
     }
 }
 
-/// A length of time in a few letters: `20ms`, `0.8s`, `42s`, `12m`, `3h`, `5d`.
+/// A length of time in a few letters, to two digits: `20ms`, `0.8s`, `42s`, `1.6m`, `12m`, `3.1h`,
+/// `30h`, `5d`.
 pub fn short(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let seconds = ns / SECOND;
+    let tenths =
+        |unit: u64, name: &str| format!("{}.{}{name}", seconds / unit, seconds % unit * 10 / unit);
     match seconds {
         0 if ns < SECOND / 10 => format!("{}ms", ns / 1_000_000),
         0..10 => format!("{}.{}s", seconds, ns % SECOND / (SECOND / 10)),
         10..100 => format!("{seconds}s"),
-        100..6_000 => format!("{}m", seconds / 60),
-        6_000..360_000 => format!("{}h", seconds / 3_600),
+        100..600 => tenths(60, "m"),
+        600..6_000 => format!("{}m", seconds / 60),
+        6_000..36_000 => tenths(3_600, "h"),
+        36_000..360_000 => format!("{}h", seconds / 3_600),
         _ => format!("{}d", seconds / 86_400),
     }
+}
+
+/// The number of columns of the terminal that stdout is; 0: stdout is no terminal, or its size is
+/// not known.
+pub fn terminal_columns() -> usize {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
+    size.map_or(0, |size| size.ws_col.into())
+}
+
+/// Breaks a text into lines of at most `columns` letters; a longer word has a line of its own, and is
+/// cut.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let word: String = word.chars().take(columns).collect();
+        let line = lines.last_mut().filter(|line| {
+            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= columns
+        });
+        match line {
+            Some(line) if line.is_empty() => line.push_str(&word),
+            Some(line) => line.extend([" ", &word]),
+            None => lines.push(word),
+        }
+    }
+    lines
 }
 
 /// A length of time to the second: `4m50s`, `1h5s`; less than a second counts as one.
@@ -230,6 +291,28 @@ pub fn clip(text: &str, columns: usize, rows: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn on_a_narrow_terminal_columns_are_kept() {
+        let mut table = Table::new("things", "", ">Apid <User <Why");
+        let text = |t: &str| Cell::Text(t.into());
+        let why = "its processors are those of application 7; it has them until Friday";
+        table.rows.push(vec![Cell::Number(7), text("alice"), text(why)]);
+        table.rows.push(vec![Cell::Number(8), text("bob"), text("none")]);
+        let report = Report { tables: vec![table], ..Report::default() };
+        let wrapped = "\
+Apid User  Why
+   7 alice its processors are those of
+           application 7; it has them
+           until Friday
+   8 bob   none
+";
+        assert_eq!(report.text_within(40), wrapped);
+        let cut = "Apid User  Why\n   7 alice its process\n   8 bob   none\n";
+        assert_eq!(report.text_within(22), cut);
+        assert_eq!(report.text(), report.text_within(200));
+        assert!(report.text().contains(why));
+    }
 
     #[test]
     fn text_and_json_say_the_same() {
@@ -283,9 +366,10 @@ mod tests {
     fn times_in_a_few_letters() {
         let of = |ms: u64| short(ms * 1_000_000);
         let few = [0, 20, 99, 100, 850, 9_999, 10_000, 99_999, 100_000, 5_999_000].map(of);
-        let golden = ["0ms", "20ms", "99ms", "0.1s", "0.8s", "9.9s", "10s", "99s", "1m", "99m"];
+        let golden = ["0ms", "20ms", "99ms", "0.1s", "0.8s", "9.9s", "10s", "99s", "1.6m", "99m"];
         assert_eq!(few, golden);
-        assert_eq!([6_000_000, 400_000_000].map(of), ["1h", "4d"]);
+        let long = [600_000, 6_000_000, 35_999_000, 36_000_000, 400_000_000].map(of);
+        assert_eq!(long, ["10m", "1.6h", "9.9h", "10h", "4d"]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use reclaim::{Out, bring_out};
 use crate::apteam::Key;
 use crate::machine::Nid;
 use controllers::Controllers;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -192,6 +192,30 @@ impl Groups {
             _ => key.to_string(),
         };
         self.base.join(format!("psched.{mark}")).join(name)
+    }
+
+    /// Finds groups of this store's applications on these nodes that are not among the `known` ones.
+    pub fn unknown(
+        &self,
+        mark: &str,
+        nids: &BTreeSet<Nid>,
+        known: &BTreeSet<PathBuf>,
+    ) -> Vec<(Key, AppGroups)> {
+        let below = |group: &Path| -> Vec<(String, PathBuf)> {
+            let entries = fs::read_dir(group).into_iter().flatten().flatten();
+            let groups = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+            groups.filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect()
+        };
+        let of = |(name, path): (String, PathBuf)| {
+            let (apid, rest) = name.split_once('.')?;
+            let incarnation = rest.split('.').next().unwrap_or(rest);
+            let key = Key::parse(&format!("{apid}.{incarnation}"))?;
+            let nodes = below(&path).into_iter().filter_map(|(nid, _)| nid.parse().ok().map(Nid));
+            let nodes: Vec<Nid> = nodes.collect();
+            let ours = !known.contains(&path) && nodes.iter().any(|nid| nids.contains(nid));
+            ours.then(|| AppGroups::found(path, nodes)).flatten().map(|groups| (key, groups))
+        };
+        below(&self.base.join(format!("psched.{mark}"))).into_iter().filter_map(of).collect()
     }
 
     /// Makes the groups of an application. `mark` is the beginning of the store's id, `alone` that

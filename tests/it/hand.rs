@@ -214,6 +214,24 @@ fn memory_is_found_by_itself() {
     hand.end();
 }
 
+/// An administrator who takes the shipped psched.yaml to a smaller host is told.
+#[test]
+fn nodes_with_more_processors_than_their_host_are_named() {
+    let cores = std::thread::available_parallelism().expect("a number").get();
+    for (processors, crowded) in [(cores * 2 + 1, true), (1, false)] {
+        let config =
+            format!("nodes:\n  - {{ nids: 0, processors: {processors}, flavors: [su, os, ap] }}\n");
+        let hand = Hand::start(&config, &[("0", None)]);
+        let notes = || run(&mut hand.command("apstat", ["-n"])).expect(0).out();
+        let words = format!("its nodes have {processors} processors for ");
+        match crowded {
+            true => eventually(BOUND, "it is said", || notes().contains(&words)),
+            false => assert!(!notes().contains("its nodes have"), "{}", notes()),
+        }
+        hand.end();
+    }
+}
+
 /// Two pscheds that know nothing of each other take processors that the other does not use, while
 /// there are any; and where there are none, both nodes say so.
 #[test]

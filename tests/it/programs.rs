@@ -60,6 +60,19 @@ fn after_a_wait(instance: &Instance, mut command: Command, change: impl FnOnce()
     waits.wait(BOUND)
 }
 
+/// A script of several commands is told which of them was not understood.
+#[test]
+fn wrong_arguments_are_answered_by_name() {
+    let commands = ["apkill", "aprun", "apstat", "cpr", "psched", "psmgr", "psview", "snflv"];
+    let lines = commands.map(|name| (name, vec!["--no-such-option"]));
+    let more = [("psched", vec!["start", "--what"]), ("psched", vec!["simulate", "--what"])];
+    for (name, arguments) in lines.into_iter().chain(more) {
+        let run = run(Command::new(binaries().join(name)).args(&arguments));
+        assert!(run.status != 0 && run.out().is_empty(), "{name} {arguments:?}: {run:?}");
+        assert!(run.stderr.starts_with(&format!("{name}: ")), "{name}: {}", run.stderr);
+    }
+}
+
 #[test]
 fn a_working_directory_that_has_gone_is_named() {
     let instance = instance(1, 2);

@@ -139,6 +139,30 @@ fn a_node_that_has_lost_an_application_is_named() {
     hand.end();
 }
 
+/// The runtime directory was removed: an application without a record would run on beside others.
+#[test]
+fn what_an_apinit_has_no_record_of_is_ended() {
+    let mut hand = Hand::start(ONE, &[("0", None)]);
+    let runs = hand.start_script("-n 2", "trap '' TERM HUP; while :; do sleep 0.1; done");
+    let lost = hand.wait_for("running", 1)[0];
+    let app = app_folder(&hand);
+    let shepherd = app.shepherd().expect("it runs");
+    let Ok(groups) = std::fs::read_to_string(app.path.join("groups")) else {
+        return skip("records::what_an_apinit_has_no_record_of_is_ended", "there are no cgroups");
+    };
+    hand.kill_apinit(0);
+    std::fs::remove_dir_all(hand.path().join("apps-0")).expect("gone");
+    hand.start_apinit("0", None);
+    let run = runs.wait(BOUND).expect(125);
+    assert!(run.stderr.contains("the node lost the application"), "{run:?}");
+    assert_eq!(hand.start_script("-q -n 2", "echo on").wait(BOUND).expect(0).out(), "on\non\n");
+    eventually(BOUND, "its processes have gone", || pids().all(|pid| pid != shepherd));
+    eventually(BOUND, "its groups have gone", || !std::path::Path::new(&groups).exists());
+    let note = format!("application {lost}.1: its processes were ended");
+    assert!(hand.said().contains(&note), "{}", hand.said());
+    hand.end();
+}
+
 #[test]
 fn a_node_that_is_not_registered_keeps_what_it_has_and_gets_nothing_new() {
     let mut hand = Hand::start(ONE, &[("0", None)]);

@@ -95,7 +95,7 @@ impl Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    match parsed(Cli::try_parse(), 1) {
+    match parsed("apstat", Cli::try_parse(), 1) {
         Ok(cli) => asked("apstat", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }
@@ -124,7 +124,7 @@ async fn client() -> Result<PschedClient<Channel>, String> {
 }
 
 fn text_of(cli: &Cli, report: &Report) -> String {
-    if cli.json { report.json() } else { report.text() }
+    if cli.json { report.json() } else { report.text_within(table::terminal_columns()) }
 }
 
 async fn watch(cli: &Cli) -> Result<(), String> {

@@ -159,6 +159,7 @@ pub fn applications(reply: &pb::ListReply, verbose: bool) -> Table {
 }
 
 fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<Cell> {
+    let is_frozen = row.turn.is_some_and(|turn| turn.kind() == pb::turn::Kind::Frozen);
     let nodes = row.places.len() as u64;
     let mut cells = vec![
         Cell::Number(apid(row)),
@@ -169,7 +170,8 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<
         if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
         age(row.posted_at_ns, now_ns),
         Cell::text(state(row)),
-        turn(row),
+        // (When it runs again has a column of its own.)
+        if verbose && is_frozen && ends(row).is_none() { Cell::text("frozen") } else { turn(row) },
     ];
     if verbose {
         cells.extend(share(row));
@@ -531,7 +533,7 @@ mod tests {
         let golden = "\
 What users have had in processor time, which counts half after 1h
 User  Weight Apps  Had Due
-alice      1  100   2h 66m
+alice      1  100 2.0h 66m
 bob       20    0 0.2s   -
 ";
         assert_eq!(shares(&by("user")).text(), golden);
@@ -555,10 +557,10 @@ Apid ResId User  PEs Nodes     Age State   Turn        Command
         assert_eq!(text([applications(&pb::ListReply::default(), false)]), empty);
         let golden = "\
 Total placed applications: 2, waiting: 1
-Apid ResId User  PEs Nodes     Age State   Turn        Next   Had   Due Run Command
-   7     - alice   3     2   0h02m running frozen 0.8s 0.8s 49.8% 50.0% 29s ./a.out -x
-  12     - 61234   1     1 125h00m placed  -              -     -     -   - hostname
-  13     - bob     8     -   0h02m posted  -              -     -     -   - big
+Apid ResId User  PEs Nodes     Age State   Turn   Next   Had   Due Run Command
+   7     - alice   3     2   0h02m running frozen 0.8s 49.8% 50.0% 29s ./a.out -x
+  12     - 61234   1     1 125h00m placed  -         -     -     -   - hostname
+  13     - bob     8     -   0h02m posted  -         -     -     -   - big
 ";
         assert_eq!(text([applications(&reply(), true)]), golden);
     }

@@ -3,7 +3,7 @@
 use super::problem;
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, SealKey, manifest_of, verify};
 use crate::commands::question::{answer, write_out};
-use crate::commands::table::{Cell, Report, Table, clean, clip, moment};
+use crate::commands::table::{Cell, Report, Table, clean, moment, terminal_columns};
 use crate::node::checkpoint::dir::{self, KEY_FILE, Leftover, Spot, load_key};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
@@ -11,7 +11,6 @@ use crate::variables::units::about;
 use jiff::tz::TimeZone;
 use pb::psched_client::PschedClient;
 use serde::Serialize;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,14 +62,7 @@ pub fn info(dirs: &[PathBuf], json: bool) -> Result<(), Vec<String>> {
     let looks: Vec<Look> = dirs.iter().map(|dir| look(dir, key.as_ref())).collect();
     let told = match json {
         true => write_out(&as_json(&looks)),
-        false => {
-            let columns = match std::io::stdout().is_terminal() {
-                true => rustix::termios::tcgetwinsize(std::io::stdout())
-                    .map_or(0, |size| size.ws_col.into()),
-                false => 0,
-            };
-            write_out(&as_text(&looks, &no_key, columns, &TimeZone::system()))
-        }
+        false => write_out(&as_text(&looks, &no_key, terminal_columns(), &TimeZone::system())),
     };
     let problems = looks.iter().filter_map(|look| Some(problem(&look.dir, look.flaw.as_ref()?)));
     let problems: Vec<String> = told.err().into_iter().chain(problems).collect();
@@ -189,8 +181,7 @@ fn as_text(looks: &[Look], no_key: &str, columns: usize, zone: &TimeZone) -> Str
             Cell::text(&recovery.posting.command),
         ]);
     }
-    let table = Report { tables: vec![table], ..Report::default() }.text();
-    let mut text = clip(&table, columns, if columns == 0 { 0 } else { usize::MAX });
+    let mut text = Report { tables: vec![table], ..Report::default() }.text_within(columns);
     let not_verified = |look: &Look| matches!(look.found, Some((_, Sealed::NotVerified)));
     if looks.iter().any(not_verified) {
         text.push_str(&clean(&format!("not verified: {no_key}")));
@@ -350,7 +341,7 @@ mod tests {
         // Where there is less room, the end of each row is cut, and nothing that is said.
         let narrow = as_text(&looks(), "only root can", 16, &TimeZone::UTC);
         let lines: Vec<&str> = narrow.lines().collect();
-        assert_eq!(&lines[..2], ["Checkpoint Whole", "tonight    yes  "]);
+        assert_eq!(&lines[..2], ["Checkpoint Whole", "tonight    yes"]);
         assert_eq!(lines[4..], text.lines().collect::<Vec<_>>()[4..]);
     }
 

@@ -76,7 +76,7 @@ pub fn run() -> ExitCode {
         Command::Set(set) => set.check().map_err(wrong).map(|()| cli),
         _ => Ok(cli),
     });
-    match parsed(line, 2) {
+    match parsed("psmgr", line, 2) {
         Ok(cli) => asked("psmgr", async {
             let text = manage(cli.command).await?;
             write_out(&text).map_err(|text| vec![text])

@@ -62,7 +62,7 @@ struct Cli {
 
 /// Runs it, and gives the status to exit with.
 pub fn run() -> ExitCode {
-    match parsed(Cli::try_parse(), 1) {
+    match parsed("psview", Cli::try_parse(), 1) {
         Ok(cli) => asked("psview", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }

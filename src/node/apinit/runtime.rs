@@ -7,6 +7,7 @@ use crate::os::peer::process_started;
 use crate::rpc::pb;
 use anyhow::Context;
 use prost::Message;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -202,6 +203,17 @@ impl Runtime {
             .collect();
         found.sort_by_key(|(key, _)| *key);
         found
+    }
+
+    /// The groups on record of the applications of all apinits of this host that listen beside this
+    /// one: an application that was moved from one's nodes to another's keeps its groups' names.
+    pub fn groups_on_record(&self) -> BTreeSet<PathBuf> {
+        let beside = self.path.parent().and_then(|above| fs::read_dir(above).ok());
+        let folders = beside.into_iter().flatten().flatten();
+        let runtimes = folders.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"apps-"));
+        let applications =
+            runtimes.flat_map(|e| Runtime { path: e.path(), commits: None }.applications());
+        applications.filter_map(|(_, directory)| directory.groups()).collect()
     }
 
     /// An application's directory, new.

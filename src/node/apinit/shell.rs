@@ -25,7 +25,7 @@ use crate::agent::{Action, Agent, Conn, Happening, Me};
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::ending::Cause;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report, RollOut, Welcome};
+use crate::apteam::talk::node::{Command, Hello, NodeSpec, PROTOCOL, Report, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{SlicePlan, StopMeans};
 use crate::apteam::{Key, SealKey};
@@ -208,6 +208,8 @@ pub(super) struct Shell {
     looking: bool,
     /// It was said what keeps PEs from giving way.
     yields_told: bool,
+    /// It was looked for groups of applications that are not on record.
+    unrecorded_ended: bool,
     /// Checkpoints that somebody at the door wants, by the number of the question.
     wanted: BTreeMap<u64, checkpoints::Wanted>,
     /// What they are sealed with, once psched has said it.
@@ -223,6 +225,9 @@ pub(super) struct Shell {
     leaving: JoinSet<()>,
     children: Signal,
 }
+
+/// What the note begins with of an apinit whose nodes have more processors than its host.
+const CROWDED: &str = "its nodes have";
 
 impl Shell {
     /// A new one, and where events are told to it.
@@ -358,6 +363,7 @@ impl Shell {
             looked_at: None,
             looking: false,
             yields_told: false,
+            unrecorded_ended: false,
             wanted: BTreeMap::new(),
             sealing: None,
             criu,
@@ -737,7 +743,9 @@ impl Shell {
                 self.sealing.clone_from(&welcome.checkpoint_key);
                 tracing::info!(store = store_id, epoch, "obeying psched");
                 self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
+                self.note_crowded(&welcome.nodes);
                 self.runtime.remember(welcome);
+                self.end_unrecorded();
             }
             Action::VerifyPlaces { key, pes } => self.verify_places(key, &pes),
             Action::Yield { key, nids, nice } => self.yields(key, &nids, nice),
@@ -750,6 +758,29 @@ impl Shell {
             Action::Remove(key) => self.remove(key),
             Action::SetTimer(at_ns) => self.timer_ns = at_ns,
         }
+    }
+
+    /// Says so, as long as it is so, where psched.yaml gives its nodes more processors than the host has. (A
+    /// private instance is asked for that.)
+    fn note_crowded(&self, nodes: &[NodeSpec]) {
+        let real = self.hello.borrow().cpus.clone();
+        let wanted: u32 = nodes.iter().map(|node| node.processors).sum();
+        let cpus = nodes.iter().flat_map(|node| {
+            (0..node.processors).filter_map(|processor| node.cpu(processor, &real))
+        });
+        let had = cpus.collect::<BTreeSet<_>>().len();
+        let crowded = (wanted as usize > had && self.lifeline.is_none()).then(|| {
+            format!(
+                "{CROWDED} {wanted} processors for {had} real ones of this host: applications that \
+                 were placed apart share them (psched.yaml(5): processors, cpus)"
+            )
+        });
+        self.hello.send_if_modified(|hello| {
+            let before = hello.notes.clone();
+            hello.notes.retain(|note| !note.starts_with(CROWDED));
+            hello.notes.extend(crowded);
+            hello.notes != before
+        });
     }
 
     fn tell_psched(&self, message: pb::from_node::Message) {

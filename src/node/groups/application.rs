@@ -80,6 +80,9 @@ pub fn numbers(list: &str) -> BTreeSet<u32> {
 /// How often it is looked whether what was killed has gone.
 const KILL_LOOK: Duration = Duration::from_millis(1);
 
+/// How long groups of a former life may take to end before others are made in their place.
+const END_WAIT: Duration = Duration::from_millis(500);
+
 /// How often groups are made while the one above them is being removed.
 const MAKE_TRIES: u32 = 100;
 
@@ -130,7 +133,7 @@ impl AppGroups {
         limits: impl Fn(Nid) -> Limits,
     ) -> io::Result<AppGroups> {
         let groups = AppGroups { path, nids: nids.to_vec(), now: Vec::new() };
-        if groups.path.exists() && !groups.remove() {
+        if groups.path.exists() && !groups.end(END_WAIT) {
             let text = format!("{} holds processes that do not end", groups.path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
@@ -378,6 +381,19 @@ impl AppGroups {
             processes_in(&self.of_nid(nid)).into_iter().map(move |pid| (nid, pid))
         };
         self.nids.iter().flat_map(of).collect()
+    }
+
+    /// Kills what is in them and removes them; says whether they are gone in time.
+    fn end(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        while !self.remove() {
+            self.kill(true);
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(KILL_LOOK);
+        }
+        true
     }
 
     /// Removes them; says whether they are gone. They are not while a process is in one.

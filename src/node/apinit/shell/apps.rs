@@ -275,6 +275,29 @@ impl Shell {
         self.begin_turns();
     }
 
+    /// Ends applications that run in control groups of these nodes without a record in the runtime
+    /// directory, which somebody has removed. Called once in a life of this apinit, when psched has
+    /// accepted it: psched is about to be told that these nodes are empty, and would place other
+    /// applications there. (An apinit that psched refuses has no say over these nodes.)
+    pub(super) fn end_unrecorded(&mut self) {
+        let Some(groups) = self.groups.as_ref().filter(|_| !self.unrecorded_ended) else { return };
+        self.unrecorded_ended = true;
+        let mut known = self.runtime.groups_on_record();
+        let held = self.apps.values().filter_map(|app| app.groups.as_ref());
+        known.extend(held.map(|groups| groups.path().to_owned()));
+        let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
+        for (key, unknown) in groups.unknown(&Self::mark(&self.agent), &nids, &known) {
+            let note = format!(
+                "application {key}: its processes were ended: there is no record of it any more in \
+                 the runtime directory of its apinit"
+            );
+            tracing::warn!(group = %unknown.path().display(), "{note}");
+            self.hello.send_modify(|hello| hello.notes.push(note));
+            unknown.kill(true);
+            self.leaving.spawn(remove_groups(unknown));
+        }
+    }
+
     pub(super) fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
         let own = &self.hello.borrow().nids;
         place.places.nids().filter(|nid| own.contains(nid)).collect()
