@@ -16,6 +16,7 @@
 //! | [`placement`] | where an application goes | pure |
 //! | [`gang`] | when: who competes, parties, slice plans | pure |
 //! | [`scheduler`] | ties them: `apply(now, Event) -> effects` | pure |
+//! | [`psched`] | what carries the scheduler's decisions out, and in which order, whatever the world is like | pure |
 //! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
 //! | [`shepherd`] | what apshepherd does, PMI with it | pure |
 //! | [`front`] | what aprun does | pure |
@@ -36,7 +37,7 @@ pub mod os;
 pub mod rpc;
 
 pub use psched_pure::{
-    agent, apteam, checkpoint, config, front, gang, machine, occupancy, placement, scheduler,
-    shepherd, variables,
+    agent, apteam, checkpoint, config, front, gang, machine, occupancy, placement, psched,
+    scheduler, shepherd, variables,
 };
 pub use psched_worlds::{simulate, torture};

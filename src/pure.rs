@@ -25,6 +25,10 @@ pub mod gang;
 pub mod machine;
 pub mod occupancy;
 pub mod placement;
+pub mod psched {
+    //! psched, the daemon: what carries its decisions out.
+    pub mod drive;
+}
 pub mod scheduler;
 pub mod shepherd;
 pub mod variables;

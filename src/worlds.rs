@@ -13,7 +13,8 @@
 )]
 
 use psched_pure::{
-    agent, apteam, checkpoint, front, gang, machine, placement, scheduler, shepherd, variables,
+    agent, apteam, checkpoint, front, gang, machine, placement, psched, scheduler, shepherd,
+    variables,
 };
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! postings among them are refused at once, and [`Trouble`] says why the others wait.
 
 use super::store::Store;
+use crate::psched::drive::Waits;
 use crate::scheduler::outbox::{self, BATCH_MAX, Keeper};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// An answer to a question that was asked after what is on its way to the disk.
-pub type Answer = Box<dyn FnOnce() + Send>;
+pub type Answer = super::core::Look;
 /// Something that waits for records to be durable.
 pub type Release = outbox::Release<Answer>;
 /// What one event left to be done.
@@ -31,17 +32,6 @@ const SAID_AFTER: Duration = Duration::from_secs(2);
 
 /// How a notice of records that wait begins.
 pub const RECORDS_WAIT: &str = "records have been waiting for the disk";
-
-/// Why records wait for the disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waits {
-    /// Since when, in nanoseconds since the epoch.
-    pub since_ns: u64,
-    /// What is wrong, and what would cure it.
-    pub why: String,
-    /// The disk refuses. If not, it does not answer, and may do so in the end.
-    pub refuses: bool,
-}
 
 /// Why the store can't take anything just now, and whether its thread is there at all.
 #[derive(Clone, Debug, Default)]

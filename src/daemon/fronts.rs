@@ -11,6 +11,7 @@ use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::watch::watch;
+use crate::psched::drive::Front;
 use crate::scheduler::Event;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, HashMap};
@@ -31,10 +32,9 @@ pub struct Fronts {
     helper: Option<SignalHelper>,
 }
 
-/// A front end as it called.
+/// By which the process of a front end is known.
 #[derive(Debug)]
-pub struct FrontEnd {
-    pub process: FrontProcess,
+pub struct FrontHandle {
     pub pidfd: Arc<OwnedFd>,
     /// The user, if the front end asks for SIGUSR1.
     pub signal_as: Option<u32>,
@@ -59,8 +59,8 @@ impl Fronts {
     }
 
     /// Watches a process for an application.
-    pub fn watch(&mut self, apid: Apid, front: FrontEnd) {
-        let FrontEnd { process, pidfd, signal_as } = front;
+    pub fn watch(&mut self, apid: Apid, front: Front<FrontHandle>) {
+        let Front { process, handle: FrontHandle { pidfd, signal_as } } = front;
         let id = (process.pid, process.started);
         match signal_as {
             Some(uid) => self.signals.insert(apid, uid),
@@ -100,7 +100,8 @@ impl Fronts {
             return false;
         }
         // Whether it asks for the signal it says again, when it connects again.
-        self.watch(apid, FrontEnd { process, pidfd: Arc::new(pidfd), signal_as: None });
+        let handle = FrontHandle { pidfd: Arc::new(pidfd), signal_as: None };
+        self.watch(apid, Front { process, handle });
         true
     }
 

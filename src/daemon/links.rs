@@ -88,8 +88,7 @@ async fn listen(
             (pb::from_node::Message::Hello(hello), Some(sender)) => {
                 let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
                 tracing::info!(link = link.0, pid, nids = ?hello.nids, "an apinit calls");
-                let event = Box::new(Event::LinkOpened { link, hello: Box::new(hello) });
-                Input::LinkOpened { link, event, sender }
+                Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
             (_, Some(_)) => return Err(Status::failed_precondition("the first message is hello")),
             (pb::from_node::Message::Inventory(inventory), None) => {

@@ -1,13 +1,15 @@
 //! What psmgr and snflv ask: for administrators only. Who calls is what the kernel said of the connection.
 
-use super::core::{Input, now};
+use super::core::{Input, now, status};
 use super::names::names;
 use super::people::no_users_of;
 use super::services::{Service, caller, ending};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed};
 use crate::machine::{Flavor, Flavors, Nid};
+use crate::psched::drive::{self, Refused};
 use crate::rpc::pb;
+use crate::scheduler::outbox::Kept;
 use crate::scheduler::tuning::Wanted;
 use crate::scheduler::{Event, Manage, NodesTo, ReplyId};
 use crate::variables::WEIGHT;
@@ -50,10 +52,23 @@ impl Service {
     }
 
     /// Has the scheduler do it.
-    async fn order(&self, uid: u32, event: Event) -> Managed {
+    async fn order(
+        &self,
+        uid: u32,
+        event: impl FnOnce(ReplyId) -> Event + Send + 'static,
+    ) -> Managed {
         let (answer, managed) = oneshot::channel();
         self.ask(uid, Input::Manage { event: Box::new(event), answer }).await?;
-        managed.await.map_err(|_| ending())?.map(Response::new)
+        self.done(managed.await.map_err(|_| ending())?)
+    }
+
+    /// What became of an order, and whether it is on record.
+    fn done(&self, managed: Result<drive::Managed, Refused>) -> Managed {
+        let drive::Managed { done, mut problems, kept } = managed.map_err(status)?;
+        if kept == Kept::Waits {
+            problems.extend(self.trouble.notice());
+        }
+        Ok(Response::new(pb::ManageReply { done, problems }))
     }
 
     /// psmgr adopt, or purge.
@@ -64,8 +79,9 @@ impl Service {
         let uid = by.uid;
         let apids = self.read_kept(uid, move |s| s.foreign_apids(&asked)).await?;
         let used = self.ask_store(move |s| s.which(apids)).await?;
-        let (reply, administrator) = (ReplyId(0), true);
-        self.order(uid, Event::Manage { reply, what, nids, by, administrator, used }).await
+        let administrator = true;
+        self.order(uid, move |reply| Event::Manage { reply, what, nids, by, administrator, used })
+            .await
     }
 
     /// psmgr show.
@@ -96,7 +112,7 @@ impl Service {
         }
         let (answer, set) = oneshot::channel();
         self.ask(by.uid, Input::Set { wanted, by, answer }).await?;
-        set.await.map_err(|_| ending())?.map(Response::new)
+        self.done(set.await.map_err(|_| ending())?)
     }
 
     /// psmgr drain, down, or resume.
@@ -117,8 +133,8 @@ impl Service {
             Ok(pb::NodesTo::Down) => NodesTo::Close(Closed::Down),
             Err(_) => return Err(Status::invalid_argument(format!("nodes can't become {to}"))),
         };
-        let reply = ReplyId(0);
-        self.order(by.uid, Event::Nodes { reply, to, nids: nids(list), reason, by }).await
+        let nids = nids(list);
+        self.order(by.uid, move |reply| Event::Nodes { reply, to, nids, reason, by }).await
     }
 
     /// snflv.
@@ -136,13 +152,13 @@ impl Service {
         if reset != to.is_empty() {
             return wrong("give flavors, or take back those that were given, one of both".into());
         }
-        let (reply, nids, to) = (ReplyId(0), nids(list), (!reset).then_some(to));
+        let (nids, to) = (nids(list), (!reset).then_some(to));
         let uid = by.uid;
-        let event = Event::Flavors { reply, nids, to, by };
+        let event = move |reply| Event::Flavors { reply, nids, to, by };
         if !dry_run {
             return self.order(uid, event).await;
         }
-        let (done, problems) = self.read(uid, move |s| s.would(now(), event)).await?;
+        let (done, problems) = self.read(uid, move |s| s.would(now(), event(ReplyId(0)))).await?;
         Ok(Response::new(pb::ManageReply { done, problems }))
     }
 
@@ -157,7 +173,7 @@ impl Service {
             )));
         }
         let apids = apids.into_iter().map(Apid).collect();
-        self.order(by.uid, Event::Hold { reply: ReplyId(0), apids, hold, by }).await
+        self.order(by.uid, move |reply| Event::Hold { reply, apids, hold, by }).await
     }
 
     /// psmgr migrate.
@@ -165,15 +181,15 @@ impl Service {
         let by = self.administrator(&request).await?;
         let pb::MigrateRequest { apid, nids: list, dry_run } = request.into_inner();
         let nids = (!list.is_empty()).then(|| nids(list));
-        let (reply, apid) = (ReplyId(0), Apid(apid));
-        self.order(by.uid, Event::Migrate { reply, apid, nids, dry_run, by }).await
+        let apid = Apid(apid);
+        self.order(by.uid, move |reply| Event::Migrate { reply, apid, nids, dry_run, by }).await
     }
 
     /// psmgr compact.
     pub(super) async fn order_compaction(&self, request: Request<pb::CompactRequest>) -> Managed {
         let by = self.administrator(&request).await?;
         let pb::CompactRequest { region, dry_run } = request.into_inner();
-        self.order(by.uid, Event::Compact { reply: ReplyId(0), region, dry_run, by }).await
+        self.order(by.uid, move |reply| Event::Compact { reply, region, dry_run, by }).await
     }
 
     /// psmgr reload.

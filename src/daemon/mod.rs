@@ -43,6 +43,7 @@ use crate::node::checkpoint::dir::{KEY_FILE, load_or_make_key};
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
+use crate::psched::drive::Identity;
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::scheduler::tuning::Tuning;
 use crate::scheduler::{Abilities, RollsOut, Scheduler, Settings};
@@ -136,18 +137,17 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let variables = tuning.in_force();
     store.history_max = variables.history_max();
     store.records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
-    let identity = core::Identity {
+    let identity = Identity {
         store_id: store.id.clone(),
         epoch: store.epoch,
         starts: store.starts.clone(),
-        commits: store.commits(),
         boot_id: crate::os::host::boot_id(),
         kill_grace: variables.kill_grace(),
         checkpoint_key: load_or_make_key(&state.join(KEY_FILE))
             .inspect_err(|why| tracing::warn!("applications can't be checkpointed: {why}"))
             .ok(),
-        state: std::path::absolute(&state).unwrap_or_else(|_| state.clone()),
     };
+    let state = std::path::absolute(&state).unwrap_or(state);
     tracing::info!(
         store = identity.store_id,
         epoch = identity.epoch,
@@ -186,6 +186,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         files,
         store,
         identity,
+        state,
         (scheduler, effects),
         tuning,
         signals.ok(),
@@ -202,7 +203,8 @@ async fn serve(
     config: &Config,
     files: u64,
     store: store::Store,
-    identity: core::Identity,
+    identity: Identity,
+    state: PathBuf,
     (scheduler, effects): (Scheduler, Vec<crate::scheduler::Effect>),
     tuning: Tuning,
     signals: Option<SignalHelper>,
@@ -241,6 +243,7 @@ async fn serve(
     let database = store.path().to_path_buf();
     let records_user_max = Arc::clone(&store.records_user_max);
     let (hidden, private) = watch::channel(tuning.in_force().private());
+    let durable = store.commits();
     let (commits, trouble, store_thread) = committer::start(store, back)?;
     let variables = tuning.in_force();
     let connections_bounds = watch::Sender::new(bounds(&variables, files));
@@ -252,16 +255,17 @@ async fn serve(
     });
     let tuner = tune::Tuner { tuning, tuned };
     let weak = inputs.downgrade();
-    let mut core = core::Core::new(
-        scheduler,
+    let parts = core::Parts {
         commits,
-        trouble.clone(),
-        weak,
-        identity.clone(),
+        trouble: trouble.clone(),
+        durable,
+        inputs: weak,
+        identity: identity.clone(),
+        state,
         tuner,
         signals,
-    );
-    core.begin(effects);
+    };
+    let core = core::Core::begin(scheduler, effects, parts);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
     let core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });

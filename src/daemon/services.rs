@@ -6,9 +6,9 @@
 use super::budget::Budgets;
 use super::checkpoints::Deposits;
 use super::committer::Trouble;
-use super::core::{Identity, Input, ended, now, refused};
+use super::core::{FrontEnd, Input, ended, now, status};
 use super::fair;
-use super::fronts::FrontEnd;
+use super::fronts::FrontHandle;
 use super::names::names;
 use super::private::Viewer;
 use super::reload::Reload;
@@ -19,11 +19,13 @@ use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
 use crate::config::Config;
+use crate::psched::drive::requests::Kill;
+use crate::psched::drive::{Identity, Killed, Refused};
 use crate::rpc::convert::wire_places;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::scheduler::outbox::Kept;
-use crate::scheduler::{Event, Looked, Manage, ReplyId, Scheduler};
+use crate::scheduler::{Event, Looked, Manage, Scheduler};
 use crate::variables::Private;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +215,7 @@ impl Service {
             let (found, answer) = oneshot::channel();
             let front = front(peer, request.signal);
             self.ask(peer.uid, Input::Watch { apid, front, events, found }).await?;
-            if answer.await.map_err(|_| ending())?? {
+            if answer.await.map_err(|_| ending())?.map_err(status)? {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
         }
@@ -305,7 +307,8 @@ async fn owner(peer: &Peer) -> Owner {
 fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
     let pidfd = peer.pidfd.clone()?;
     let process = FrontProcess { pid: peer.pid, started: peer.started };
-    Some(FrontEnd { process, pidfd, signal_as: signal.then_some(peer.uid) })
+    let handle = FrontHandle { pidfd, signal_as: signal.then_some(peer.uid) };
+    Some(FrontEnd { process, handle })
 }
 
 #[tonic::async_trait]
@@ -344,9 +347,9 @@ impl pb::psched_server::Psched for Service {
             }
         }
         let (events, stream) = mpsc::channel(EVENTS_MAX);
-        let (reply, secret) = (ReplyId(0), Ticket(random()?));
+        let secret = Ticket(random()?);
         let (posting, front) = (Box::new(posting), front_end.process);
-        let event = match origin {
+        let event = move |reply| match origin {
             None => Event::Posted { reply, posting, owner, front, secret },
             Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
         };
@@ -381,7 +384,7 @@ impl pb::psched_server::Psched for Service {
                 }
                 let (answer, looked) = oneshot::channel();
                 self.ask(peer.uid, Input::Look { apid, answer }).await?;
-                match looked.await.map_err(|_| ending())?? {
+                match looked.await.map_err(|_| ending())?.map_err(status)? {
                     Looked::Placed(team) => {
                         pb::look_reply::Answer::Placement(views::placement(&team))
                     }
@@ -420,7 +423,7 @@ impl pb::psched_server::Psched for Service {
         let owner = owner(&peer).await;
         let make = move |s: &Scheduler, viewer: &Viewer| -> Result<pb::LookReply, Status> {
             let (places, hosts) = s.dry_run(&posting, &owner).map_err(|(refusal, why)| {
-                refused(refusal, &viewer.explanation(s, &why).to_string())
+                status(Refused::Decided(refusal, viewer.explanation(s, &why).to_string()))
             })?;
             let placement = pb::Placement {
                 places: wire_places(&places),
@@ -454,16 +457,12 @@ impl pb::psched_server::Psched for Service {
         let (mut told, mut unrecorded) = (BTreeMap::new(), None);
         for apids in apids.chunks(KILL_AT_ONCE) {
             let (answer, problems) = oneshot::channel();
-            let kill = Input::Kill {
-                apids: apids.to_vec(),
-                signal: request.signal,
-                uid: peer.uid,
-                administrator,
-                answer,
-            };
-            self.ask(peer.uid, kill).await?;
-            let (problems, why) = problems.await.map_err(|_| ending())?;
-            unrecorded = unrecorded.or(why);
+            let (apids_now, signal, uid) = (apids.to_vec(), request.signal, peer.uid);
+            let kill = Kill { apids: apids_now, signal, uid, administrator };
+            self.ask(peer.uid, Input::Kill { kill, answer }).await?;
+            let Killed { problems, kept } = problems.await.map_err(|_| ending())?;
+            let waits = kept == Kept::Waits && problems.iter().any(Option::is_none);
+            unrecorded = unrecorded.or_else(|| waits.then(|| self.trouble.notice()).flatten());
             told.extend(apids.iter().zip(problems).filter_map(|(apid, why)| Some((*apid, why?))));
         }
         let left: Vec<Apid> = apids.into_iter().filter(|apid| !told.contains_key(apid)).collect();

@@ -8,6 +8,7 @@ use super::core::{Core, now};
 use super::settings;
 use crate::apteam::change::{By, Change};
 use crate::machine::Machine;
+use crate::psched::drive::{Managed, Refused};
 use crate::rpc::pb;
 use crate::scheduler::outbox::{Kept, Record};
 use crate::scheduler::tuning::{Source, Told, Tuning, Wanted};
@@ -15,7 +16,6 @@ use crate::scheduler::{Event, Settings};
 use crate::variables::Variables;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tonic::Status;
 
 /// A psched.yaml that was read again.
 #[derive(Debug)]
@@ -45,25 +45,26 @@ impl Core {
         &mut self,
         wanted: Wanted,
         by: &By,
-        answer: oneshot::Sender<Result<pb::ManageReply, Status>>,
+        answer: oneshot::Sender<Result<Managed, Refused>>,
     ) {
+        if let Some(reason) = self.driver.takes_nothing(&self.out) {
+            let _ = answer.send(Err(Refused::Now(format!("nothing was changed: {reason}"))));
+            return;
+        }
         let (done, records) = match self.tuner.tuning.change(wanted, by) {
             Ok(changed) => changed,
             Err(problems) => {
-                let _ = answer.send(Ok(pb::ManageReply { done: Vec::new(), problems }));
+                let (done, kept) = (Vec::new(), Kept::Yes);
+                let _ = answer.send(Ok(Managed { done, problems, kept }));
                 return;
             }
         };
         for line in &done {
             tracing::info!("{line}, by {by}");
         }
-        let commit = self.outbox.keep(records);
-        self.commit(commit);
-        let trouble = self.trouble.clone();
+        self.driver.keep(&mut self.out, records);
         self.look(Box::new(move |kept| {
-            let notice = (kept == Kept::Waits).then(|| trouble.notice()).flatten();
-            let problems = notice.into_iter().collect();
-            let _ = answer.send(Ok(pb::ManageReply { done, problems }));
+            let _ = answer.send(Ok(Managed { done, problems: Vec::new(), kept }));
         }));
         self.tuned();
     }
@@ -72,15 +73,15 @@ impl Core {
     pub(super) fn reconfigured(&mut self, new: Reconfigured, answer: oneshot::Sender<Answer>) {
         let Reconfigured { variables, machine, by, told: others } = new;
         if by.is_some()
-            && let Some(why) = self.takes_nothing()
+            && let Some(why) = self.driver.takes_nothing(&self.out)
         {
             let _ = answer.send(Err(format!("nothing was changed: {why}")));
             return;
         }
         let mut told = self.tuner.tuning.reconfigured(variables);
         told.changes.extend(others.changes);
-        told.changes.extend(self.scheduler.flavors_without_effect(&machine));
-        told.changes.extend(self.scheduler.apinits_refused_by(&machine));
+        told.changes.extend(self.driver.scheduler().flavors_without_effect(&machine));
+        told.changes.extend(self.driver.scheduler().apinits_refused_by(&machine));
         told.waits.splice(0..0, others.waits);
         self.event(Event::Machine(machine));
         self.tuned();
@@ -91,10 +92,9 @@ impl Core {
             };
             let change =
                 Change { by, what: "psched.yaml".into(), before: "in force".into(), after };
-            let commit = self.outbox.keep(vec![Record::Change(change)]);
-            self.commit(commit);
+            self.driver.keep(&mut self.out, vec![Record::Change(change)]);
         }
-        let trouble = self.trouble.clone();
+        let trouble = self.out.trouble.clone();
         self.look(Box::new(move |kept| {
             let notice = (kept == Kept::Waits).then(|| trouble.notice()).flatten();
             let _ = answer.send(Ok((told, notice)));
@@ -110,10 +110,10 @@ impl Core {
     ) {
         let mut tuning = self.tuner.tuning.clone();
         let mut told = tuning.reconfigured(variables);
-        told.changes.extend(self.scheduler.flavors_without_effect(&machine));
-        told.changes.extend(self.scheduler.apinits_refused_by(&machine));
+        told.changes.extend(self.driver.scheduler().flavors_without_effect(&machine));
+        told.changes.extend(self.driver.scheduler().apinits_refused_by(&machine));
         let settings = settings(&tuning.in_force());
-        let applications = self.scheduler.compared(now(), machine, settings);
+        let applications = self.driver.scheduler().compared(now(), machine, settings);
         self.look(Box::new(move |_| {
             let _ = answer.send((told, applications));
         }));
@@ -123,7 +123,7 @@ impl Core {
     fn tuned(&mut self) {
         let variables = self.tuner.tuning.in_force();
         let settings = settings(&variables);
-        self.identity.kill_grace = settings.kill_grace;
+        self.driver.set_kill_grace(settings.kill_grace);
         self.event(Event::Settings(Box::new(settings)));
         let tuned = Arc::clone(&self.tuner.tuned);
         self.look(Box::new(move |_| tuned(&variables)));
@@ -132,9 +132,9 @@ impl Core {
     /// Where gates open and close by the time of day, the scheduler asks for the time every hour: summer may
     /// have begun.
     pub(super) fn look_at_offset(&mut self) {
-        let known = self.scheduler.settings();
+        let known = self.driver.scheduler().settings();
         let utc_offset = super::utc_offset();
-        if self.scheduler.has_hours() && known.utc_offset != utc_offset {
+        if self.driver.scheduler().has_hours() && known.utc_offset != utc_offset {
             let settings = Settings { utc_offset, ..known.clone() };
             self.event(Event::Settings(Box::new(settings)));
         }
@@ -160,8 +160,8 @@ impl Core {
             }
         };
         let variables = self.tuner.tuning.show().into_iter().map(row).collect();
-        let trouble = self.trouble.clone();
-        let state_directory = self.identity.state.to_string_lossy().into_owned();
+        let trouble = self.out.trouble.clone();
+        let state_directory = self.state.to_string_lossy().into_owned();
         self.look(Box::new(move |_| {
             let notices = trouble.notice().into_iter().collect();
             let _ = answer.send(pb::ShowReply { variables, notices, state_directory });

@@ -73,7 +73,7 @@ pub fn lines(records: &[Record]) -> Vec<Answer> {
     });
     let write = |team: &Apteam| -> Answer {
         let line = Line::of(team);
-        Box::new(move || line.write())
+        Box::new(move |_| line.write())
     };
     ended.map(write).collect()
 }

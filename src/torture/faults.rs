@@ -242,12 +242,12 @@ impl World {
             Fault::Break => self.break_some(),
             Fault::Cut => self.cut_some(),
             Fault::Psched => {
-                if let Some(psched) = &mut self.psched {
+                if self.psched.is_some() {
                     self.counts.add("psched");
                     match self.faults.u32(0..4) {
                         0 => self.kill_psched(),
-                        1 => psched.store.dies_writing = true,
-                        _ => psched.dies_after = Some(self.faults.u32(0..6)),
+                        1 => self.store.dies_writing = true,
+                        _ => self.around.dies_after = Some(self.faults.u32(0..6)),
                     }
                 }
             }
@@ -435,7 +435,7 @@ impl World {
     /// What an apinit's host held may be lost with it.
     pub fn checks_apps_of_slot(&mut self, slot: usize) {
         let nids = self.slots[slot].nids.clone();
-        let live = self.psched.iter().flat_map(|p| p.scheduler.teams());
+        let live = self.psched.iter().flat_map(|p| p.driver.scheduler().teams());
         for team in live.chain(self.disk.teams.values()) {
             if team.places.nids().any(|n| nids.contains(&n)) {
                 self.checks.host_took(team.apid, &nids);
@@ -539,10 +539,8 @@ impl World {
         self.disk.full = false;
         self.cuts.clear();
         self.slow_until = 0;
-        if let Some(psched) = &mut self.psched {
-            psched.dies_after = None;
-            psched.store.dies_writing = false;
-        }
+        self.around.dies_after = None;
+        self.store.dies_writing = false;
         for slot in &mut self.slots {
             if let Some(proc) = &mut slot.proc {
                 proc.dies_after = None;

@@ -442,7 +442,7 @@ impl World {
         if self.paused_until(Who::PschedFront(0)).is_some() {
             return;
         }
-        let teams = self.psched.iter().flat_map(|p| p.scheduler.teams());
+        let teams = self.psched.iter().flat_map(|p| p.driver.scheduler().teams());
         let run = teams.filter(|t| t.state == State::Running).map(|t| (t.key(), t.owner.uid));
         let run: Vec<_> = run.collect();
         if let Some((key, uid)) = self.work.choice(&run).copied()
@@ -464,7 +464,8 @@ impl World {
         if self.paused_until(Who::PschedFront(0)).is_some() {
             return;
         }
-        let live: Vec<_> = psched.scheduler.teams().map(|t| (t.apid, t.owner.uid)).collect();
+        let live: Vec<_> =
+            psched.driver.scheduler().teams().map(|t| (t.apid, t.owner.uid)).collect();
         if live.is_empty() {
             return;
         }

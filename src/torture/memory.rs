@@ -211,8 +211,8 @@ impl World {
     pub fn check_memory(&mut self) {
         let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
         let Some(psched) = self.psched.as_ref().filter(|_| undisturbed) else { return };
-        self.counts.crowded += crowded(&psched.scheduler).len() as u64;
-        if let Some(text) = too_much(&psched.scheduler) {
+        self.counts.crowded += crowded(psched.driver.scheduler()).len() as u64;
+        if let Some(text) = too_much(psched.driver.scheduler()) {
             self.checks.broken(text);
         }
     }

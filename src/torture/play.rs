@@ -264,8 +264,9 @@ impl Play {
         let psched = self.world.psched.as_mut().ok_or("psched is not there")?;
         let event = Event::Looked { reply: ReplyId(u64::MAX), apid };
         // On a copy: nobody has asked for this.
-        let effects = psched.scheduler.clone().apply(now, event);
-        self.world.check_explanations(Some(apid), None, &effects);
+        let mut scheduler = psched.driver.scheduler().clone();
+        let effects = scheduler.apply(now, event);
+        self.world.check_explanations(&scheduler, Some(apid), None, &effects);
         let found = effects.into_iter().find_map(|effect| match effect {
             Effect::Look { looked: Looked::Waiting(why), .. } => Some(why),
             _ => None,
@@ -298,7 +299,7 @@ pub fn expect(what: &str, so: bool) -> Played {
 impl World {
     /// Nodes on which psched would place something.
     pub fn open_nodes(&self) -> usize {
-        let nodes = self.psched.iter().flat_map(|p| p.scheduler.nodes());
+        let nodes = self.psched.iter().flat_map(|p| p.driver.scheduler().nodes());
         nodes.filter(|n| n.state != "suspect").count()
     }
 
@@ -340,7 +341,7 @@ impl World {
     /// Its state in psched's mind.
     pub fn state_of(&self, aprun: Pid) -> Option<State> {
         let apid = self.apid_of(aprun)?;
-        self.psched.as_ref()?.scheduler.team(apid).map(|t| t.state)
+        self.scheduler()?.team(apid).map(|t| t.state)
     }
 
     /// PEs of it that run.
@@ -351,7 +352,7 @@ impl World {
 
     /// Processors that psched says are in use.
     pub fn used(&self) -> u32 {
-        self.psched.iter().flat_map(|p| p.scheduler.nodes()).map(|n| n.used).sum()
+        self.psched.iter().flat_map(|p| p.driver.scheduler().nodes()).map(|n| n.used).sum()
     }
 
     /// How an aprun has ended.

@@ -1,7 +1,10 @@
-//! psched around its scheduler: links, front ends, answers. As `daemon::core` does it.
+//! psched in the simulated cluster: the driver that ships, on a simulated outside.
+//!
+//! What the daemon's services do beside the driver (a call that comes, a question that is asked of the
+//! state and of the disk before one is put to the driver) is here as well.
 
 use super::checks::Asked;
-use super::store::{Disk, Thread};
+use super::store::Disk;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
@@ -10,72 +13,87 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{NodeSpec, Report, Welcome};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::front::closing::Ended;
-use crate::front::course::{Ask, Event as Told, Looked as Found, Placement};
+use crate::front::course::{Ask, Event as Said, Looked as Found, Placement};
 use crate::machine::Nid;
-use crate::scheduler::outbox::{Held, Kept, Outbox, Outcome, Release};
-use crate::scheduler::{Effect, Event, LinkId, Looked, News, Now, ReplyId, Scheduler};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::psched::drive::requests::Kill;
+use crate::psched::drive::{
+    Answer, Driver, Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
+};
+use crate::scheduler::outbox::{Commit, Kept, Outbox};
+use crate::scheduler::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// An answer that waits for all before it to be durable.
+/// A question whose answer waits for all before it to be durable.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum Question {
     /// Whether an application is there: for a watch of this front end's.
-    Watch { wire: WireId, front: Pid, apid: Apid, found: bool },
+    Watch { stream: Stream, apid: Apid, found: bool },
     /// The same for a look.
     Look { wire: WireId, apid: Apid, found: bool },
     /// What was made of a posting that comes again.
-    Post { wire: WireId, front: Pid },
+    Post { stream: Stream },
 }
 
-/// Who waits for a reply of the scheduler's.
+/// A front end's stream of events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stream {
+    wire: WireId,
+    front: Pid,
+}
+
+/// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
-enum Waiter {
-    Post(WireId, Pid),
-    Look(WireId),
-    Kill(Option<WireId>),
-    /// A signal that is watched until it comes.
+pub enum Call {
+    /// Of a front end.
+    Wire(WireId),
+    /// Its watch of this application.
+    Watch(WireId, Apid),
+    /// A signal of which the checkers know.
     Signal(Key, i32),
+    /// Nobody waits.
+    Nobody,
 }
 
 /// Commits that may wait for the full disk: few, so that some histories come to it.
 const COMMITS_MAX: usize = 24;
 
 /// A psched that runs.
-#[derive(Debug)]
 pub struct Psched {
     pub pid: Pid,
-    pub scheduler: Scheduler,
-    outbox: Outbox<Answer>,
-    pub store: Thread,
-    waiters: BTreeMap<ReplyId, Waiter>,
-    next: u64,
-    watchers: BTreeMap<Apid, Vec<WireId>>,
-    links: BTreeMap<LinkId, (WireId, u64)>,
+    pub driver: Driver<World>,
     /// Streams whose first message has not come.
-    fresh: BTreeSet<LinkId>,
-    /// Applications of each front end that is watched.
-    fronts: BTreeMap<Pid, BTreeSet<Apid>>,
+    fresh: BTreeMap<LinkId, WireId>,
     timer: (u64, u64),
-    /// It dies after so many more things that leave it.
-    pub dies_after: Option<u32>,
 }
 
-impl Psched {
-    /// Something is on its way to the disk.
-    pub fn is_busy(&self) -> bool {
-        self.outbox.under_way() > 0
-    }
-
-    /// Its links.
-    pub fn links(&self) -> Vec<LinkId> {
-        self.links.keys().copied().collect()
-    }
+/// What is around the driver of the psched that runs.
+#[derive(Debug, Default)]
+pub struct Around {
+    /// psched's own number; 0: it does not run.
+    pub pid: Pid,
+    /// Applications of each front end that is watched.
+    fronts: BTreeMap<Pid, BTreeSet<Apid>>,
+    /// psched dies after so many more things that leave it.
+    pub dies_after: Option<u32>,
+    /// It has died within a call of its driver's: nothing leaves it any more.
+    dead: bool,
+    /// Questions that have their answer.
+    answered: VecDeque<(Question, Kept)>,
+    /// Of what is being decided: the application of a look, and the posting.
+    asked: (Option<Apid>, Option<Asked>),
+    /// Applications whose end is told before it is on record.
+    told_early: BTreeSet<Apid>,
 }
 
 impl World {
     /// Both clocks of psched's host.
     pub fn psched_now(&self) -> Now {
         Now { mono_ns: self.mono(0), wall_ns: self.hosts[0].wall(self.now) }
+    }
+
+    /// The state of the psched that runs.
+    pub fn scheduler(&self) -> Option<&Scheduler> {
+        self.psched.as_ref().map(|psched| psched.driver.scheduler())
     }
 
     /// psched is started.
@@ -98,39 +116,50 @@ impl World {
         scheduler.started(self.disk.epoch);
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);
-        let waiting: Vec<(Apid, FrontProcess)> =
-            scheduler.teams().filter_map(|t| t.front.map(|f| (t.apid, f))).collect();
-        self.psched = Some(Box::new(Psched {
-            pid,
-            scheduler,
-            outbox: Outbox::bounded(COMMITS_MAX),
-            store: Thread::default(),
-            waiters: BTreeMap::new(),
-            next: 1,
-            watchers: BTreeMap::new(),
-            links: BTreeMap::new(),
-            fresh: BTreeSet::new(),
-            fronts: BTreeMap::new(),
-            timer: (0, 0),
-            dies_after: None,
-        }));
-        self.psched_takes(effects, None);
-        for (apid, front) in waiting {
-            if self.fronts.contains_key(&front.pid) {
-                self.psched_watches(apid, front.pid);
-            } else {
-                self.psched_event(Event::FrontGone { apid });
-            }
-        }
+        let driver =
+            Driver::new(scheduler, Outbox::bounded(COMMITS_MAX), self.identity(&self.disk));
+        self.around = Around { pid, ..Around::default() };
+        self.store = Default::default();
+        let fresh = BTreeMap::new();
+        self.psched = Some(Box::new(Psched { pid, driver, fresh, timer: (0, 0) }));
+        self.psched_does(|driver, world| driver.begin(world, effects));
         if self.ending {
             self.orders_are_over();
         }
+    }
+
+    /// Has the driver do something, and then what comes of that beside it.
+    fn psched_does(&mut self, act: impl FnOnce(&mut Driver<World>, &mut World)) {
+        let Some(mut psched) = self.psched.take() else { return };
+        act(&mut psched.driver, self);
+        self.psched = Some(psched);
+        self.around.asked = (None, None);
+        if self.around.dead {
+            self.counts.killed_between += 1;
+            return self.kill_psched();
+        }
+        self.psched_sets_timer();
+        while let Some((question, kept)) = self.around.answered.pop_front() {
+            self.psched_answers(question, kept);
+        }
+    }
+
+    /// Something leaves psched, unless it has just died: it may be killed between any two things.
+    fn leaves(&mut self) -> bool {
+        match &mut self.around.dies_after {
+            Some(0) => self.around.dead = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        !self.around.dead
     }
 
     /// It is dead.
     pub fn psched_gone(&mut self) {
         self.store_dies();
         let Some(psched) = self.psched.take() else { return };
+        self.around = Around::default();
+        self.store = Default::default();
         self.checks.psched_died();
         self.checks.psched_away(u64::MAX);
         self.note(|| format!("psched {} dies", psched.pid));
@@ -156,48 +185,20 @@ impl World {
     /// Something for the scheduler.
     pub fn psched_event(&mut self, event: Event) {
         self.counts.heard += 1;
-        let now = self.psched_now();
         self.note(|| format!("psched: {}", super::trace::cut(&event)));
-        let asked = match &event {
-            Event::Looked { apid, .. } => Some(*apid),
-            _ => None,
-        };
-        let Some(psched) = &mut self.psched else { return };
-        if psched.outbox.leaves_out(&event, psched.store.trouble) {
-            self.counts.left_out += 1;
-            if let Event::LinkOpened { link, .. } = event {
-                self.psched_performs(Effect::RefuseLink { link, why: "the disk is full".into() });
-            }
-            return;
-        }
-        let effects = psched.scheduler.apply(now, event);
-        self.check_explanations(asked, None, &effects);
-        self.check_places(&effects);
-        self.psched_takes(effects, None);
+        self.psched_does(|driver, world| driver.events(world, vec![event]));
     }
 
-    fn psched_takes(&mut self, effects: Vec<Effect>, new: Option<Apid>) {
-        if !effects.is_empty() {
-            let wall = self.hosts[0].wall(self.now);
-            let Some(psched) = &mut self.psched else { return };
-            let leaving = psched.outbox.take(wall, effects, new);
-            for effect in leaving.now {
-                self.psched_performs(effect);
-            }
-            if let Some(commit) = leaving.commit {
-                self.commit(commit);
-            }
-            if let Some(pid) = self.psched.as_ref().map(|p| p.pid) {
-                self.psched_gives(pid);
-            }
-        }
-        self.psched_sets_timer();
+    /// An order of an administrator's.
+    pub fn psched_manages(&mut self, event: impl FnOnce(ReplyId) -> Event) {
+        self.counts.heard += 1;
+        self.psched_does(|driver, world| driver.manage(world, event, Call::Nobody));
     }
 
     fn psched_sets_timer(&mut self) {
         let number = self.number();
         let Some(psched) = &mut self.psched else { return };
-        let at = psched.scheduler.deadline().unwrap_or(0);
+        let at = psched.driver.scheduler().deadline().unwrap_or(0);
         if psched.timer.0 == at {
             return;
         }
@@ -226,210 +227,16 @@ impl World {
         if let Some(pause) = self.paused_until(Who::PschedFront(0)) {
             return self.at(pause, Ev::StoreOutcome(pid));
         }
-        let Some(psched) = self.psched.as_mut().filter(|p| p.pid == pid) else { return };
-        let Some(outcome) = psched.store.back.pop_front() else { return };
-        psched.outbox.came_back(&outcome);
-        match outcome {
-            Outcome::Release(releases) => {
-                for release in releases {
-                    match release {
-                        Release::Effect(effect) => self.psched_performs(effect),
-                        Release::Answer(answer) => self.psched_answers(answer),
-                    }
-                    if self.psched.as_ref().is_none_or(|p| p.pid != pid) {
-                        return;
-                    }
-                }
-            }
-            Outcome::Refused { apid, why, releases } => {
-                if let Some(psched) = &mut self.psched {
-                    psched.outbox.refused(apid, &why);
-                }
-                for release in releases {
-                    if let Release::Effect(Effect::Accept { reply, .. }) = release
-                        && let Some(Waiter::Post(wire, _)) =
-                            self.psched.as_mut().and_then(|p| p.waiters.remove(&reply))
-                    {
-                        self.send(wire, 1, Msg::Refused(why.clone(), false));
-                    }
-                }
-                self.psched_event(Event::StoreRefused { apid, why });
-            }
+        if self.around.pid != pid {
+            return;
         }
-        self.psched_gives(pid);
-        let links = self.psched.as_mut().map(|p| p.outbox.to_hang_up()).unwrap_or_default();
-        for link in links {
-            if let Some((wire, _)) = self.psched.as_mut().and_then(|p| p.links.remove(&link)) {
-                self.hang_up(wire, 1);
-            }
-            self.psched_event(Event::LinkClosed { link });
-        }
+        let Some(outcome) = self.store.back.pop_front() else { return };
+        self.psched_does(|driver, world| driver.outcomes(world, vec![outcome]));
     }
 
     /// The loop hears that the store fails.
-    pub fn store_has_failed(&mut self, pid: Pid) {
-        self.psched_gives(pid);
-    }
-
-    /// Answers are given that were held, if psched is the same still.
-    fn psched_gives(&mut self, pid: Pid) {
-        loop {
-            let Some(psched) = self.psched.as_mut().filter(|p| p.pid == pid) else { return };
-            match psched.outbox.kept() {
-                Some(held) => self.psched_gives_one(held, Kept::Yes),
-                None => break,
-            }
-        }
-        let Some(psched) = &mut self.psched else { return };
-        if psched.store.trouble {
-            for held in psched.outbox.unheld() {
-                self.psched_gives_one(held, Kept::Waits);
-            }
-        }
-    }
-
-    fn psched_gives_one(&mut self, held: Held<Answer>, kept: Kept) {
-        self.counts.unrecorded += u64::from(kept == Kept::Waits);
-        match (held, kept) {
-            (Held::Look(answer), Kept::Yes) => self.psched_answers(answer),
-            (Held::Look(answer), Kept::Waits) => {
-                let why = "records wait for the disk".to_owned();
-                match answer {
-                    Answer::Watch { wire, .. } | Answer::Post { wire, .. } => {
-                        self.send(wire, 1, Msg::Refused(why, false));
-                    }
-                    Answer::Look { wire, .. } => {
-                        self.reply(wire, Msg::Looked(Box::new(Found::Failed(why))));
-                    }
-                }
-            }
-            (Held::Reply(effect), Kept::Yes) => self.psched_performs(effect),
-            // Who sent a signal is told that it is not on record.
-            (Held::Reply(Effect::Killed { reply, .. }), Kept::Waits) => {
-                let waiter = self.psched.as_mut().and_then(|p| p.waiters.remove(&reply));
-                if let Some(Waiter::Kill(Some(wire))) = waiter {
-                    self.reply(wire, Msg::Killed);
-                }
-            }
-            (Held::Reply(_), Kept::Waits) => {}
-        }
-    }
-
-    fn psched_performs(&mut self, effect: Effect) {
-        // It may be killed between any two things that leave it.
-        if let Some(psched) = &mut self.psched
-            && let Some(left) = &mut psched.dies_after
-        {
-            if *left == 0 {
-                self.counts.killed_between += 1;
-                return self.kill_psched();
-            }
-            *left -= 1;
-        }
-        self.note(|| format!("psched does {}", super::trace::cut(&effect)));
-        let Some(psched) = &mut self.psched else { return };
-        match effect {
-            Effect::Accept { reply, apid } => {
-                if let Some(Waiter::Post(wire, front)) = psched.waiters.remove(&reply) {
-                    if let Some(why) = psched.outbox.why_refused(apid) {
-                        let why = why.to_owned();
-                        return self.send(wire, 1, Msg::Refused(why, false));
-                    }
-                    psched.watchers.entry(apid).or_default().push(wire);
-                    let process = psched.scheduler.team(apid).and_then(|t| t.front);
-                    self.checks.acknowledged(&self.disk, apid, front);
-                    self.send(wire, 1, Msg::Event(Box::new(Told::Accepted(apid))));
-                    if let Some(process) = process {
-                        self.psched_watches(apid, process.pid);
-                    }
-                }
-            }
-            Effect::Refuse { reply, explanation, .. } => match psched.waiters.remove(&reply) {
-                Some(Waiter::Post(wire, _)) => {
-                    self.send(wire, 1, Msg::Refused(explanation.to_string(), true));
-                }
-                Some(Waiter::Look(wire)) => {
-                    let failed = Found::Failed(explanation.to_string());
-                    self.reply(wire, Msg::Looked(Box::new(failed)));
-                }
-                Some(Waiter::Kill(_) | Waiter::Signal(..)) | None => {}
-            },
-            Effect::Look { reply, looked } => {
-                if let Some(Waiter::Look(wire)) = psched.waiters.remove(&reply) {
-                    let found = match looked {
-                        Looked::Placed(team) => Found::Placement(Box::new(Placement {
-                            key: team.key(),
-                            places: team.places.clone(),
-                            hosts: team.hosts.to_vec(),
-                            ticket: team.ticket,
-                        })),
-                        Looked::Waiting(why) => Found::Waiting(why),
-                    };
-                    self.reply(wire, Msg::Looked(Box::new(found)));
-                }
-            }
-            Effect::Killed { reply, problems } => match psched.waiters.remove(&reply) {
-                Some(Waiter::Kill(Some(wire))) => self.reply(wire, Msg::Killed),
-                Some(Waiter::Signal(key, signal)) if problems.iter().all(Option::is_none) => {
-                    self.checks.signal_taken(key, signal);
-                }
-                _ => {}
-            },
-            Effect::Command { link, command } => {
-                if let Some((wire, seq)) = psched.links.get_mut(&link) {
-                    *seq += 1;
-                    let (wire, seq, commits) = (*wire, *seq, self.counted(&self.disk));
-                    self.send(wire, 1, Msg::Command(seq, commits, Box::new(command)));
-                }
-            }
-            Effect::Welcome { link, nids } => self.welcome(link, &nids),
-            Effect::RefuseLink { link, why } => {
-                if let Some((wire, _)) = psched.links.remove(&link) {
-                    self.send(wire, 1, Msg::LinkRefused(why));
-                    self.hang_up(wire, 1);
-                }
-            }
-            Effect::CloseLink { link } => {
-                if let Some((wire, _)) = psched.links.remove(&link) {
-                    self.hang_up(wire, 1);
-                }
-            }
-            Effect::SignalFront { front, .. } => {
-                self.front_nudged(front.pid);
-            }
-            Effect::Tell { apid, news } => self.psched_tells(apid, news),
-            Effect::TellEnd { apid, end, status } => {
-                self.checks.told_before_its_record(apid);
-                self.psched_tells(apid, News::Ended { end, status });
-            }
-            // Its nodes take nobody out, so that is not planned.
-            Effect::RollIn { .. } | Effect::RollOut { .. } => {}
-            Effect::Warn(text) => self.checks.warned(&text),
-            // Nobody asks for it.
-            Effect::Managed { .. } => {}
-            Effect::Save { .. }
-            | Effect::SaveAdopted { .. }
-            | Effect::Log { .. }
-            | Effect::SaveBoot { .. }
-            | Effect::SaveNodes { .. }
-            | Effect::SaveFlavors { .. }
-            | Effect::SaveChange(_)
-            | Effect::SaveShares(_) => {}
-        }
-    }
-
-    /// The answer to a request, in no order with anything else.
-    fn reply(&mut self, wire: WireId, msg: Msg) {
-        self.send(wire, 1, msg);
-    }
-
-    fn welcome(&mut self, link: LinkId, nids: &[Nid]) {
-        let next_apid = self.psched.as_ref().map_or(u64::MAX, |p| p.scheduler.next_apid());
-        let welcome = self.welcome_of(&self.disk, next_apid, nids);
-        let wire = self.psched.as_ref().and_then(|p| p.links.get(&link)).map(|l| l.0);
-        if let Some(wire) = wire {
-            self.send(wire, 1, Msg::Welcome(welcome));
-        }
+    pub fn store_has_failed(&mut self) {
+        self.psched_does(|driver, world| driver.give_if_it_waits(world));
     }
 
     /// How many commits a psched on this disk says that there are. (Without copies none counts
@@ -438,7 +245,19 @@ impl World {
         if self.mix.copies { disk.commits } else { 0 }
     }
 
-    /// How a psched on this disk introduces itself.
+    /// Which psched one on this disk is.
+    fn identity(&self, disk: &Disk) -> Identity {
+        Identity {
+            store_id: "torture0store".into(),
+            epoch: disk.epoch,
+            starts: if self.mix.copies { disk.starts.clone() } else { Vec::new() },
+            boot_id: self.hosts[0].boot_id(),
+            kill_grace: self.settings.kill_grace,
+            checkpoint_key: None,
+        }
+    }
+
+    /// How a psched on a copy of the disk introduces itself.
     pub fn welcome_of(&self, disk: &Disk, next_apid: u64, nids: &[Nid]) -> Welcome {
         let (machine, mono_ns) = (&self.machine, self.mono(0));
         let spec = |n: &crate::machine::Node| NodeSpec {
@@ -464,43 +283,11 @@ impl World {
         }
     }
 
-    fn told(&self, apid: Apid, news: News) -> Told {
-        let team = self.psched.as_ref().and_then(|p| p.scheduler.team(apid));
-        match news {
-            News::Placed => Told::Placed(team.map_or(0, |t| t.incarnation.0)),
-            News::Running => Told::Launched,
-            News::Ended { end, status } => {
-                Told::Ended(Box::new(Ended { status, end: *end, told: false }))
-            }
-        }
-    }
-
-    fn psched_tells(&mut self, apid: Apid, news: News) {
-        let ended = matches!(news, News::Ended { .. });
-        let told = self.told(apid, news);
-        let Some(psched) = &mut self.psched else { return };
-        let watchers = match ended {
-            true => psched.watchers.remove(&apid).unwrap_or_default(),
-            false => psched.watchers.get(&apid).cloned().unwrap_or_default(),
-        };
-        if ended {
-            psched.fronts.values_mut().for_each(|apids| {
-                apids.remove(&apid);
-            });
-            psched.fronts.retain(|_, apids| !apids.is_empty());
-        }
-        for wire in watchers {
-            self.send(wire, 1, Msg::Event(Box::new(told.clone())));
-        }
-    }
-
     fn psched_watches(&mut self, apid: Apid, front: Pid) {
         let alive = self.fronts.contains_key(&front);
-        let Some(psched) = &mut self.psched else { return };
-        psched.fronts.entry(front).or_default().insert(apid);
-        let pid = psched.pid;
+        self.around.fronts.entry(front).or_default().insert(apid);
         if !alive {
-            self.after(50 * US, Ev::PschedFrontDied(pid, front));
+            self.after(50 * US, Ev::PschedFrontDied(self.around.pid, front));
         }
     }
 
@@ -509,8 +296,10 @@ impl World {
         if let Some(pause) = self.paused_until(Who::PschedFront(0)) {
             return self.at(pause, Ev::PschedFrontDied(pid, front));
         }
-        let Some(psched) = self.psched.as_mut().filter(|p| p.pid == pid) else { return };
-        for apid in psched.fronts.remove(&front).unwrap_or_default() {
+        if self.around.pid != pid {
+            return;
+        }
+        for apid in self.around.fronts.remove(&front).unwrap_or_default() {
             self.psched_event(Event::FrontGone { apid });
         }
     }
@@ -522,8 +311,7 @@ impl World {
         let number = self.number();
         let psched = self.psched.as_mut()?;
         let link = LinkId(number);
-        psched.links.insert(link, (wire, 0));
-        psched.fresh.insert(link);
+        psched.fresh.insert(link, wire);
         Some(Who::PschedLink(link))
     }
 
@@ -536,7 +324,13 @@ impl World {
     pub fn psched_link_says(&mut self, _wire: WireId, link: LinkId, msg: Msg) {
         let Some(psched) = &mut self.psched else { return };
         let event = match msg {
-            Msg::Hello(hello) if psched.fresh.remove(&link) => Event::LinkOpened { link, hello },
+            Msg::Hello(hello) => {
+                let Some(wire) = psched.fresh.remove(&link) else { return };
+                self.counts.heard += 1;
+                self.note(|| format!("psched: {}", super::trace::cut(&hello)));
+                return self
+                    .psched_does(|driver, world| driver.link_opened(world, link, hello, wire));
+            }
             Msg::Inventory(items) => {
                 self.apinit_of(link).into_iter().for_each(|slot| self.calmed(slot));
                 Event::Inventory { link, items }
@@ -546,7 +340,6 @@ impl World {
                 Event::Report { link, report }
             }
             Msg::Eof => {
-                psched.links.remove(&link);
                 psched.fresh.remove(&link);
                 Event::LinkClosed { link }
             }
@@ -554,6 +347,10 @@ impl World {
         };
         let switches = matches!(&event, Event::Report { report, .. }
             if matches!(**report, Report::Switches(_)));
+        let left_out = matches!(event, Event::Inventory { .. } | Event::Report { .. });
+        if left_out && self.psched.as_ref().is_some_and(|p| p.driver.is_full()) {
+            self.counts.left_out += u64::from(self.store.trouble);
+        }
         self.psched_event(event);
         if switches {
             self.check_memory();
@@ -573,14 +370,6 @@ impl World {
         }
     }
 
-    fn reply_to(&mut self, waiter: Waiter) -> Option<ReplyId> {
-        let psched = self.psched.as_mut()?;
-        let id = ReplyId(psched.next);
-        psched.next += 1;
-        psched.waiters.insert(id, waiter);
-        Some(id)
-    }
-
     /// A call has come.
     pub fn psched_asked(&mut self, wire: WireId, front: Pid, msg: Msg) {
         if let Some(pause) = self.paused_until(Who::PschedFront(0)) {
@@ -590,20 +379,19 @@ impl World {
             return;
         }
         let again = matches!(&msg, Msg::Ask(Ask::Post)) && self.posts_again(front);
-        let Some(psched) = &mut self.psched else { return };
-        let found = |apid: Apid, p: &super::psched::Psched| p.scheduler.team(apid).is_some();
+        let Some(scheduler) = self.scheduler() else { return };
+        let found = |apid: Apid| scheduler.team(apid).is_some();
+        let stream = Stream { wire, front };
         match msg {
-            Msg::Ask(Ask::Post) if again => {
-                self.psched_reads(Answer::Post { wire, front });
-            }
-            Msg::Ask(Ask::Post) => self.psched_posted(wire, front),
+            Msg::Ask(Ask::Post) if again => self.psched_reads(Question::Post { stream }),
+            Msg::Ask(Ask::Post) => self.psched_posted(stream),
             Msg::Ask(Ask::Watch(apid)) => {
-                let found = found(apid, psched);
-                self.psched_reads(Answer::Watch { wire, front, apid, found });
+                let found = found(apid);
+                self.psched_reads(Question::Watch { stream, apid, found });
             }
             Msg::Look(apid) => {
-                let found = found(apid, psched);
-                self.psched_reads(Answer::Look { wire, apid, found });
+                let found = found(apid);
+                self.psched_reads(Question::Look { wire, apid, found });
             }
             Msg::Kill(apid, signal) => {
                 let uid = self.fronts.get(&front).map_or(0, |f| f.posting.1.uid);
@@ -615,79 +403,95 @@ impl World {
 
     /// Somebody asks for the end of an application.
     pub fn psched_kill(&mut self, wire: Option<WireId>, apid: Apid, signal: i32, uid: u32) {
-        let Some(reply) = self.reply_to(Waiter::Kill(wire)) else { return };
-        let apids = vec![apid];
-        self.checks.killed(apid, signal);
-        self.psched_event(Event::Kill { reply, apids, signal, uid, administrator: false });
+        if self.psched.is_some() {
+            self.checks.killed(apid, signal);
+            self.psched_signalled(wire.map_or(Call::Nobody, Call::Wire), apid, signal, uid);
+        }
     }
 
     /// Somebody sends a signal of which the checkers know.
     pub fn psched_signals(&mut self, key: Key, signal: i32, uid: u32) {
-        let Some(reply) = self.reply_to(Waiter::Signal(key, signal)) else { return };
-        let apids = vec![key.apid];
-        self.psched_event(Event::Kill { reply, apids, signal, uid, administrator: false });
+        self.psched_signalled(Call::Signal(key, signal), key.apid, signal, uid);
     }
 
-    fn psched_posted(&mut self, wire: WireId, front: Pid) {
+    fn psched_signalled(&mut self, call: Call, apid: Apid, signal: i32, uid: u32) {
+        self.counts.heard += 1;
+        self.note(|| format!("psched: signal {signal} to {apid}"));
+        let kill = Kill { apids: vec![apid], signal, uid, administrator: false };
+        self.psched_does(|driver, world| driver.kill(world, kill, call));
+    }
+
+    fn psched_posted(&mut self, stream: Stream) {
+        let front = stream.front;
         let Some(aprun) = self.fronts.get(&front) else { return };
         let (posting, owner): (Posting, Owner) = aprun.posting.clone();
         let asked = Asked::of(&posting, aprun.returning.is_some());
         let origin = aprun.returning.as_ref().map(|returning| returning.origin.clone());
-        let Some(psched) = &mut self.psched else { return };
-        if psched.store.trouble || psched.outbox.is_full() {
-            return self.send(wire, 1, Msg::Refused("the disk is full".into(), false));
+        if self.psched.is_none() {
+            return;
         }
-        let new = Apid(psched.scheduler.next_apid());
         let mut secret = [0; 16];
         self.work.fill(&mut secret);
-        let Some(reply) = self.reply_to(Waiter::Post(wire, front)) else { return };
         let (posting, secret) = (Box::new(posting), Ticket(secret));
-        let front = FrontProcess { pid: front, started: 1 };
-        let event = match origin {
-            None => Event::Posted { reply, posting, owner, front, secret },
-            Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
-        };
-        self.note(|| format!("psched: {}", super::trace::cut(&event)));
-        let now = self.psched_now();
-        let Some(psched) = &mut self.psched else { return };
-        let effects = psched.scheduler.apply(now, event);
-        self.check_explanations(None, Some(asked), &effects);
-        self.psched_takes(effects, Some(new));
-    }
-
-    fn psched_reads(&mut self, answer: Answer) {
-        let Some(psched) = &mut self.psched else { return };
-        let pid = psched.pid;
-        match psched.outbox.hold(answer) {
-            Ok(()) => self.psched_gives(pid),
-            Err(answer) => self.psched_answers(answer),
-        }
-    }
-
-    /// What was asked is known, and durable.
-    fn psched_answers(&mut self, answer: Answer) {
-        match answer {
-            Answer::Watch { wire, front, apid, found: true } => self.watch(wire, front, apid),
-            Answer::Look { wire, apid, found: true } => {
-                if let Some(reply) = self.reply_to(Waiter::Look(wire)) {
-                    self.psched_event(Event::Looked { reply, apid });
-                }
+        let process = FrontProcess { pid: front, started: 1 };
+        let event = move |reply| match origin {
+            None => Event::Posted { reply, posting, owner, front: process, secret },
+            Some(origin) => {
+                Event::Restarted { reply, posting, owner, front: process, secret, origin }
             }
-            Answer::Watch { wire, apid, .. } => self.tell_ended(wire, apid),
-            Answer::Post { wire, front } => match self.posted_before(front) {
+        };
+        self.note(|| format!("psched: a posting of aprun {front}"));
+        self.around.asked = (None, Some(asked));
+        let front = Front { process, handle: () };
+        self.psched_does(|driver, world| driver.post(world, event, front, stream));
+    }
+
+    fn psched_reads(&mut self, question: Question) {
+        self.psched_does(|driver, world| driver.look(world, question));
+    }
+
+    /// What was asked is known, and durable; or it waits for the disk.
+    fn psched_answers(&mut self, question: Question, kept: Kept) {
+        if kept == Kept::Waits {
+            self.counts.unrecorded += 1;
+            let why = "records wait for the disk".to_owned();
+            return match question {
+                Question::Watch { stream: Stream { wire, .. }, .. }
+                | Question::Post { stream: Stream { wire, .. } } => {
+                    self.send(wire, 1, Msg::Refused(why, false));
+                }
+                Question::Look { wire, .. } => {
+                    self.send(wire, 1, Msg::Looked(Box::new(Found::Failed(why))));
+                }
+            };
+        }
+        match question {
+            Question::Watch { stream, apid, found: true } => {
+                let process = FrontProcess { pid: stream.front, started: 1 };
+                let front = Some(Front { process, handle: () });
+                let call = Call::Watch(stream.wire, apid);
+                self.psched_does(|driver, world| driver.watch(world, apid, front, stream, call));
+            }
+            Question::Look { wire, apid, found: true } => {
+                self.counts.heard += 1;
+                self.around.asked = (Some(apid), None);
+                self.psched_does(|driver, world| driver.looked(world, apid, Call::Wire(wire)));
+            }
+            Question::Watch { stream, apid, .. } => self.tell_ended(stream.wire, apid),
+            Question::Post { stream } => match self.posted_before(stream.front) {
                 Some(apid) => {
-                    self.checks.acknowledged(&self.disk, apid, front);
-                    self.tell_ended(wire, apid);
+                    self.checks.acknowledged(&self.disk, apid, stream.front);
+                    self.tell_ended(stream.wire, apid);
                 }
                 // (One that has not ended the scheduler knows by the posting's number.)
-                None => self.psched_posted(wire, front),
+                None => self.psched_posted(stream),
             },
-            Answer::Look { wire, apid, .. } => {
+            Question::Look { wire, apid, .. } => {
                 let found = match self.ended(apid) {
                     Some(ended) => Found::Ended(ended),
                     None => Found::Failed(format!("there is no application {apid}")),
                 };
-                self.reply(wire, Msg::Looked(Box::new(found)));
+                self.send(wire, 1, Msg::Looked(Box::new(found)));
             }
         }
     }
@@ -708,35 +512,193 @@ impl World {
     fn tell_ended(&mut self, wire: WireId, apid: Apid) {
         let there = self.disk.teams.contains_key(&apid);
         let msg = match self.ended(apid) {
-            Some(ended) => Msg::Event(Box::new(Told::Ended(ended))),
+            Some(ended) => Msg::Event(Box::new(Said::Ended(ended))),
             None if there => Msg::Refused("the application is just ending".into(), false),
             None => Msg::Refused(format!("there is no application {apid}"), true),
         };
         self.send(wire, 1, msg);
     }
 
-    fn watch(&mut self, wire: WireId, front: Pid, apid: Apid) {
-        let Some(psched) = &mut self.psched else { return };
-        let Some(team) = psched.scheduler.team(apid) else { return self.tell_ended(wire, apid) };
-        let news = match team.state {
-            State::Running => Some(News::Running),
-            State::Placed | State::Launching | State::Lapsed => Some(News::Placed),
-            _ => None,
-        };
-        let process = team.front;
-        psched.watchers.entry(apid).or_default().push(wire);
-        self.send(wire, 1, Msg::Event(Box::new(Told::Accepted(apid))));
-        if let Some(news) = news {
-            let told = self.told(apid, news);
-            self.send(wire, 1, Msg::Event(Box::new(told)));
-        }
-        if process.is_some_and(|p| p.pid == front) {
-            self.psched_watches(apid, front);
-        }
-    }
-
     /// What psched listens on: for those who dial.
     pub fn dial_psched(&mut self, from: Who, host: usize, target: Target) -> WireId {
         self.connect(from, [host, 0], target)
+    }
+}
+
+impl Outside for World {
+    type Caller<T: Reply> = Call;
+    type Stream = Stream;
+    type Front = ();
+    type Link = WireId;
+    type Look = Question;
+
+    fn now(&self) -> Now {
+        self.psched_now()
+    }
+
+    fn commits(&self) -> u64 {
+        self.counted(&self.disk)
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        let why = || "the disk is full".to_owned();
+        self.store.trouble.then(|| Waits { since_ns: 0, why: why(), refuses: true })
+    }
+
+    fn commit(&mut self, commit: Commit<Question>) {
+        if self.leaves() {
+            self.store_is_given(commit);
+        }
+    }
+
+    fn answer<T: Reply>(&mut self, caller: Call, reply: T) {
+        if !self.leaves() {
+            return;
+        }
+        let msg = match (reply.into_answer(), caller) {
+            (Answer::Looked(Ok(Looked::Placed(team))), _) => {
+                Msg::Looked(Box::new(Found::Placement(Box::new(Placement {
+                    key: team.key(),
+                    places: team.places.clone(),
+                    hosts: team.hosts.to_vec(),
+                    ticket: team.ticket,
+                }))))
+            }
+            (Answer::Looked(Ok(Looked::Waiting(why))), _) => {
+                Msg::Looked(Box::new(Found::Waiting(why)))
+            }
+            (Answer::Looked(Err(why)), _) => {
+                Msg::Looked(Box::new(Found::Failed(why.text().to_owned())))
+            }
+            (Answer::Killed(killed), Call::Signal(key, signal)) => {
+                self.counts.unrecorded += u64::from(killed.kept == Kept::Waits);
+                let taken = killed.problems.iter().all(Option::is_none);
+                if taken && killed.kept == Kept::Yes {
+                    self.checks.signal_taken(key, signal);
+                }
+                return;
+            }
+            // (Also one that is not on record: its sender is told that.)
+            (Answer::Killed(killed), _) => {
+                self.counts.unrecorded += u64::from(killed.kept == Kept::Waits);
+                Msg::Killed
+            }
+            (Answer::Watched(Ok(false)), Call::Watch(wire, apid)) => {
+                return self.tell_ended(wire, apid);
+            }
+            (Answer::Watched(Err(why)), _) => Msg::Refused(why.text().to_owned(), false),
+            (Answer::Watched(Ok(_)) | Answer::Managed(_), _) => return,
+        };
+        if let Call::Wire(wire) | Call::Watch(wire, _) = caller {
+            self.send(wire, 1, msg);
+        }
+    }
+
+    fn look(&mut self, question: Question, kept: Kept) {
+        if !self.around.dead {
+            self.around.answered.push_back((question, kept));
+        }
+    }
+
+    fn listens(&self, stream: &Stream) -> bool {
+        self.wires.contains_key(&stream.wire)
+    }
+
+    fn tell(&mut self, stream: &mut Stream, told: &Told) -> bool {
+        if !self.leaves() {
+            return true;
+        }
+        let said = match told {
+            Told::Accepted(apid) => {
+                self.checks.acknowledged(&self.disk, *apid, stream.front);
+                Said::Accepted(*apid)
+            }
+            Told::Placed(incarnation) => Said::Placed(incarnation.0),
+            Told::Launched(_) => Said::Launched,
+            Told::Ended { end, status } => {
+                if self.around.told_early.remove(&end.key.apid) {
+                    self.checks.told_before_its_record(end.key.apid);
+                }
+                let (status, end) = (*status, (**end).clone());
+                Said::Ended(Box::new(Ended { status, end, told: false }))
+            }
+            // Nobody asks for that here.
+            Told::AskLaunch => return true,
+        };
+        self.send(stream.wire, 1, Msg::Event(Box::new(said)));
+        self.wires.contains_key(&stream.wire)
+    }
+
+    fn refuse(&mut self, stream: Stream, why: Refused) {
+        if self.leaves() {
+            let for_good = matches!(why, Refused::Decided(..));
+            self.send(stream.wire, 1, Msg::Refused(why.text().to_owned(), for_good));
+        }
+    }
+
+    fn send(&mut self, link: &mut WireId, sent: Sent) -> bool {
+        if self.leaves() {
+            let Sent { seq, commits, message } = sent;
+            let msg = match message {
+                Some(ToNode::Welcome(welcome)) => Msg::Welcome(*welcome),
+                Some(ToNode::Refused(why)) => Msg::LinkRefused(why),
+                Some(ToNode::Command(command)) => Msg::Command(seq, commits, command),
+                // The answer to a heartbeat, of which there are none here.
+                None => return true,
+            };
+            World::send(self, *link, 1, msg);
+        }
+        true
+    }
+
+    fn hang_up(&mut self, link: WireId) {
+        if self.leaves() {
+            World::hang_up(self, link, 1);
+        }
+    }
+
+    fn watch_front(&mut self, apid: Apid, front: Front<()>) {
+        if !self.around.dead {
+            self.psched_watches(apid, front.process.pid);
+        }
+    }
+
+    fn find_front(&mut self, apid: Apid, process: FrontProcess) -> bool {
+        let found = self.fronts.contains_key(&process.pid);
+        if found {
+            self.psched_watches(apid, process.pid);
+        }
+        found
+    }
+
+    fn forget_front(&mut self, apid: Apid) {
+        self.around.fronts.values_mut().for_each(|apids| {
+            apids.remove(&apid);
+        });
+        self.around.fronts.retain(|_, apids| !apids.is_empty());
+    }
+
+    fn signal_front(&mut self, _: Apid, process: FrontProcess) {
+        if self.leaves() {
+            self.after(0, Ev::FrontNudged(process.pid));
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        if let Note::Warning(text) = note {
+            self.checks.warned(&text);
+        }
+    }
+
+    fn decided(&mut self, scheduler: &Scheduler, effects: &[Effect]) {
+        for effect in effects {
+            World::note(self, || format!("psched decides {}", super::trace::cut(effect)));
+            if let Effect::TellEnd { apid, .. } = effect {
+                self.around.told_early.insert(*apid);
+            }
+        }
+        let (asked, posted) = std::mem::take(&mut self.around.asked);
+        self.check_explanations(scheduler, asked, posted, effects);
+        self.check_places(scheduler, effects);
     }
 }

@@ -122,7 +122,7 @@ impl World {
             return;
         }
         let Some(psched) = &self.psched else { return };
-        let run = psched.scheduler.teams().filter(|team| team.hosts.len() == 1);
+        let run = psched.driver.scheduler().teams().filter(|team| team.hosts.len() == 1);
         let run: Vec<Key> = run.map(|team| team.key()).collect();
         let key = match of {
             Some(key) => run.contains(&key).then_some(key),
@@ -136,7 +136,7 @@ impl World {
 
     /// psched says what it is, and its apinit is asked for images. Which checkpoint that will be.
     pub fn checkpoint(&mut self, key: Key, end: bool) -> Option<u64> {
-        let team = self.psched.as_ref()?.scheduler.team(key.apid)?.clone();
+        let team = self.scheduler()?.team(key.apid)?.clone();
         let kind = Kind::of(&team).ok()?;
         let nid = team.places.nids().next()?;
         let slot = self.slots.iter().position(|slot| slot.nids.contains(&nid))?;

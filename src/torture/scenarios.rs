@@ -309,7 +309,7 @@ fn stale_completion(play: &mut Play, form: u64) -> Played {
     play.throughout(2 * SECOND, "it runs on, and is recorded so", |w| {
         w.runs(aprun) == 2 && w.state_of(aprun) == Some(State::Running) && w.used() == 2
     })?;
-    let stuck = play.world.psched.as_ref().map(|p| p.scheduler.stuck_of(second.apid));
+    let stuck = play.world.psched.as_ref().map(|p| p.driver.scheduler().stuck_of(second.apid));
     expect("nothing of it is stuck", stuck.as_deref() == Some(""))?;
     play.ends(aprun, 0)
 }

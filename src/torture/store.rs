@@ -4,7 +4,7 @@
 //! written, then synced, and what psched dies between the two may be kept or not, but whole. While
 //! the disk is full no transaction succeeds.
 
-use super::psched::{Answer, Psched};
+use super::psched::Question;
 use super::wire::Pid;
 use super::world::{Ev, World};
 use super::{MS, US};
@@ -90,13 +90,13 @@ enum Doing {
 /// psched's store thread.
 #[derive(Debug)]
 pub struct Thread {
-    keeper: Keeper<Answer>,
-    queue: VecDeque<Commit<Answer>>,
+    keeper: Keeper<Question>,
+    queue: VecDeque<Commit<Question>>,
     doing: Doing,
     /// Which wait counts.
     number: u64,
     /// On its way back to the loop.
-    pub back: VecDeque<Outcome<Answer>>,
+    pub back: VecDeque<Outcome<Question>>,
     /// The store fails: the gate refuses postings.
     pub trouble: bool,
     /// psched dies between the next write and its sync.
@@ -119,11 +119,10 @@ impl Default for Thread {
 
 impl World {
     /// psched hands over a commit.
-    pub fn commit(&mut self, commit: Commit<Answer>) {
-        let Some(psched) = &mut self.psched else { return };
-        psched.store.queue.push_back(commit);
-        let queued = psched.store.queue.len();
-        let takes = matches!(psched.store.doing, Doing::Waits | Doing::Pauses);
+    pub fn store_is_given(&mut self, commit: Commit<Question>) {
+        self.store.queue.push_back(commit);
+        let queued = self.store.queue.len();
+        let takes = matches!(self.store.doing, Doing::Waits | Doing::Pauses);
         self.checks.bound("commits on their way to the disk", queued, COMMITS_MAX);
         if takes {
             self.store_gathers();
@@ -132,8 +131,7 @@ impl World {
 
     /// The thread takes what there is.
     fn store_gathers(&mut self) {
-        let Some(psched) = &mut self.psched else { return };
-        let store = &mut psched.store;
+        let store = &mut self.store;
         let count = store.queue.len().min(BATCH_MAX);
         let batch: Vec<_> = store.queue.drain(..count).collect();
         let (outcomes, to_write) = store.keeper.take(batch);
@@ -155,62 +153,58 @@ impl World {
     /// The thread goes on after this time, unless something else comes first.
     fn store_wakes(&mut self, doing: Doing, time: u64) {
         let number = self.number();
-        let Some(psched) = &mut self.psched else { return };
-        psched.store.doing = doing;
-        psched.store.number = number;
-        let pid = psched.pid;
-        self.after(time, Ev::StoreDone(pid, number));
+        self.store.doing = doing;
+        self.store.number = number;
+        self.after(time, Ev::StoreDone(self.around.pid, number));
     }
 
     fn store_waits(&mut self) {
-        let Some(psched) = &mut self.psched else { return };
-        if !psched.store.queue.is_empty() {
+        if !self.store.queue.is_empty() {
             return self.store_gathers();
         }
-        let patience = psched.store.keeper.patience();
-        psched.store.doing = Doing::Waits;
-        psched.store.number = 0;
+        let patience = self.store.keeper.patience();
+        self.store.doing = Doing::Waits;
+        self.store.number = 0;
         if let Some(time) = patience {
             self.store_wakes(Doing::Waits, time.as_nanos() as u64);
         }
     }
 
     /// Outcomes go back to the loop, which takes them up one after the other.
-    fn store_gives(&mut self, outcomes: Vec<Outcome<Answer>>) {
+    fn store_gives(&mut self, outcomes: Vec<Outcome<Question>>) {
         for outcome in outcomes {
             let late = self.work.u64(5 * US..80 * US);
-            let Some(psched) = &mut self.psched else { return };
-            psched.store.back.push_back(outcome);
-            let pid = psched.pid;
-            self.after(late, Ev::StoreOutcome(pid));
+            self.store.back.push_back(outcome);
+            self.after(late, Ev::StoreOutcome(self.around.pid));
         }
     }
 
     /// A wait of the thread's is over.
     pub fn store_done(&mut self, pid: Pid, number: u64) {
-        let now = |p: &&mut Box<Psched>| p.pid == pid && p.store.number == number;
-        let Some(psched) = self.psched.as_mut().filter(now) else { return };
-        match psched.store.doing {
+        if self.around.pid != pid || self.store.number != number {
+            return;
+        }
+        match self.store.doing {
             Doing::Waits => self.store_gathers(),
             Doing::Pauses => self.store_writes(),
-            Doing::Writes if psched.store.dies_writing => {
+            Doing::Writes if self.store.dies_writing => {
                 self.counts.killed_between += 1;
                 self.kill_psched();
             }
             Doing::Writes if self.disk.full => {
-                psched.store.trouble = true;
-                let failed = psched.store.keeper.failed("the file system is full: make room there");
+                self.store.trouble = true;
+                let failed = self.store.keeper.failed("the file system is full: make room there");
                 self.counts.refused_by_disk += failed.outcomes.len() as u64;
                 self.store_gives(failed.outcomes);
                 self.store_wakes(Doing::Pauses, failed.again.as_nanos() as u64);
-                self.store_has_failed(pid);
+                self.store_has_failed();
             }
             Doing::Writes => {
                 let records: Vec<Record> =
-                    psched.store.keeper.records().into_iter().cloned().collect();
-                let outcomes = psched.store.keeper.written();
-                let more = psched.store.keeper.is_in_trouble();
-                psched.store.trouble = more;
+                    self.store.keeper.records().into_iter().cloned().collect();
+                let outcomes = self.store.keeper.written();
+                let more = self.store.keeper.is_in_trouble();
+                self.store.trouble = more;
                 self.synced(&records);
                 self.store_gives(outcomes);
                 match more {
@@ -235,12 +229,11 @@ impl World {
 
     /// psched dies now: what had been written and not synced is kept whole, or lost whole.
     pub fn store_dies(&mut self) {
-        let Some(psched) = &mut self.psched else { return };
-        if psched.store.doing == Doing::Writes && !self.disk.full && self.faults.bool() {
-            let records: Vec<Record> = psched.store.keeper.records().into_iter().cloned().collect();
+        if self.store.doing == Doing::Writes && !self.disk.full && self.faults.bool() {
+            let records: Vec<Record> = self.store.keeper.records().into_iter().cloned().collect();
             self.counts.kept_at_death += 1;
             self.synced(&records);
-        } else if psched.store.doing == Doing::Writes {
+        } else if self.store.doing == Doing::Writes {
             self.counts.lost_at_death += 1;
         }
     }

@@ -86,7 +86,8 @@ impl World {
         let undisturbed = self.options.faults.as_ref().is_some_and(|classes| classes.is_empty());
         let psched = self.psched.as_ref().filter(|_| undisturbed)?;
         let rules = &self.settings.turns;
-        let gangs = psched.scheduler.teams().filter(|t| t.state.holds_processors()).count() as u64;
+        let gangs =
+            psched.driver.scheduler().teams().filter(|t| t.state.holds_processors()).count() as u64;
         let cycles = gangs + self.checks.changes() - changes + 1;
         // (A cycle is longer than a slice by what its floors have at least.)
         let cycle = (rules.time_slice + SLICE_MIN * USERS as u32).as_nanos() as u64;

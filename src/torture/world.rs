@@ -7,10 +7,10 @@ use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
 use super::memory::Memory;
-use super::psched::Psched;
+use super::psched::{Around, Psched};
 use super::restarts::Cpr;
 use super::shepherd::Shep;
-use super::store::Disk;
+use super::store::{Disk, Thread};
 use super::trace::Trace;
 use super::turns::Frozen;
 use super::wire::{Msg, Pid, Who, Wire, WireId};
@@ -223,6 +223,8 @@ pub struct World {
     pub machine: Machine,
     pub hosts: Vec<Host>,
     pub psched: Option<Box<Psched>>,
+    pub around: Around,
+    pub store: Thread,
     pub disk: Disk,
     pub copies: Copies,
     pub chance_of_copies: Rng,
@@ -373,6 +375,8 @@ impl World {
             machine,
             hosts,
             psched: None,
+            around: Around::default(),
+            store: Thread::default(),
             disk: Disk::default(),
             copies: Copies::default(),
             chance_of_copies,

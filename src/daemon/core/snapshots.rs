@@ -47,7 +47,7 @@ impl Core {
             return;
         }
         let began = Instant::now();
-        let snapshot = Arc::new(self.scheduler.clone());
+        let snapshot = Arc::new(self.driver.scheduler().clone());
         let ended = Instant::now();
         self.snapshots.next = Some(ended + PAUSE.max((ended - began) * SHARE));
         self.look(Box::new(move |_| {

@@ -1,7 +1,7 @@
 //! Events that wait already are applied together, so that it is decided once what comes of all of them:
 //! a thousand nodes report at once where a wide application starts or ends.
 
-use super::{Core, Input, now};
+use super::Input;
 use crate::scheduler::Event;
 use tokio::sync::mpsc;
 
@@ -23,22 +23,6 @@ pub(super) fn gather(
         }
     }
     (events, None)
-}
-
-impl Core {
-    /// Applies events of which nobody waits for an answer. What they leave to be kept is one commit: none
-    /// of it is seen outside before all of it is kept.
-    pub(super) fn events(&mut self, mut events: Vec<Event>) {
-        let fails = self.trouble.waits().is_some();
-        events.retain(|event| !self.outbox.leaves_out(event, fails));
-        for event in &events {
-            if let Event::LinkClosed { link } = event {
-                self.links.remove(link);
-            }
-        }
-        let effects = self.scheduler.apply_all(now(), events);
-        self.take(effects, None);
-    }
 }
 
 #[cfg(test)]

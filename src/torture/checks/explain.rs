@@ -210,12 +210,11 @@ impl World {
     /// Looks at what psched is about to tell of waiting postings.
     pub fn check_explanations(
         &mut self,
+        s: &Scheduler,
         asked: Option<Apid>,
         posted: Option<Asked>,
         effects: &[Effect],
     ) {
-        let Some(psched) = &self.psched else { return };
-        let s = &psched.scheduler;
         let hosts: Vec<BTreeSet<Nid>> = self.slots.iter().map(|at| at.nids.clone()).collect();
         let goes_out = s.settings().abilities.roll_out == RollsOut::AtHome;
         let can = |slot: &Slot| slot.roll_out.obstacle().is_none();

@@ -26,10 +26,9 @@ impl World {
         self.look_at_parts();
         self.look_at_places();
         self.check_restart();
-        let waiting = self
-            .psched
-            .as_ref()
-            .map_or(0, |p| p.scheduler.teams().filter(|t| t.state == State::Posted).count());
+        let waiting = self.psched.as_ref().map_or(0, |p| {
+            p.driver.scheduler().teams().filter(|t| t.state == State::Posted).count()
+        });
         // Those that lapsed or were placed when they were counted may wait again.
         self.checks.bound("postings that wait", waiting, self.settings.postings_max * 2);
     }
@@ -39,7 +38,7 @@ impl World {
         let Some(psched) = &self.psched else { return };
         let mut found = None;
         for (key, directory) in self.slots.iter().flat_map(|slot| &slot.apps) {
-            let team = psched.scheduler.team(key.apid).filter(|team| team.key() == *key);
+            let team = psched.driver.scheduler().team(key.apid).filter(|team| team.key() == *key);
             let (Some(team), Some(place)) = (team, &directory.place) else { continue };
             let known =
                 team.places == place.places || team.moves.to.as_ref() == Some(&place.places);
@@ -74,7 +73,7 @@ impl World {
             if !self.checks.sound() {
                 return;
             }
-            let teams = self.psched.as_ref().map(|p| p.scheduler.teams().count());
+            let teams = self.psched.as_ref().map(|p| p.driver.scheduler().teams().count());
             if teams == Some(0) && self.fronts.is_empty() {
                 break;
             }
@@ -109,7 +108,7 @@ impl World {
             let wires: Vec<_> = self.wires.values().map(|w| w.ends).collect();
             return self.checks.broken(format!("connections are left: {wires:?}"));
         }
-        let nodes = self.psched.iter().flat_map(|p| p.scheduler.nodes());
+        let nodes = self.psched.iter().flat_map(|p| p.driver.scheduler().nodes());
         let busy: Vec<String> = nodes
             .filter(|n| n.state != "free" || n.used > 0)
             .map(|n| format!("NID {} is {}", n.node.nid, n.state))
@@ -124,7 +123,8 @@ impl World {
     fn end_the_endless(&mut self) {
         let Some(psched) = &self.psched else { return };
         let endless: Vec<_> = psched
-            .scheduler
+            .driver
+            .scheduler()
             .teams()
             .filter(|t| {
                 let front = self.checks.courses.get(&t.apid).map_or(0, |c| c.front);
@@ -141,7 +141,7 @@ impl World {
         let teams: Vec<String> = self
             .psched
             .iter()
-            .flat_map(|p| p.scheduler.teams())
+            .flat_map(|p| p.driver.scheduler().teams())
             .take(4)
             .map(|t| {
                 format!(
@@ -162,8 +162,8 @@ impl World {
             .collect();
         let posted = |t: &&Apteam| t.state == State::Posted;
         let why = self.psched.iter().find_map(|p| {
-            let waits = p.scheduler.teams().find(posted)?;
-            p.scheduler.why(waits.apid)
+            let waits = p.driver.scheduler().teams().find(posted)?;
+            p.driver.scheduler().why(waits.apid)
         });
         let why = why.map(|why| format!("; the first waits: {why}")).unwrap_or_default();
         format!("{}; {}{why}", teams.join(", "), fronts.join(", "))

@@ -24,19 +24,20 @@ impl World {
     pub fn check_restart(&mut self) {
         let Some(psched) = &self.psched else { return };
         // Which nodes have given a place back already is asked again after a restart.
-        let taking = psched.scheduler.teams().any(|t| t.state == State::TakingBack);
+        let taking = psched.driver.scheduler().teams().any(|t| t.state == State::TakingBack);
         // And how much memory applications have, which is on no record.
-        let measured = psched.scheduler.measured();
-        let known = psched.scheduler.teams().any(|t| measured.peaks(t.apid).next().is_some());
+        let measured = psched.driver.scheduler().measured();
+        let known =
+            psched.driver.scheduler().teams().any(|t| measured.peaks(t.apid).next().is_some());
         // And what each has had that runs, which decides who is placed next of those who wait.
         let decided = |t: &Apteam| matches!(t.state, State::Running | State::Posted);
-        let by_time = psched.scheduler.teams().any(decided);
-        if taking || known || by_time || psched.is_busy() {
+        let by_time = psched.driver.scheduler().teams().any(decided);
+        if taking || known || by_time || psched.driver.is_busy() {
             return;
         }
-        let mut old = psched.scheduler.clone();
+        let mut old = psched.driver.scheduler().clone();
         let now = Now { mono_ns: self.mono(0), wall_ns: self.hosts[0].wall(self.now) };
-        for link in psched.links() {
+        for link in psched.driver.links() {
             old.apply(now, Event::LinkClosed { link });
         }
         let records = old.teams().cloned().collect();

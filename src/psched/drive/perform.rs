@@ -1,0 +1,89 @@
+//! Effects that leave psched.
+
+use super::{Driver, Note, Outside, Refused, ToNode, Told, Waiter};
+use crate::apteam::Apid;
+use crate::scheduler::outbox::{Held, Kept};
+use crate::scheduler::{Effect, News};
+
+impl<O: Outside> Driver<O> {
+    pub(super) fn perform(&mut self, out: &mut O, effect: Effect) {
+        match effect {
+            Effect::Accept { reply, apid } => {
+                let Some(Waiter::Post { mut stream, front }) = self.waiters.remove(&reply) else {
+                    return;
+                };
+                if let Some(why) = self.outbox.why_refused(apid) {
+                    let why = Refused::Now(format!("the posting was not taken: {why}"));
+                    return out.refuse(stream, why);
+                }
+                // (A client that has gone already is noticed by the next word.)
+                let _ = out.tell(&mut stream, &Told::Accepted(apid));
+                self.watchers.entry(apid).or_default().push(stream);
+                if self.scheduler.team(apid).is_some_and(|team| team.front.is_some()) {
+                    out.watch_front(apid, front);
+                }
+            }
+            Effect::Refuse { reply, refusal, explanation } => {
+                let why = Refused::Decided(refusal, explanation.to_string());
+                match self.waiters.remove(&reply) {
+                    Some(Waiter::Post { stream, .. }) => out.refuse(stream, why),
+                    Some(Waiter::Look(caller)) => out.answer(caller, Err(why)),
+                    Some(Waiter::Manage(caller)) => out.answer(caller, Err(why)),
+                    Some(Waiter::Kill(_)) | None => {}
+                }
+            }
+            Effect::Look { reply, looked } => {
+                if let Some(Waiter::Look(caller)) = self.waiters.remove(&reply) {
+                    out.answer(caller, Ok(looked));
+                }
+            }
+            reply @ (Effect::Killed { .. } | Effect::Managed { .. }) => {
+                self.give(out, Held::Reply(reply), Kept::Yes);
+            }
+            Effect::Command { link, command } => {
+                self.send(out, link, ToNode::Command(Box::new(command)));
+            }
+            Effect::Welcome { link, nids } => self.welcome(out, link, &nids),
+            Effect::RefuseLink { link, why } => self.refuse_link(out, link, why),
+            Effect::CloseLink { link } => self.close(out, link),
+            // Only simulated: nodes are told by a command (`RollsOut::AtHome`).
+            Effect::RollIn { .. } | Effect::RollOut { .. } => {}
+            Effect::SignalFront { apid, front } => out.signal_front(apid, front),
+            Effect::Tell { apid, news } => self.tell(out, apid, news),
+            Effect::TellEnd { apid, end, status } => {
+                self.tell(out, apid, News::Ended { end, status });
+            }
+            Effect::Warn(text) => out.note(Note::Warning(text)),
+            // In the store.
+            Effect::Save { .. }
+            | Effect::SaveAdopted { .. }
+            | Effect::Log { .. }
+            | Effect::SaveBoot { .. }
+            | Effect::SaveNodes { .. }
+            | Effect::SaveFlavors { .. }
+            | Effect::SaveChange(_)
+            | Effect::SaveShares(_) => {}
+        }
+    }
+
+    /// Tells all who follow an application.
+    fn tell(&mut self, out: &mut O, apid: Apid, news: News) {
+        let incarnation =
+            self.scheduler.team(apid).map_or_else(Default::default, |t| t.incarnation);
+        let told = match news {
+            News::Placed => Told::Placed(incarnation),
+            News::Running => Told::Launched(incarnation),
+            News::Ended { end, status } => Told::Ended { end, status },
+        };
+        let ended = matches!(told, Told::Ended { .. });
+        if let Some(watchers) = self.watchers.get_mut(&apid) {
+            watchers.retain_mut(|watcher| out.tell(watcher, &told));
+            if watchers.is_empty() || ended {
+                self.watchers.remove(&apid);
+            }
+        }
+        if ended {
+            out.forget_front(apid);
+        }
+    }
+}
