@@ -27,7 +27,9 @@ use psched::apteam::record::{FrontProcess, State};
 use psched::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use psched::apteam::{Apid, Key, Ticket};
 use psched::machine::{Machine, Nid, Node};
-use psched::scheduler::{Effect, Event, LinkId, News, Now, ReplyId, Scheduler, Settings, Turns};
+use psched::psched::decide::{
+    Effect, Event, LinkId, News, Now, ReplyId, Scheduler, Settings, Turns,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,9 +1,11 @@
 //! psched: a placement and gang scheduler for tightly coupled parallel programs.
 //!
-//! This is the map of the house. A room is a module; arrows run downwards only, and the rooms
-//! marked *pure* have no clock, no randomness, no input or output, no async and no logging: what
-//! comes from outside is an event, what is to be done is an effect. They are the crate `psched_pure`
-//! (`src/pure.rs`), and the worlds to try them in are `psched_worlds` (`src/worlds.rs`).
+//! This is the map of the house. A room is a module. Rooms marked *pure* have no clock, no randomness,
+//! no input or output, no async and no logging: what comes from outside is an event, what is to be done
+//! is an effect. They are the crate `psched_pure` (`src/pure.rs`); the worlds to try them in are
+//! `psched_worlds` (`src/worlds.rs`).
+//!
+//! What everyone talks about, and where and when applications run:
 //!
 //! | room | what it holds | |
 //! | --- | --- | --- |
@@ -15,29 +17,56 @@
 //! | [`occupancy`] | who sits where | pure |
 //! | [`placement`] | where an application goes | pure |
 //! | [`gang`] | when: who competes, parties, slice plans | pure |
-//! | [`scheduler`] | ties them: `apply(now, Event) -> effects` | pure |
-//! | [`psched`] | what carries the scheduler's decisions out, and in which order, whatever the world is like | pure |
-//! | [`agent`] | what apinit does: `apply(now, happening) -> actions` | pure |
-//! | [`shepherd`] | what apshepherd does, PMI with it | pure |
-//! | [`front`] | what aprun does | pure |
-//! | [`torture`] | all of these together in a simulated cluster, tried against every fault | pure |
+//!
+//! Each process has a wing. `decide` is what it decides: `apply(now, event) -> effects`. `drive` carries
+//! that out in the right order, over a trait that stands for the world. `host` or `serve` is the real
+//! world:
+//!
+//! | wing | pure | real |
+//! | --- | --- | --- |
+//! | [`psched`] | [`decide`](psched::decide), the scheduler; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
+//! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes | [`host`](apinit::host): control groups, the switching thread, runtime folders |
+//! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI | [`host`](apshepherd::host): PEs, pipes |
+//! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch | [`host`](aprun::host): connections, terminal, files |
+//!
+//! The rest:
+//!
+//! | room | what it holds | |
+//! | --- | --- | --- |
+//! | [`torture`] | all wings together in a simulated cluster, tried against every fault | pure |
 //! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
-//! | [`daemon`] | psched for real: gRPC services, store, clock, node links | |
-//! | [`commands`] | aprun, apstat, apkill, cpr, psmgr, psview, snflv and `psched start` | |
-//! | [`node`] | apinit and apshepherd for real: cgroups, exec, stdio, checkpoints | |
+//! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv and `psched start` | |
+//! | [`node`] | what apinit and apshepherd have in common: control groups, checkpoints, frames | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 
 pub mod commands;
-pub mod daemon;
 pub mod logging;
 pub mod node;
 pub mod os;
 pub mod rpc;
 
-pub use psched_pure::{
-    agent, apteam, checkpoint, config, front, gang, machine, occupancy, placement, psched,
-    scheduler, shepherd, variables,
-};
+/// apinit, on each host.
+pub mod apinit {
+    pub mod host;
+    pub use psched_pure::apinit::decide;
+}
+/// aprun and mpirun, the front ends.
+pub mod aprun {
+    pub mod host;
+    pub use psched_pure::aprun::decide;
+}
+/// apshepherd, around the PEs of one application on one host.
+pub mod apshepherd {
+    pub mod host;
+    pub use psched_pure::apshepherd::decide;
+}
+/// psched, the daemon.
+pub mod psched {
+    pub mod serve;
+    pub use psched_pure::psched::{decide, drive};
+}
+
+pub use psched_pure::{apteam, checkpoint, config, gang, machine, occupancy, placement, variables};
 pub use psched_worlds::{simulate, torture};

@@ -16,19 +16,29 @@
     )
 )]
 
-pub mod agent;
 pub mod apteam;
 pub mod checkpoint;
 pub mod config;
-pub mod front;
 pub mod gang;
 pub mod machine;
 pub mod occupancy;
 pub mod placement;
+// Each process has a wing: what it decides, and what carries that out.
+pub mod apinit {
+    //! What apinit decides.
+    pub mod decide;
+}
+pub mod aprun {
+    //! What aprun and mpirun decide.
+    pub mod decide;
+}
+pub mod apshepherd {
+    //! What apshepherd decides.
+    pub mod decide;
+}
 pub mod psched {
-    //! psched, the daemon: what carries its decisions out.
+    //! What psched, the daemon, decides, and what carries its decisions out.
+    pub mod decide;
     pub mod drive;
 }
-pub mod scheduler;
-pub mod shepherd;
 pub mod variables;

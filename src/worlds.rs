@@ -13,8 +13,7 @@
 )]
 
 use psched_pure::{
-    agent, apteam, checkpoint, front, gang, machine, placement, psched, scheduler, shepherd,
-    variables,
+    apinit, aprun, apshepherd, apteam, checkpoint, gang, machine, placement, psched, variables,
 };
 
 #[cfg(test)]

@@ -2,5 +2,5 @@
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    psched::node::apinit::main(&psched::node::apinit::Options::parse())
+    psched::apinit::host::main(&psched::apinit::host::Options::parse())
 }

@@ -1,9 +1,9 @@
 //! aprun: see man/aprun.1.
 
-use psched::commands::aprun;
-use psched::front::options::Program;
+use psched::aprun;
+use psched::aprun::decide::options::Program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    aprun::run(Program::Aprun).into()
+    aprun::host::run(Program::Aprun).into()
 }

@@ -1,10 +1,11 @@
 //! apshepherd: parent of an application's PEs on one host. Started by apinit.
-use psched::node::{checkpoint::within, shepherd};
+use psched::apshepherd::host;
+use psched::node::checkpoint::within;
 
 fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     match arguments.next_if(|first| first == within::ARGUMENT) {
         Some(_) => within::main(arguments),
-        None => shepherd::main(arguments),
+        None => host::main(arguments),
     }
 }

@@ -1,9 +1,9 @@
 //! mpirun: aprun with -np; see man/mpirun.1.
 
-use psched::commands::aprun;
-use psched::front::options::Program;
+use psched::aprun;
+use psched::aprun::decide::options::Program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    aprun::run(Program::Mpirun).into()
+    aprun::host::run(Program::Mpirun).into()
 }

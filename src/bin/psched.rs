@@ -3,7 +3,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use psched::commands::{backup, check, parsed, start, worlds};
-use psched::daemon;
+use psched::psched::serve;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Some(Command::Torture(words)) => worlds::run("torture", words),
         None => {
             let Daemon { config, state, lifeline, runtime } = cli.daemon;
-            daemon::run(daemon::Arguments { config, state, lifeline, runtime })
+            serve::run(serve::Arguments { config, state, lifeline, runtime })
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `psched backup` and `psched restore`: copies of psched's state.
 
 use super::question::write_out;
-use crate::daemon::committer::RECORDS_WAIT;
-use crate::daemon::store::backup::{self, Contents};
-use crate::daemon::{configuration_of, state_directory};
+use crate::psched::serve::committer::RECORDS_WAIT;
+use crate::psched::serve::store::backup::{self, Contents};
+use crate::psched::serve::{configuration_of, state_directory};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;

@@ -5,7 +5,7 @@
 
 use super::question::{asked, write_out};
 use crate::config::{self, Config, SIZE_MAX};
-use crate::daemon::people::unknown;
+use crate::psched::serve::people::unknown;
 use crate::rpc::connect::{SOCKET_VARIABLE, connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;

@@ -1,8 +1,7 @@
-//! The commands: aprun, apstat, apkill, cpr, psmgr, psview, snflv, `psched backup` and `restore`,
+//! The commands beside aprun: apstat, apkill, cpr, psmgr, psview, snflv, `psched backup` and `restore`,
 //! `psched check`, `psched start`, `psched simulate` and `psched torture`.
 
 pub mod apkill;
-pub mod aprun;
 pub mod apstat;
 pub mod backup;
 pub mod check;
@@ -10,7 +9,7 @@ pub mod cpr;
 mod pages;
 pub mod psmgr;
 pub mod psview;
-mod question;
+pub(crate) mod question;
 pub mod simulate;
 pub mod snflv;
 pub mod start;

@@ -1,9 +1,7 @@
-//! apinit and apshepherd for real: cgroups, exec, stdio, checkpoints.
+//! What apinit and apshepherd have in common: control groups, checkpoints, frames.
 
-pub mod apinit;
 pub mod checkpoint;
 pub mod frames;
 pub mod groups;
-pub mod shepherd;
-mod stuck;
+pub(crate) mod stuck;
 pub mod yields;

@@ -34,7 +34,7 @@ use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::placement::migration::Gate;
-use crate::scheduler::{
+use crate::psched::decide::{
     Abilities, Effect, Event, LinkId, Now, ReplyId, RollsOut, Scheduler, Settings,
 };
 use progress::Progress;
@@ -353,7 +353,7 @@ impl<'a, W: Watch> Replay<'a, W> {
                     self.events.push(report(Report::Running(place.key)));
                 }
                 Effect::Command { command: Command::Plan(plan), .. } => self.follow(*plan),
-                Effect::Tell { apid, news: crate::scheduler::News::Running } => {
+                Effect::Tell { apid, news: crate::psched::decide::News::Running } => {
                     if let Some(live) = self.live.get_mut(&apid).filter(|l| l.generation == 0) {
                         // Nobody keeps it from running until a plan does.
                         live.next = Some(Way::Always);

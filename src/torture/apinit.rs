@@ -1,5 +1,5 @@
 //! apinit around its agent: the link, front ends, other hosts, shepherds, and the runtime directory
-//! from which it takes up after its death. As `node::apinit::shell` does it.
+//! from which it takes up after its death. As `apinit::host::shell` does it.
 
 use super::away::{Mark, Returning};
 use super::host::ProcId;
@@ -8,8 +8,8 @@ use super::memory::Coming;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::agent::switcher::{Event as TurnEvent, Switcher};
-use crate::agent::{Action, Agent, Conn, Found, Happening, Me, Rebind};
+use crate::apinit::decide::switcher::{Event as TurnEvent, Switcher};
+use crate::apinit::decide::{Action, Agent, Conn, Found, Happening, Me, Rebind};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Restoring, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};

@@ -1,4 +1,4 @@
-//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `node::apinit` does it
+//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `apinit::host` does it
 //! (`away`, `shell::away`).
 //!
 //! ```text
@@ -11,8 +11,8 @@ use super::MS;
 use super::images::{HangUp, Snapshot};
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
-use crate::agent::switcher::{Event, News};
-use crate::agent::{CameBack, Happening};
+use crate::apinit::decide::switcher::{Event, News};
+use crate::apinit::decide::{CameBack, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring, Shift};
 use std::sync::Arc;

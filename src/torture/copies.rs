@@ -13,7 +13,7 @@ use super::wire::{Msg, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND};
 use crate::apteam::talk::node::Start;
-use crate::scheduler::{Effect, Event, LinkId, Scheduler};
+use crate::psched::decide::{Effect, Event, LinkId, Scheduler};
 use std::collections::BTreeMap;
 
 /// The copy, and the psched that was started on it.

@@ -7,7 +7,7 @@ use super::{MS, Options, SECOND};
 use crate::apteam::Key;
 use crate::apteam::record::State;
 use crate::apteam::talk::node::Report;
-use crate::scheduler::{Event, LinkId};
+use crate::psched::decide::{Event, LinkId};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! aprun around its course, and the people who type it. As `commands::aprun::drive` does it.
+//! aprun around its course, and the people who type it. As `aprun::host::drive` does it.
 
 use super::apinit::Slot;
 use super::faults::Fault;
@@ -7,11 +7,11 @@ use super::restarts::Returning;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
+use crate::aprun::decide::course::{Action, Ask, Front, Happening, Looked, Setup};
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::State;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::front::course::{Action, Ask, Front, Happening, Looked, Setup};
 use std::collections::VecDeque;
 use std::time::Duration;
 

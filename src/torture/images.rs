@@ -1,5 +1,5 @@
 //! Checkpoints: what is kept of an application at one moment, and how it comes back from that. As
-//! `node::apinit`'s shell makes them (`shell::checkpoints`) and restores them (`restore`).
+//! `apinit::host`'s shell makes them (`shell::checkpoints`) and restores them (`restore`).
 //!
 //! # Problem
 //! A checkpoint is a copy of processes in the middle of what they do: PEs that compute, wait in a barrier or
@@ -17,7 +17,7 @@
 //!                  any of these may fail, and the apinit, the shepherd or cpr be killed before each
 //! ```
 //!
-//! [`Shepherd`]: crate::shepherd::Shepherd
+//! [`Shepherd`]: crate::apshepherd::decide::Shepherd
 
 use super::checks::Past;
 use super::host::{Proc, ProcId};
@@ -26,7 +26,7 @@ use super::shepherd::Shep;
 use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
-use crate::agent::{Back, DumpWord, Happening};
+use crate::apinit::decide::{Back, DumpWord, Happening};
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};

@@ -7,13 +7,13 @@
 use super::wire::Who;
 use super::world::{Ev, World};
 use super::{MS, SECOND};
-use crate::agent::Happening;
-use crate::agent::switcher::{Event, News, Outcome};
+use crate::apinit::decide::Happening;
+use crate::apinit::decide::switcher::{Event, News, Outcome};
 use crate::apteam::Key;
 use crate::apteam::record::State;
 use crate::apteam::talk::turns::Switches;
 use crate::machine::Nid;
-use crate::scheduler::Scheduler;
+use crate::psched::decide::Scheduler;
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,7 +239,7 @@ fn too_much(s: &Scheduler) -> Option<String> {
     for (nid, on) in crowded(s) {
         // Who has no turn in his plan stands, and may be in swap.
         let stands = |apid: &crate::apteam::Apid| {
-            let no_turn = |plan: &crate::scheduler::PlanView| {
+            let no_turn = |plan: &crate::psched::decide::PlanView| {
                 plan.members.contains(apid)
                     && !plan.slices.iter().any(|slice| slice.party.contains(apid))
             };

@@ -6,9 +6,9 @@
 //! deaths and disks can happen. On real machines they come once a year, and can't be had again.
 //!
 //! # Approach
-//! The pure rooms that ship, [`Scheduler`](crate::scheduler::Scheduler) with its
-//! [`outbox`](crate::scheduler::outbox), [`Agent`](crate::agent::Agent),
-//! [`Shepherd`](crate::shepherd::Shepherd) and [`Front`](crate::front::course::Front), are put
+//! The pure rooms that ship, [`Scheduler`](crate::psched::decide::Scheduler) with its
+//! [`outbox`](crate::psched::decide::outbox), [`Agent`](crate::apinit::decide::Agent),
+//! [`Shepherd`](crate::apshepherd::decide::Shepherd) and [`Front`](crate::aprun::decide::course::Front), are put
 //! together into a cluster in which everything between them is simulated, in virtual time, from one
 //! seed: hosts with their clocks, processes and groups, connections that break, a disk that fills,
 //! programs that crash, users who type ^C. The same seed is the same history, to the last event.

@@ -6,7 +6,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::{By, Closed};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
-use crate::scheduler::{Effect, Event, NodesTo, ReplyId, Scheduler};
+use crate::psched::decide::{Effect, Event, NodesTo, ReplyId, Scheduler};
 use std::collections::BTreeSet;
 
 /// An order that is made with the number of its reply.

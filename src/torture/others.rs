@@ -10,7 +10,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::attach::ToApinit;
 use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
 use crate::apteam::{Key, Ticket};
-use crate::scheduler::Settings;
+use crate::psched::decide::Settings;
 
 impl World {
     /// A process of this user, which is no aprun of psched's, says this at an apinit's socket.

@@ -34,7 +34,7 @@ use crate::apteam::talk::attach::ToApinit;
 use crate::apteam::talk::node::Report;
 use crate::apteam::{Apid, Key};
 use crate::machine::{Flavors, Machine, Nid, Node};
-use crate::scheduler::{Effect, Event, LinkId, Looked, ReplyId};
+use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId};
 use std::collections::BTreeSet;
 
 /// What a step of a script gives: an error says what is not as it must be.

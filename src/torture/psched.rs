@@ -8,19 +8,19 @@ use super::store::Disk;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
+use crate::aprun::decide::closing::Ended;
+use crate::aprun::decide::course::{Ask, Event as Said, Looked as Found, Placement};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{NodeSpec, Report, Welcome};
 use crate::apteam::{Apid, Key, Ticket};
-use crate::front::closing::Ended;
-use crate::front::course::{Ask, Event as Said, Looked as Found, Placement};
 use crate::machine::Nid;
+use crate::psched::decide::outbox::{Commit, Kept, Outbox};
+use crate::psched::decide::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
 use crate::psched::drive::requests::Kill;
 use crate::psched::drive::{
     Answer, Driver, Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
 };
-use crate::scheduler::outbox::{Commit, Kept, Outbox};
-use crate::scheduler::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A question whose answer waits for all before it to be durable.

@@ -1,15 +1,15 @@
-//! apshepherd around its pure self, and the PEs that it has forked. As `node::shepherd` does it.
+//! apshepherd around its pure self, and the PEs that it has forked. As `apshepherd::host` does it.
 
 use super::host::{Proc, ProcId};
 use super::program::{self, Program, Step};
 use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
+use crate::apshepherd::decide::{Action, Happening, Left, Shepherd};
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::talk::shepherd::FromShepherd;
-use crate::shepherd::{Action, Happening, Left, Shepherd};
 use std::collections::{BTreeMap, VecDeque};
 
 const SIGUSR1: i32 = 10;

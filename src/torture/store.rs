@@ -13,7 +13,7 @@ use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
-use crate::scheduler::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome, Record};
+use crate::psched::decide::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome, Record};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is on the disk.

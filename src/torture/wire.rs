@@ -8,13 +8,13 @@
 
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::agent::Conn;
+use crate::apinit::decide::Conn;
+use crate::aprun::decide::course::{Ask, Event, Looked};
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::apteam::talk::node::{Command, Hello, Phase, Report, Welcome};
 use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::{Apid, Key};
-use crate::front::course::{Ask, Event, Looked};
-use crate::scheduler::LinkId;
+use crate::psched::decide::LinkId;
 use std::collections::VecDeque;
 
 /// A process: no number is used twice.

@@ -18,7 +18,7 @@ fn each_process_logs_an_application_in_a_span_of_its_own() {
     let lines: Vec<serde_json::Value> =
         run.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let uid = nix::unistd::getuid().as_raw();
-    for room in ["psched::daemon", "psched::node::apinit", "psched::commands::aprun"] {
+    for room in ["psched::psched::serve", "psched::apinit::host", "psched::aprun::host"] {
         let of_it = lines.iter().filter(|line| {
             line["target"].as_str().is_some_and(|target| target.starts_with(room))
                 && line["span"]["name"] == "application"

@@ -113,8 +113,8 @@ fn psched_8_has_every_fault_and_scenario() {
 fn psched_7_has_the_figures_of_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/psched.7");
     let page = std::fs::read_to_string(path).expect("there");
-    let wait = psched::agent::TURN_WAIT.as_secs();
-    let moment = psched::shepherd::LINGER.as_millis();
+    let wait = psched::apinit::decide::TURN_WAIT.as_secs();
+    let moment = psched::apshepherd::decide::LINGER.as_millis();
     for figure in [format!("within {wait} s"), format!("their {moment} ms")] {
         assert!(page.contains(&figure), "psched.7 does not say {figure}");
     }

@@ -84,8 +84,9 @@ impl Setting {
     }
 
     fn first(args: &SimulateArgs) -> anyhow::Result<Setting> {
-        let read =
-            |path| crate::daemon::configuration_of(path, "give --config the path of a psched.yaml");
+        let read = |path| {
+            crate::psched::serve::configuration_of(path, "give --config the path of a psched.yaml")
+        };
         let config = args.config.as_deref().map(read).transpose()?;
         let (configured, mut variables) =
             config.map(|config| (config.machine, config.variables)).unwrap_or_default();

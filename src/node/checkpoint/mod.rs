@@ -131,7 +131,7 @@ pub fn dumps_others() -> bool {
 pub struct CheckpointError(String);
 
 impl CheckpointError {
-    pub(in crate::node) fn new(text: impl Into<String>) -> CheckpointError {
+    pub(crate) fn new(text: impl Into<String>) -> CheckpointError {
         CheckpointError(text.into())
     }
 }

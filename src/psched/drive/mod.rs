@@ -8,7 +8,7 @@
 //!
 //! # Approach
 //! [`Driver`] is generic over [`Outside`]: the daemon gives it sockets, processes and a store thread
-//! (`daemon::core`), the simulated cluster its own (`torture::psched`).
+//! (`psched::serve`), the simulated cluster its own (`torture::psched`).
 //!
 //! ```text
 //!   requests, events --> Driver --> Scheduler --> effects --> Outbox --> at once ---------> Outside
@@ -36,8 +36,8 @@ pub use outside::{
 
 use crate::apteam::talk::node::Start;
 use crate::apteam::{Apid, SealKey};
-use crate::scheduler::outbox::Outbox;
-use crate::scheduler::{Effect, Event, LinkId, Looked, ReplyId, Scheduler};
+use crate::psched::decide::outbox::Outbox;
+use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId, Scheduler};
 use nodes::LinkOut;
 use std::collections::BTreeMap;
 use std::time::Duration;

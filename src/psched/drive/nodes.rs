@@ -3,7 +3,7 @@
 use super::{Driver, Note, Outside, Sent, ToNode};
 use crate::apteam::talk::node::{Hello, NodeSpec, Welcome};
 use crate::machine::Nid;
-use crate::scheduler::{Event, LinkId};
+use crate::psched::decide::{Event, LinkId};
 
 /// The way out to an apinit.
 pub(super) struct LinkOut<L> {

@@ -4,8 +4,8 @@ use crate::apteam::ending::HostEnd;
 use crate::apteam::record::FrontProcess;
 use crate::apteam::talk::node::{Command, Welcome};
 use crate::apteam::{Apid, Incarnation};
-use crate::scheduler::outbox::{Commit, Kept};
-use crate::scheduler::{Effect, Looked, Now, Refusal, Scheduler};
+use crate::psched::decide::outbox::{Commit, Kept};
+use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};
 
 /// The world outside of the driver: clocks, the store, connections and processes.
 ///
@@ -57,7 +57,7 @@ pub trait Outside: Sized {
     /// Closes the connection of an apinit, once what was sent has left.
     fn hang_up(&mut self, link: Self::Link);
 
-    /// From now on the end of this process is an [`crate::scheduler::Event::FrontGone`].
+    /// From now on the end of this process is an [`crate::psched::decide::Event::FrontGone`].
     fn watch_front(&mut self, apid: Apid, front: Front<Self::Front>);
 
     /// The same for a process that a former psched has watched. False: the process has ended.
@@ -227,7 +227,7 @@ pub enum Note {
     /// An apinit is refused. (It calls again every second or so.)
     Refused(String),
     /// An apinit does not read what it is sent, and its connection is closed.
-    TooSlow(crate::scheduler::LinkId),
+    TooSlow(crate::psched::decide::LinkId),
     /// An apinit was not listened to while the disk was full: it is to say everything again.
-    SayAgain(crate::scheduler::LinkId),
+    SayAgain(crate::psched::decide::LinkId),
 }

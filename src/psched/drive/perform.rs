@@ -2,8 +2,8 @@
 
 use super::{Driver, Note, Outside, Refused, ToNode, Told, Waiter};
 use crate::apteam::Apid;
-use crate::scheduler::outbox::{Held, Kept};
-use crate::scheduler::{Effect, News};
+use crate::psched::decide::outbox::{Held, Kept};
+use crate::psched::decide::{Effect, News};
 
 impl<O: Outside> Driver<O> {
     pub(super) fn perform(&mut self, out: &mut O, effect: Effect) {

@@ -2,8 +2,8 @@
 
 use super::{Driver, Killed, Managed, Note, Outside, Refused, Waiter};
 use crate::apteam::Apid;
-use crate::scheduler::outbox::{Commit, Held, Kept, Outcome, Record, Release};
-use crate::scheduler::{Effect, Event};
+use crate::psched::decide::outbox::{Commit, Held, Kept, Outcome, Record, Release};
+use crate::psched::decide::{Effect, Event};
 
 impl<O: Outside> Driver<O> {
     /// Whether records are with the store.

@@ -3,7 +3,7 @@
 use super::{Driver, Front, Killed, Managed, Outside, Refused, Told, Waiter};
 use crate::apteam::Apid;
 use crate::apteam::record::State;
-use crate::scheduler::{Event, Looked, ReplyId};
+use crate::psched::decide::{Event, Looked, ReplyId};
 use crate::variables::raise;
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ impl<O: Outside> Driver<O> {
         let effects = self.scheduler.apply(out.now(), event);
         // Which of the two it is: that of its acceptance.
         let accepted = effects.iter().find_map(|effect| match effect {
-            crate::scheduler::Effect::Accept { apid, .. } => Some(*apid),
+            crate::psched::decide::Effect::Accept { apid, .. } => Some(*apid),
             _ => None,
         });
         self.take(out, effects, accepted.filter(|apid| new.contains(apid)));
@@ -115,7 +115,7 @@ impl<O: Outside> Driver<O> {
             let why = self.takes_nothing(out).unwrap_or_default();
             let problem = Some(format!("the signal was not sent: {why}"));
             let problems = vec![problem; apids.len()];
-            let kept = crate::scheduler::outbox::Kept::Yes;
+            let kept = crate::psched::decide::outbox::Kept::Yes;
             return out.answer(caller, Killed { problems, kept });
         }
         let reply = self.reply(Waiter::Kill(caller));

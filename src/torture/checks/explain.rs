@@ -10,7 +10,7 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Explanation, Posting, Shape};
 use crate::apteam::record::Apteam;
 use crate::machine::{Nid, parse_nids};
-use crate::scheduler::{Effect, Looked, NodeView, Refusal, RollsOut, Scheduler};
+use crate::psched::decide::{Effect, Looked, NodeView, Refusal, RollsOut, Scheduler};
 use crate::torture::apinit::Slot;
 use crate::torture::world::World;
 use std::collections::{BTreeMap, BTreeSet};

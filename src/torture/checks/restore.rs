@@ -9,7 +9,7 @@ use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
-use crate::scheduler::{Effect, Event, LinkId, Now, ReplyId, Scheduler};
+use crate::psched::decide::{Effect, Event, LinkId, Now, ReplyId, Scheduler};
 use crate::torture::SECOND;
 use crate::torture::world::World;
 

@@ -9,8 +9,8 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use prost::Message;
-use psched::agent::switcher::News;
-use psched::agent::{Action, Agent, CameBack, Conn, Found, Happening, Me};
+use psched::apinit::decide::switcher::News;
+use psched::apinit::decide::{Action, Agent, CameBack, Conn, Found, Happening, Me};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
 use psched::apteam::launch::{Launch, Part};
 use psched::apteam::place::{HostPart, Place};

@@ -7,8 +7,8 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
+use psched::apshepherd::decide::pmi::{Effect, FRESH_MAX, Pmi};
 use psched::apteam::talk::attach::{BarrierOut, PmiEntry};
-use psched::shepherd::pmi::{Effect, FRESH_MAX, Pmi};
 
 const RANKS: u32 = 3;
 const QUESTIONS: [&str; 10] = [

@@ -13,8 +13,10 @@ use psched::apteam::record::{Apteam, FrontProcess};
 use psched::apteam::talk::node::{Hello, Phase, Report};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::{Flavor, Flavors, Nid};
+use psched::psched::decide::{
+    Effect, Event, LinkId, NodesTo, Now, ReplyId, Scheduler, Settings, Turns,
+};
 use psched::rpc::pb;
-use psched::scheduler::{Effect, Event, LinkId, NodesTo, Now, ReplyId, Scheduler, Settings, Turns};
 use std::collections::BTreeMap;
 
 const NODES: u32 = 3;

@@ -7,6 +7,7 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
+use psched::apshepherd::decide::{Action, Happening, Shepherd};
 use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
@@ -14,7 +15,6 @@ use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part};
 use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, PSCHED_SIGNALS, StdinPiece};
 use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
-use psched::shepherd::{Action, Happening, Shepherd};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

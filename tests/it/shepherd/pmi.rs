@@ -1,11 +1,11 @@
 //! PMI-1 with real MPI programs, and with rubbish.
 
 use super::rig::*;
+use psched::apshepherd::decide::mapping::process_mapping;
 use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::launch::HostLaunch;
 use psched::apteam::talk::attach::{BarrierOut, PmiEntry};
 use psched::apteam::talk::shepherd::{FromShepherd, ToShepherd};
-use psched::shepherd::mapping::process_mapping;
 use std::path::PathBuf;
 use std::process::Command;
 

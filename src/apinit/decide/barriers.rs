@@ -1,0 +1,139 @@
+//! PMI's barriers where an application is on several hosts: gathered at the head.
+//!
+//! ```text
+//!   other host          head                    barrier 7
+//!   BarrierIn 7 ------> has all of 7?
+//!                <----- BarrierOut 7, in pieces, with what anybody has put
+//! ```
+//!
+//! Any apinit may die at any moment, and its next life knows nothing of barriers. So nothing here is
+//! remembered for good: each shepherd tells a new apinit of the last barrier that its PEs have left
+//! and of the one that they are in, each apinit tells a new head of the same, and a head that has
+//! died in the middle of sending its `BarrierOut` makes it anew from what it is told. What comes
+//! twice is known by the barrier's number, and no two numbers are ever mixed.
+//!
+//! A host that has not heard of the end of barrier 7 is in it; the others may be in 8 by then, but
+//! not beyond. So two arrivals of each host are enough, and one `BarrierOut`.
+
+use super::application::App;
+use super::{Action, Agent, Out};
+use crate::apshepherd::decide::pmi;
+use crate::apteam::Key;
+use crate::apteam::ending::Cause;
+use crate::apteam::talk::attach::{BarrierIn, BarrierOut, FromApinit, PmiEntry, ToApinit};
+use crate::apteam::talk::shepherd::ToShepherd;
+
+/// The last two barriers in which a host's PEs have arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrivals(Vec<BarrierIn>);
+
+impl Arrivals {
+    fn add(&mut self, arrival: BarrierIn) {
+        self.0.retain(|known| known.generation != arrival.generation);
+        self.0.push(arrival);
+        self.0.sort_by_key(|known| known.generation);
+        if self.0.len() > 2 {
+            self.0.remove(0);
+        }
+    }
+
+    fn of(&self, generation: u64) -> Option<&BarrierIn> {
+        self.0.iter().find(|arrival| arrival.generation == generation)
+    }
+
+    fn take(&mut self, generation: u64) -> Vec<PmiEntry> {
+        let of = self.0.iter_mut().find(|arrival| arrival.generation == generation);
+        let entries = of.map(|arrival| std::mem::take(&mut arrival.entries)).unwrap_or_default();
+        self.0.retain(|arrival| arrival.generation > generation);
+        entries
+    }
+
+    pub fn all(&self) -> &[BarrierIn] {
+        &self.0
+    }
+
+    fn cost(&self, generation: u64) -> usize {
+        self.of(generation).map_or(0, |a| a.entries.iter().map(PmiEntry::cost).sum())
+    }
+}
+
+impl Agent {
+    /// All PEs here are in the barrier, or were.
+    pub(super) fn own_barrier(&mut self, now: u64, key: Key, arrival: BarrierIn, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.running()) else { return };
+        let generation = arrival.generation;
+        app.arrivals.add(arrival.clone());
+        if app.head() {
+            self.arrived(now, key, 0, generation, out);
+        } else if let Some(conn) = app.open_front() {
+            out.push(Action::SendFront(conn, FromApinit::BarrierIn(arrival)));
+        }
+    }
+
+    /// (Head.) The same of another host.
+    pub(super) fn peer_barrier(
+        &mut self,
+        now: u64,
+        key: Key,
+        index: u32,
+        arrival: BarrierIn,
+        out: &mut Out,
+    ) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
+        let generation = arrival.generation;
+        peer.arrivals.add(arrival);
+        self.arrived(now, key, index, generation, out);
+    }
+
+    fn arrived(&mut self, now: u64, key: Key, index: u32, generation: u64, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let over = app.barrier_out.first().map_or(0, |piece| piece.generation);
+        if generation > over {
+            self.try_barrier(now, key, over, out);
+        } else if generation == over {
+            // It has not heard of the end, or it can't be known whether it has.
+            for piece in &app.barrier_out {
+                send(app, key, index, piece, out);
+            }
+        }
+    }
+
+    /// (Head.) When everybody is in: everybody out, with what anybody put.
+    fn try_barrier(&mut self, now: u64, key: Key, over: u64, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let everybody =
+            |generation: &u64| app.peers.iter().all(|peer| peer.arrivals.of(*generation).is_some());
+        // The latest: who has arrived there has left those before.
+        let own = app.arrivals.all().iter().map(|arrival| arrival.generation);
+        let Some(generation) = own.filter(|g| *g > over).filter(everybody).max() else { return };
+        let all = || std::iter::once(&app.arrivals).chain(app.peers.iter().map(|p| &p.arrivals));
+        let most = app.place.bounds.pmi;
+        if all().map(|arrivals| arrivals.cost(generation) as u64).sum::<u64>() > most {
+            let (nid, grace) = (app.nid(), app.place.kill_grace);
+            let cause = Cause::Garbage { rank: 0, nid, text: pmi::too_much(most) };
+            return self.end_all(now, key, cause, grace, None, out);
+        }
+        let mut merged = app.arrivals.take(generation);
+        for peer in &mut app.peers {
+            merged.extend(peer.arrivals.take(generation));
+        }
+        app.barrier_out = BarrierOut::pieces(generation, merged);
+        let hosts = std::iter::once(0).chain(app.peers.iter().map(|p| p.index));
+        for index in hosts {
+            for piece in &app.barrier_out {
+                send(app, key, index, piece, out);
+            }
+        }
+    }
+}
+
+/// To the shepherd here, which is that of host 0, or to another host.
+fn send(app: &App, key: Key, index: u32, piece: &BarrierOut, out: &mut Out) {
+    let there = app.peers.iter().find(|p| p.index == index);
+    if index == 0 && app.running() {
+        out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(piece.clone())));
+    } else if there.is_some_and(|p| p.open && !p.done) {
+        out.push(Action::SendPeer(key, index, ToApinit::BarrierOut(piece.clone())));
+    }
+}

@@ -1,0 +1,660 @@
+//! One application over several apinits: the head and the others.
+
+use super::*;
+use crate::apteam::talk::attach::{BarrierIn, BarrierOut, PmiEntry};
+
+const HEADS: Conn = Conn(50);
+
+fn entry(text: &'static str) -> PmiEntry {
+    PmiEntry {
+        key: Bytes::from_static(text.as_bytes()),
+        value: Bytes::from_static(text.as_bytes()),
+    }
+}
+
+/// All PEs of a host are in the first barrier, and have put these.
+fn arrival(entries: Vec<PmiEntry>) -> BarrierIn {
+    BarrierIn { generation: 1, entries }
+}
+
+/// The leave of the first barrier, in one piece.
+fn leave(entries: Vec<PmiEntry>) -> BarrierOut {
+    BarrierOut { generation: 1, piece: 0, last: true, entries }
+}
+
+/// The head, `12.1` being on its nodes 0 and 1 and on node 2 of another, launched.
+fn head() -> (Agent, Key, Vec<Action>) {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0, 1], &[2]])),
+            Happening::ShepherdSpawned(key),
+            opened(FRONT, OWNER),
+        ],
+    );
+    let actions = act(&mut agent, S, launch(FRONT, key));
+    (agent, key, actions)
+}
+
+fn from_peer(key: Key, message: FromApinit) -> Happening {
+    Happening::PeerMessage(key, 1, message)
+}
+
+fn to_peer(key: Key, message: ToApinit) -> Action {
+    Action::SendPeer(key, 1, message)
+}
+
+fn running_head() -> (Agent, Key) {
+    let (mut agent, key, _) = head();
+    go_through(
+        &mut agent,
+        2 * S,
+        [
+            from_peer(key, FromApinit::Accepted),
+            from_peer(key, FromApinit::Ready),
+            from_shepherd(key, FromShepherd::Ready),
+        ],
+    );
+    (agent, key)
+}
+
+/// The other apinit, with the head's stream, launched.
+fn other() -> (Agent, Key) {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0, 1], &[2]])),
+            Happening::ShepherdSpawned(key),
+            opened(HEADS, 0),
+            launch(HEADS, key),
+        ],
+    );
+    (agent, key)
+}
+
+#[test]
+fn the_head_passes_the_launch_on_and_all_go_together() {
+    let (mut agent, key, actions) = head();
+    let passed = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    let socket = "/run/apinit-2.sock".to_string();
+    assert!(
+        actions.windows(2).any(|two| two
+            == [
+                Action::OpenPeer { key, index: 1, socket: socket.clone() },
+                to_peer(key, passed.clone())
+            ]),
+        "{actions:?}"
+    );
+    assert_eq!(act(&mut agent, S, from_peer(key, FromApinit::Accepted)), []);
+    assert_eq!(act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)), []);
+    assert_eq!(
+        act(&mut agent, 2 * S, from_peer(key, FromApinit::Ready)),
+        [
+            Action::SendShepherd(key, ToShepherd::Go),
+            Action::KeepGoing(key, 2 * S),
+            to_peer(key, ToApinit::Go),
+            to_front(FromApinit::Going),
+            Action::Report(Report::Running(key)),
+            Action::Report(Report::Movable { key, wall: Some("it is on several hosts".into()) }),
+        ]
+    );
+}
+
+#[test]
+fn the_other_does_as_the_head_says() {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        0,
+        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key)],
+    );
+    // A user, also the owner, can't go past the head.
+    go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
+    let text = "PE 0 of application 12.1 is on another node: launch it through that one's apinit";
+    assert_eq!(act(&mut agent, 0, launch(FRONT, key)), refused(FRONT, text));
+    go_through(&mut agent, 0, [opened(HEADS, 0)]);
+    let actions = act(&mut agent, 0, launch(HEADS, key));
+    assert!(
+        matches!(
+            &actions[..],
+            [
+                Action::KeepFront(..),
+                Action::SendFront(HEADS, FromApinit::Accepted),
+                Action::SendShepherd(_, ToShepherd::Launch(launch)),
+            ] if !launch.alone && !launch.stdin
+                && launch.pes.iter().map(|pe| pe.rank).collect::<Vec<_>>() == [4, 5]
+                && launch.process_mapping == "(vector,(0,1,4),(1,1,2))"
+        ),
+        "{actions:?}"
+    );
+    let to_head = |message| Action::SendFront(HEADS, message);
+    let from_head = |message| Happening::AttachMessage(HEADS, message);
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
+        [to_head(FromApinit::Ready)]
+    );
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::Go)),
+        [Action::SendShepherd(key, ToShepherd::Go), Action::KeepGoing(key, S)]
+    );
+    assert_eq!(act(&mut agent, S, from_head(ToApinit::Go)), []);
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")])))),
+        [to_head(FromApinit::BarrierIn(arrival(vec![entry("b")])))]
+    );
+    let merged = leave(vec![entry("a"), entry("b")]);
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        [Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone()))]
+    );
+    // Said again: whether it counts is the shepherd's to know.
+    assert_eq!(
+        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        [Action::SendShepherd(key, ToShepherd::BarrierOut(merged))]
+    );
+    let source = Output { source: 1, ..output(0, "x\n") };
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Output(output(0, "x\n")))),
+        [to_head(FromApinit::Output(source))]
+    );
+    let cause = Cause::Abort { rank: 4, nid: Nid(2), code: 1 };
+    let abort = Decisive { at_ns: S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Decisive(abort.clone()))),
+        [to_head(FromApinit::Decisive(abort))]
+    );
+    assert_eq!(
+        act(
+            &mut agent,
+            S,
+            from_head(ToApinit::Terminate { cause: cause.clone(), kill_after: GRACE })
+        ),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+    go_through(&mut agent, S, [ended(key)]);
+    assert_eq!(
+        act(&mut agent, 2 * S, Happening::GroupsEmpty(key)),
+        [reported(end(key), &[2]), to_head(FromApinit::Done)]
+    );
+}
+
+#[test]
+fn barriers_are_merged_at_the_head() {
+    let (mut agent, key) = running_head();
+    let own = from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("a")])));
+    let peers = from_peer(key, FromApinit::BarrierIn(arrival(vec![entry("b")])));
+    let merged = leave(vec![entry("a"), entry("b")]);
+    let out = [
+        Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())),
+        to_peer(key, ToApinit::BarrierOut(merged)),
+    ];
+    assert_eq!(act(&mut agent, 3 * S, own.clone()), []);
+    assert_eq!(act(&mut agent, 3 * S, peers.clone()), out);
+    // Who says again that he is in it has not heard of its end.
+    assert_eq!(act(&mut agent, 3 * S, peers), out[1..]);
+    assert_eq!(act(&mut agent, 3 * S, own), out[..1]);
+    // The next one, the other way round: nothing of the first is left.
+    let second = |text| BarrierIn { generation: 2, entries: vec![entry(text)] };
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::BarrierIn(second("d")))), []);
+    let out =
+        BarrierOut { generation: 2, piece: 0, last: true, entries: vec![entry("c"), entry("d")] };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::BarrierIn(second("c")))),
+        [
+            Action::SendShepherd(key, ToShepherd::BarrierOut(out.clone())),
+            to_peer(key, ToApinit::BarrierOut(out)),
+        ]
+    );
+}
+
+#[test]
+fn one_hosts_end_is_everybodys() {
+    let (mut agent, key) = running_head();
+    let cause = Cause::PeSignal { rank: 5, nid: Nid(2), signal: 11 };
+    let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_peer(key, FromApinit::Decisive(decisive))),
+        [Action::SendShepherd(
+            key,
+            ToShepherd::Terminate { cause: cause.clone(), kill_after: GRACE }
+        )]
+    );
+    let (mut agent, key) = running_head();
+    let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
+    assert_eq!(
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Decisive(decisive))),
+        [to_peer(key, ToApinit::Terminate { cause, kill_after: GRACE })]
+    );
+}
+
+#[test]
+fn signals_and_output_go_through_the_head() {
+    let (mut agent, key) = running_head();
+    let usr1 = ToApinit::Signal(numbered(1, 10));
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, usr1.clone())),
+        [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10))), to_peer(key, usr1)]
+    );
+    let theirs = |offset, text| FromApinit::Output(Output { source: 1, ..output(offset, text) });
+    assert_eq!(
+        act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))),
+        [to_front(theirs(0, "abc"))]
+    );
+    // Again: the front end does not see it.
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))), []);
+    let taken = |offset| ToApinit::OutputTaken(OutputTaken { source: 1, offset });
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, taken(2))),
+        [to_peer(key, taken(2))]
+    );
+    // The front end comes back: the other host says the rest again.
+    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    let again = OutputTaken { source: 1, offset: 2 };
+    let actions = act(&mut agent, 4 * S, resume(Conn(2), key, &[(1, 2)]));
+    let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again] };
+    assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
+    // It dies: the other host's output is taken for it.
+    let actions = act(&mut agent, 5 * S, Happening::FrontDied(Conn(2)));
+    let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
+    assert!(actions.contains(&to_peer(key, terminate)), "{actions:?}");
+    assert_eq!(act(&mut agent, 5 * S, from_peer(key, theirs(2, "cde"))), [to_peer(key, taken(5))]);
+}
+
+#[test]
+fn signals_of_psched_are_said_to_have_come_when_everybody_has_them() {
+    let (mut agent, key) = running_head();
+    let number = PSCHED_SIGNALS + 5;
+    let said = || Happening::Command(3, Command::Signal { key, signal: numbered(number, 10) });
+    let signal = ToApinit::Signal(numbered(number, 10));
+    assert_eq!(
+        act(&mut agent, 3 * S, said()),
+        [
+            Action::SendShepherd(key, ToShepherd::Signal(numbered(number, 10))),
+            to_peer(key, signal.clone())
+        ]
+    );
+    assert_eq!(act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::SignalsTaken(number))), []);
+    assert_eq!(act(&mut agent, 3 * S, said()), [], "it is on its way");
+    let taken = || Action::Report(Report::SignalsTaken { key, number });
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::SignalsTaken(number))), [taken()]);
+    // psched has not heard that; the front end, which counts for itself, need not.
+    assert_eq!(act(&mut agent, 3 * S, said()), [taken()]);
+    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    let resumed = act(&mut agent, 3 * S, resume(Conn(2), key, &[]));
+    let told = |a: &Action| matches!(a, Action::SendFront(_, FromApinit::SignalsTaken(_)));
+    assert!(!resumed.iter().any(told), "{resumed:?}");
+    // Nor may it speak in psched's name.
+    assert_eq!(act(&mut agent, 3 * S, Happening::AttachMessage(Conn(2), signal)), []);
+}
+
+#[test]
+fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
+    let (mut agent, key) = running_head();
+    act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(0, "ab"))));
+    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
+    // It may come back: this stays with the other host.
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(2, "cd")))), []);
+    let gone = act(&mut agent, 4 * S, Happening::FrontDied(FRONT));
+    let taken = vec![OutputTaken { source: 1, offset: 0 }];
+    let again = to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken });
+    assert!(gone.contains(&again), "{gone:?}");
+    let written = |offset| to_peer(key, ToApinit::OutputTaken(OutputTaken { source: 1, offset }));
+    // Also where something before it is missing, which was written in a former life of this head.
+    for (offset, text, end) in [(0, "ab", 2), (2, "cd", 4), (9, "ef", 11)] {
+        let more = from_peer(key, FromApinit::Output(output(offset, text)));
+        assert_eq!(act(&mut agent, 4 * S, more), [written(end)]);
+    }
+}
+
+#[test]
+fn done_is_said_when_all_are() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key)]);
+    assert_eq!(act(&mut agent, 3 * S, Happening::GroupsEmpty(key)), [reported(end(key), &[0, 1])]);
+    // psched has this host's end on record; the others are not through yet. The shepherd stays: an
+    // apinit that is killed now finds its hello, and ends nobody else.
+    assert_eq!(act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
+    assert_eq!(
+        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
+        [to_peer(key, ToApinit::Signal(numbered(1, 2)))]
+    );
+    assert_eq!(
+        act(&mut agent, 4 * S, from_peer(key, FromApinit::Done)),
+        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key)]
+    );
+}
+
+#[test]
+fn another_host_is_reached_again_or_given_up() {
+    let (mut agent, key, _) = head();
+    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let socket = "/run/apinit-2.sock".to_string();
+    let open = Action::OpenPeer { key, index: 1, socket };
+    let again = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    assert_eq!(act(&mut agent, S, lost()), []);
+    assert_eq!(
+        act(&mut agent, S + ns(PEER_AGAIN), Happening::Tick),
+        [open.clone(), to_peer(key, again)]
+    );
+    let text = "its apinit can't be reached: refused".to_string();
+    let cause = Cause::NodeLost { nid: Nid(2), text };
+    assert_eq!(
+        act(&mut agent, 11 * S, lost()),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+
+    // One that runs PEs is never given up from here: only psched knows whether it is lost.
+    let (mut agent, key) = running_head();
+    for n in 3..60 {
+        assert_eq!(act(&mut agent, n * S, lost()), []);
+        let resume = ToApinit::Resume {
+            key,
+            ticket: TICKET,
+            taken: vec![OutputTaken { source: 1, offset: 0 }],
+        };
+        assert_eq!(
+            act(&mut agent, n * S + S / 2, Happening::Tick),
+            [open.clone(), to_peer(key, resume)]
+        );
+    }
+}
+
+#[test]
+fn a_refusal_of_another_host_ends_all() {
+    let (mut agent, key, _) = head();
+    let refused = FromApinit::Refused { text: "taken back".into(), cause: None };
+    let cause = Cause::NodeLost { nid: Nid(2), text: "taken back".into() };
+    assert_eq!(
+        act(&mut agent, 2 * S, from_peer(key, refused)),
+        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+    );
+}
+
+/// A head takes a refusal for the last word; a placement that is not here yet is none.
+#[test]
+fn what_may_pass_is_no_refusal() {
+    let mut agent = linked(&[2]);
+    let [silent, early, own] = [60, 61, 62].map(Conn);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        S,
+        [
+            opened(silent, 0),
+            opened(early, 0),
+            launch(early, key),
+            opened(own, OWNER),
+            launch(own, key),
+        ],
+    );
+    let text = "psched has not placed application 12.1 on this node; is the link between psched and \
+                apinit up? (apstat -n)";
+    let expected =
+        [not_now(silent, "nothing was said for 10 s"), not_now(early, text), not_now(own, text)];
+    assert_eq!(act(&mut agent, 11 * S, Happening::Tick), expected.concat());
+    // It tries again, and what is not here and never comes is refused.
+    go_through(&mut agent, 12 * S, [opened(HEADS, 0)]);
+    let text = "application 12.1 is not on this node, or no longer";
+    assert_eq!(act(&mut agent, 12 * S, resume(HEADS, key, &[(1, 0)])), refused(HEADS, text));
+}
+
+/// An apinit that waits for psched's word is asked for as long as it takes: only one that can't be
+/// reached is given up.
+#[test]
+fn a_host_that_can_not_be_had_now_is_asked_again() {
+    let (mut agent, key, _) = head();
+    for at in (S..100 * S).step_by(S as usize) {
+        assert_eq!(act(&mut agent, at, from_peer(key, FromApinit::NotNow("psched".into()))), []);
+        let actions = act(&mut agent, at + ns(PEER_AGAIN), Happening::Tick);
+        assert!(matches!(actions[0], Action::OpenPeer { index: 1, .. }), "{actions:?}");
+    }
+    let lost = Happening::PeerLost { key, index: 1, text: "refused".into() };
+    assert_eq!(act(&mut agent, 100 * S, lost), []);
+}
+
+#[test]
+fn the_head_comes_back_to_the_other() {
+    let (mut agent, key) = other();
+    go_through(
+        &mut agent,
+        S,
+        [
+            from_shepherd(key, FromShepherd::Ready),
+            from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")]))),
+            Happening::AttachClosed(HEADS),
+        ],
+    );
+    // The head being dead ends nothing here.
+    assert_eq!(act(&mut agent, 2 * S, Happening::FrontDied(HEADS)), []);
+    let back = Conn(51);
+    go_through(&mut agent, 60 * S, [opened(back, 0)]);
+    let say = |message| Action::SendFront(back, message);
+    assert_eq!(
+        act(&mut agent, 60 * S, resume(back, key, &[(1, 0)])),
+        [
+            Action::CloseFront(HEADS),
+            Action::KeepFront(key, back),
+            say(FromApinit::Accepted),
+            say(FromApinit::Ready),
+            say(FromApinit::BarrierIn(arrival(vec![entry("b")]))),
+        ]
+    );
+    // psched ends it here: the head hears of it.
+    let cause = Cause::Kill { signal: 9, uid: 0 };
+    let command = Command::Terminate { key, cause: cause.clone(), kill_after: Duration::ZERO };
+    assert_eq!(
+        act(&mut agent, 61 * S, Happening::Command(2, command)),
+        [
+            say(FromApinit::Decisive(Decisive { at_ns: 61 * S, cause: cause.clone() })),
+            Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: Duration::ZERO }),
+        ]
+    );
+}
+
+/// The head's apinit was killed, and is back before its former stream is seen to be closed.
+#[test]
+fn a_launch_that_is_repeated_is_taken_as_a_return() {
+    let (mut agent, key) = other();
+    let back = Conn(51);
+    go_through(&mut agent, S, [opened(back, 0)]);
+    let actions = act(&mut agent, S, launch(back, key));
+    assert!(actions.contains(&Action::SendFront(back, FromApinit::Accepted)), "{actions:?}");
+    let actions = act(&mut agent, S, from_shepherd(key, FromShepherd::Ready));
+    assert!(actions.contains(&Action::SendFront(back, FromApinit::Ready)), "{actions:?}");
+}
+
+/// The head's shepherd died while its apinit was dead, before all could go: those who wait for the
+/// go must hear of the end, and the head must not wait for them for ever.
+#[test]
+fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let place = place(key, &[&[0, 1], &[2]]);
+    let found = Found {
+        place,
+        going_ns: None,
+        ran_ns: None,
+        hello: None,
+        silent: false,
+        away: None,
+        front: Some(Conn(77)),
+        gone: false,
+    };
+    act(&mut agent, 2 * S, Happening::Found(Box::new(found)));
+    let actions = act(&mut agent, 2 * S, Happening::Tick);
+    let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToApinit::Terminate { .. }));
+    assert!(actions.iter().any(is_terminate), "{actions:?}");
+    let refused = FromApinit::Refused { text: "it is not here".into(), cause: None };
+    go_through(
+        &mut agent,
+        3 * S,
+        [
+            from_peer(key, refused),
+            Happening::GroupsEmpty(key),
+            Happening::FrontDied(Conn(77)),
+            Happening::Command(2, Command::AcknowledgeEnd(key)),
+        ],
+    );
+    assert_eq!(agent.held(), (0, 0));
+}
+
+/// A host was switched off after the go, and psched, which did not know of the go, has given it its
+/// part again: there nothing is launched any more, and psched is told so.
+#[test]
+fn a_part_that_was_lost_is_not_waited_for() {
+    let mut agent = linked(&[2]);
+    let key = key(12, 1);
+    go_through(
+        &mut agent,
+        S,
+        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(HEADS, 0)],
+    );
+    let actions = act(&mut agent, 2 * S, resume(HEADS, key, &[(1, 0)]));
+    let cause = Cause::NodeLost {
+        nid: Nid(2),
+        text: "its host was restarted, or the launch never came there".into(),
+    };
+    let first = Some(Decisive { at_ns: 2 * S, cause });
+    let end = HostEnd { key, nids: vec![], first, ..HostEnd::default() };
+    assert!(actions.contains(&reported(end, &[2])), "{actions:?}");
+}
+
+/// The head's own PEs have ended, and another host, whose PEs wait in a barrier, can't be reached for
+/// long. It is not given up, for nobody else could let them out: psched is asked whether it has the
+/// whole application's end on record.
+#[test]
+fn another_host_whose_pes_wait_is_not_given_up() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let asks = reported(end(key), &[0, 1]);
+    for n in 4..60 {
+        act(&mut agent, n * S, lost());
+        let actions = act(&mut agent, n * S + S / 2, Happening::Tick);
+        let is_open = |a: &Action| matches!(a, Action::OpenPeer { .. });
+        assert!(actions.iter().any(is_open), "at {n} s: {actions:?}");
+        assert_eq!(actions.contains(&asks), n >= 14, "at {n} s: {actions:?}");
+        act(&mut agent, n * S + S / 2, Happening::Command(n, Command::AcknowledgeEnd(key)));
+    }
+    // It is back, and its PEs are let out of the barrier that those of the head have left.
+    let actions = act(&mut agent, 61 * S, from_peer(key, FromApinit::Accepted));
+    assert_eq!(actions, []);
+    act(&mut agent, 62 * S, from_peer(key, FromApinit::Done));
+    assert_eq!(agent.held().0, 0);
+
+    // Or psched knows that all has ended.
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    act(&mut agent, 4 * S, lost());
+    act(&mut agent, 5 * S, Happening::Command(3, Command::Discard(key)));
+    assert_eq!(agent.held().0, 1, "its output may still come");
+    act(&mut agent, 14 * S, Happening::Tick);
+    assert_eq!(agent.held().0, 0);
+}
+
+/// A host that is given up while the front end may still come back must not stop the clock of all.
+#[test]
+fn another_host_that_is_given_up_is_due_no_more() {
+    let (mut agent, key) = running_head();
+    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Happening::Command(2, Command::Discard(key)));
+    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
+    let lost = || Happening::PeerLost { key, index: 1, text: "gone".into() };
+    let mut timer = None;
+    let mut now = 3 * S;
+    let mut next = vec![lost()];
+    for _ in 0..400 {
+        let Some(happening) = next.pop() else {
+            let Some(at) = timer else { break };
+            assert!(at > now, "it is {now}, and the timer stands at {at}");
+            now = at;
+            next.push(Happening::Tick);
+            continue;
+        };
+        for action in agent.apply(now, happening) {
+            match action {
+                Action::SetTimer(at) => timer = at,
+                Action::OpenPeer { .. } => next.push(lost()),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((timer, agent.held().0), (None, 0), "everything is forgotten at {now}");
+}
+
+/// Its apinit was killed, and has not heard it.
+#[test]
+fn another_host_that_says_again_what_is_written_is_told_so_again() {
+    let (mut agent, key) = running_head();
+    let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
+    let taken = ToApinit::OutputTaken(OutputTaken { source: 1, offset: 6 });
+    go_through(&mut agent, 3 * S, [one(), Happening::AttachMessage(FRONT, taken.clone())]);
+    assert_eq!(act(&mut agent, 4 * S, one()), [to_peer(key, taken)]);
+    // What is not written is not.
+    let two = || from_peer(key, FromApinit::Output(output(6, "more\n")));
+    go_through(&mut agent, 5 * S, [two()]);
+    assert_eq!(act(&mut agent, 5 * S, two()), []);
+}
+
+/// Taken as it is, a piece after a hole would have what is missing count as sent.
+#[test]
+fn output_with_a_hole_is_asked_for_again() {
+    let (mut agent, key) = running_head();
+    let said = |offset, text| from_peer(key, FromApinit::Output(output(offset, text)));
+    let again = |offset| {
+        let taken = vec![OutputTaken { source: 1, offset }];
+        to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken })
+    };
+    let warned = |missing, offset| {
+        let text = format!("{missing} bytes of output of NID 2 before byte {offset} did not come");
+        Action::Warn(key, text)
+    };
+    let shown =
+        |offset, text| to_front(FromApinit::Output(Output { source: 1, ..output(offset, text) }));
+    assert_eq!(act(&mut agent, 3 * S, said(6, "two\n")), [warned(6, 6), again(0)]);
+    // On its way before it could hear that.
+    assert_eq!(act(&mut agent, 3 * S, said(10, "three\n")), []);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Accepted)), []);
+    assert_eq!(act(&mut agent, 3 * S, said(0, "hello\n")), [shown(0, "hello\n")]);
+    assert_eq!(act(&mut agent, 3 * S, said(6, "two\n")), [shown(6, "two\n")]);
+    // Only so often: then the front end sees it, and tells.
+    for _ in 0..crate::apinit::decide::output::HOLES_MAX {
+        assert_eq!(act(&mut agent, 4 * S, said(16, "end\n")), [warned(6, 16), again(0)]);
+        go_through(&mut agent, 4 * S, [from_peer(key, FromApinit::Accepted)]);
+    }
+    assert_eq!(act(&mut agent, 4 * S, said(16, "end\n")), [warned(6, 16), shown(16, "end\n")]);
+}
+
+/// What a front end has not read would be put before it again at each break between the hosts.
+#[test]
+fn what_has_gone_to_the_front_end_does_not_go_again_after_a_break_between_the_hosts() {
+    let (mut agent, key) = running_head();
+    let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
+    assert_eq!(act(&mut agent, 3 * S, one()).len(), 1);
+    let lost = Happening::PeerLost { key, index: 1, text: "reset".into() };
+    go_through(&mut agent, 3 * S, [lost]);
+    let again = act(&mut agent, 4 * S, Happening::Tick);
+    let taken = vec![OutputTaken { source: 1, offset: 0 }];
+    assert!(
+        again.contains(&to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken })),
+        "{again:?}"
+    );
+    go_through(&mut agent, 4 * S, [from_peer(key, FromApinit::Accepted)]);
+    assert_eq!(act(&mut agent, 4 * S, one()), []);
+    // On another stream it does.
+    let back = Conn(2);
+    go_through(&mut agent, 5 * S, [opened(back, OWNER), resume(back, key, &[])]);
+    go_through(&mut agent, 5 * S, [from_peer(key, FromApinit::Accepted)]);
+    let to_back =
+        |text| Action::SendFront(back, FromApinit::Output(Output { source: 1, ..output(0, text) }));
+    assert_eq!(act(&mut agent, 5 * S, one()), [to_back("hello\n")]);
+}

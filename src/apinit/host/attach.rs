@@ -1,0 +1,272 @@
+//! Front ends: the Apinit service.
+
+use super::shell::{Event, Events};
+use crate::apinit::decide::Conn;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::rpc::listen::Peer;
+use crate::rpc::pb;
+use crate::rpc::pb::apinit_server::{Apinit, ApinitServer};
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::io::Interest;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The largest message from a front end: a launch with all that one execve may be given.
+const MESSAGE_MAX: usize = 8 * 1024 * 1024;
+
+/// Messages other than output that may wait for a front end that does not read. It has seldom more
+/// than a few; but each that it sends may have an answer.
+const WORDS_MAX: usize = 1_024;
+
+/// Numbers for streams.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no stream has had.
+pub(super) fn next_conn() -> Conn {
+    Conn(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The service, which tells these events.
+pub(super) fn service(events: Events) -> ApinitServer<AttachService> {
+    ApinitServer::new(AttachService { events }).max_decoding_message_size(MESSAGE_MAX)
+}
+
+pub(super) struct AttachService {
+    events: Events,
+}
+
+#[tonic::async_trait]
+impl Apinit for AttachService {
+    type AttachStream = Pin<Box<dyn Stream<Item = Result<pb::FromApinit, Status>> + Send>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<pb::ToApinit>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.ok_or_else(|| Status::internal("it is not known who calls"))?;
+        let conn = next_conn();
+        let (sender, told) = FrontSender::new(peer.hang_up.clone());
+        let events = self.events.clone();
+        let over = CancellationToken::new();
+        let listening = over.clone().drop_guard();
+        let opened = Event::FrontOpened { conn, peer, sender, listening };
+        let gone = |_| Status::unavailable("apinit is ending");
+        events.send(opened).await.map_err(gone)?;
+        let listens = listen_to(conn, request.into_inner(), events);
+        tokio::spawn(over.run_until_cancelled_owned(listens));
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+type Told = Result<pb::FromApinit, Status>;
+
+/// Towards a front end. Its output is bounded by the window, of each host if there are many, unless
+/// it says that it has written what it has not even read; what else there is to tell it, by
+/// [`WORDS_MAX`].
+#[derive(Clone, Debug)]
+pub(super) struct FrontSender {
+    /// Each with the bytes of output in it; 0: something else.
+    queue: mpsc::UnboundedSender<(u64, Told)>,
+    /// Messages in the queue that are not output.
+    words: Arc<AtomicUsize>,
+    /// Bytes of output in the queue.
+    output: Arc<AtomicU64>,
+    /// Ends the connection.
+    hang_up: CancellationToken,
+}
+
+impl FrontSender {
+    fn new(hang_up: CancellationToken) -> (FrontSender, impl Stream<Item = Told> + Send) {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let waiting = (Arc::clone(&words), Arc::clone(&output));
+        let told = UnboundedReceiverStream::new(receiver).map(move |(bytes, told)| {
+            waiting.0.fetch_sub(usize::from(bytes == 0), Ordering::AcqRel);
+            waiting.1.fetch_sub(bytes, Ordering::AcqRel);
+            told
+        });
+        (FrontSender { queue, words, output, hang_up }, told)
+    }
+
+    /// False: too much waits for it already; of output, more than `room` bytes.
+    pub fn send(&self, message: FromApinit, room: u64) -> bool {
+        let bytes = match &message {
+            FromApinit::Output(output) => output.data.len() as u64,
+            _ => 0,
+        };
+        let words = self.words.fetch_add(usize::from(bytes == 0), Ordering::AcqRel);
+        let output = self.output.fetch_add(bytes, Ordering::AcqRel);
+        let full =
+            if bytes == 0 { words >= WORDS_MAX } else { output.saturating_add(bytes) > room };
+        if full {
+            return false;
+        }
+        // An Err: it is gone, which is told as an event.
+        let _ = self.queue.send((bytes, Ok(message.into())));
+        true
+    }
+
+    /// Ends the connection, and so what waits for a front end that does not read: dropping this end
+    /// of the queue would leave it in the hands of HTTP/2, which looks at it only when there is room
+    /// to send.
+    pub fn hang_up(&self) {
+        self.hang_up.cancel();
+    }
+
+    /// The last that it hears.
+    pub fn refuse(&self, status: Status) {
+        self.words.fetch_add(1, Ordering::AcqRel);
+        let _ = self.queue.send((0, Err(status)));
+    }
+}
+
+/// Passes on what a front end says.
+async fn listen_to(conn: Conn, mut stream: Streaming<pb::ToApinit>, events: Events) {
+    loop {
+        let said = match stream.message().await {
+            Ok(Some(message)) if message.message.is_none() => continue,
+            Ok(Some(message)) => ToApinit::try_from(message).map_err(|e| e.to_string()),
+            Ok(None) | Err(_) => break,
+        };
+        let event = match said {
+            Ok(message) => Event::FrontSaid(conn, message),
+            Err(text) => {
+                let _ = events.send(Event::FrontMalformed(conn, text)).await;
+                break;
+            }
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+    let _ = events.send(Event::FrontClosed(conn)).await;
+}
+
+/// An attached stream, as the shell has it.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// Towards it; `None` for a process that is watched without a stream.
+    pub sender: Option<FrontSender>,
+    /// Its pid and start time.
+    pub process: Option<super::runtime::Process>,
+    watch: Option<tokio::task::JoinHandle<()>>,
+    /// While it is there, what the front end says is listened to: half a message waits with who
+    /// listens, and must not outlive the stream's place among the streams. `None`: see `sender`.
+    _listening: Option<DropGuard>,
+}
+
+impl Front {
+    pub fn new(
+        conn: Conn,
+        sender: Option<FrontSender>,
+        process: Option<super::runtime::Process>,
+        pidfd: Option<Arc<OwnedFd>>,
+        listening: Option<DropGuard>,
+        events: &Events,
+    ) -> Front {
+        let events = events.clone();
+        let watch = pidfd.map(|pidfd| {
+            tokio::spawn(async move {
+                if wait_for_end(pidfd).await {
+                    let _ = events.send(Event::FrontDied(conn)).await;
+                }
+            })
+        });
+        Front { sender, process, watch, _listening: listening }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
+    }
+}
+
+/// Waits until the process behind a pidfd is dead; false: that can't be known.
+pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
+    match crate::os::watch::watch(pidfd, Interest::READABLE) {
+        Ok(watched) => watched.readable().await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::halves::tests::Channel;
+    use super::*;
+    use crate::apteam::talk::attach::Output;
+    use std::time::Duration;
+    use tonic::codec::Codec;
+
+    #[tokio::test]
+    async fn what_waits_for_a_front_end_is_bounded() {
+        let (sender, told) = FrontSender::new(CancellationToken::new());
+        let mut told = std::pin::pin!(told);
+        let output = |bytes: usize| {
+            let data = vec![b'x'; bytes].into();
+            let nid = crate::machine::Nid(0);
+            let output =
+                Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data, report: None };
+            FromApinit::Output(output)
+        };
+        assert!(sender.send(output(6), 10));
+        assert!(sender.send(FromApinit::Going, 0));
+        assert!(sender.send(output(4), 10));
+        assert!(!sender.clone().send(output(1), 10));
+        // What it has read does not wait.
+        let (sender, read) = FrontSender::new(CancellationToken::new());
+        told.set(read);
+        for _ in 0..2 {
+            assert!(sender.send(output(10), 10));
+            assert!(told.next().await.is_some());
+        }
+        for _ in 0..WORDS_MAX {
+            assert!(sender.send(FromApinit::Going, 0));
+        }
+        assert!(!sender.send(FromApinit::Going, 0));
+    }
+
+    /// Half a message would stay in memory for as long as its connection is open, and nobody would
+    /// count it.
+    #[tokio::test]
+    async fn a_stream_that_has_lost_its_place_is_listened_to_no_more() {
+        let (events, mut told) = mpsc::channel(4);
+        let (says, said) = mpsc::unbounded_channel();
+        let decoder = tonic_prost::ProstCodec::<pb::FromApinit, pb::ToApinit>::default().decoder();
+        let stream = Streaming::new_request(decoder, Channel(said), None, Some(MESSAGE_MAX));
+        let mut request = Request::new(stream);
+        request.extensions_mut().insert(Peer {
+            uid: 1000,
+            gid: 1000,
+            groups: Vec::new(),
+            pid: 0,
+            pidfd: None,
+            started: 0,
+            doubt: None,
+            turned: None,
+            hang_up: CancellationToken::new(),
+            flow: Default::default(),
+        });
+        let service = AttachService { events: events.clone() };
+        let _answer = service.attach(request).await.expect("attached");
+        let Some(Event::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {
+            panic!("no stream was told")
+        };
+        let front = Front::new(conn, Some(sender), None, None, Some(listening), &events);
+        let half = [&[0, 0, 0x10, 0, 0][..], &[7; 1000]].concat();
+        says.send(half.into()).expect("listened to");
+        tokio::task::yield_now().await;
+        assert!(!says.is_closed());
+        drop(front);
+        tokio::time::timeout(Duration::from_secs(10), says.closed()).await.expect("let go");
+    }
+}

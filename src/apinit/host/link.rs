@@ -1,0 +1,183 @@
+//! The link to psched: dialled, kept, dialled again.
+
+use super::shell::{Event, Events};
+use crate::apinit::decide::Agent;
+use crate::apteam::talk::node::{Command, Hello, Welcome};
+use crate::rpc::connect::{connect, status_text};
+use crate::rpc::convert::wire_roll_out;
+use crate::rpc::pb;
+use crate::rpc::pb::from_node::Message as Said;
+use crate::rpc::pb::nodes_client::NodesClient;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+/// Between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long psched may take for its welcome.
+const WELCOME: Duration = Duration::from_secs(10);
+/// The first wait before dialling again, and the longest.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The largest message to or from psched, in bytes: both are root's, or one user's. An inventory is
+/// the largest, or what a foreign node holds.
+const MESSAGE_MAX: usize = 64 * 1024 * 1024;
+/// Messages to psched that may wait: several for each application that this host may hold, for all of them
+/// may end at once. A psched that does not take them is hung up on; the next inventory tells it everything.
+const QUEUE: usize = 16_384;
+
+/// The open link, as the shell has it.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    sender: mpsc::Sender<pb::FromNode>,
+    hang_up: CancellationToken,
+    last_command: Arc<AtomicU64>,
+}
+
+impl Link {
+    pub fn send(&self, message: Said) {
+        if self.sender.try_send(pb::FromNode { message: Some(message) }).is_err() {
+            self.hang_up();
+        }
+    }
+
+    pub fn hang_up(&self) {
+        self.hang_up.cancel();
+    }
+
+    /// What heartbeats tell.
+    pub fn seen(&self, agent: &Agent) {
+        self.last_command.store(agent.last_command(), Ordering::Relaxed);
+    }
+}
+
+/// Keeps a link for ever. `hello` is what is said at the beginning of each; its notes are said again
+/// when they change.
+pub(super) async fn keep(psched: PathBuf, mut hello: watch::Receiver<Hello>, events: Events) {
+    let mut wait = BACK_OFF.0;
+    let mut last_error = String::new();
+    loop {
+        let begun = tokio::time::Instant::now();
+        let error = match dial(&psched, &mut hello, &events).await {
+            Ok(()) => "psched has closed the link".to_string(),
+            Err(text) => text,
+        };
+        if events.is_closed() {
+            return;
+        }
+        if error != last_error {
+            tracing::warn!("no link to psched: {error}");
+            last_error.clone_from(&error);
+        }
+        if begun.elapsed() > BACK_OFF.1 {
+            wait = BACK_OFF.0;
+        }
+        // All apinits of a machine should not dial at the same time.
+        sleep(wait.mul_f64(0.75 + f64::from(std::process::id() % 64) / 128.0)).await;
+        wait = (wait * 2).min(BACK_OFF.1);
+    }
+}
+
+/// One link, from its beginning to its end.
+async fn dial(
+    psched: &Path,
+    hello: &mut watch::Receiver<Hello>,
+    events: &Events,
+) -> Result<(), String> {
+    let channel = connect(psched).await.map_err(|e| e.to_string())?;
+    let mut client = NodesClient::new(channel)
+        .max_decoding_message_size(MESSAGE_MAX)
+        .max_encoding_message_size(MESSAGE_MAX);
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let first = hello.borrow_and_update().clone();
+    let mut told = (first.notes.clone(), first.roll_out.clone());
+    let first = pb::FromNode { message: Some(Said::Hello(first.into())) };
+    sender.try_send(first).map_err(|e| e.to_string())?;
+    let answer = timeout(WELCOME, client.link(ReceiverStream::new(receiver)));
+    let late = |_| format!("psched does not answer on {}", psched.display());
+    let mut stream = answer.await.map_err(late)?.map_err(status_text)?.into_inner();
+    let welcome = timeout(WELCOME, stream.message()).await.map_err(late)?;
+    let welcome = match welcome.map_err(status_text)?.and_then(|m| m.message) {
+        Some(pb::to_node::Message::Welcome(welcome)) => {
+            Welcome::try_from(welcome).map_err(|e| e.to_string())?
+        }
+        Some(pb::to_node::Message::Refused(text)) => {
+            return Err(format!("psched refuses this node: {text}"));
+        }
+        _ => return Err("psched has not answered the hello of this node".into()),
+    };
+    let hang_up = CancellationToken::new();
+    let last_command = Arc::new(AtomicU64::new(0));
+    let link = Link {
+        sender: sender.clone(),
+        hang_up: hang_up.clone(),
+        last_command: Arc::clone(&last_command),
+    };
+    let link_up = link.clone();
+    let mut counted = welcome.commits;
+    if events.send(Event::LinkUp(link, welcome)).await.is_err() {
+        return Ok(());
+    }
+    let mut heartbeat = interval(HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let outcome = loop {
+        tokio::select! {
+            () = hang_up.cancelled() => break Err("hung up on psched".to_string()),
+            _ = heartbeat.tick() => {
+                let last_command = last_command.load(Ordering::Relaxed);
+                let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));
+                if sender.try_send(pb::FromNode { message }).is_err() {
+                    break Err("psched does not take what is sent to it".to_string());
+                }
+            }
+            // An Err: apinit ends.
+            Ok(()) = hello.changed() => {
+                // (The store that is obeyed psched knows.)
+                let hello = hello.borrow_and_update();
+                let now = (hello.notes.clone(), hello.roll_out.clone());
+                drop(hello);
+                if now != told {
+                    let (notes, roll_out) = now.clone();
+                    told = now;
+                    let roll_out = wire_roll_out(roll_out);
+                    link_up.send(Said::Notes(pb::NodeNotes { notes, roll_out }));
+                }
+            }
+            message = stream.message() => match message {
+                Ok(Some(pb::ToNode { seq, commits, message })) => {
+                    // Before what has left psched after them.
+                    if commits > counted {
+                        counted = commits;
+                        if events.send(Event::Counted(commits)).await.is_err() {
+                            break Ok(());
+                        }
+                    }
+                    let command = match message {
+                        None => continue,
+                        Some(pb::to_node::Message::Welcome(_)) => continue,
+                        Some(pb::to_node::Message::Refused(text)) => {
+                            break Err(format!("psched refuses this node: {text}"));
+                        }
+                        Some(message) => Command::try_from(message),
+                    };
+                    match command {
+                        Ok(command) => {
+                            if events.send(Event::Commanded(seq, command)).await.is_err() {
+                                break Ok(());
+                            }
+                        }
+                        Err(error) => break Err(format!("psched sent what is not understood: {error}")),
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status_text(status)),
+            }
+        }
+    };
+    let _ = events.send(Event::LinkDown).await;
+    outcome
+}

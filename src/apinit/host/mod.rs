@@ -1,0 +1,314 @@
+//! apinit for real: sockets, groups and processes around the pure [`crate::apinit::decide`].
+//!
+//! One task owns the agent and everything that it decides about ([`shell`]); it takes one event
+//! after the other, applies it, and does what comes of it, without waiting for anybody. What has to
+//! wait is in tasks of its own: the link to psched ([`link`]), attached front ends ([`attach`]),
+//! shepherds ([`shepherds`]), other hosts' apinits ([`peers`]). They tell the one task through one
+//! bounded channel, so that whoever talks faster than it is applied is held back.
+//!
+//! Gangs are stopped and let run by a thread of its own ([`switching`]).
+//!
+//! What front ends have said half is bounded by user ([`halves`]).
+//!
+//! The other way nothing may hold the one task back: a front end that does not read must not delay
+//! the others. What waits for a front end is bounded by the output window of its application
+//! (variable `output_max`, for each host), and by a number of other messages; a front end that leaves
+//! more lying is hung up on, and so is a shepherd or a psched that lets its bounded queue fill.
+//!
+//! Files, next to psched's socket:
+//!
+//! ```text
+//!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
+//!   apinit-0.door            where cpr passes a folder ([`door`])
+//!   apps-0/welcome           the store that is obeyed, and the nodes
+//!   apps-0/commits           the last commit of that store that was heard of
+//!   apps-0/distrusted        starts of psched on old copies of it
+//!   apps-0/plans             the slice plans that are held
+//!   apps-0/cpus              the processors by which its nodes are counted
+//!   apps-0/12.1/             one application:
+//!       shepherd.sock        where its shepherd listens
+//!       place                its placement, as psched sent it
+//!       shepherd groups front going      pids with start times, path, time of go
+//!       ran                              how long it has run, and when that was, of one that was stopped
+//!       sessions                         the PEs' pids, likewise, where there are no groups
+//!       images                           a copy of what it is being brought back from
+//!       dump-7                           images that are being made
+//!       dumped                           it is being dumped, and stands still
+//! ```
+//!
+//! By these an apinit that is started again takes up what the one before has left running.
+
+mod attach;
+mod away;
+mod claims;
+mod door;
+mod dump;
+mod halves;
+mod hardware;
+mod image_space;
+pub mod inside;
+mod link;
+mod mouth;
+mod peers;
+mod places;
+mod rebind;
+mod restore;
+mod runtime;
+mod shell;
+mod shepherds;
+mod switching;
+mod trail;
+
+use crate::machine::{Nid, parse_nids};
+use crate::node::checkpoint::GHOST_LIMIT;
+use crate::node::checkpoint::door::beside;
+use crate::node::groups::Groups;
+use crate::os::instance::{self, Member};
+use crate::os::notify::Notify;
+use crate::rpc::listen::{
+    FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
+    raise_descriptor_limit,
+};
+use crate::variables::units::parse_size;
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tonic::service::InterceptorLayer;
+use tower::util::MapRequestLayer;
+
+/// The command line.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(
+    name = "apinit",
+    version,
+    about = "Offers nodes of this host to psched and runs applications on them"
+)]
+pub struct Options {
+    /// psched's unix socket
+    #[arg(long, value_name = "PATH", required_unless_present = "hold_groups")]
+    pub socket: Option<PathBuf>,
+    /// The nodes that this host offers: 0-3,8
+    #[arg(long, value_name = "LIST", value_parser = nids, required_unless_present = "hold_groups")]
+    pub nids: Option<Nids>,
+    /// Make applications' control groups below this one, not below its own
+    #[arg(long, value_name = "GROUP")]
+    pub groups: Option<PathBuf>,
+    /// Where there is no swap: take memory of gangs whose next turn is far out by a checkpoint, made in this folder
+    #[arg(long, value_name = "FOLDER", env = "PSCHED_ROLL_OUT")]
+    pub roll_out: Option<PathBuf>,
+    /// Bytes of removed files that an application may still have open, where it is checkpointed: 4G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, env = "PSCHED_GHOST_LIMIT",
+          default_value_t = GHOST_LIMIT, hide_default_value = true)]
+    pub ghost_limit: u64,
+    /// Only hold the control group in which it is started, for another's --groups
+    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
+    pub hold_groups: bool,
+    /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
+    #[arg(long, value_name = "FD")]
+    pub lifeline: Option<RawFd>,
+    /// Look like another host (for tests)
+    #[arg(long, value_name = "TEXT", hide = true)]
+    pub host_id: Option<String>,
+}
+
+impl Options {
+    fn nodes(&self) -> BTreeSet<Nid> {
+        self.nids.as_ref().map(|nids| nids.0.clone()).unwrap_or_default()
+    }
+}
+
+/// A list of NIDs on the command line.
+#[derive(Clone, Debug)]
+pub struct Nids(pub BTreeSet<Nid>);
+
+fn nids(text: &str) -> Result<Nids, String> {
+    parse_nids(text).map(Nids).map_err(|e| e.to_string())
+}
+
+/// Where an apinit has its things.
+#[derive(Clone, Debug)]
+struct Paths {
+    /// psched's socket.
+    psched: PathBuf,
+    /// Its own.
+    own: PathBuf,
+    /// The runtime directory.
+    apps: PathBuf,
+}
+
+impl Paths {
+    fn new(psched: &Path, lowest: Nid) -> anyhow::Result<Paths> {
+        let psched = std::path::absolute(psched)?;
+        let Some(directory) = psched.parent() else {
+            bail!("{} is not the path of a socket", psched.display());
+        };
+        let own = directory.join(format!("apinit-{lowest}.sock"));
+        let apps = directory.join(format!("apps-{lowest}"));
+        // The longest names there can be: 20 digits, a point, 10 digits.
+        let longest = apps.join("18446744073709551615.4294967295").join("shepherd.sock");
+        let length = longest.as_os_str().len();
+        if length > PATH_MAX {
+            bail!(
+                "the path {} is too long for apinit's sockets by {} bytes: use a shorter directory \
+                 for psched's socket",
+                psched.display(),
+                length - PATH_MAX
+            );
+        }
+        if !directory.is_dir() {
+            bail!(
+                "{} is not a directory: start psched first, or name its socket with --socket",
+                directory.display()
+            );
+        }
+        Ok(Paths { psched, own, apps })
+    }
+}
+
+/// What `main` of apinit does, after the command line.
+pub fn main(options: &Options) -> ExitCode {
+    crate::logging::init_daemon("apinit");
+    if let Err(error) = crate::os::dispositions::unblock_all() {
+        tracing::warn!(%error, "signals may stay blocked");
+    }
+    let outcome = if options.hold_groups { hold_groups() } else { run(options) };
+    crate::logging::flush();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("apinit: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Takes the descriptor that the command line names.
+fn lifeline(fd: Option<RawFd>) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(fd) = fd.filter(|fd| *fd >= 0) else { return Ok(None) };
+    crate::os::inherit::take(fd)
+        .map(Some)
+        .with_context(|| format!("--lifeline {fd} is not an open descriptor"))
+}
+
+/// Holds the group in which it was started until TERM or INT; applications in it stay.
+fn hold_groups() -> anyhow::Result<()> {
+    use nix::sys::signal::{SigSet, Signal};
+    // HUP has no meaning here, and must not end it.
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block()?;
+    let groups = Groups::hold().map_err(|why| anyhow::anyhow!("no groups: {why}"))?;
+    for note in groups.notes() {
+        tracing::warn!("{note}");
+    }
+    let notify = Notify::from_environment();
+    notify.ready();
+    while signals.wait()? == Signal::SIGHUP {}
+    notify.stopping();
+    Ok(())
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
+    let lifeline = lifeline(options.lifeline)?;
+    // In a private instance's folder: whoever of the instance leaves last clears it.
+    let Some(socket) = &options.socket else { bail!("--socket is not given") };
+    let folder = socket.parent().filter(|_| lifeline.is_some());
+    let member = folder.and_then(|folder| Member::join(folder).ok());
+    let Some(lowest) = options.nodes().first().copied() else { bail!("--nids names no node") };
+    let paths = Paths::new(socket, lowest)?;
+    let apshepherd = shepherds::Program::find()?;
+    append_to_log();
+    let files = raise_descriptor_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+        FILES_USUAL
+    });
+    // What a shepherd leaves behind when it dies comes to us.
+    nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
+    let outcome = runtime.block_on(serve(options, paths, files, apshepherd, lifeline));
+    // Streams that are still open wait for peers that may never answer.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    let everything = outcome?;
+    if let Some(member) = member.filter(|_| everything) {
+        let (wait, clear) = instance::LEAVE;
+        member.leave(wait, clear);
+    }
+    Ok(())
+}
+
+/// Whoever writes to stderr adds to the end of it, if that is a file: apshepherds inherit it, and one of
+/// which a log is open in another way can't be brought back from a checkpoint once that has grown.
+fn append_to_log() {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let stderr = std::io::stderr();
+    let is_file =
+        |stat| rustix::fs::FileType::from_raw_mode(stat) == rustix::fs::FileType::RegularFile;
+    if rustix::fs::fstat(&stderr).is_ok_and(|stat| is_file(stat.st_mode))
+        && let Ok(flags) = fcntl(&stderr, FcntlArg::F_GETFL)
+    {
+        // An Err: it is no file that takes it.
+        let flags = OFlag::from_bits_truncate(flags) | OFlag::O_APPEND;
+        let _ = fcntl(&stderr, FcntlArg::F_SETFL(flags));
+    }
+}
+
+/// Until it ends; whether everything ends with it.
+async fn serve(
+    options: &Options,
+    paths: Paths,
+    files: u64,
+    apshepherd: shepherds::Program,
+    lifeline: Option<OwnedFd>,
+) -> anyhow::Result<bool> {
+    // A socket in a directory of root's is for everybody: who calls is known by the kernel.
+    let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
+    let chosen = "apinit's sockets are beside psched's, which --socket names";
+    let listener = listen(&paths.own, mode).map_err(|error| error.chosen_by(chosen))?;
+    let door = listen_for_descriptors(&beside(&paths.own), mode)
+        .map_err(|error| error.chosen_by(chosen))?;
+    let runtime = runtime::Runtime::open(paths.apps.clone())?;
+    let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
+    let mut shell = shell;
+    let connections = incoming_within(listener, shell.bounds());
+    shell.take_up().await;
+    let dialling = shell.dial();
+    let door_events = events.clone();
+    let service = attach::service(events);
+    let halves = halves::Halves::default();
+    let server = tonic::transport::Server::builder()
+        // What is not yet looked at waits within these, for each connection that there may be.
+        .initial_stream_window_size(128 * 1024)
+        .initial_connection_window_size(256 * 1024)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        // An aprun and a head have one on each connection.
+        .max_concurrent_streams(4)
+        .layer(InterceptorLayer::new(admitted))
+        .layer(MapRequestLayer::new(move |request| halves.bound(request)))
+        .add_service(service)
+        .serve_with_incoming(connections);
+    let server = tokio::spawn(server);
+    let door = tokio::spawn(door::serve(door, door_events));
+    let notify = match options.lifeline {
+        None => Notify::from_environment(),
+        Some(_) => Notify::default(),
+    };
+    notify.ready();
+    let outcome = shell.run(&notify).await;
+    drop(dialling);
+    notify.stopping();
+    server.abort();
+    door.abort();
+    for socket in [paths.own.clone(), beside(&paths.own)] {
+        let _ = std::fs::remove_file(socket);
+    }
+    let everything = outcome == shell::Ending::Everything;
+    match outcome {
+        shell::Ending::Everything => shell.end_everything().await,
+        shell::Ending::Alone => shell.finish().await,
+    }
+    Ok(everything)
+}

@@ -1,0 +1,703 @@
+//! Making, finding, emptying and removing applications.
+
+use super::checkpoints::HungUp;
+use super::{Event, GO_HOME, Shell};
+use crate::apinit::decide::{Action, Agent, Found, Happening};
+use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
+use crate::apinit::host::away::bytes_in;
+use crate::apinit::host::places::{self, Look, Seating, Stray};
+use crate::apinit::host::runtime::{AppDirectory, Process};
+use crate::apinit::host::shepherds::{self, Making, Shepherd};
+use crate::apinit::host::switching::Meter;
+use crate::apinit::host::trail::{self, Born, Shepherds, Trail};
+use crate::apinit::host::{hardware, rebind};
+use crate::apshepherd::decide::NAMED_MAX;
+use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
+use crate::apteam::talk::node::{PlaceCommand, Restoring};
+use crate::apteam::talk::shepherd::{ToShepherd, misfit};
+use crate::machine::Nid;
+use crate::node::groups::{AppGroups, Limits, Seat};
+use crate::node::stuck::{self, Wait};
+use crate::node::yields;
+use crate::os::instance;
+use crate::os::space::Space;
+use crate::variables::Isolation;
+use anyhow::Context;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a group may take to be removed before what is in it is killed.
+const GROUP_WAIT: Duration = Duration::from_millis(500);
+/// How long groups are waited for before more is done about what is in them.
+const EMPTY_WAIT: Duration = Duration::from_secs(1);
+
+/// What there is of one application.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) directory: AppDirectory,
+    pub(super) groups: Option<AppGroups>,
+    pub(super) marker: String,
+    /// The PEs, leaders of sessions, where there are no groups.
+    pub(super) sessions: Vec<Process>,
+    pub(super) owner: u32,
+    pub(super) shepherd: Option<Shepherd>,
+    /// (Of one that was brought back from a checkpoint.) The first process of its PID namespace, which ends
+    /// as its shepherd does, and is a child of ours.
+    pub(super) first: Option<i32>,
+    /// How it ended, if it has been waited for.
+    pub(super) exit: Option<String>,
+    /// Its shepherd can't be heard any more.
+    pub(super) silent: bool,
+    /// Everything in it has had its KILL.
+    pub(super) killed: bool,
+    /// What psched is told of it beside its node.
+    pub(super) note: Option<String>,
+    /// The same of processes that do not stop.
+    pub(super) unfrozen: Option<String>,
+    /// What psched is told of a process that was outside of its group.
+    pub(super) strayed: Option<String>,
+    /// What psched is told of the kernel's work for it in turns of others.
+    pub(super) overran: Option<String>,
+    /// Its PEs are being made: until they stand before their first instruction they may still be on
+    /// apshepherd's processors.
+    pub(super) forms: bool,
+    /// Where its processes belong.
+    pub(super) seating: Arc<Mutex<Seating>>,
+    /// Its threads at the last look for those, by number.
+    pub(super) waits: BTreeMap<i32, Wait>,
+    /// What it runs, once it has come.
+    pub(super) meter: Option<Arc<Meter>>,
+    /// Of its memory, as it was told last.
+    pub(super) peaks: BTreeMap<Nid, u64>,
+    /// Its memory is in a checkpoint of ours, and no process of it is there.
+    pub(super) away: bool,
+    /// It is being brought back from there: whether that is still wanted.
+    pub(super) comes: Option<Arc<AtomicBool>>,
+    /// Nobody talks with its shepherd, because it is being dumped.
+    pub(super) hung_up: Option<HungUp>,
+    /// A dump that a former life of this apinit has begun is being ended, and what is to be done after that.
+    pub(super) thawing: Option<Vec<Action>>,
+    /// The folder of the checkpoint that it is restored from, until it is.
+    pub(super) restore_from: Option<OwnedFd>,
+    /// Its PEs are kept from their user's session bus.
+    pub(super) busless: bool,
+    pub(super) span: tracing::Span,
+}
+
+impl App {
+    /// Where there are no groups: what leads to its processes.
+    pub(super) fn trail(&self, shepherds: &Shepherds) -> Trail {
+        let gone = self.silent || self.shepherd.is_none();
+        let shepherd = self.shepherd.as_ref().map(|shepherd| shepherd.process);
+        let shepherd = shepherd.or_else(|| self.directory.process("shepherd"));
+        let started = shepherd.map_or(0, |process| process.started);
+        Trail {
+            markers: [(self.marker.clone(), Born { uid: self.owner, started })].into(),
+            sessions: self.sessions.clone(),
+            orphans: gone.then(|| shepherds.clone()),
+        }
+    }
+
+    /// Its PEs are all there. Where there are no groups their sessions are kept.
+    pub(super) fn keep_sessions(&mut self) {
+        if let Some(shepherd) = self.shepherd.as_ref().filter(|_| self.groups.is_none()) {
+            self.sessions = trail::children(shepherd.process.pid);
+            self.directory.keep_sessions(&self.sessions);
+        }
+    }
+}
+
+fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
+    let nid = nids.first().map_or(0, |nid| nid.0);
+    tracing::info_span!("application", apid = place.key.apid.0, nid, uid = place.owner.uid)
+}
+
+/// Bytes of memory that an apshepherd takes at most: itself, and what it keeps for its application.
+pub(in crate::apinit::host) fn room_of_shepherd(place: &PlaceCommand) -> u64 {
+    const ITSELF: u64 = 128 << 20;
+    let Bounds { output, stdin, pmi } = place.bounds;
+    // Twice: what is kept is copied when it is sent.
+    let kept = output.saturating_add(stdin).saturating_add(pmi).saturating_mul(2);
+    kept.saturating_add(ITSELF)
+}
+
+/// Where it is kept to itself, if it is to be.
+pub(super) fn isolated(space: Option<&Space>, place: &PlaceCommand) -> Option<Space> {
+    let space = space.filter(|space| match place.isolation {
+        Isolation::Auto => true,
+        Isolation::Root => !space.own_user(),
+        Isolation::Off => false,
+    })?;
+    Some(match place.user_bus {
+        true => space.clone(),
+        false => space.of_user(place.owner.uid, place.owner.gid),
+    })
+}
+
+/// Takes the session bus out of what PEs are given, where they are kept from it.
+pub(super) fn without_bus(environment: &mut Vec<Vec<u8>>) {
+    environment.retain(|item| !item.starts_with(b"DBUS_SESSION_BUS_ADDRESS="));
+}
+
+/// The first processes of those that are left, in words.
+fn named(groups: Option<&AppGroups>, trail: &Trail, nid: Nid) -> Vec<String> {
+    let (left, unseen) = match groups {
+        Some(groups) => (groups.left(), Vec::new()),
+        None => {
+            let found = trail.find();
+            (found.ours.iter().map(|process| (nid, process.pid)).collect(), found.unseen)
+        }
+    };
+    let left = left.into_iter().filter_map(|(nid, pid)| stuck::describe(pid, None, nid));
+    let unseen = unseen.iter().filter_map(|process| stuck::unseen(process.pid, nid));
+    left.chain(unseen).take(NAMED_MAX).collect()
+}
+
+impl Shell {
+    /// Takes up what a former life has left running.
+    pub async fn take_up(&mut self) {
+        let mut asked = Vec::new();
+        for (key, directory) in self.runtime.applications() {
+            let begun = rebind::finish(&directory);
+            let Some(place) = begun.or(directory.place()).filter(|place| place.key == key) else {
+                // It had only begun to be made: psched will say it again.
+                clear(&directory).await;
+                continue;
+            };
+            // All at once: each has to wake up, and one that is stopped holds up no other.
+            let (of, events) = (directory.clone(), self.events.clone());
+            let away = directory.away().is_some();
+            // What has only begun to be brought back is not gone on with.
+            let whole =
+                place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
+            let hello = tokio::spawn(async move {
+                if whole && !away { shepherds::find(key, &of, &events).await } else { None }
+            });
+            asked.push((key, directory, place, hello, away));
+        }
+        for (key, directory, place, hello, away) in asked {
+            let nids = self.nids_here(&place);
+            // An Err: it has panicked, which is as good as no answer.
+            let found = hello.await.ok().flatten();
+            let (shepherd, hello) = found.unzip();
+            let hello = hello.flatten();
+            let silent = shepherd.is_some() && hello.is_none();
+            if shepherd.is_none()
+                && let Some(pidfd) = directory.process("shepherd").and_then(Process::open)
+            {
+                let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+            }
+            let groups = directory.groups();
+            let born = match place.moved.born.is_empty() {
+                true => nids.clone(),
+                false => place.moved.born.clone(),
+            };
+            let mut groups = groups.and_then(|path| AppGroups::found(path, born));
+            if let Some(groups) = groups.as_mut().filter(|_| !place.moved.born.is_empty()) {
+                groups.moved(nids.clone());
+            }
+            if let Some(groups) = groups.as_ref().filter(|_| away) {
+                // What is there of it is no more than its images are: it has run nothing since.
+                directory.drop_dumped();
+                let frozen = groups.freezers();
+                let frozen = frozen.and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
+                if let Err(error) = frozen {
+                    tracing::warn!(%key, %error, "its groups can't be frozen");
+                }
+            }
+            let front = directory.process("front").map(|process| {
+                let conn = next_conn();
+                let pidfd = process.open().map(Arc::new);
+                if pidfd.is_none() {
+                    self.own.push_back(Happening::FrontDied(conn));
+                }
+                let front = Front::new(conn, None, Some(process), pidfd, None, &self.events);
+                self.fronts.insert(conn, front);
+                conn
+            });
+            let span = application_span(&place, &nids);
+            span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
+            let note = hello.as_ref().and_then(|hello| misfit(hello.protocol)).map(|why| {
+                span.in_scope(|| tracing::warn!("its apshepherd can't be heard: {why}"));
+                format!("application {key}: its apshepherd can't be heard: {why}; or apkill it")
+            });
+            self.hello.send_modify(|hello| hello.notes.extend(note.clone()));
+            let app = App {
+                groups,
+                // (Not kept where there are groups, which need no trail.)
+                marker: directory.marker().unwrap_or_else(|| self.marker(key)),
+                sessions: directory.sessions(),
+                owner: place.owner.uid,
+                shepherd,
+                first: None,
+                exit: None,
+                silent: false,
+                killed: false,
+                span,
+                note,
+                unfrozen: None,
+                strayed: None,
+                overran: None,
+                forms: false,
+                seating: Arc::new(Mutex::new(Seating::default())),
+                waits: BTreeMap::new(),
+                meter: None,
+                peaks: BTreeMap::new(),
+                away,
+                comes: None,
+                hung_up: away.then(HungUp::to_go_out),
+                thawing: None,
+                restore_from: None,
+                busless: isolated(self.space.as_ref(), &place).is_some_and(|s| s.hides_user_bus()),
+                directory: directory.clone(),
+            };
+            if let Some(groups) = &app.groups {
+                places::lock(&app.seating).seats = self.seats(&place, groups.born());
+            }
+            self.apps.insert(key, app);
+            directory.drop_stages();
+            self.thaw_dumped(key);
+            let going_ns = directory.going();
+            let bytes = directory.away().map(|images| bytes_in(&images));
+            let (ran_ns, gone) = (self.found_ran(key), directory.gone());
+            let found = Found { place, going_ns, ran_ns, hello, silent, away: bytes, front, gone };
+            self.own.push_front(Happening::Found(Box::new(found)));
+        }
+        if let Some(shelf) = &self.shelf {
+            let away = self.apps.iter().filter(|(_, app)| app.away);
+            shelf.keep_only(&away.map(|(key, _)| *key).collect());
+        }
+        self.apply_own();
+        self.begin_turns();
+    }
+
+    /// Ends applications that run in control groups of these nodes without a record in the runtime
+    /// directory, which somebody has removed. Called once in a life of this apinit, when psched has
+    /// accepted it: psched is about to be told that these nodes are empty, and would place other
+    /// applications there. (An apinit that psched refuses has no say over these nodes.)
+    pub(super) fn end_unrecorded(&mut self) {
+        let Some(groups) = self.groups.as_ref().filter(|_| !self.unrecorded_ended) else { return };
+        self.unrecorded_ended = true;
+        let mut known = self.runtime.groups_on_record();
+        let held = self.apps.values().filter_map(|app| app.groups.as_ref());
+        known.extend(held.map(|groups| groups.path().to_owned()));
+        let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
+        for (key, unknown) in groups.unknown(&Self::mark(&self.agent), &nids, &known) {
+            let note = format!(
+                "application {key}: its processes were ended: there is no record of it any more in \
+                 the runtime directory of its apinit"
+            );
+            tracing::warn!(group = %unknown.path().display(), "{note}");
+            self.hello.send_modify(|hello| hello.notes.push(note));
+            unknown.kill(true);
+            self.leaving.spawn(remove_groups(unknown));
+        }
+    }
+
+    pub(super) fn nids_here(&self, place: &PlaceCommand) -> Vec<Nid> {
+        let own = &self.hello.borrow().nids;
+        place.places.nids().filter(|nid| own.contains(nid)).collect()
+    }
+
+    /// By what new groups and processes are known: the beginning of the store's id, or the private instance.
+    fn mark(agent: &Agent) -> String {
+        match std::env::var_os(instance::RUNTIME) {
+            Some(folder) => instance::mark(std::path::Path::new(&folder)),
+            None => agent.store_mark().to_owned(),
+        }
+    }
+
+    /// What a new one's processes bear. Another store may adopt it: it keeps what it was born with.
+    fn marker(&self, key: Key) -> String {
+        format!("{}.{key}", Self::mark(&self.agent))
+    }
+
+    pub(super) fn make(&mut self, place: PlaceCommand, nids: Vec<Nid>) {
+        let key = place.key;
+        let span = application_span(&place, &nids);
+        let _in = span.clone().entered();
+        let happening = match self.try_make(&place, nids, span) {
+            Ok(()) => Happening::ShepherdSpawned(key),
+            Err(error) => {
+                tracing::warn!("no shepherd: {error:#}");
+                Happening::SpawnFailed { key, text: format!("{error:#}") }
+            }
+        };
+        tracing::info!("shepherd made");
+        self.own.push_back(happening);
+    }
+
+    fn try_make(
+        &mut self,
+        place: &PlaceCommand,
+        nids: Vec<Nid>,
+        span: tracing::Span,
+    ) -> anyhow::Result<()> {
+        let key = place.key;
+        let directory = self.runtime.make(key).context("can't make its runtime directory")?;
+        let seats = self.seats(place, &nids);
+        let limits: BTreeMap<Nid, Limits> =
+            nids.iter().map(|nid| (*nid, self.limits_of(place, *nid))).collect();
+        let app = App {
+            directory: directory.clone(),
+            groups: None,
+            marker: self.marker(key),
+            sessions: Vec::new(),
+            owner: place.owner.uid,
+            shepherd: None,
+            first: None,
+            exit: None,
+            silent: false,
+            killed: false,
+            note: None,
+            unfrozen: None,
+            strayed: None,
+            overran: None,
+            forms: true,
+            seating: Arc::new(Mutex::new(Seating::at(seats))),
+            waits: BTreeMap::new(),
+            meter: None,
+            peaks: BTreeMap::new(),
+            away: false,
+            comes: None,
+            hung_up: None,
+            thawing: None,
+            restore_from: None,
+            busless: false,
+            span,
+        };
+        let app = self.apps.entry(key).insert_entry(app).into_mut();
+        if let Some(groups) = &self.groups {
+            let alone = place.hosts.len() == 1;
+            let mark = Self::mark(&self.agent);
+            // Known before they are there: whoever comes after us has to remove them.
+            directory.keep_groups(&groups.path_of(&mark, key, &nids, alone))?;
+            let room = room_of_shepherd(place);
+            let made = groups.make(&mark, key, &limits, alone, room);
+            let made = made.context("can't make its groups")?;
+            app.groups = Some(made);
+        } else {
+            directory.keep_marker(&app.marker)?;
+        }
+        if place.restart.is_some() {
+            // Its shepherd comes with it.
+            return directory.keep_place(place.clone());
+        }
+        let space = isolated(self.space.as_ref(), place);
+        app.busless = space.as_ref().is_some_and(Space::hides_user_bus);
+        let making = Making {
+            program: &self.apshepherd,
+            place,
+            directory: &directory,
+            groups: app.groups.as_ref(),
+            lifeline: self.lifeline.as_deref(),
+            space: space.as_ref(),
+        };
+        let shepherd = making.make(key, &self.events)?;
+        // At once: no other child of ours is believed to be somebody's.
+        self.shepherds.made(shepherd.process.pid);
+        let shepherd = app.shepherd.insert(shepherd);
+        // Last: with its placement it counts as made. What is not on record would be killed by an
+        // apinit that is started again; nothing has been launched yet.
+        let kept = directory.keep_shepherd(shepherd.process);
+        kept.and_then(|()| directory.keep_place(place.clone())).inspect_err(|_| shepherd.kill())
+    }
+
+    /// Looks whether its PEs, which stand before their first instruction, are where they belong.
+    pub(super) fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
+        let looked = match (&app.groups, shepherd) {
+            // apinit itself has put a restored application there, which may have any processes.
+            (Some(groups), Some(shepherd)) if app.first.is_none() => {
+                places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
+            }
+            _ => Ok(()),
+        };
+        app.forms = looked.is_err();
+        if let Err(found) = &looked {
+            app.span.in_scope(|| tracing::warn!("not started: {found}"));
+        }
+        self.own.push_back(Happening::PlacesVerified(key, looked));
+    }
+
+    /// Where an application may run on a node: on the processors that it has there.
+    fn seat(&self, place: &PlaceCommand, nid: Nid) -> Seat {
+        let Some(part) = place.places.0.iter().find(|part| part.nid == nid) else {
+            return Seat::default();
+        };
+        let cpus: BTreeSet<u32> = self.agent.cpus_at(part).into_iter().collect();
+        let all = self.agent.cpus_of_node(nid);
+        let mems = hardware::mems_of(&all, &self.numa, &self.memory_nodes);
+        Seat { cpus: cpus.into_iter().collect(), mems }
+    }
+
+    /// The same of all its nodes here, in the order of its places, by the names of its groups.
+    pub(super) fn seats(&self, place: &PlaceCommand, born: &[Nid]) -> BTreeMap<Nid, Seat> {
+        let now = self.nids_here(place).into_iter().map(|nid| self.seat(place, nid));
+        born.iter().copied().zip(now).collect()
+    }
+
+    /// What an application may have on a node.
+    pub(super) fn limits_of(&self, place: &PlaceCommand, nid: Nid) -> Limits {
+        let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
+        let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
+        Limits { memory, pids: place.pids_max, seat: self.seat(place, nid) }
+    }
+
+    /// Looks whether everything is where it belongs, beside the one task.
+    pub(super) fn look_at_places(&mut self) {
+        if self.looking {
+            return;
+        }
+        // An application that is dumped or restored is moved about on purpose.
+        let still = |app: &&App| {
+            let moved = app.away || app.comes.is_some() || app.hung_up.is_some();
+            !moved && !app.forms && app.thawing.is_none() && !app.killed && !app.silent
+        };
+        let look = |(key, app): (&Key, &App)| {
+            let shepherd = app.shepherd.as_ref()?.process.pid;
+            let (groups, seating) = (app.groups.clone()?, Arc::clone(&app.seating));
+            Some(Look { key: *key, groups, shepherd, seating })
+        };
+        let apps = self.apps.iter().filter(|(_, app)| still(app));
+        let all: Vec<Look> = apps.filter_map(look).collect();
+        if all.is_empty() {
+            return;
+        }
+        self.looking = true;
+        let (last, events) = (self.looked_at, self.events.clone());
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || places::round(all, last)).await;
+            let (found, last) = done.unwrap_or_default();
+            let _ = events.send(Event::Looked(found, last)).await;
+        });
+    }
+
+    /// What was found.
+    pub(super) fn looked_at_places(&mut self, strays: Vec<Stray>, last: Option<Key>) {
+        (self.looking, self.looked_at) = (false, last);
+        for Stray { key, text } in strays {
+            let Some(app) = self.apps.get_mut(&key) else { continue };
+            app.span.in_scope(|| tracing::warn!("{text}"));
+            // Its user and the node's notes are told of the first only: there may be one each
+            // second.
+            if app.strayed.is_none() {
+                let note = format!("application {key}: {text}");
+                app.strayed = Some(note.clone());
+                self.hello.send_modify(|hello| hello.notes.push(note));
+                self.own.push_back(Happening::Strayed(key, text));
+            }
+        }
+    }
+
+    /// The PEs on these nodes give way: their shepherd has made them nicer, and their sessions are left.
+    pub(super) fn yields(&mut self, key: Key, nids: &[Nid], nice: u32) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let _in = app.span.enter();
+        let first = !std::mem::replace(&mut self.yields_told, true);
+        let Some(groups) = &app.groups else {
+            if first {
+                tracing::warn!("yield_nice: without cgroups PEs are nicer, and not their sessions");
+            }
+            return;
+        };
+        let pes = groups.left().into_iter().filter(|(nid, _)| nids.contains(nid));
+        if let Err(error) = yields::sessions(pes.map(|(_, pid)| pid), nice) {
+            tracing::warn!("yield_nice: PEs are nicer, and not all of their sessions: {error}");
+        }
+        if let Some(group) = yields::cpu_group(groups.path()).filter(|_| first) {
+            tracing::warn!(
+                "yield_nice: PEs give way only to what is in the cpu group {group} like them; give \
+                 that less weight than the system's (systemd: CPUWeight=, see apinit(8))"
+            );
+        }
+    }
+
+    pub(super) fn kill_groups(&mut self, key: Key, shepherd: bool) {
+        if self.apps.get(&key).is_some_and(|app| app.away) {
+            return self.killed_away(key);
+        }
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.killed = true;
+        if let Some(wanted) = &app.comes {
+            wanted.store(false, Ordering::Relaxed);
+        }
+        if let Some(groups) = &app.groups {
+            groups.kill(shepherd);
+        }
+        if let Some(known) = app.shepherd.as_ref().filter(|_| shepherd) {
+            known.kill();
+        }
+        if app.groups.is_none() {
+            app.trail(&self.shepherds).kill();
+        }
+        // Last: what had stopped it is dead.
+        if let Some(known) = app.shepherd.as_ref().filter(|_| !shepherd) {
+            known.resume();
+        }
+    }
+
+    /// Tells when nothing is left in the groups, or what is after a while. Where there are no
+    /// groups a shepherd's word counts, which has waited for all its descendants; a [`Trail`] leads
+    /// to those of one that has died.
+    pub(super) fn check_groups(&mut self, key: Key) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let trusted = app.groups.is_none() && app.shepherd.is_some() && !app.silent;
+        if trusted || app.groups.as_ref().is_some_and(AppGroups::empty) {
+            self.groups_empty(key);
+            return;
+        }
+        let (groups, trail, killed) = (app.groups.clone(), app.trail(&self.shepherds), app.killed);
+        let place = app.directory.place();
+        let nid = place.and_then(|place| self.nids_here(&place).first().copied());
+        let nid = nid.unwrap_or_default();
+        let events = self.events.clone();
+        self.leaving.spawn(async move {
+            let begun = tokio::time::Instant::now();
+            let mut pause = Duration::from_micros(100);
+            let event = loop {
+                let left = match &groups {
+                    Some(groups) if groups.empty() => 0,
+                    Some(groups) => groups.processes().max(1),
+                    // On the one thread that also makes shepherds: none is made meanwhile.
+                    None => u32::try_from(trail.find().len()).unwrap_or(u32::MAX),
+                };
+                if left == 0 {
+                    break Event::GroupsEmpty(key);
+                }
+                if begun.elapsed() > EMPTY_WAIT {
+                    let named = if killed { named(groups.as_ref(), &trail, nid) } else { vec![] };
+                    break Event::GroupsStuck(key, left, named);
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(50));
+            };
+            let _ = events.send(event).await;
+        });
+    }
+
+    /// Nothing is left in them: what was used there is known.
+    pub(super) fn groups_empty(&mut self, key: Key) {
+        let cpu = self.apps.get(&key).and_then(|app| app.groups.as_ref()?.cpu());
+        if let Some((utime, stime)) = cpu {
+            self.own.push_back(Happening::GroupsUsed { key, utime, stime });
+        }
+        self.tell_ran(key);
+        self.own.push_back(Happening::GroupsEmpty(key));
+    }
+
+    /// Removes all of it, once its shepherd has gone.
+    pub(super) fn remove(&mut self, key: Key) {
+        self.peers.retain(|(of, _), _| *of != key);
+        let Some(app) = self.apps.remove(&key) else { return };
+        app.span.in_scope(|| tracing::info!("forgotten"));
+        let notes = [&app.note, &app.unfrozen, &app.strayed, &app.overran];
+        if notes.iter().any(|note| note.is_some()) {
+            let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
+            self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));
+        }
+        // At once, so that a restart does not take it up.
+        app.directory.drop_place();
+        if let Some(shepherd) = &app.shepherd {
+            // What waits for it is sent still. False: it does not read, and is killed in a while.
+            let _ = shepherd.send(ToShepherd::Release);
+        }
+        self.leaving.spawn(remove_app(app));
+    }
+
+    /// What is being removed has a moment for it.
+    pub async fn finish(mut self) {
+        let all = async { while self.leaving.join_next().await.is_some() {} };
+        // An Err: a restart removes the rest.
+        let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+    }
+
+    /// Kills what is left and removes every trace, within a bound.
+    pub async fn end_everything(mut self) {
+        let apps = std::mem::take(&mut self.apps);
+        self.fronts.clear();
+        self.peers.clear();
+        self.link = None;
+        // Of all together: each search looks through all processes there are.
+        let without = apps.values().filter(|app| app.groups.is_none());
+        let trail = without.map(|app| app.trail(&self.shepherds)).reduce(Trail::and);
+        for app in apps.into_values() {
+            if let Some(groups) = &app.groups {
+                groups.kill(true);
+            }
+            if let Some(shepherd) = &app.shepherd {
+                shepherd.kill();
+            }
+            self.leaving.spawn(remove_app(app));
+        }
+        if let Some(trail) = trail {
+            trail.kill();
+        }
+        let runtime = self.runtime;
+        let mut leaving = self.leaving;
+        let all = async { while leaving.join_next().await.is_some() {} };
+        if tokio::time::timeout(GO_HOME, all).await.is_err() {
+            tracing::warn!("something does not die");
+        }
+        runtime.remove();
+    }
+}
+
+/// Ends and removes what has no placement. That is waited for: psched will place it here again, and
+/// what is born into a group that was killed may be killed as well.
+async fn clear(directory: &AppDirectory) {
+    if let Some(pidfd) = directory.process("shepherd").and_then(Process::open) {
+        let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    }
+    if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
+        groups.kill(true);
+        // An Err: what does not die is removed with the application that is placed here.
+        let _ = tokio::time::timeout(GO_HOME, remove_groups(groups)).await;
+    }
+    directory.remove();
+}
+
+async fn remove_app(app: App) {
+    let App { directory, groups, shepherd, .. } = app;
+    if let Some(shepherd) = shepherd {
+        let pidfd = shepherd.pidfd.clone();
+        if let Some(pidfd) = pidfd {
+            let gone = tokio::time::timeout(GO_HOME, wait_for_end(pidfd)).await;
+            if gone.is_err() {
+                tracing::warn!(pid = shepherd.process.pid, "a shepherd does not go home");
+                shepherd.kill();
+            }
+        }
+    }
+    if let Some(groups) = groups {
+        remove_groups(groups).await;
+    }
+    // Last: by it an apinit that is started again knows of the groups.
+    directory.remove();
+}
+
+async fn remove_groups(groups: AppGroups) {
+    let mut pause = Duration::from_micros(200);
+    let begun = tokio::time::Instant::now();
+    let (mut kills, mut told) = (GROUP_WAIT, false);
+    while !groups.remove() {
+        // A user may have traced the shepherd before it forbade that, and left something there. (And again later:
+        // that may have had children.)
+        if begun.elapsed() > kills {
+            groups.kill(true);
+            kills *= 2;
+        }
+        // (A killed process that waits for a disk in the kernel may need minutes to end.)
+        if begun.elapsed() > GO_HOME && !std::mem::replace(&mut told, true) {
+            tracing::warn!(group = %groups.path().display(), "a group can't be removed yet");
+        }
+        tokio::time::sleep(pause).await;
+        pause =
+            (pause * 2).min(if told { Duration::from_secs(1) } else { Duration::from_millis(50) });
+    }
+}

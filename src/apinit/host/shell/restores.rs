@@ -1,0 +1,101 @@
+//! Bringing an application back, as far as the one task has a part in it.
+
+use super::apps::isolated;
+use super::{Event, Shell};
+use crate::apinit::decide::Happening;
+use crate::apinit::host::places;
+use crate::apinit::host::restore::{Restoring, Returned};
+use crate::apinit::host::shepherds::Shepherd;
+use crate::apteam::Key;
+use crate::apteam::talk::node::PlaceCommand;
+use std::fs;
+use std::sync::Arc;
+
+impl Shell {
+    /// Begins it, beside the one task.
+    pub(super) fn restore(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) {
+        let key = place.key;
+        let restoring = match self.restoring(place, cpus) {
+            Ok(restoring) => restoring,
+            Err(why) => return self.own.push_back(Happening::Restored(key, Err(why))),
+        };
+        let Some(app) = self.apps.get(&key) else { return };
+        let (span, events) = (app.span.clone(), self.events.clone());
+        let copy = restoring.copy.clone();
+        self.leaving.spawn(async move {
+            let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
+            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let _ = events.send(Event::Restored(key, result.map(Box::new))).await;
+            // The copy of its images goes beside its start, which would wait for that else.
+            let _ = tokio::task::spawn_blocking(move || drop(fs::remove_dir_all(copy))).await;
+        });
+    }
+
+    /// All that it needs.
+    fn restoring(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) -> Result<Restoring, String> {
+        let Some(restart) = place.restart.clone() else {
+            return Err("nothing is to be restored".into());
+        };
+        let nids = self.nids_here(&place);
+        let limits = nids.into_iter().map(|nid| (nid, self.limits_of(&place, nid))).collect();
+        let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
+        let folder = app.restore_from.take().ok_or(
+            "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
+             more (cpr -r)",
+        )?;
+        let sealing = self.sealing.clone();
+        let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;
+        let groups = self.groups.clone().zip(app.groups.clone());
+        let (groups, made) =
+            groups.ok_or("without cgroups it can't be kept from running before its turn")?;
+        // Known before anything is there: whoever comes after us is to end it.
+        app.directory.keep_place_anew(place.clone()).map_err(|e| format!("{e:#}"))?;
+        let shelf = self.shelf.as_ref();
+        let copy = shelf.map_or_else(|| app.directory.images(), |shelf| shelf.copy(place.key));
+        Ok(Restoring {
+            copy,
+            criu: Arc::clone(&self.criu),
+            folder,
+            sealing,
+            restart,
+            limits,
+            cpus,
+            directory: app.directory.clone(),
+            groups,
+            made,
+            apshepherd: self.apshepherd.path().to_owned(),
+            lifeline: self.lifeline.clone(),
+            space: isolated(self.space.as_ref(), &place),
+            place,
+        })
+    }
+
+    /// It is back, or why not.
+    pub(super) fn restored(&mut self, key: Key, result: Result<Box<Returned>, String>) {
+        let place = self.apps.get(&key).and_then(|app| app.directory.place());
+        let seats = result.as_ref().ok().zip(place);
+        // Its groups have the names of the nodes on which it was launched.
+        let seats = seats.map(|(returned, place)| self.seats(&place, returned.groups.born()));
+        let seats = seats.unwrap_or_default();
+        let Some(app) = self.apps.get_mut(&key) else {
+            // (The agent keeps it until it has heard.)
+            return;
+        };
+        let _in = app.span.clone().entered();
+        let returned = result.and_then(|returned| {
+            let Returned { back, shepherd, first, groups, connection, total } = *returned;
+            places::lock(&app.seating).seats = seats;
+            app.groups = Some(groups);
+            app.first = Some(first);
+            app.forms = false;
+            let shepherd = Shepherd::connected(key, shepherd, connection, &self.events)?;
+            tracing::info!(pid = shepherd.process.pid, ?total, "brought back");
+            app.shepherd = Some(shepherd);
+            Ok(Box::new(back))
+        });
+        if let Err(why) = &returned {
+            tracing::warn!("not brought back: {why}");
+        }
+        self.own.push_back(Happening::Restored(key, returned));
+    }
+}

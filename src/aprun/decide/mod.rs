@@ -1,0 +1,14 @@
+//! What aprun does, as pure functions and one state machine.
+//!
+//! aprun is the part of psched that its users see. Here is everything about it that needs no
+//! operating system: its command line ([`options`]), what it reads of an executable ([`elf`]), how
+//! output is labelled and filed ([`output`]), how an end is told ([`closing`]), and the order of
+//! things from the posting to the exit status ([`course`]). `aprun::host` is the shell around
+//! it: it makes system calls, and it feeds the machine.
+
+pub mod closing;
+pub mod course;
+pub mod elf;
+pub mod inside;
+pub mod options;
+pub mod output;

@@ -1,0 +1,527 @@
+//! aprun's command line: arguments in, [`Options`] or a message out.
+//!
+//! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value may
+//! stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together (`-qT`), and options end
+//! at the command, so that the command's own are left alone. `mpirun` is the same program, which
+//! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
+//! a [load file](load).
+//!
+//! What psched's relatives have and psched has not yet is refused by name ([`table::NOT_YET`]):
+//! an option that is silently ignored costs somebody a day of a machine.
+//!
+//! ```
+//! use psched_pure::aprun::decide::options::{Environment, Parsed, Program, parse};
+//! let words = |line: &str| line.split(' ').map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>();
+//! let none = Environment::default();
+//! let Ok(Parsed::Run(options)) = parse(Program::Aprun, &words("-n8 -N 2 ./a.out -n 3"), &none)
+//! else {
+//!     panic!("a good line");
+//! };
+//! assert_eq!((options.shape.width, options.shape.per_node), (8, Some(2)));
+//! assert_eq!(options.parts[0].command.len(), 3);
+//! let Ok(Parsed::Run(options)) = parse(Program::Aprun, &words("./one : -n 15 ./other"), &none) else {
+//!     panic!("a good line");
+//! };
+//! assert_eq!((options.shape.width, options.parts.len()), (16, 2));
+//! let refused = parse(Program::Aprun, &words("-L 1-x ./a.out"), &none).unwrap_err();
+//! assert_eq!(refused, "-L: \"x\" is not a node number or a range such as 0-3");
+//! ```
+
+pub mod load;
+pub mod parts;
+pub mod table;
+pub mod values;
+
+use super::output::Template;
+use crate::apteam::binding::Binding;
+use crate::apteam::choice::Choice;
+use crate::apteam::layout::Layout;
+use crate::apteam::posting::{Account, Shape};
+use crate::apteam::saving::Saving;
+use load::Loading;
+use parts::{Ends, Given, Part, read_options};
+use std::time::Duration;
+use table::{FLAGS, Flag, Id, NOT_YET};
+use values::{SECONDS_MAX, shown};
+
+/// Under which name it was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// aprun.
+    Aprun,
+    /// mpirun, which has -np too.
+    Mpirun,
+}
+
+impl Program {
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Aprun => "aprun",
+            Program::Mpirun => "mpirun",
+        }
+    }
+}
+
+/// The variables that aprun reads, as they are set.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Environment {
+    /// APRUN_XFER_LIMITS: 1: all soft limits travel, else only those of core and CPU.
+    pub transfer_limits: Option<Vec<u8>>,
+    /// APRUN_DEFAULT_MEMORY: as -m.
+    pub default_memory: Option<Vec<u8>>,
+    /// APRUN_SYNC_TTY: as -T.
+    pub sync_tty: Option<Vec<u8>>,
+    /// APRUN_LABEL: as --label.
+    pub label: Option<Vec<u8>>,
+    /// BATCH_PARTITION_ID: a reservation, which psched does not have yet.
+    pub reservation: Option<Vec<u8>>,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// -n, -d, -N of all parts together.
+    pub shape: Shape,
+    /// -m, in bytes for each PE.
+    pub memory_per_pe: Option<u64>,
+    /// -cc.
+    pub binding: Binding,
+    /// -t.
+    pub cpu_limit: Option<Duration>,
+    /// --time-limit.
+    pub time_limit: Option<Duration>,
+    /// -e: NAME=VALUE, in the order given.
+    pub environment: Vec<Vec<u8>>,
+    /// -q.
+    pub quiet: bool,
+    /// -T.
+    pub whole_lines: bool,
+    /// --label.
+    pub label: bool,
+    /// --report.
+    pub report: bool,
+    /// --immediate.
+    pub immediate: bool,
+    /// --wait-for-psched.
+    pub wait_for_psched: Option<Duration>,
+    /// -F exclusive.
+    pub exclusive: bool,
+    /// --account.
+    pub account: Option<Account>,
+    /// --checkpoint.
+    pub saving: Option<Saving>,
+    /// -L, -E; with -l once [`Options::listed`] was told what the file says.
+    pub choice: Choice,
+    /// --flexible.
+    pub flexible: bool,
+    /// --oversubscribe.
+    pub oversubscribe: bool,
+    /// --inside.
+    pub inside: bool,
+    /// --nodes.
+    pub nodes: Option<u32>,
+    /// PEs of each node, where the shape does not say them.
+    pub layout: Layout,
+    /// -l, as long as it is not read.
+    pub node_file: Option<Vec<u8>>,
+    /// --dry-run.
+    pub dry_run: bool,
+    /// --output.
+    pub output: Option<Template>,
+    /// --error.
+    pub error: Option<Template>,
+    /// Serve PMI-1 (not --pmi=none).
+    pub pmi: bool,
+    /// All soft limits travel (APRUN_XFER_LIMITS).
+    pub all_limits: bool,
+    /// The programs, in the order of their ranks; never empty.
+    pub parts: Vec<Part>,
+}
+
+/// A command line, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// Run this.
+    Run(Box<Options>),
+    /// Read the load file, and run what it says.
+    Load(Box<Loading>),
+    /// Print this and exit.
+    Help(String),
+    /// Print the version and exit.
+    Version,
+}
+
+/// Why reading ends before the command.
+enum Stop {
+    Parsed(Parsed),
+    Wrong(String),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Wrong(text)
+    }
+}
+
+/// Reads a command line, without the program's own name. The error is the message, without the
+/// program's name in front.
+pub fn parse(
+    program: Program,
+    arguments: &[Vec<u8>],
+    environment: &Environment,
+) -> Result<Parsed, String> {
+    let mut options = Options::default();
+    let (mut given, mut file) = (Given::default(), None);
+    let read = read_options(program, arguments, |flag, name, value| match flag.id {
+        Id::Help => {
+            let mpirun = program == Program::Mpirun;
+            Err(Stop::Parsed(Parsed::Help(table::help(program.name(), mpirun))))
+        }
+        Id::Version => Err(Stop::Parsed(Parsed::Version)),
+        Id::LoadFile if load::is_stdin(value) => Err(Stop::Wrong(format!(
+            "{name}: {} is the standard input, which PE 0 reads: name a file, or in bash \
+             {name} <(COMMAND)",
+            shown(value)
+        ))),
+        Id::LoadFile => {
+            file = Some(value.to_vec());
+            Ok(())
+        }
+        id => {
+            given.take(id, name, value).unwrap_or_else(|| apply(&mut options, id, name, value))?;
+            Ok(())
+        }
+    });
+    let ends = match read {
+        Ok(ends) => ends,
+        Err(Stop::Parsed(parsed)) => return Ok(parsed),
+        Err(Stop::Wrong(text)) => return Err(text),
+    };
+    // (A variable that sets -m for all applications is no fault of this one.)
+    options.may_be_inside()?;
+    apply_environment(&mut options, environment)?;
+    let Some(path) = file else {
+        options.take_parts(all_parts(program, given, &ends)?)?;
+        return Ok(Parsed::Run(Box::new(options)));
+    };
+    if given != Given::default() {
+        return Err(
+            "-n, -d and -N stand in the lines of the load file: give them there, each line its own"
+                .to_owned(),
+        );
+    }
+    if let Some(command) = ends.rest.first() {
+        return Err(format!(
+            "{} is a command, and --load-file names others: give it a line of that file, or leave out \
+             --load-file",
+            shown(command)
+        ));
+    }
+    Ok(Parsed::Load(Box::new(Loading { path, program, options })))
+}
+
+/// The parts of a command line, of whose first the options have been read.
+fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part>, String> {
+    let (command, mut more) = parts::split(ends);
+    let shape = given.shape(None);
+    let several = |text| if more.is_some() { format!("part 1: {text}") } else { text };
+    parts::check_command(command).map_err(several)?;
+    let name = if more.is_some() { "part 1" } else { "" };
+    let mut all = vec![Part { name: name.to_owned(), shape, command: command.to_vec() }];
+    while let Some(words) = more {
+        let name = format!("part {}", all.len() + 1);
+        let named = |text| format!("{name}: {text}");
+        parts::check_count(&all).map_err(named)?;
+        let cure = "give it before the first command";
+        let read = parts::read(program, words, Some(shape), true, cure).map_err(named)?;
+        all.push(read.part(name));
+        more = read.more;
+    }
+    Ok(all)
+}
+
+impl Options {
+    /// What the file of -l says.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its name.
+    pub fn listed(&mut self, file: &str, text: &[u8]) -> Result<(), String> {
+        let named = |error: String| format!("{file}: {error}");
+        if text.len() > NODE_FILE_MAX {
+            return Err(named(format!("it is longer than {NODE_FILE_MAX} bytes")));
+        }
+        let choice = std::mem::take(&mut self.choice);
+        self.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
+        Ok(())
+    }
+
+    /// The programs, and what has to be so of all of them together.
+    fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
+        (self.shape, self.layout) = parts::one_shape(&parts)?;
+        self.parts = parts;
+        if let Some(nodes) = self.nodes {
+            if self.shape.per_node.is_some() || !self.layout.is_empty() {
+                return Err("--nodes stands beside -N: give one of them".to_owned());
+            }
+            let even = Layout::even(self.shape.width, nodes);
+            let even =
+                even.map_err(|error| format!("--nodes: {error}; lower it, or give a larger -n"));
+            (self.shape, self.layout) = parts::laid(self.shape, even?);
+        }
+        if self.oversubscribe {
+            self.may_share()?;
+        }
+        if self.inside && (self.shape.per_node.is_some() || !self.layout.is_empty()) {
+            return Err(not_inside("-N, and a -d that differs among parts"));
+        }
+        let most = (!self.layout.is_empty()).then(|| self.layout.most());
+        let widest = Shape { per_node: self.shape.per_node.or(most), ..self.shape };
+        match self.oversubscribe || self.inside {
+            // (How many processors it gets on a node is not known before it is placed.)
+            true => Ok(()),
+            false => self.binding.fits_shape(&widest),
+        }
+    }
+
+    /// Whether all options are of some use with `--inside`: nothing is placed then.
+    fn may_be_inside(&self) -> Result<(), String> {
+        if !self.inside {
+            return Ok(());
+        }
+        let chosen = !self.choice.is_any() || self.node_file.is_some() || self.nodes.is_some();
+        let given = [
+            (self.memory_per_pe.is_some(), "-m"),
+            (self.time_limit.is_some(), "--time-limit"),
+            (self.account.is_some(), "--account"),
+            (self.saving.is_some(), "--checkpoint"),
+            (self.exclusive, "-F exclusive"),
+            (chosen, "-L, -l, -E and --nodes"),
+            (self.flexible, "--flexible"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, names)) => Err(not_inside(names)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether PEs can share processors in this shape.
+    fn may_share(&self) -> Result<(), String> {
+        if self.shape.depth > 1 || !self.layout.one_depth() {
+            return Err(format!(
+                "--oversubscribe lets PEs share processors, and -d {} gives each PE several: leave out one of \
+                 them",
+                self.shape.depth
+            ));
+        }
+        if !self.layout.is_empty() {
+            return Err(
+                "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
+                 out --nodes where it says more than -N could"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Default for Options {
+    /// What holds where nothing is said; without a program.
+    fn default() -> Options {
+        Options {
+            shape: Shape { width: 1, depth: 1, per_node: None },
+            memory_per_pe: None,
+            binding: Binding::Cpu,
+            cpu_limit: None,
+            time_limit: None,
+            environment: Vec::new(),
+            quiet: false,
+            whole_lines: false,
+            label: false,
+            report: false,
+            immediate: false,
+            wait_for_psched: None,
+            exclusive: false,
+            account: None,
+            saving: None,
+            choice: Choice::default(),
+            flexible: false,
+            oversubscribe: false,
+            inside: false,
+            nodes: None,
+            layout: Layout::default(),
+            node_file: None,
+            dry_run: false,
+            output: None,
+            error: None,
+            pmi: true,
+            all_limits: false,
+            parts: Vec::new(),
+        }
+    }
+}
+
+/// The refusal of an option that has no meaning with `--inside`.
+fn not_inside(names: &str) -> String {
+    format!(
+        "--inside runs the PEs within the application that is there, which has its place and its limits: leave \
+         out {names}"
+    )
+}
+
+/// The longest file of -l, in bytes.
+pub const NODE_FILE_MAX: usize = 1024 * 1024;
+
+/// The refusal of a word that is no option.
+fn unknown(program: Program, word: &[u8]) -> String {
+    let name = word.split(|b| *b == b'=').next().unwrap_or(word);
+    format!("{} is not an option: {} --help lists them", shown(name), program.name())
+}
+
+/// The option that a word names, the name, and the value that sticks to it.
+fn find(
+    program: Program,
+    word: &[u8],
+) -> Result<(&'static Flag, &'static str, Option<&[u8]>), String> {
+    let mpirun = program == Program::Mpirun;
+    let known = FLAGS.iter().flat_map(|f| f.names_in(mpirun).map(move |name| (name, Some(f))));
+    let later = NOT_YET.iter().map(|(name, _)| (*name, None));
+    let all = known.chain(later);
+    let unknown = || unknown(program, word);
+    if word == b"-np" && !mpirun {
+        return Err("-np is mpirun's: say -n".to_owned());
+    }
+    let (name, flag, attached) = if word.starts_with(b"--") {
+        let mut parts = word.splitn(2, |b| *b == b'=');
+        let given = parts.next().unwrap_or(word);
+        let found = all.into_iter().find(|(name, _)| name.as_bytes() == given);
+        let (name, flag) = found.ok_or_else(unknown)?;
+        (name, flag, parts.next())
+    } else {
+        // The longest name that the word begins with: -cc is no -c.
+        let found = all
+            .filter(|(name, _)| !name.starts_with("--") && word.starts_with(name.as_bytes()))
+            .max_by_key(|(name, _)| name.len());
+        let (name, flag) = found.ok_or_else(unknown)?;
+        (name, flag, Some(&word[name.len()..]).filter(|v| !v.is_empty()))
+    };
+    match flag {
+        Some(flag) => Ok((flag, name, attached)),
+        None => {
+            let what = NOT_YET.iter().find(|(n, _)| *n == name).map_or("", |(_, what)| what);
+            Err(format!("{name} is not yet supported: {what}"))
+        }
+    }
+}
+
+fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
+    let named = |error: String| format!("{name}: {error}");
+    match id {
+        Id::Memory => options.memory_per_pe = Some(values::size(value).map_err(named)?),
+        Id::Binding => options.binding = values::binding(value).map_err(named)?,
+        Id::Siblings if value == b"1" => {}
+        Id::Siblings => {
+            return Err(named(format!(
+                "{} is not what psched does: a processor is a core, of which PEs are bound to one SMT \
+                 sibling, and the others go to nobody; say 1, or leave it out",
+                shown(value)
+            )));
+        }
+        Id::CpuTime => {
+            let seconds = values::count(value, "seconds of CPU time", SECONDS_MAX);
+            options.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
+        }
+        Id::TimeLimit => options.time_limit = Some(values::duration(value).map_err(named)?),
+        Id::NoTransfer => {}
+        Id::Environment => match value.iter().position(|b| *b == b'=') {
+            Some(1..) => options.environment.push(value.to_vec()),
+            _ => {
+                return Err(named(format!("{} is not of the form VAR=VALUE", shown(value))));
+            }
+        },
+        Id::Quiet => options.quiet = true,
+        Id::WholeLines => options.whole_lines = true,
+        Id::Label => options.label = true,
+        Id::Report => options.report = true,
+        Id::Immediate => options.immediate = true,
+        Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),
+        Id::WaitForPsched => {
+            options.wait_for_psched = Some(values::duration(value).map_err(named)?);
+        }
+        Id::Access => {
+            options.exclusive = match value {
+                b"exclusive" | b"e" => true,
+                b"share" | b"s" => false,
+                _ => return Err(named(format!("{} is neither exclusive nor share", shown(value)))),
+            }
+        }
+        Id::Account => {
+            let parsed = std::str::from_utf8(value).map_err(|_| ()).map(Account::parse);
+            let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
+            let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
+            options.account = Some(parsed.map_err(wrong)?);
+        }
+        Id::Checkpoint => {
+            let text = std::str::from_utf8(value).map_err(|_| named("it is no text".into()))?;
+            let wrong = |problem| named(format!("{}: {problem}", shown(value)));
+            options.saving = Some(Saving::parse(text).map_err(wrong)?);
+        }
+        Id::NodeList | Id::NodeListFile
+            if options.node_file.is_some() || options.choice.names_some() =>
+        {
+            return Err(named("stands beside another list: give -L or -l, once".into()));
+        }
+        Id::NodeList => {
+            let text = String::from_utf8_lossy(value);
+            let choice = std::mem::take(&mut options.choice);
+            options.choice = choice.only(&text).map_err(named)?;
+        }
+        Id::Nodes => {
+            let count = values::count(value, "nodes", u64::from(values::WIDTH_MAX));
+            options.nodes = u32::try_from(count.map_err(named)?).ok();
+        }
+        Id::Flexible => options.flexible = true,
+        Id::Oversubscribe => options.oversubscribe = true,
+        Id::Inside => options.inside = true,
+        Id::NodeListFile => options.node_file = Some(value.to_vec()),
+        Id::ExcludeList => {
+            let text = String::from_utf8_lossy(value);
+            let choice = std::mem::take(&mut options.choice);
+            options.choice = choice.not(&text).map_err(named)?;
+        }
+        Id::DryRun => options.dry_run = true,
+        Id::Output => options.output = Some(Template::parse(value).map_err(named)?),
+        Id::Error => options.error = Some(Template::parse(value).map_err(named)?),
+        Id::Pmi => {
+            options.pmi = match value {
+                b"none" => false,
+                b"pmi1" => true,
+                _ => return Err(named(format!("{} is neither pmi1 nor none", shown(value)))),
+            }
+        }
+        // They end the reading of the line, or belong to a part, or name where the parts are.
+        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::LoadFile => {}
+    }
+    Ok(())
+}
+
+fn apply_environment(options: &mut Options, environment: &Environment) -> Result<(), String> {
+    let on = |value: &Option<Vec<u8>>| value.as_ref().is_some_and(|v| !v.is_empty() && v != b"0");
+    options.whole_lines |= on(&environment.sync_tty);
+    options.label |= on(&environment.label);
+    options.all_limits = environment.transfer_limits.as_deref() == Some(b"1");
+    if let (None, Some(text)) = (options.memory_per_pe, &environment.default_memory)
+        && !text.is_empty()
+    {
+        let bytes = values::size(text).map_err(|e| format!("APRUN_DEFAULT_MEMORY: {e}"))?;
+        options.memory_per_pe = Some(bytes);
+    }
+    if on(&environment.reservation) {
+        return Err("BATCH_PARTITION_ID is set, and reservations are not yet supported: unset it"
+            .to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

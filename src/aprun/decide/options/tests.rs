@@ -1,0 +1,378 @@
+use super::values::{PER_NODE_MAX, WIDTH_MAX};
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split_whitespace().map(|w| w.as_bytes().to_vec()).collect()
+}
+
+fn aprun(line: &str) -> Result<Parsed, String> {
+    parse(Program::Aprun, &words(line), &Environment::default())
+}
+
+fn good(line: &str) -> Options {
+    match aprun(line) {
+        Ok(Parsed::Run(options)) => *options,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// A lone program of one PE.
+fn alone(command: &str) -> Part {
+    let shape = Shape { width: 1, depth: 1, per_node: None };
+    Part { name: String::new(), shape, command: words(command) }
+}
+
+fn bad(line: &str) -> String {
+    aprun(line).expect_err(line)
+}
+
+#[test]
+fn defaults() {
+    let expected = Options { parts: vec![alone("a.out")], ..Options::default() };
+    assert_eq!(good("a.out"), expected);
+    assert_eq!((expected.shape.width, expected.shape.depth), (1, 1));
+}
+
+#[test]
+fn everything_at_once_in_several_spellings() {
+    let shape = Shape { width: 64, depth: 2, per_node: Some(8) };
+    let expected = Options {
+        shape,
+        memory_per_pe: Some(3 << 30),
+        binding: Binding::None,
+        cpu_limit: Some(Duration::from_secs(60)),
+        time_limit: Some(Duration::from_secs(5400)),
+        environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
+        quiet: true,
+        whole_lines: true,
+        label: true,
+        report: true,
+        immediate: true,
+        wait_for_psched: Some(Duration::from_secs(90)),
+        exclusive: true,
+        account: Account::parse("climate-2.b").ok(),
+        saving: Saving::parse("USR1").ok(),
+        choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
+        flexible: true,
+        oversubscribe: false,
+        inside: false,
+        nodes: None,
+        layout: Default::default(),
+        node_file: None,
+        dry_run: true,
+        output: Some(Template::parse(b"out.%r").expect("good")),
+        error: Some(Template::parse(b"err").expect("good")),
+        pmi: false,
+        all_limits: false,
+        parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
+    };
+    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
+                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --report --immediate --wait-for-psched 90 --dry-run --output out.%r \
+                  --error err --pmi none \
+                  ./a.out -n 3 -- --label";
+    let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
+                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --report \
+                    --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
+                    ./a.out -n 3 -- --label";
+    let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
+                --cpus-per-cu=1 \
+                --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
+                --environment-override A=1 --environment-override B= --quiet --sync-output \
+                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
+                --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
+                -- ./a.out -n 3 -- --label";
+    for line in [spaced, attached, long] {
+        assert_eq!(good(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn the_last_one_counts() {
+    assert_eq!(good("-qTn 4 a").shape.width, 4);
+    assert_eq!(good("-n 4 -n 2 a").shape.width, 2);
+}
+
+#[test]
+fn mpirun_has_np() {
+    let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
+    let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
+    assert_eq!(options.shape.width, 4);
+    assert_eq!(bad("-np 4 a.out"), "-np is mpirun's: say -n");
+}
+
+#[test]
+fn refusals() {
+    for (line, said) in [
+        ("", "no command given: name the program to run after the options"),
+        ("-n 4", "no command given: name the program to run after the options"),
+        ("-n 4 --", "no command given: name the program to run after the options"),
+        ("-n", "-n needs a value: -n PES"),
+        ("-n 0 a", "-n: \"0\" is too small: the number of PEs is a whole number from 1 to 1048576"),
+        (
+            "-n -4 a",
+            "-n: \"-4\" is negative: the number of PEs is a whole number from 1 to 1048576",
+        ),
+        (
+            "-d x a",
+            "-d: \"x\" is not a number: the number of processors for each PE is a whole number \
+             from 1 to 4096",
+        ),
+        (
+            "-N 99999999999999999999 a",
+            "-N: \"99999999999999999999\" is too large: the number of PEs on each node is a whole \
+             number from 1 to 4096",
+        ),
+        (
+            "-t 0 a",
+            "-t: \"0\" is too small: the number of seconds of CPU time is a whole number from 1 \
+             to 315360000",
+        ),
+        ("-e A a", "-e: \"A\" is not of the form VAR=VALUE"),
+        ("-e =A a", "-e: \"=A\" is not of the form VAR=VALUE"),
+        (
+            "-cc maybe a",
+            "-cc: \"maybe\" is neither cpu, depth, numa_node or none, nor a list of processors for \
+             each PE, as in 0,2-3:1:x",
+        ),
+        (
+            "-cc 0,2 -n 2 a",
+            "-cc: list 1 names processor 2, and the application has 2 processors, numbers 0 to 1, on \
+             a node at most: name one of those, or ask for more (-n, -N, -d)",
+        ),
+        ("-L 1-3,3 a", "-L: node 3 is named twice"),
+        (
+            "-L 1-3,9-7 a",
+            "-L: the list runs up and down: write it one way, so that it is clear where PE 0 is",
+        ),
+        ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
+        ("-L 1 -l f a", "-l: stands beside another list: give -L or -l, once"),
+        ("-l f -L 1 a", "-L: stands beside another list: give -L or -l, once"),
+        ("--checkpoint KILL a", "--checkpoint: \"KILL\": no program can catch it, and save itself"),
+        (
+            "--account a/b a",
+            "--account: \"a/b\" is none: an account is 1 to 64 letters (of ASCII), digits, dots, \
+             underscores and hyphens",
+        ),
+        (
+            "-j 2 a",
+            "-j: \"2\" is not what psched does: a processor is a core, of which PEs are bound to one \
+             SMT sibling, and the others go to nobody; say 1, or leave it out",
+        ),
+        ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
+        ("--label=3 a", "--label takes no value, and \"3\" was given"),
+        ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),
+        ("-x a", "\"-x\" is not an option: aprun --help lists them"),
+        ("-qx a", "\"-qx\" is not an option: aprun --help lists them"),
+        // Of other launchers: none of them is read as the letter that it begins with.
+        ("-hostfile h -n 2 ./a", "\"-hostfile\" is not an option: aprun --help lists them"),
+        ("-host x ./a", "\"-host\" is not an option: aprun --help lists them"),
+        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists them"),
+        ("-verbose true", "\"-verbose\" is not an option: aprun --help lists them"),
+        ("-bind-to core true", "\"-bind-to\" is not an option: aprun --help lists them"),
+        ("-Th true", "\"-Th\" is not an option: aprun --help lists them"),
+        (
+            "--nodes 3 -n 2 a",
+            "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",
+        ),
+        ("--nodes 2 -N 2 -n 4 a", "--nodes stands beside -N: give one of them"),
+        ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
+    ] {
+        assert_eq!(bad(line), said, "{line}");
+    }
+    // One program, whose argument the colon is.
+    assert_eq!(good("-n 1 -- a : b").parts, [alone("a : b")]);
+}
+
+#[test]
+fn what_is_not_yet_here_is_refused_whatever_follows() {
+    for (name, _) in NOT_YET {
+        for line in [format!("{name} a.out"), format!("{name} 1 a.out")] {
+            let said = bad(&line);
+            assert!(said.starts_with(&format!("{name} is not yet supported: ")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn pes_may_share_processors() {
+    let options = good("-n 64 --oversubscribe --nodes 2 -cc 0-99 a.out");
+    assert_eq!((options.oversubscribe, options.shape.per_node), (true, Some(32)));
+    assert!(good("--oversubscribe -n 1 a : -n 9 b").oversubscribe);
+    let depth = "--oversubscribe lets PEs share processors, and -d 2 gives each PE several: leave out one \
+                 of them";
+    assert_eq!(bad("-n 9 --oversubscribe -d 2 a.out"), depth);
+    let uneven = "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
+                  out --nodes where it says more than -N could";
+    assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").shape.per_node, Some(5));
+    assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
+    assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);
+}
+
+#[test]
+fn inside_has_no_place_and_no_limits_of_its_own() {
+    assert!(good("--inside -n 4 -d 2 -cc 0-99 a.out").inside);
+    assert!(good("--inside -n 1 a : -n 3 b").inside);
+    for (line, names) in [
+        ("-m 1G", "-m"),
+        ("--time-limit 1h", "--time-limit"),
+        ("--account x", "--account"),
+        ("--checkpoint usr1", "--checkpoint"),
+        ("-F e", "-F exclusive"),
+        ("-L 1", "-L, -l, -E and --nodes"),
+        ("-l list", "-L, -l, -E and --nodes"),
+        ("-E 1", "-L, -l, -E and --nodes"),
+        ("--nodes 1", "-L, -l, -E and --nodes"),
+        ("--flexible", "--flexible"),
+        ("-N 1", "-N, and a -d that differs among parts"),
+    ] {
+        let said = bad(&format!("--inside {line} a.out"));
+        assert!(said.ends_with(&format!("limits: leave out {names}")), "{line}: {said}");
+    }
+}
+
+#[test]
+fn no_name_is_given_twice() {
+    let all: Vec<&str> = FLAGS
+        .iter()
+        .flat_map(|f| f.names_in(true))
+        .chain(NOT_YET.iter().map(|(name, _)| *name))
+        .collect();
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+}
+
+#[test]
+fn variables() {
+    let with = |set: fn(&mut Environment)| {
+        let mut environment = Environment::default();
+        set(&mut environment);
+        parse(Program::Aprun, &words("a"), &environment)
+    };
+    let run = |parsed| match parsed {
+        Ok(Parsed::Run(options)) => *options,
+        other => panic!("{other:?}"),
+    };
+    assert!(run(with(|e| e.transfer_limits = Some(b"1".to_vec()))).all_limits);
+    assert!(!run(with(|e| e.transfer_limits = Some(b"0".to_vec()))).all_limits);
+    assert!(run(with(|e| e.sync_tty = Some(b"1".to_vec()))).whole_lines);
+    assert!(run(with(|e| e.label = Some(b"1".to_vec()))).label);
+    assert!(!run(with(|e| e.label = Some(b"0".to_vec()))).label);
+    let memory = run(with(|e| e.default_memory = Some(b"100".to_vec()))).memory_per_pe;
+    assert_eq!(memory, Some(100 << 20));
+    let wrong = with(|e| e.default_memory = Some(b"much".to_vec())).expect_err("no size");
+    assert!(wrong.starts_with("APRUN_DEFAULT_MEMORY: \"much\" is not a size"), "{wrong}");
+    let reserved = with(|e| e.reservation = Some(b"7".to_vec())).expect_err("not yet");
+    assert!(reserved.starts_with("BATCH_PARTITION_ID"), "{reserved}");
+    let environment =
+        Environment { default_memory: Some(b"100".to_vec()), ..Environment::default() };
+    let parsed = parse(Program::Aprun, &words("-m 1K a"), &environment);
+    assert_eq!(run(parsed).memory_per_pe, Some(1024));
+}
+
+#[test]
+fn help_names_every_option_and_value() {
+    let Ok(Parsed::Help(text)) = aprun("-n 4 --help") else { panic!("no help") };
+    for flag in FLAGS {
+        let names: Vec<&str> = flag.names_in(false).collect();
+        let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
+        assert!(text.contains(&format!("  {}{argument}\n", names.join(", "))), "{names:?}");
+        assert!(text.contains(flag.help), "{names:?}");
+    }
+    assert!(!text.contains("-np"));
+    let Ok(Parsed::Help(text)) = parse(Program::Mpirun, &words("--help"), &Environment::default())
+    else {
+        panic!("no help");
+    };
+    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, -n, --pes PES\n"));
+}
+
+#[test]
+fn version() {
+    assert_eq!(aprun("--version"), Ok(Parsed::Version));
+    assert_eq!(aprun("-v"), Ok(Parsed::Version));
+}
+
+/// The options that a manual page defines: names and argument on each tag line (after `.TP` or
+/// `.TQ`) of its section OPTIONS.
+fn in_manual(page: &str) -> BTreeSet<(String, String)> {
+    let options = page.split("\n.SH ").find(|s| s.starts_with("OPTIONS")).expect("OPTIONS");
+    let mut found = BTreeSet::new();
+    let mut lines = options.lines();
+    while let Some(line) = lines.next() {
+        if line != ".TP" && line != ".TQ" {
+            continue;
+        }
+        let tag = lines.next().unwrap_or_default().replace("\\-", "-").replace("\\fR", " ");
+        let tag = tag.replace("\\fI", " ").replace("\\fB", " ").replace('"', " ");
+        let (_, tag) = tag.split_once(' ').expect("a macro and its words");
+        let words: Vec<&str> = tag.split([' ', ',']).filter(|w| !w.is_empty()).collect();
+        let argument = words.iter().find(|w| !w.starts_with('-')).copied().unwrap_or_default();
+        for name in words.iter().filter(|w| w.starts_with('-')) {
+            found.insert(((*name).to_owned(), argument.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_manual_has_these_options_and_no_others() {
+    for (page, mpirun) in [
+        (include_str!("../../../../man/aprun.1"), false),
+        (include_str!("../../../../man/mpirun.1"), true),
+    ] {
+        let table: BTreeSet<(String, String)> = FLAGS
+            .iter()
+            .flat_map(|f| {
+                let argument = f.argument.unwrap_or_default();
+                f.names_in(mpirun).map(move |name| (name.to_owned(), argument.to_owned()))
+            })
+            .collect();
+        let manual = in_manual(page);
+        if mpirun {
+            // Its page has only what differs and refers to aprun's for the rest.
+            assert!(manual.contains(&("-np".to_owned(), "PES".to_owned())), "{manual:?}");
+            assert!(manual.is_subset(&table), "{manual:?}");
+        } else {
+            assert_eq!(manual, table);
+        }
+    }
+}
+
+#[test]
+fn the_manual_names_what_is_not_yet_here() {
+    let page = include_str!("../../../../man/aprun.1").replace("\\-", "-");
+    for (name, _) in NOT_YET {
+        let found = page.split([' ', ',', '\n', '"']).any(|word| word == *name);
+        assert!(found, "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_words_are_answered(line in proptest::collection::vec(
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..6),
+            "-[a-zA-Z]{1,3}".prop_map(String::into_bytes),
+            "--[a-z-]{1,9}(=.{0,4})?".prop_map(String::into_bytes),
+            "[0-9]{1,22}[KMGhms]?".prop_map(String::into_bytes),
+            Just(b":".to_vec()),
+            Just(b"./a.out".to_vec()),
+        ], 0..12))
+    {
+        match parse(Program::Aprun, &line, &Environment::default()) {
+            Ok(Parsed::Run(options)) => {
+                prop_assert!((1..=WIDTH_MAX).contains(&options.shape.width));
+                prop_assert!((1..=PER_NODE_MAX).contains(&options.shape.depth));
+                let widths = options.parts.iter().map(|part| part.shape.width);
+                prop_assert_eq!(widths.sum::<u32>(), options.shape.width);
+                prop_assert!(options.parts.iter().all(|part| !part.command.is_empty()));
+                // The command is the end of the line, untouched.
+                let last = options.parts.last().map(|part| &part.command[..]);
+                prop_assert!(line.ends_with(last.unwrap_or_default()));
+            }
+            Ok(Parsed::Help(_) | Parsed::Version | Parsed::Load(_)) => {}
+            Err(said) => prop_assert!(!said.is_empty()),
+        }
+    }
+}

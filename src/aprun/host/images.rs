@@ -1,0 +1,83 @@
+//! How the folder of a checkpoint comes to the apinit that restores it.
+//!
+//! It goes through the apinit's door before the launch, as a descriptor: root follows no path of a user's.
+
+use crate::aprun::decide::course::Happening;
+use crate::apteam::talk::attach::FromApinit;
+use crate::apteam::{Key, Ticket};
+use crate::node::checkpoint::dir::Dir;
+use crate::node::checkpoint::door::{Answer, Ask, Door, ask, beside};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an apinit may take for an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How long it may take until it has heard of the placement, which psched tells it and us at once.
+const PLACE_WAIT: Duration = Duration::from_secs(10);
+/// Between two questions whether it has: at first, for mostly it is about to hear, and at last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Gives the apinit that has this socket the folder. The door stays open as long as cpr waits for what is
+/// restored.
+///
+/// # Errors
+/// It does not take it: what has happened instead of the launch.
+pub async fn pass(
+    socket: &Path,
+    key: Key,
+    ticket: Ticket,
+    folder: Option<Arc<Dir>>,
+) -> Result<Door, Happening> {
+    let Some(folder) = folder else {
+        return Err(refused("its checkpoint has been let go, for it ran already".into()));
+    };
+    let socket: PathBuf = socket.to_owned();
+    let passing = tokio::task::spawn_blocking(move || {
+        pass_it(&socket, &Ask::Restore { key, ticket }, &folder)
+    });
+    let lost = || down("the thread that asked it was lost".into());
+    passing.await.unwrap_or_else(|_| Err(lost()))
+}
+
+fn refused(text: String) -> Happening {
+    Happening::Apinit(FromApinit::Refused { text, cause: None })
+}
+
+/// psched may have taken the place back before this apinit heard of it, and then it never will:
+/// psched is asked again.
+fn not_now() -> Happening {
+    Happening::Apinit(FromApinit::NotNow(
+        "it has not heard of the placement from psched yet".into(),
+    ))
+}
+
+fn down(text: String) -> Happening {
+    Happening::ApinitDown { text, connected: false }
+}
+
+fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Happening> {
+    // (Where its socket is gone too it is being restarted.)
+    if socket.exists() && !beside(socket).exists() {
+        return Err(refused(
+            "its apinit is of an older release, which restarts nothing: install this one's".into(),
+        ));
+    }
+    let begun = Instant::now();
+    let mut pause = PAUSES.0;
+    loop {
+        let mut door = ask(socket, question, folder.as_fd()).map_err(|e| down(e.to_string()))?;
+        match door.answer(ANSWER_WAIT) {
+            Ok(Answer::Taken) => return Ok(door),
+            Ok(Answer::Refused(why)) => return Err(refused(why)),
+            Ok(Answer::NotYet) if begun.elapsed() < PLACE_WAIT => {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(PAUSES.1);
+            }
+            Ok(Answer::NotYet) => return Err(not_now()),
+            Ok(other) => return Err(down(format!("it answers {other:?} to a folder"))),
+            Err(error) => return Err(down(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `aprun --inside`: what psched and an apinit are to another aprun, this one is to itself.
+//!
+//! The course is the same ([`crate::aprun::decide::course`]): it is told at once that it has a place, on the processors of
+//! this process, and where it would speak with an apinit it speaks with an apshepherd of this process's own.
+
+use super::Failure;
+use super::drive::Note;
+use crate::apinit::host::inside::{Inside, Within};
+use crate::aprun::decide::closing::Ended;
+use crate::aprun::decide::course::{Event, Happening, Placement};
+use crate::aprun::decide::inside;
+use crate::aprun::decide::options::Options;
+use crate::apshepherd::decide::mapping::process_mapping;
+use crate::apteam::Ticket;
+use crate::apteam::binding::Binding;
+use crate::apteam::bounds::Bounds;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
+use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd, misfit};
+use crate::os::host::monotonic_ns;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// From TERM to KILL, as long as a site's `kill_grace` is where nothing else is set.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Why the apshepherd could not tell how it ended, and the signal by which it was asked to end.
+struct Lost(String, Option<i32>);
+
+impl From<String> for Lost {
+    fn from(text: String) -> Lost {
+        Lost(text, None)
+    }
+}
+
+/// The application in which PEs are started, and where they go.
+#[derive(Clone, Debug)]
+pub struct Home {
+    within: Within,
+    place: Place,
+    cpu_limit: Option<Duration>,
+}
+
+impl Home {
+    /// The one in which this process runs.
+    ///
+    /// # Errors
+    /// It runs in none, or has too few processors.
+    pub fn find(options: &Options) -> Result<Home, Failure> {
+        let within = Within::find().map_err(Failure::failed)?;
+        let place = inside::place(
+            &options.shape,
+            options.oversubscribe,
+            within.nid,
+            &within.cpus,
+            within.depth,
+        );
+        let place = place.map_err(Failure::failed)?;
+        Ok(Home { within, place, cpu_limit: options.cpu_limit })
+    }
+
+    /// As psched would say it.
+    pub fn placement(&self) -> Placement {
+        Placement {
+            key: self.within.key,
+            places: PlacementList([self.place.clone()].into()),
+            hosts: vec![HostPart { nids: vec![self.within.nid], ..HostPart::default() }],
+            ticket: Ticket([0; 16]),
+        }
+    }
+
+    /// What psched would say at once.
+    pub fn events(&self) -> [Happening; 3] {
+        let key = self.within.key;
+        [
+            // (No process has this number: no signal is taken for psched's.)
+            Happening::PschedUp { pid: -1 },
+            Happening::Event(Event::Accepted(key.apid)),
+            Happening::Event(Event::Placed(key.incarnation.0)),
+        ]
+    }
+
+    /// What the apshepherd is to do.
+    fn launch(&self, mut launch: Launch) -> Result<HostLaunch, String> {
+        let Home { within, place, cpu_limit } = self;
+        let list = PlacementList([place.clone()].into());
+        launch.binding.fits(&list)?;
+        let depth = place.depth();
+        let numa = |cpu: u32| within.numa.get(&cpu).copied();
+        let sets = launch.binding.sets(&place.processors, place.pes, depth, numa);
+        let sets: Vec<Vec<u32>> = sets.map_err(|_| "-cc names no processor".to_owned())?.collect();
+        let pe = |(rank, set): (u32, Vec<u32>)| {
+            // One that is bound to none has all of the caller's.
+            let set: BTreeSet<u32> = set.into_iter().collect();
+            let cpus = match set.is_empty() {
+                true => within.cpus.clone(),
+                false => set.into_iter().collect(),
+            };
+            LocalPe { rank, nid: within.nid, cpus, nice: 0, depth }
+        };
+        let pes = (0..).zip(sets).map(pe).collect();
+        if launch.binding != Binding::None {
+            launch.binding = Binding::Cpu;
+        }
+        Ok(HostLaunch {
+            key: within.key,
+            width: place.pes,
+            depth,
+            launch,
+            pes,
+            process_mapping: process_mapping([("", place.pes)]),
+            alone: true,
+            cpu_limit: *cpu_limit,
+            stdin: true,
+            kill_grace: KILL_GRACE,
+            marker: within.marker.clone(),
+            // (The application's own limits hold.)
+            memory_per_pe: None,
+            pids_max: None,
+            bounds: Bounds::default(),
+        })
+    }
+
+    /// Has an apshepherd launch it, and stays until its end.
+    pub async fn converse(
+        self,
+        link: u32,
+        first: ToApinit,
+        mut hears: mpsc::UnboundedReceiver<ToApinit>,
+        notes: mpsc::Sender<Note>,
+    ) {
+        let end = match first {
+            ToApinit::Launch { launch, .. } => self.talk(link, *launch, &mut hears, &notes).await,
+            // Nothing is kept of what went before.
+            _ => Err(Lost("its output has a hole".to_owned(), None)),
+        };
+        let nids = vec![self.within.nid];
+        let end = end.unwrap_or_else(|Lost(text, signal)| {
+            let uid = nix::unistd::getuid().as_raw();
+            let cause = match signal {
+                Some(signal) => Cause::Kill { signal, uid },
+                None => Cause::ShepherdLost { nid: self.within.nid, text },
+            };
+            let first = Some(Decisive { at_ns: monotonic_ns(), cause });
+            HostEnd { launched: true, first, lost: nids.clone(), ..HostEnd::default() }
+        });
+        let end = HostEnd { key: self.within.key, nids, ..end };
+        let ended = Ended { status: end.status(), end, told: false };
+        let ended = Happening::Event(Event::Ended(Box::new(ended)));
+        for happening in [ended, Happening::Apinit(FromApinit::Done)] {
+            // An Err: this process is at its end.
+            let _ = notes.send(Note::Apinit { link, happening }).await;
+        }
+    }
+
+    /// The same, up to the end that the apshepherd tells.
+    async fn talk(
+        &self,
+        link: u32,
+        launch: Launch,
+        hears: &mut mpsc::UnboundedReceiver<ToApinit>,
+        notes: &mpsc::Sender<Note>,
+    ) -> Result<HostEnd, Lost> {
+        let launch = self.launch(launch)?;
+        let mut shepherd = Inside::start(&self.within)?;
+        let tell = async |message| {
+            let happening = Happening::Apinit(message);
+            let _ = notes.send(Note::Apinit { link, happening }).await;
+        };
+        shepherd.say(ToShepherd::Launch(Box::new(launch)));
+        tell(FromApinit::Accepted).await;
+        loop {
+            let heard = tokio::select! {
+                heard = shepherd.hear() => heard?,
+                Some(message) = hears.recv() => {
+                    if let Some(message) = to_shepherd(message) {
+                        shepherd.say(message);
+                    }
+                    continue;
+                }
+            };
+            let Some(message) = heard else {
+                let (text, signal) = shepherd.end().await;
+                return Err(Lost(text, signal));
+            };
+            match message {
+                FromShepherd::Hello(hello) => {
+                    if let Some(text) = misfit(hello.protocol) {
+                        return Err(text.into());
+                    }
+                }
+                FromShepherd::Ready => {
+                    shepherd.say(ToShepherd::Go);
+                    tell(FromApinit::Going).await;
+                }
+                FromShepherd::Failed(Decisive { cause, .. })
+                | FromShepherd::Decisive(Decisive { cause, .. }) => {
+                    if cause.ends_application() {
+                        shepherd.say(ToShepherd::Terminate { cause, kill_after: KILL_GRACE });
+                    }
+                }
+                FromShepherd::Output(output) => tell(FromApinit::Output(output)).await,
+                FromShepherd::StdinCredit(credit) => tell(FromApinit::StdinCredit(credit)).await,
+                FromShepherd::SignalsTaken(number) => {
+                    tell(FromApinit::SignalsTaken(number)).await;
+                }
+                FromShepherd::Notice(text) => tell(FromApinit::Notice(text)).await,
+                FromShepherd::Ended(end) => {
+                    shepherd.say(ToShepherd::Release);
+                    shepherd.end().await;
+                    return Ok(*end);
+                }
+                // No other host has PEs; and what outlives its KILL is the application's to wait for.
+                FromShepherd::BarrierIn(_) | FromShepherd::Stuck(_) => {}
+            }
+        }
+    }
+}
+
+/// What is said to an apinit, as one says it to its apshepherd.
+fn to_shepherd(message: ToApinit) -> Option<ToShepherd> {
+    Some(match message {
+        ToApinit::Stdin(piece) => ToShepherd::Stdin(piece),
+        ToApinit::StdinEnd(bytes) => ToShepherd::StdinEnd(bytes),
+        ToApinit::OutputTaken(taken) => ToShepherd::OutputTaken(taken.offset),
+        ToApinit::Signal(signal) => ToShepherd::Signal(signal),
+        ToApinit::Terminate { cause, kill_after } => ToShepherd::Terminate { cause, kill_after },
+        ToApinit::Launch { .. }
+        | ToApinit::Resume { .. }
+        | ToApinit::Go
+        | ToApinit::BarrierOut(_) => return None,
+    })
+}

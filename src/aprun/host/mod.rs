@@ -1,0 +1,343 @@
+//! aprun and mpirun: the shell around [`crate::aprun::decide`].
+//!
+//! [`run`] reads the command line, checks what can be checked alone (before psched is asked for
+//! anything), and enters the [`drive`] loop. There is one thread, until output or stdin has to wait
+//! for somebody: starting an application should cost no more than it must.
+
+mod attach;
+mod caller;
+pub(crate) mod drive;
+mod dry;
+mod files;
+mod images;
+mod inside;
+mod lanes;
+mod program;
+pub(crate) mod psched;
+mod report;
+mod signals;
+mod stdin;
+
+use crate::aprun::decide::course::{Looked, Setup};
+use crate::aprun::decide::options::NODE_FILE_MAX;
+use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
+use crate::aprun::decide::options::parts::Part;
+use crate::aprun::decide::options::{Environment, Options, Parsed, Program, parse};
+use crate::apteam::Apid;
+use crate::apteam::ending::STATUS_FAILED;
+use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
+use crate::apteam::oversubscribe::Oversubscribe;
+use crate::apteam::posting::Posting;
+use crate::commands::question::write_out;
+use crate::os::instance;
+use crate::rpc::connect::socket_path;
+use crate::rpc::pb;
+use drive::Restart;
+use inside::Home;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use tokio::runtime::Runtime;
+
+/// The most of a command that goes with its posting, for display.
+const COMMAND_MAX: usize = 1024;
+
+/// Why there is nothing to run: a status and a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status.
+    pub status: u8,
+    /// What to say, without the program's name.
+    pub text: String,
+}
+
+impl Failure {
+    /// With a status of its own.
+    pub fn new(status: u8, text: impl Into<String>) -> Failure {
+        Failure { status, text: text.into() }
+    }
+
+    /// aprun itself has failed.
+    pub fn failed(text: impl Into<String>) -> Failure {
+        Failure::new(STATUS_FAILED, text)
+    }
+}
+
+/// aprun, or mpirun, whole: command line in, exit status out.
+pub fn run(program: Program) -> u8 {
+    match attempt(program) {
+        Ok(status) => status,
+        Err(failure) => {
+            // Where stderr is closed there is nobody left to tell.
+            let _ = writeln!(std::io::stderr(), "{}: {}", program.name(), failure.text);
+            failure.status
+        }
+    }
+}
+
+fn attempt(program: Program) -> Result<u8, Failure> {
+    let arguments: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
+    let mut options = match parse(program, &arguments, &variables()).map_err(Failure::failed)? {
+        Parsed::Run(options) => options,
+        Parsed::Load(loading) => loaded(*loading)?,
+        Parsed::Help(text) => return print(&text),
+        Parsed::Version => {
+            return print(&format!("{} (psched) {}\n", program.name(), env!("CARGO_PKG_VERSION")));
+        }
+    };
+    start_log("aprun");
+    if let Some(path) = options.node_file.take() {
+        let path = Path::new(OsStr::from_bytes(&path));
+        let text = text_of(path, NODE_FILE_MAX)?;
+        options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
+    }
+    let found = program::open_all(&options)?;
+    let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
+    let posting = Posting {
+        request_id: random()?,
+        shape: options.shape,
+        memory_per_pe: options.memory_per_pe,
+        command: shown(&options.parts),
+        cpu_limit: options.cpu_limit,
+        time_limit: options.time_limit,
+        immediate: options.immediate,
+        exclusive: options.exclusive,
+        account: options.account.clone(),
+        choice: options.choice.clone(),
+        layout: options.layout.clone(),
+        flexible: options.flexible,
+        oversubscribe: match options.oversubscribe {
+            true => Oversubscribe::Allowed,
+            false => Oversubscribe::No,
+        },
+        saving: options.saving.clone(),
+        executable,
+    };
+    let home = options.inside.then(|| Home::find(&options)).transpose()?;
+    let request = pb::PostRequest { signal: true, ..posting.into() };
+    let socket = socket_path();
+    let runtime = runtime()?;
+    if let Some(home) = home.as_ref().filter(|_| options.dry_run) {
+        return dry_inside(home, &options);
+    }
+    if options.dry_run {
+        return runtime.block_on(dry_run(&socket, request, &options));
+    }
+    let setup = Setup {
+        launch: launch(&options, &found)?,
+        uid: nix::unistd::getuid().as_raw(),
+        quiet: options.quiet,
+        files: options.output.is_some() || options.error.is_some(),
+        immediate: options.immediate,
+        restarts: None,
+        within: within().filter(|_| home.is_none()),
+        inside: home.is_some(),
+        patience: psched::patience(&socket, options.wait_for_psched),
+    };
+    driven(runtime, drive::run(setup, &options, socket, request, Restart::default(), home))
+}
+
+/// The application in which this process runs.
+pub(crate) fn within() -> Option<Apid> {
+    caller::within(std::env::var(instance::APPLICATION).ok().as_deref())
+}
+
+/// The course of an application, on a runtime of its own.
+fn driven(
+    runtime: Runtime,
+    course: impl Future<Output = Result<u8, Failure>>,
+) -> Result<u8, Failure> {
+    let status = runtime.block_on(course);
+    // A thread that waits for a reader is not waited for.
+    runtime.shutdown_background();
+    status
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))
+}
+
+/// The same course for `cpr -r`: what is posted, and launched, comes from a checkpoint. Gives the exit status.
+///
+/// # Errors
+/// This process can't begin it.
+pub(crate) fn restart(
+    setup: Setup,
+    options: &Options,
+    manifest: Vec<u8>,
+    from: Restart,
+) -> Result<u8, Failure> {
+    let request = pb::PostRequest {
+        request_id: random()?.to_vec().into(),
+        restart: manifest.into(),
+        signal: true,
+        ..pb::PostRequest::default()
+    };
+    start_log("cpr");
+    driven(runtime()?, drive::run(setup, options, socket_path(), request, from, None))
+}
+
+/// The variables that the command line's meaning depends on.
+fn variables() -> Environment {
+    let of = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    Environment {
+        transfer_limits: of("APRUN_XFER_LIMITS"),
+        default_memory: of("APRUN_DEFAULT_MEMORY"),
+        sync_tty: of("APRUN_SYNC_TTY"),
+        label: of("APRUN_LABEL"),
+        reservation: of("BATCH_PARTITION_ID"),
+    }
+}
+
+/// The command line with what its load file says.
+fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
+    let text = text_of(Path::new(OsStr::from_bytes(&loading.path)), LOAD_MAX)?;
+    loading.read(&text).map_err(Failure::failed)
+}
+
+/// What is in a file, of which one byte more than may be tells that it is too long.
+fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut text))
+        .map_err(|e| Failure::failed(format!("{}: {}", path.display(), program::plain(&e))))?;
+    Ok(text)
+}
+
+/// What each PE is to execute. `found` are the executables of the parts.
+fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failure> {
+    let mut first = 0u32;
+    let mut parts = options.parts.iter().zip(found).map(|(part, found)| {
+        let own = launch::Part {
+            first,
+            executable: found.path.as_os_str().as_bytes().to_vec(),
+            arguments: part.command.clone(),
+            identity: Some(found.identity),
+        };
+        first = first.saturating_add(part.shape.width);
+        own
+    });
+    let launch::Part { executable, arguments, identity, .. } = parts.next().unwrap_or_default();
+    let launch = Launch {
+        executable,
+        arguments,
+        identity,
+        more: parts.collect(),
+        environment: caller::environment(std::env::vars_os(), &options.environment),
+        directory: caller::directory()?,
+        umask: caller::mask(),
+        limits: caller::limits(options.all_limits),
+        binding: options.binding.clone(),
+        pmi: options.pmi,
+        // A label belongs to a line, so lines have to be whole.
+        whole_lines: options.whole_lines || options.label,
+        report: options.report,
+    };
+    match launch.bytes() {
+        bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(
+            "the programs' arguments and the environment have {bytes} bytes, at most {LAUNCH_MAX} of which \
+             can be sent to the nodes: put what is long into files"
+        ))),
+        _ => Ok(launch),
+    }
+}
+
+async fn dry_run(
+    socket: &Path,
+    request: pb::PostRequest,
+    options: &Options,
+) -> Result<u8, Failure> {
+    match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
+        Looked::Placement(placement) => {
+            options.binding.fits(&placement.places).map_err(Failure::failed)?;
+            print(&dry::table(&placement))
+        }
+        Looked::Waiting(why) => Err(Failure::failed(format!("it would wait: {why}"))),
+        Looked::Ended(_) | Looked::Failed(_) => {
+            Err(Failure::failed("psched's answer is not one to a dry run".to_owned()))
+        }
+    }
+}
+
+/// The same of `--inside`.
+fn dry_inside(home: &Home, options: &Options) -> Result<u8, Failure> {
+    let placement = home.placement();
+    options.binding.fits(&placement.places).map_err(Failure::failed)?;
+    print(&dry::table(&placement))
+}
+
+/// Prints on stdout what was asked for.
+fn print(text: &str) -> Result<u8, Failure> {
+    write_out(text).map(|()| 0).map_err(Failure::failed)
+}
+
+/// The command as typed, for display, in one line: programs with a colon between them.
+fn shown(parts: &[Part]) -> String {
+    let of = |part: &Part| {
+        let words: Vec<_> = part.command.iter().map(|w| String::from_utf8_lossy(w)).collect();
+        words.join(" ")
+    };
+    let text = parts.iter().map(of).collect::<Vec<String>>().join(" : ");
+    text.chars().take(COMMAND_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn random() -> Result<[u8; 16], Failure> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| Failure::failed(format!("/dev/urandom: {}", program::plain(&e))))?;
+    Ok(bytes)
+}
+
+/// What it does, on stderr, where somebody asks for it: setting that up takes time.
+fn start_log(program: &'static str) {
+    if std::env::var_os(crate::logging::FILTER_VARIABLE).is_some_and(|filter| !filter.is_empty()) {
+        crate::logging::init(program);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::posting::Shape;
+
+    fn options(commands: &[&str]) -> Options {
+        let shape = Shape { width: 2, depth: 1, per_node: None };
+        let command = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let part = |text: &&str| Part { name: "part".to_owned(), shape, command: command(text) };
+        Options { parts: commands.iter().map(part).collect(), ..Options::default() }
+    }
+
+    #[test]
+    fn parts_begin_where_the_ones_before_end() {
+        let options = options(&["/bin/sh a", "/bin/true", "/bin/sh b"]);
+        let found = program::open_all(&options).expect("they are there");
+        let launch = launch(&options, &found).expect("small");
+        let run_by = |rank| launch.program(launch.part_of(rank));
+        let words: Vec<&[u8]> =
+            (0..6).filter_map(|r| run_by(r).arguments.last()).map(|w| &w[..]).collect();
+        assert_eq!(words, [&b"a"[..], b"a", b"/bin/true", b"/bin/true", b"b", b"b"]);
+        let files: Vec<_> = [0, 2, 4].map(|rank| run_by(rank).identity.map(|i| i.inode)).into();
+        assert!(files[0] == files[2] && files[0] != files[1], "{files:?}");
+        assert_eq!(shown(&options.parts), "/bin/sh a : /bin/true : /bin/sh b");
+    }
+
+    #[test]
+    fn several_programs_have_a_bound_together() {
+        let mut several = options(&["/bin/sh", "/bin/true"]);
+        several.environment = vec![[&b"A="[..], &vec![b'x'; LAUNCH_MAX]].concat()];
+        let found = program::open_all(&several).expect("they are there");
+        let refused = launch(&several, &found).expect_err("too much");
+        assert!(refused.text.contains("at most 7340032 of which can be sent"), "{refused:?}");
+        assert_eq!(refused.status, STATUS_FAILED);
+        // What the kernel has let through for one is not asked about.
+        several.parts.truncate(1);
+        assert!(launch(&several, &found[..1]).is_ok());
+    }
+}

@@ -1,0 +1,238 @@
+//! The conversation with psched: the posting and its events, looks and kills.
+//!
+//! Everything runs in tasks, whose outcome goes to the loop as a [`Note`]; what an older connection
+//! still has to say is told apart by its number.
+
+use super::drive::Note;
+use crate::aprun::decide::closing::Ended;
+use crate::aprun::decide::course::{Ask, Event, Happening, Looked, Placement};
+use crate::apteam::Apid;
+use crate::apteam::launch::Launch;
+use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
+use crate::rpc::convert::placement_list;
+use crate::rpc::{Malformed, pb};
+use pb::application_event::Event::Accepted;
+use pb::psched_client::PschedClient;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// Which records have the posting: another psched in this one's place has others, perhaps.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    /// Empty: not known yet.
+    id: String,
+    epoch: u64,
+    start_id: String,
+}
+
+/// How long aprun waits for psched on the machine's socket while psched is away: an upgrade takes
+/// seconds.
+const SYSTEM_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a psched that does not answer on this socket is waited for: as long as `given` says, else
+/// [`SYSTEM_PATIENCE`] where psched's units have made the socket's folder, which stays while psched is
+/// restarted or upgraded. `None`: a few seconds, and not at all where there is no socket.
+pub fn patience(socket: &Path, given: Option<Duration>) -> Option<Duration> {
+    let of_system = socket.starts_with("/run") && !socket.starts_with("/run/user");
+    let made = || of_system && socket.parent().is_some_and(Path::exists);
+    given.or_else(|| made().then_some(SYSTEM_PATIENCE))
+}
+
+/// Connects, asks for events, and passes them on until the stream ends. `waits`: a socket that is not
+/// there may come.
+pub async fn events(
+    link: u32,
+    socket: PathBuf,
+    waits: bool,
+    ask: Ask,
+    request: pb::PostRequest,
+    store: Store,
+    notes: Sender<Note>,
+) {
+    let tell = async |happening| {
+        let _ = notes.send(Note::Psched { link, happening }).await;
+    };
+    let (channel, pid) = match connect_to_process(&socket).await {
+        Ok(connected) => connected,
+        Err(error) => return tell(down(&socket, &error, waits)).await,
+    };
+    let mut client = PschedClient::new(channel.clone());
+    let _ = notes.send(Note::Channel { link, channel }).await;
+    tell(Happening::PschedUp { pid }).await;
+    let stream = match ask {
+        Ask::Post => client.post(request).await,
+        Ask::Watch(apid) => {
+            let Store { id: store_id, epoch, start_id } = store;
+            let request_id = request.request_id;
+            let apid = apid.0;
+            let request = pb::WatchRequest {
+                apid,
+                store_id,
+                epoch,
+                request_id,
+                start_id,
+                signal: request.signal,
+            };
+            client.watch(request).await
+        }
+    };
+    let mut stream = match stream {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return tell(refused(status)).await,
+    };
+    loop {
+        let message = stream.message().await;
+        if let Ok(Some(pb::ApplicationEvent { event: Some(Accepted(accepted)) })) = &message {
+            let pb::Accepted { store_id, epoch, start_id, .. } = accepted.clone();
+            let store = Store { id: store_id, epoch, start_id };
+            let _ = notes.send(Note::Store(store)).await;
+        }
+        let happening = match message {
+            Ok(Some(message)) => match event(message) {
+                Ok(Some(event)) => Happening::Event(event),
+                Ok(None) => continue,
+                Err(error) => lost(format!("psched sent what aprun does not understand: {error}")),
+            },
+            Ok(None) => lost("psched closed the connection".to_owned()),
+            Err(status) => refused(status),
+        };
+        let last = !matches!(happening, Happening::Event(_));
+        tell(happening).await;
+        if last {
+            return;
+        }
+    }
+}
+
+fn lost(text: String) -> Happening {
+    Happening::PschedDown { text, absent: false, answered: false }
+}
+
+fn down(socket: &Path, error: &ConnectError, waits: bool) -> Happening {
+    // A socket that is there and that nobody listens on is one of a psched that is being
+    // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
+    let absent = !error.may_pass()
+        || matches!(error, ConnectError::NobodyAnswers(_) if !waits && !socket.exists());
+    Happening::PschedDown { text: error.to_string(), absent, answered: false }
+}
+
+/// Whether psched itself has said no for good, or is only away.
+fn refused(status: Status) -> Happening {
+    let from_psched = status.source().is_none();
+    let code = status.code();
+    let text = status_text(status);
+    let for_good = !matches!(
+        code,
+        Code::Unavailable
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Aborted
+            | Code::DeadlineExceeded
+    );
+    match (from_psched, for_good) {
+        (true, true) => Happening::PschedRefused(text),
+        (true, false) => Happening::PschedDown { text, absent: false, answered: true },
+        (false, _) => lost(text),
+    }
+}
+
+/// Asks for the placement.
+pub async fn look(link: u32, channel: Channel, apid: Apid, notes: Sender<Note>) {
+    let reply = PschedClient::new(channel).look(pb::LookRequest { apid: apid.0 }).await;
+    let looked = match reply {
+        Ok(reply) => answer(reply.into_inner()).unwrap_or_else(|e| Looked::Failed(e.to_string())),
+        Err(status) => Looked::Failed(status_text(status)),
+    };
+    let _ = notes.send(Note::Psched { link, happening: Happening::Looked(looked) }).await;
+}
+
+/// Asks to withdraw. Whatever the answer, there is nothing else to be done about it.
+pub async fn kill(link: u32, channel: Channel, apid: Apid, signal: i32, notes: Sender<Note>) {
+    let request = pb::KillRequest { apids: vec![apid.0], signal };
+    if let Err(status) = PschedClient::new(channel).kill(request).await {
+        tracing::debug!(%apid, "psched did not take the kill: {}", status_text(status));
+    }
+    let _ = notes.send(Note::Psched { link, happening: Happening::Killed }).await;
+}
+
+/// Says what would be launched. Whoever wants to know it says that it did not come.
+pub async fn deposit(channel: Channel, apid: Apid, launch: Launch) {
+    let request = pb::DepositRequest { apid: apid.0, launch: Some(launch.into()) };
+    if let Err(status) = PschedClient::new(channel).deposit(request).await {
+        tracing::debug!(%apid, "psched did not take the launch: {}", status_text(status));
+    }
+}
+
+/// Asks where it would go.
+pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, String> {
+    let (channel, _) = connect_to_process(socket).await.map_err(|e| e.to_string())?;
+    let reply = PschedClient::new(channel).dry_run(request).await.map_err(status_text)?;
+    answer(reply.into_inner()).map_err(|e| e.to_string())
+}
+
+/// An event; `None`: of a kind that this release does not know.
+fn event(message: pb::ApplicationEvent) -> Result<Option<Event>, Malformed> {
+    use pb::application_event::Event as Wire;
+    let Some(event) = message.event else { return Ok(None) };
+    Ok(Some(match event {
+        Wire::Accepted(accepted) => Event::Accepted(Apid(accepted.apid)),
+        Wire::Placed(placed) => Event::Placed(placed.incarnation),
+        Wire::Launched(_) => Event::Launched,
+        Wire::AskLaunch(_) => Event::AskLaunch,
+        Wire::Ended(end) => Event::Ended(Box::new(ended(end)?)),
+        Wire::Waiting(why) => Event::Waiting(why.try_into()?),
+    }))
+}
+
+fn answer(reply: pb::LookReply) -> Result<Looked, Malformed> {
+    use pb::look_reply::Answer;
+    Ok(match reply.answer {
+        Some(Answer::Placement(placement)) => {
+            Looked::Placement(Box::new(self::placement(placement)?))
+        }
+        Some(Answer::Waiting(why)) => Looked::Waiting(why.try_into()?),
+        Some(Answer::Ended(end)) => Looked::Ended(Box::new(ended(end)?)),
+        None => return Err(Malformed::new("LookReply", "answer", "it is missing")),
+    })
+}
+
+fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
+    let hosts = wire.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, Malformed>>()?;
+    // A dry run has neither key nor ticket.
+    let ticket = match wire.ticket.len() {
+        0 => [0; 16],
+        _ => wire.ticket[..]
+            .try_into()
+            .map_err(|_| Malformed::new("Placement", "ticket", "it has to be 16 bytes"))?,
+    };
+    Ok(Placement {
+        key: wire.key.map(TryInto::try_into).transpose()?.unwrap_or_default(),
+        places: placement_list(wire.places)?,
+        hosts,
+        ticket: crate::apteam::Ticket(ticket),
+    })
+}
+
+fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
+    let status = u8::try_from(wire.status)
+        .map_err(|_| Malformed::new("Ended", "status", "it is more than 255"))?;
+    let end = pb::HostEnd {
+        key: wire.key,
+        nids: Vec::new(),
+        launched: wire.launched,
+        first: wire.decisive,
+        ends: wire.ends,
+        usage: wire.usage,
+        leftovers: wire.leftovers,
+        output_lost: wire.output_lost,
+        lost: wire.lost,
+        run_ms: 0,
+        frozen_ms: 0,
+        peak_memory: 0,
+    };
+    Ok(Ended { status, end: end.try_into()?, told: false })
+}

@@ -1,0 +1,107 @@
+//! Reading stdin: only as much as PE 0 has room for, and never so that this process waits for it.
+
+use super::drive::Note;
+use super::program::plain;
+use crate::aprun::decide::course::Happening;
+use bytes::Bytes;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::read;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc as threads;
+use tokio::sync::mpsc;
+
+/// stdin of this process.
+pub struct Stdin {
+    notes: mpsc::Sender<Note>,
+    /// A regular file or /dev/null: reading it does not wait, so it needs no thread.
+    at_once: Option<bool>,
+    thread: Option<threads::Sender<usize>>,
+    /// Nothing is to be read.
+    none: bool,
+}
+
+impl Stdin {
+    /// Nothing is read yet.
+    pub fn new(notes: mpsc::Sender<Note>) -> Stdin {
+        Stdin { notes, at_once: None, thread: None, none: false }
+    }
+
+    /// One that is at its end.
+    pub fn none(notes: mpsc::Sender<Note>) -> Stdin {
+        Stdin { none: true, ..Stdin::new(notes) }
+    }
+
+    /// Reads at most so many bytes, in the background; what can be had at once goes to `pending`.
+    pub fn read(&mut self, most: usize, pending: &mut Vec<Happening>) {
+        if self.none {
+            pending.push(Happening::StdinEnd);
+            return;
+        }
+        if *self.at_once.get_or_insert_with(never_waits) {
+            pending.extend(read_some(most));
+            return;
+        }
+        if self.thread.is_none() {
+            let (sender, wanted) = threads::channel::<usize>();
+            let notes = self.notes.clone();
+            let thread = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+                for most in wanted {
+                    for happening in read_some(most) {
+                        if notes.blocking_send(Note::Happening(happening)).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+            if thread.is_err() {
+                pending.push(Happening::StdinEnd);
+                return;
+            }
+            self.thread = Some(sender);
+        }
+        if let Some(thread) = &self.thread
+            && thread.send(most).is_err()
+        {
+            pending.push(Happening::StdinEnd);
+        }
+    }
+}
+
+fn never_waits() -> bool {
+    let Ok(stat) = fstat(io::stdin().as_fd()) else { return false };
+    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => true,
+        // /dev/null
+        SFlag::S_IFCHR => stat.st_rdev == nix::sys::stat::makedev(1, 3),
+        _ => false,
+    }
+}
+
+fn read_some(most: usize) -> Vec<Happening> {
+    let mut buffer = vec![0; most];
+    loop {
+        match read(io::stdin(), &mut buffer) {
+            Ok(0) => return vec![Happening::StdinEnd],
+            Ok(n) => {
+                buffer.truncate(n);
+                return vec![Happening::Stdin(Bytes::from(buffer))];
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let stdin = io::stdin();
+                let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+                let _ = poll(&mut fds, PollTimeout::NONE);
+            }
+            // EIO: a terminal of which this process is in the background; TTIN is ignored. EBADF:
+            // opened for writing only.
+            Err(Errno::EIO | Errno::EBADF) => return vec![Happening::StdinEnd],
+            Err(error) => {
+                let text = format!("standard input: {}", plain(&error.into()));
+                return vec![Happening::Trouble(text), Happening::StdinEnd];
+            }
+        }
+    }
+}

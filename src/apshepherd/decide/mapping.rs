@@ -1,0 +1,140 @@
+//! Which ranks share a host, in the words of MPICH: `PMI_process_mapping`.
+//!
+//! MPICH asks its process manager for this value before anything else, because ranks that share a
+//! host talk through shared memory. The value is a list of blocks, `(first,nodes,each)`: `nodes`
+//! hosts from number `first` on, with `each` consecutive ranks on every one of them.
+//!
+//! What counts is the *host*: several NIDs of one host are one node to MPICH. Hosts are numbered in
+//! order of their lowest rank.
+//!
+//! ```
+//! # use psched_pure::apshepherd::decide::mapping::process_mapping;
+//! // Two NIDs of host a with two PEs each, one NID of host b with four: two hosts of four.
+//! assert_eq!(process_mapping([("a", 2), ("a", 2), ("b", 4)]), "(vector,(0,2,4))");
+//! ```
+
+use crate::apteam::place::{HostPart, PlacementList};
+
+/// The mapping of an application, from its places in rank order: host and PEs of each.
+pub fn process_mapping<'a>(places: impl IntoIterator<Item = (&'a str, u32)>) -> String {
+    let mut hosts: Vec<&str> = Vec::new();
+    // (number of the host, its consecutive ranks)
+    let mut runs: Vec<(usize, u64)> = Vec::new();
+    for (host, pes) in places.into_iter().filter(|(_, pes)| *pes > 0) {
+        let number = hosts.iter().position(|h| *h == host).unwrap_or_else(|| {
+            hosts.push(host);
+            hosts.len() - 1
+        });
+        match runs.last_mut() {
+            Some((last, count)) if *last == number => *count += u64::from(pes),
+            _ => runs.push((number, u64::from(pes))),
+        }
+    }
+    let mut blocks: Vec<(usize, usize, u64)> = Vec::new();
+    for (number, count) in runs {
+        match blocks.last_mut() {
+            Some((first, nodes, each)) if *each == count && *first + *nodes == number => {
+                *nodes += 1
+            }
+            _ => blocks.push((number, 1, count)),
+        }
+    }
+    let blocks: String =
+        blocks.iter().map(|(first, nodes, each)| format!(",({first},{nodes},{each})")).collect();
+    format!("(vector{blocks})")
+}
+
+/// The mapping of a placement. A node that no host claims counts as a host of its own. `apart`: each
+/// apinit keeps its PEs to themselves, so that those of two on one host share no memory either.
+pub fn mapping_of(places: &PlacementList, hosts: &[HostPart], apart: bool) -> String {
+    let unclaimed: Vec<String> =
+        places.nids().map(|nid| format!("(no host claims NID {nid})")).collect();
+    let names: Vec<String> = hosts
+        .iter()
+        .enumerate()
+        .map(|(index, host)| match apart {
+            true => format!("{} {index}", host.host_id),
+            false => host.host_id.clone(),
+        })
+        .collect();
+    process_mapping(places.0.iter().zip(&unclaimed).map(|(place, unclaimed)| {
+        let host = hosts.iter().position(|h| h.nids.contains(&place.nid));
+        (host.map_or(unclaimed.as_str(), |host| names[host].as_str()), place.pes)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::place::Place;
+    use crate::machine::Nid;
+    use proptest::prelude::*;
+
+    /// Golden texts, the uneven ones as MPICH's own hydra writes them.
+    #[test]
+    fn golden() {
+        for (places, text) in [
+            (&[("a", 1)][..], "(vector,(0,1,1))"),
+            (&[("a", 8)], "(vector,(0,1,8))"),
+            (&[("a", 2), ("a", 2)], "(vector,(0,1,4))"),
+            (&[("a", 2), ("b", 2), ("c", 2)], "(vector,(0,3,2))"),
+            (&[("a", 2), ("b", 2), ("c", 1)], "(vector,(0,2,2),(2,1,1))"),
+            (&[("a", 3), ("b", 1), ("c", 1)], "(vector,(0,1,3),(1,2,1))"),
+            (&[("a", 1), ("b", 2), ("c", 3)], "(vector,(0,1,1),(1,1,2),(2,1,3))"),
+            (&[("a", 2), ("a", 1), ("b", 3)], "(vector,(0,2,3))"),
+            (&[("a", 1), ("b", 1), ("a", 1)], "(vector,(0,2,1),(0,1,1))"),
+            (&[("a", 1), ("b", 0), ("c", 1)], "(vector,(0,2,1))"),
+        ] {
+            assert_eq!(process_mapping(places.iter().copied()), text, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn nids_of_a_host_are_one() {
+        let place = |nid, pes| Place { nid: Nid(nid), processors: vec![], pes };
+        let places = PlacementList([place(0, 2), place(1, 2), place(2, 3)].into());
+        let host = |nids: &[u32], id: &str| HostPart {
+            nids: nids.iter().map(|n| Nid(*n)).collect(),
+            socket: String::new(),
+            host_id: id.into(),
+        };
+        let two = [host(&[0, 1], "x"), host(&[2], "y")];
+        assert_eq!(mapping_of(&places, &two, false), "(vector,(0,1,4),(1,1,3))");
+        let same = [host(&[0, 1], "x"), host(&[2], "x")];
+        assert_eq!(mapping_of(&places, &same, false), "(vector,(0,1,7))");
+        assert_eq!(mapping_of(&places, &same, true), "(vector,(0,1,4),(1,1,3))");
+        assert_eq!(mapping_of(&places, &[], true), "(vector,(0,2,2),(2,1,3))");
+    }
+
+    /// What MPICH reads out of the text: the host of each rank.
+    fn read(text: &str) -> Vec<usize> {
+        let inner = text.strip_prefix("(vector,(").expect("vector").trim_end_matches("))");
+        let mut hosts = Vec::new();
+        for block in inner.split("),(") {
+            let n: Vec<usize> = block.split(',').map(|n| n.parse().expect("a number")).collect();
+            for node in 0..n[1] {
+                hosts.extend(std::iter::repeat_n(n[0] + node, n[2]));
+            }
+        }
+        hosts
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_share_a_number_exactly_when_they_share_a_host(
+            places in prop::collection::vec((0usize..5, 1u32..4), 1..12)
+        ) {
+            const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+            let text = process_mapping(places.iter().map(|(h, n)| (NAMES[*h], *n)));
+            let read = read(&text);
+            let real: Vec<usize> =
+                places.iter().flat_map(|(h, n)| std::iter::repeat_n(*h, *n as usize)).collect();
+            prop_assert_eq!(read.len(), real.len());
+            for i in 0..real.len() {
+                for j in 0..i {
+                    prop_assert_eq!(real[i] == real[j], read[i] == read[j]);
+                }
+            }
+        }
+    }
+}

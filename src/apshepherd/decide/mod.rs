@@ -1,0 +1,588 @@
+//! What an apshepherd does, without doing it: the start gate, output and stdin, PMI, ends.
+//!
+//! [`Shepherd::apply`] takes what has happened and gives what is to be done, in order. The shell
+//! around it (`apshepherd::host`) has the sockets, pipes and processes, and nothing to decide.
+//!
+//! ```text
+//!            launch             all stopped            go
+//!  Waiting ----------> Starting ------------> Ready --------> Going
+//!     |                   |                     |               |
+//!     | released          | one not executable, terminated      | PEs end, or are ended
+//!     v                   v                     v               v
+//!   exit                killed, none has run an instruction   no child left
+//!                                   \                           |
+//!                                    +----> output taken <------+
+//!                                                |
+//!                                              Ended, told until released
+//! ```
+//!
+//! **Ends.** The first bad end decides the status ([`crate::apteam::ending`]). One that ends the
+//! application (anything but a plain exit) is told upwards, and the other PEs get TERM at once and
+//! KILL after `kill_grace`, in which they run: gangs that take turns may be frozen; what they then die
+//! of is a consequence. When all PEs have ended and
+//! something that they started has not, it gets TERM after [`LINGER`], then KILL as well.
+//!
+//! **Lost connections.** apinit may go and come back at any time. On each connection both sides say
+//! hello, and then everything that counts is said again: readiness, the barriers that may still
+//! count, the decisive end, output that isn't taken, the final end. What was on its way down is said
+//! again from above: stdin and signals are numbered, so that what has come already is known.
+//!
+//! **Restarts.** One that was brought back from a checkpoint finds itself on a new connection, and is told
+//! there as which application it goes on. Its front end is another one, which counts its signals from 1;
+//! output and stdin go on to count, for apinit knows where the new front end's begin. stdin that had ended
+//! stays ended: what the new one sends is thrown away.
+//!
+//! ```
+//! use psched_pure::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
+//! use psched_pure::apshepherd::decide::{Action, Happening, Shepherd};
+//! let mut shepherd = Shepherd::new(0, Key::parse("12.1").unwrap());
+//! let actions = shepherd.apply(1, Happening::Connected);
+//! assert!(matches!(actions[0], Action::Send(FromShepherd::Hello(_))));
+//! assert_eq!(shepherd.apply(2, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
+//! ```
+
+mod ends;
+mod input;
+mod limits;
+pub mod mapping;
+pub mod output;
+pub mod pmi;
+mod stuck;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::apteam::Key;
+use crate::apteam::bounds::Bounds;
+use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::attach::{NumberedSignal, TakenSignals};
+use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use crate::machine::Nid;
+use ends::{EINVAL, Grace};
+use input::Stdin;
+use limits::MemoryLimit;
+use output::{OutputLog, Source};
+use pmi::{Effect, Pmi};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+pub use stuck::{Left, NAMED_MAX};
+pub use words::{Action, Happening};
+
+/// How long a shepherd without a launch waits for an apinit to connect.
+pub const ABSENT: Duration = Duration::from_secs(120);
+/// How long what PEs leave behind may go on: a `tee` at the end of a PE's stdout has its last lines
+/// to write.
+pub const LINGER: Duration = Duration::from_millis(100);
+/// How often it is looked whether they are frozen: that time is not theirs.
+pub const LINGER_STEP: Duration = Duration::from_millis(10);
+/// How long PEs that are to end, and are frozen when their grace is over, are waited for.
+pub const FROZEN_MAX: Duration = Duration::from_secs(30);
+/// From one KILL of everything to the next, as long as something is left; later ones are rarer.
+pub const KILL_AGAIN: Duration = Duration::from_millis(100);
+/// The longest that a shepherd goes on when it has to go: then it leaves the rest to the kernel,
+/// which kills its children with it.
+pub const LEAVE: Duration = Duration::from_secs(3);
+/// The most PEs of one host: each takes four descriptors here, and Linux gives a process no more
+/// than some 65,536 with common hard limits.
+pub const PES_MAX: usize = 16 * 1024;
+/// Lines for the front end's stderr, in all: beyond, they are of no use to anybody.
+const NOTICES_MAX: u32 = 64;
+/// Signals kept until the PEs go: as many as Linux has.
+const HELD_SIGNALS_MAX: usize = 64;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Waiting,
+    Starting,
+    Ready,
+    Going,
+}
+
+/// apinit's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Down,
+    /// Connected; it has not said hello.
+    Silent,
+    Up,
+}
+
+#[derive(Clone, Debug)]
+struct Pe {
+    nid: Nid,
+    stopped: bool,
+    ended: bool,
+    /// stdout and stderr may still bring something.
+    open: [bool; 2],
+}
+
+/// The state of one apshepherd. (A checkpoint has a copy of it, as of all memory.)
+#[derive(Clone, Debug)]
+pub struct Shepherd {
+    key: Key,
+    stage: Stage,
+    link: Link,
+    pes: BTreeMap<u32, Pe>,
+    /// PEs that have not been executed and not ended.
+    starting: usize,
+    alive: usize,
+    kill_grace: Duration,
+    pmi: Option<Pmi>,
+    output: OutputLog,
+    /// How each PE has ended is told.
+    reports: bool,
+    reading: bool,
+    stdin: Stdin,
+    /// Signals that came before the PEs went.
+    held_signals: Vec<i32>,
+    /// The highest numbers of signals that have come.
+    signals_taken: TakenSignals,
+    notices: VecDeque<(Nid, String)>,
+    notices_left: u32,
+
+    /// The first bad thing.
+    first: Option<Decisive>,
+    /// Ends from here on are consequences.
+    ending: bool,
+    /// Failures and decisive ends that were seen here, for an apinit that comes later: at most a
+    /// plain bad exit and one thing that ends the application.
+    told: Vec<FromShepherd>,
+    ends: Vec<EndCount>,
+    usage: Usage,
+    leftovers: u32,
+    /// What the PEs left behind has had its TERM.
+    swept: bool,
+    /// `ending` and `kill_at` as they were before that, until it is known that they have had it.
+    before_sweep: Option<(bool, Option<u64>)>,
+    /// They were found frozen then: how long they were seen not to be since.
+    thawed: Option<Duration>,
+    memory: MemoryLimit,
+    stuck: stuck::Stuck,
+    /// How many processes each node may have, and of which it is told already that it has them.
+    pids_max: Option<u64>,
+    pids_told: BTreeSet<Nid>,
+    went_at: u64,
+    /// No process is left.
+    empty_at: Option<u64>,
+    ended: bool,
+    leaving: bool,
+
+    kill_at: Option<u64>,
+    /// (Of an end that was decided here.) Before its KILL it is looked whether they are frozen.
+    grace: Option<Grace>,
+    linger_until: Option<u64>,
+    absent_until: Option<u64>,
+    leave_at: Option<u64>,
+    timer: Option<u64>,
+    actions: Vec<Action>,
+}
+
+impl Shepherd {
+    /// The shepherd of this application, born now. All times are nanoseconds of CLOCK_MONOTONIC.
+    pub fn new(now_ns: u64, key: Key) -> Shepherd {
+        Shepherd {
+            key,
+            stage: Stage::Waiting,
+            link: Link::Down,
+            pes: BTreeMap::new(),
+            starting: 0,
+            alive: 0,
+            kill_grace: Duration::from_secs(5),
+            pmi: None,
+            output: OutputLog::new(false, Bounds::default().output),
+            reports: false,
+            reading: true,
+            stdin: Stdin::default(),
+            held_signals: Vec::new(),
+            signals_taken: TakenSignals::default(),
+            notices: VecDeque::new(),
+            notices_left: NOTICES_MAX,
+            first: None,
+            ending: false,
+            told: Vec::new(),
+            ends: Vec::new(),
+            usage: Usage::default(),
+            leftovers: 0,
+            swept: false,
+            before_sweep: None,
+            thawed: None,
+            memory: MemoryLimit::default(),
+            stuck: stuck::Stuck::default(),
+            pids_max: None,
+            pids_told: BTreeSet::new(),
+            went_at: 0,
+            empty_at: None,
+            ended: false,
+            leaving: false,
+            kill_at: None,
+            grace: None,
+            linger_until: None,
+            absent_until: Some(after(now_ns, ABSENT)),
+            leave_at: None,
+            timer: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes what has happened at this time; gives what is to be done, in order. After
+    /// [`Action::Exit`] there is nothing more.
+    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+        match happening {
+            Happening::Connected => self.connected(),
+            Happening::Disconnected => {
+                self.link = Link::Down;
+                if self.stage == Stage::Waiting {
+                    self.absent_until = Some(after(now_ns, ABSENT));
+                }
+            }
+            Happening::Frame(frame) => self.frame(now_ns, frame),
+            Happening::Stopped { rank } => self.stopped(rank),
+            Happening::ExecFailed { rank, errno, text } => {
+                self.exec_failed(now_ns, rank, errno, text)
+            }
+            Happening::PeEnded { rank, pid, end, usage } => {
+                self.pe_ended(now_ns, rank, pid, end, usage)
+            }
+            Happening::MemoryKill { nid, over_limit } => {
+                self.memory.killed.entry(nid).or_insert(over_limit);
+            }
+            Happening::OrphanKilled { rank, max_rss_kib } => self.memory.size(rank, max_rss_kib),
+            Happening::NodeReaped(nid) => self.node_reaped(now_ns, nid),
+            Happening::ProcessLimit { nid } => self.process_limit(nid),
+            Happening::NoChildLeft => self.no_child_left(now_ns),
+            Happening::LeftNamed(left) => self.left_named(left),
+            Happening::LeftFound(count) => {
+                self.leftovers = self.leftovers.max(count);
+                self.before_sweep = None;
+            }
+            Happening::LeftFrozen => self.left_frozen(now_ns),
+            Happening::Frozen(frozen) => self.look_frozen(now_ns, frozen),
+            Happening::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
+            Happening::Output { rank, stderr, data } => {
+                if let Some(source) = self.source(rank, stderr) {
+                    self.output.push(source, data);
+                }
+            }
+            Happening::OutputEof { rank, stderr } => {
+                if let Some(source) = self.source(rank, stderr) {
+                    self.output.end_of(source);
+                }
+                if let Some(pe) = self.pes.get_mut(&rank) {
+                    pe.open[usize::from(stderr)] = false;
+                }
+            }
+            Happening::StdinWritten(count) => self.stdin_written(count),
+            Happening::StdinClosed => self.stdin_closed(),
+            Happening::Tick => self.tick(now_ns),
+            Happening::LifelineGone => self.leave(now_ns),
+        }
+        self.settle(now_ns);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What holds after every happening.
+    fn settle(&mut self, now_ns: u64) {
+        if self.leaving && (self.empty_at.is_some() || self.stage == Stage::Waiting) {
+            self.actions.push(Action::Exit);
+            return;
+        }
+        if self.link == Link::Up {
+            while let Some((nid, text)) = self.notices.pop_front() {
+                self.actions.push(Action::Notice { nid, text });
+            }
+            while let Some(output) = self.output.next_piece() {
+                self.actions.push(Action::Send(FromShepherd::Output(output)));
+            }
+        }
+        let wanted = self.output.wants_more();
+        if wanted != self.reading {
+            self.reading = wanted;
+            self.actions.push(Action::ReadOutput(wanted));
+        }
+        let all_read = self.pes.values().all(|pe| pe.open == [false; 2]);
+        if !self.ended && self.empty_at.is_some() && all_read && self.output.is_empty() {
+            self.ended = true;
+            self.send(|shepherd| FromShepherd::Ended(Box::new(shepherd.host_end())));
+        }
+        self.wait_for_leavings(now_ns);
+        let deadlines = [self.kill_at, self.linger_until, self.absent_until, self.leave_at];
+        let deadlines = deadlines.into_iter().chain([self.memory.tell_at(), self.stuck.name_at]);
+        let timer = deadlines.flatten().min();
+        if timer != self.timer {
+            self.timer = timer;
+            self.actions.push(Action::SetTimer(timer));
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        // The timer has rung: whatever comes next has to be set again.
+        self.timer = None;
+        let due = |at: &mut Option<u64>| at.take_if(|at| *at <= now_ns).is_some();
+        if due(&mut self.leave_at) || due(&mut self.absent_until) {
+            self.actions.push(Action::Exit);
+        }
+        if due(&mut self.linger_until) {
+            match self.thawed {
+                Some(_) => self.actions.push(Action::LookFrozen),
+                None => self.sweep(now_ns),
+            }
+        }
+        if due(&mut self.kill_at) {
+            self.kill_unless_frozen(now_ns);
+        }
+        if due(&mut self.stuck.name_at) {
+            self.name_left(now_ns);
+        }
+        if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
+            self.tell_memory(now_ns);
+        }
+    }
+
+    // ---- apinit ----
+
+    fn connected(&mut self) {
+        self.link = Link::Silent;
+        self.output.rewind();
+        self.say_hello();
+    }
+
+    fn say_hello(&mut self) {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            key: self.key,
+            launched: self.stage > Stage::Waiting,
+            going: self.stage == Stage::Going,
+            ended: self.ended,
+            output_taken: self.output.taken(),
+            stdin_taken: self.stdin.received,
+            several: true,
+        };
+        self.actions.push(Action::Send(FromShepherd::Hello(hello)));
+    }
+
+    fn frame(&mut self, now_ns: u64, frame: ToShepherd) {
+        match frame {
+            ToShepherd::Hello(hello) if hello.key == self.key => self.greeted(),
+            ToShepherd::Hello(_) => self.actions.push(Action::Hangup),
+            ToShepherd::Launch(launch) if self.stage == Stage::Waiting && !self.ended => {
+                self.launch(now_ns, launch)
+            }
+            ToShepherd::Go if self.is_ready() => {
+                self.stage = Stage::Going;
+                self.went_at = now_ns;
+                self.actions.push(Action::Go);
+                for signal in std::mem::take(&mut self.held_signals) {
+                    self.actions.push(Action::Signal(signal));
+                }
+            }
+            // Said twice, or too late: apinit has lost track over a lost connection.
+            ToShepherd::Launch(_) | ToShepherd::Go => {}
+            ToShepherd::Terminate { cause, kill_after } => {
+                // apinit says it when they run.
+                self.grace = None;
+                self.end(now_ns, cause, kill_after);
+            }
+            ToShepherd::Signal(signal) => self.signal(signal),
+            ToShepherd::Stdin(piece) => self.stdin(piece),
+            ToShepherd::StdinEnd(length) => self.stdin_end(length),
+            ToShepherd::OutputTaken(offset) => self.output.take(offset),
+            ToShepherd::BarrierOut(out) => {
+                if let Some(pmi) = &mut self.pmi {
+                    let effects = pmi.barrier_out(out);
+                    self.pmi_effects(now_ns, effects);
+                }
+            }
+            ToShepherd::Release => self.leave(now_ns),
+            ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
+            // It is in the midst of a conversation about another one.
+            ToShepherd::Rekey(_) => self.actions.push(Action::Hangup),
+        }
+    }
+
+    /// It goes on as another application.
+    fn rekey(&mut self, key: Key) {
+        self.key = key;
+        self.signals_taken = TakenSignals::default();
+        self.notices_left = NOTICES_MAX;
+        self.actions.push(Action::Rekeyed(key));
+        self.say_hello();
+    }
+
+    /// apinit has said hello: it is told everything that it may have missed.
+    fn greeted(&mut self) {
+        self.link = Link::Up;
+        self.absent_until = None;
+        let mut missed = Vec::new();
+        if self.is_ready() {
+            missed.push(FromShepherd::Ready);
+        }
+        missed.extend(self.told.iter().cloned());
+        if self.stdin.wanted {
+            missed.push(FromShepherd::StdinCredit(self.stdin.told()));
+        }
+        missed.extend(self.signals_taken.numbers().map(FromShepherd::SignalsTaken));
+        let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
+        missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
+        if !self.stuck.list.is_empty() && !self.ended {
+            missed.push(FromShepherd::Stuck(self.stuck.list.clone()));
+        }
+        if self.ended {
+            missed.push(FromShepherd::Ended(Box::new(self.host_end())));
+        }
+        self.actions.extend(missed.into_iter().map(Action::Send));
+    }
+
+    /// All PEs stand, and none has been ended or lost since.
+    fn is_ready(&self) -> bool {
+        self.stage == Stage::Ready && !self.ending && self.empty_at.is_none()
+    }
+
+    fn launch(&mut self, now_ns: u64, launch: Box<HostLaunch>) {
+        self.stage = Stage::Starting;
+        self.absent_until = None;
+        self.kill_grace = launch.kill_grace;
+        self.memory.per_pe = launch.memory_per_pe;
+        self.pids_max = launch.pids_max;
+        for pe in &launch.pes {
+            let new = Pe { nid: pe.nid, stopped: false, ended: false, open: [true; 2] };
+            self.pes.insert(pe.rank, new);
+        }
+        let first = launch.pes.first().map_or(0, |pe| pe.rank);
+        let sound = !launch.pes.is_empty()
+            && launch.pes.len() <= PES_MAX
+            && self.pes.len() == launch.pes.len()
+            && launch.pes.iter().all(|pe| pe.rank < launch.width)
+            && launch.launch.fits(launch.width).is_ok();
+        if !sound {
+            let text = match launch.pes.len() {
+                n if n > PES_MAX => format!(
+                    "{n} PEs on this host, and a shepherd takes at most {PES_MAX}: have fewer on \
+                     each node (-N), or wider ones (-d)"
+                ),
+                n => match launch.launch.fits(launch.width) {
+                    Err(text) => text,
+                    Ok(()) => format!("apinit gave it a list of {n} PEs out of order"),
+                },
+            };
+            self.empty_at = Some(now_ns);
+            self.exec_failed(now_ns, first, EINVAL, text);
+            // None is made, so that nothing can be heard of one.
+            self.pes.clear();
+            return;
+        }
+        self.starting = self.pes.len();
+        self.alive = self.pes.len();
+        self.output = OutputLog::new(launch.launch.whole_lines, launch.bounds.output);
+        self.reports = launch.launch.report;
+        self.stdin.wanted = launch.stdin;
+        self.stdin.window = launch.bounds.stdin;
+        self.stdin.closed |= !launch.stdin;
+        if launch.launch.pmi {
+            let Key { apid, incarnation } = self.key;
+            let name = format!("psched_{apid}_{}", incarnation.0);
+            let mapping = launch.process_mapping.clone();
+            let ranks = self.pes.keys().copied();
+            let space_max = launch.bounds.pmi;
+            let pmi = Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks);
+            self.pmi = Some(pmi.with_appnums(|rank| launch.launch.part_of(rank)));
+        }
+        self.actions.push(Action::Fork(launch));
+        self.grant_stdin();
+    }
+
+    fn signal(&mut self, signal: NumberedSignal) {
+        let NumberedSignal { number, signal } = signal;
+        if number == 0 || self.signals_taken.take(number) {
+            let held = &mut self.held_signals;
+            if self.stage == Stage::Going {
+                self.actions.push(Action::Signal(signal));
+            } else if held.len() < HELD_SIGNALS_MAX && (number > 0 || !held.contains(&signal)) {
+                held.push(signal);
+            }
+        }
+        if number > 0 {
+            self.send(|_| FromShepherd::SignalsTaken(number));
+        }
+    }
+
+    // ---- PMI ----
+
+    fn pmi_bytes(&mut self, now_ns: u64, rank: u32, data: &[u8]) {
+        let Some(pmi) = &mut self.pmi else { return };
+        let effects = pmi.read(rank, data);
+        self.pmi_effects(now_ns, effects);
+    }
+
+    fn pmi_effects(&mut self, now_ns: u64, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Reply(rank, data) => self.actions.push(Action::PmiSend { rank, data }),
+                Effect::BarrierIn(barrier) => self.send(|_| FromShepherd::BarrierIn(barrier)),
+                Effect::Abort { rank, code } => {
+                    let nid = self.nid(rank);
+                    self.bad(now_ns, Cause::Abort { rank, nid, code });
+                }
+                Effect::Garbage { rank, text } => {
+                    let nid = self.nid(rank);
+                    self.actions.push(Action::PmiClose { rank });
+                    self.bad(now_ns, Cause::Garbage { rank, nid, text });
+                }
+                Effect::Notice { rank, text } => {
+                    let nid = self.nid(rank);
+                    self.notice(nid, format!("PE {rank} {text}"));
+                }
+            }
+        }
+    }
+
+    // ---- small things ----
+
+    /// Says it if apinit listens; if it doesn't, it is told when it says hello.
+    fn send(&mut self, message: impl FnOnce(&Shepherd) -> FromShepherd) {
+        if self.link == Link::Up {
+            let message = message(self);
+            self.actions.push(Action::Send(message));
+        }
+    }
+
+    /// Says it now, and again to every apinit that comes.
+    fn tell(&mut self, message: FromShepherd) {
+        self.told.push(message.clone());
+        self.send(|_| message);
+    }
+
+    fn notice(&mut self, nid: Nid, text: String) {
+        if let Some(left) = self.notices_left.checked_sub(1) {
+            self.notices_left = left;
+            self.notices.push_back((nid, text));
+        }
+    }
+
+    /// Ends everything and goes.
+    fn leave(&mut self, now_ns: u64) {
+        self.leaving = true;
+        self.ending = true;
+        if self.stage > Stage::Waiting && self.empty_at.is_none() {
+            self.leave_at = Some(after(now_ns, LEAVE));
+            self.kill_everything(now_ns);
+        }
+    }
+
+    fn nid(&self, rank: u32) -> Nid {
+        self.pes.get(&rank).map_or(Nid::default(), |pe| pe.nid)
+    }
+
+    fn source(&self, rank: u32, stderr: bool) -> Option<Source> {
+        self.pes.get(&rank).map(|pe| Source { rank, nid: pe.nid, stderr })
+    }
+}
+
+fn after(now_ns: u64, time: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,504 @@
+//! apshepherd for real: one thread, one loop, and the pure [`Shepherd`] that decides.
+//!
+//! ```text
+//!   apinit ==seqpacket== +-----------+ --stdin--> PE 0
+//!   lifeline ----------> |           | <-stdout/stderr-- each PE
+//!   SIGCHLD, SIGTERM --> | this loop | <====PMI====> each PE
+//!   time --------------> |           | --fork, ptrace, kill--> each PE
+//!                        +-----------+
+//!                         |         ^
+//!                happenings         actions
+//!                         v         |
+//!                        +-----------+
+//!                        | Shepherd  |
+//!                        +-----------+
+//! ```
+//!
+//! Readiness comes from epoll, level-triggered. The PEs' outputs have an epoll of their own within
+//! the main one, so that all of them are switched off, when the window is full, by taking out one.
+//!
+//! The process is undumpable, so that its PEs, which have the same user, can't trace it; a subreaper,
+//! so that nothing that they start gets away; and apinit (or root) alone may talk to it. An apinit of
+//! root's starts it as root, and it becomes its owner's before it does anything else: at no instant is
+//! it the owner's and dumpable.
+
+mod descend;
+mod diagnostics;
+mod limits;
+mod link;
+mod options;
+mod pes;
+mod processes;
+mod program;
+mod streams;
+
+use crate::apshepherd::decide::{Action, Happening, Left, NAMED_MAX, Shepherd};
+use crate::apteam::ending::PeEnd;
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::machine::Nid;
+use crate::node::frames::PACKET_MAX;
+use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
+use crate::os::host::monotonic_ns;
+use crate::os::inherit;
+use crate::os::placing::Placing;
+use crate::os::shed::become_user;
+use bytes::{Buf, Bytes};
+use diagnostics::Diagnostics;
+use limits::Limits;
+use link::{Link, LinkError};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::ptrace;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Uid;
+use options::Options;
+use pes::{Got, Pes, read_some, write_some};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+
+/// Bytes read from a PE's output at once.
+const READ: usize = 64 * 1024;
+/// Frames, and reads of a PE's PMI connection, before others have their turn.
+const TURNS: usize = 16;
+/// Reads of a PE's PMI connection after its end: a child of its that holds the connection must not
+/// keep us here.
+const LAST_READS: usize = 64;
+/// Events taken from the kernel at once.
+const EVENTS: usize = 64;
+
+/// What an epoll event is about: kind in the upper half, PE in the lower.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Listen,
+    Link,
+    Signals,
+    Lifeline,
+    Outputs,
+    Stdin,
+    /// Forks that were refused in a node's group.
+    Processes(usize),
+    Pmi(usize),
+    Stdout(usize),
+    Stderr(usize),
+}
+
+impl Token {
+    fn number(self) -> u64 {
+        let (kind, index) = match self {
+            Token::Listen => (0, 0),
+            Token::Link => (1, 0),
+            Token::Signals => (2, 0),
+            Token::Lifeline => (3, 0),
+            Token::Outputs => (4, 0),
+            Token::Stdin => (5, 0),
+            Token::Pmi(i) => (6, i),
+            Token::Stdout(i) => (7, i),
+            Token::Stderr(i) => (8, i),
+            Token::Processes(i) => (9, i),
+        };
+        kind << 32 | index as u64
+    }
+
+    fn parse(number: u64) -> Option<Token> {
+        let index = (number & 0xffff_ffff) as usize;
+        Some(match number >> 32 {
+            0 => Token::Listen,
+            1 => Token::Link,
+            2 => Token::Signals,
+            3 => Token::Lifeline,
+            4 => Token::Outputs,
+            5 => Token::Stdin,
+            6 => Token::Pmi(index),
+            7 => Token::Stdout(index),
+            8 => Token::Stderr(index),
+            9 => Token::Processes(index),
+            _ => return None,
+        })
+    }
+}
+
+/// PE 0's stdin.
+#[derive(Debug, Default)]
+struct Stdin {
+    pipe: Option<OwnedFd>,
+    waiting: VecDeque<Bytes>,
+    /// To be closed once that is written.
+    closing: bool,
+    /// epoll watches it, because it is full.
+    watched: bool,
+}
+
+struct Shell {
+    options: Options,
+    diagnostics: Diagnostics,
+    core: Shepherd,
+    epoll: Epoll,
+    /// The PEs' outputs.
+    outputs: Epoll,
+    reading: bool,
+    listen: OwnedFd,
+    lifeline: Option<OwnedFd>,
+    signals: SignalFd,
+    groups: Vec<(Nid, OwnedFd)>,
+    /// Its right to put PEs there, until it has.
+    placing: Option<Placing>,
+    limits: Limits,
+    link: Option<Link>,
+    link_waits: bool,
+    launch: Option<Box<HostLaunch>>,
+    pes: Pes,
+    /// There is no child and there won't be: what the pipes hold now is all.
+    childless: bool,
+    stdin: Stdin,
+    happenings: VecDeque<Happening>,
+    /// They are being dealt with.
+    settling: bool,
+    /// To be done when no action is under way: reap, and read what childless pipes hold.
+    reap_due: bool,
+    sweep_due: bool,
+    timer: Option<u64>,
+    /// The limit of open files that this process was started with.
+    soft_files: u64,
+    buffer: Vec<u8>,
+    over: bool,
+}
+
+/// apshepherd, whole: the process's exit code.
+pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|first| first == "--help") {
+        // With stdout closed nobody reads it.
+        let _ = writeln!(std::io::stdout(), "{}", options::USAGE);
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(arguments) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("apshepherd: {problem}\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    // Before anything else: until then it is root's.
+    // (It keeps the right to put its PEs into groups that are root's.)
+    let placing = !options.groups.is_empty();
+    let placing = match options.uid.map(|uid| become_user(uid, placing)).transpose() {
+        Ok(placing) => placing.flatten(),
+        Err(error) => {
+            eprintln!("apshepherd: it can't become its owner's: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let diagnostics = Diagnostics::begin(options.key);
+    match Shell::new(options, diagnostics, placing).and_then(Shell::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            diagnostics.say(e);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Shell {
+    fn new(
+        options: Options,
+        diagnostics: Diagnostics,
+        placing: Option<Placing>,
+    ) -> std::io::Result<Shell> {
+        nix::sys::prctl::set_dumpable(false)?;
+        nix::sys::prctl::set_child_subreaper(true)?;
+        // No file system is kept busy by a process that needs none.
+        std::env::set_current_dir("/")?;
+        // Under high numbers: PEs are given low ones.
+        let inherited = |fd| inherit::take(fd).and_then(high);
+        let listen = inherited(options.listen)?;
+        let lifeline = options.lifeline.map(inherited).transpose()?;
+        let groups = options.groups.iter().map(|(nid, fd)| Ok((*nid, inherited(*fd)?)));
+        let groups = groups.collect::<std::io::Result<_>>()?;
+        // A terminal's signals are not for the shepherd, and TERM ends the application with it.
+        let mut own = SigSet::empty();
+        let signals = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+        for signal in signals.into_iter().chain([Signal::SIGQUIT]) {
+            own.add(signal);
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own), None)?;
+        let signals = SignalFd::with_flags(&own, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let (soft_files, hard_files) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        // A PE takes four descriptors.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard_files, hard_files);
+        let flags = EpollCreateFlags::EPOLL_CLOEXEC;
+        let (epoll, outputs) = (Epoll::new(flags)?, Epoll::new(flags)?);
+        watch(&epoll, listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN)?;
+        watch(&epoll, signals.as_fd(), Token::Signals, EpollFlags::EPOLLIN)?;
+        watch(&epoll, outputs.0.as_fd(), Token::Outputs, EpollFlags::EPOLLIN)?;
+        if let Some(lifeline) = &lifeline {
+            watch(&epoll, lifeline.as_fd(), Token::Lifeline, EpollFlags::EPOLLIN)?;
+        }
+        let now = monotonic_ns();
+        let core = Shepherd::new(now, options.key);
+        let mut shell = Shell {
+            core,
+            epoll,
+            outputs,
+            reading: true,
+            listen,
+            lifeline,
+            signals,
+            groups,
+            placing,
+            limits: Limits::default(),
+            link: None,
+            link_waits: false,
+            launch: None,
+            pes: Pes::default(),
+            childless: false,
+            stdin: Stdin::default(),
+            happenings: VecDeque::new(),
+            settling: false,
+            reap_due: false,
+            sweep_due: false,
+            timer: None,
+            soft_files,
+            buffer: vec![0; PACKET_MAX + 1],
+            over: false,
+            options,
+            diagnostics,
+        };
+        // Sets the first timer.
+        shell.happens(Happening::Tick);
+        Ok(shell)
+    }
+
+    fn run(mut self) -> std::io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        while !self.over {
+            let count = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
+            if self.timer.is_some_and(|at| at <= monotonic_ns()) {
+                self.happens(Happening::Tick);
+            }
+            for event in &events[..count] {
+                if let Some(token) = Token::parse(event.data()) {
+                    self.ready(token, event.events());
+                }
+            }
+            while self.reap_due || self.sweep_due {
+                if std::mem::take(&mut self.reap_due) {
+                    self.reap();
+                }
+                if std::mem::take(&mut self.sweep_due) {
+                    self.sweep_outputs();
+                }
+            }
+        }
+        // The last word, if the socket takes it.
+        if let Some(link) = &mut self.link {
+            let _ = link.flush();
+        }
+        Ok(())
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        let Some(at) = self.timer else { return EpollTimeout::NONE };
+        let left_ms = at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
+        EpollTimeout::try_from(left_ms.min(60_000)).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    fn ready(&mut self, token: Token, flags: EpollFlags) {
+        match token {
+            Token::Listen => self.accept(),
+            Token::Link => self.link_ready(),
+            Token::Signals => self.signalled(),
+            Token::Lifeline => {
+                if let Some(lifeline) = self.lifeline.take() {
+                    let _ = self.epoll.delete(lifeline);
+                }
+                self.happens(Happening::LifelineGone);
+            }
+            Token::Outputs => self.outputs_ready(),
+            Token::Stdin => self.write_stdin(),
+            Token::Processes(index) => {
+                if let Some((nid, _)) = self.groups.get(index) {
+                    self.look_at_processes(*nid);
+                }
+            }
+            Token::Pmi(index) => self.pmi_ready(index, flags),
+            Token::Stdout(index) => self.read_output(index, false),
+            Token::Stderr(index) => self.read_output(index, true),
+        }
+    }
+
+    /// Something has happened: what follows is done, with what follows from that. Within an action
+    /// it waits until all actions before it are done.
+    fn happens(&mut self, happening: Happening) {
+        self.happenings.push_back(happening);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.settling, true) {
+            return;
+        }
+        while let Some(next) = self.happenings.pop_front() {
+            for action in self.core.apply(monotonic_ns(), next) {
+                self.act(action);
+            }
+        }
+        self.settling = false;
+        self.flush();
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Fork(launch) => self.fork(launch),
+            Action::Go => self.go(),
+            Action::Signal(signal) => self.signal(signal),
+            Action::SignalLeft(_) if self.frozen() => {
+                self.happenings.push_back(Happening::LeftFrozen);
+            }
+            Action::SignalLeft(signal) => {
+                let found = Signal::try_from(signal)
+                    .map_or(0, |signal| descend::signal_all(signal, &self.groups));
+                self.happenings.push_back(Happening::LeftFound(found));
+            }
+            Action::LookFrozen => {
+                let frozen = self.frozen();
+                self.happenings.push_back(Happening::Frozen(frozen));
+            }
+            Action::NameLeft => {
+                let left = self.left();
+                self.happenings.push_back(Happening::LeftNamed(left));
+            }
+            Action::KillEverything => self.kill_everything(),
+            Action::Send(message) => self.send(message),
+            Action::Notice { nid, text } => {
+                let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
+                let apid = self.options.key.apid;
+                let line = format!("[NID {:05}] {date} Apid {apid}: {text}", nid.0);
+                self.send(FromShepherd::Notice(line));
+            }
+            Action::Rekeyed(key) => {
+                self.options.key = key;
+                self.diagnostics.rekeyed(key);
+            }
+            Action::Hangup => self.hang_up(),
+            Action::PmiSend { rank, data } => {
+                if let Some((index, pe)) = self.pes.of_rank(rank) {
+                    pe.answers.extend(&data[..]);
+                    self.answer(index);
+                }
+            }
+            Action::PmiClose { rank } => {
+                if let Some((index, _)) = self.pes.of_rank(rank) {
+                    self.close_pmi(index);
+                }
+            }
+            Action::ReadOutput(on) => self.set_reading(on),
+            Action::WriteStdin(data) => {
+                self.stdin.waiting.push_back(data);
+                self.write_stdin();
+            }
+            Action::CloseStdin => {
+                self.stdin.closing = true;
+                self.write_stdin();
+            }
+            Action::SetTimer(at) => self.timer = at,
+            Action::Exit => self.over = true,
+        }
+    }
+
+    fn log(&self, text: impl std::fmt::Display) {
+        self.diagnostics.say(text);
+    }
+
+    // ---- apinit ----
+
+    fn accept(&mut self) {
+        if self.link.is_some() {
+            return;
+        }
+        let uid = Uid::effective().as_raw();
+        match Link::accept(self.listen.as_fd(), uid) {
+            Ok(link) => {
+                // One at a time: the next waits in the backlog.
+                let _ = self.epoll.delete(&self.listen);
+                if let Err(e) = watch(&self.epoll, link.as_fd(), Token::Link, EpollFlags::EPOLLIN) {
+                    self.log(format_args!("a connection can't be watched: {e}"));
+                }
+                self.link = Some(link);
+                self.link_waits = false;
+                self.happens(Happening::Connected);
+            }
+            Err(LinkError::Socket(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR)) => {}
+            Err(e) => self.log(e),
+        }
+    }
+
+    fn link_ready(&mut self) {
+        for _ in 0..TURNS {
+            let Some(link) = &mut self.link else { return };
+            match link.receive(&mut self.buffer) {
+                Ok(Some(frame)) => self.happens(Happening::Frame(frame)),
+                Ok(None) => break,
+                Err(e) => {
+                    if !matches!(e, LinkError::Closed) {
+                        self.log(e);
+                    }
+                    self.hang_up();
+                    self.settle();
+                    return;
+                }
+            }
+        }
+        self.flush();
+    }
+
+    fn send(&mut self, message: FromShepherd) {
+        if let Some(link) = &mut self.link {
+            link.push(message);
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        match link.flush() {
+            Ok(all) => {
+                if all == self.link_waits {
+                    let mut flags = EpollFlags::EPOLLIN;
+                    flags.set(EpollFlags::EPOLLOUT, !all);
+                    let mut event = EpollEvent::new(flags, Token::Link.number());
+                    let _ = self.epoll.modify(link.as_fd(), &mut event);
+                    self.link_waits = !all;
+                }
+            }
+            // apinit has gone: that is read as well, and dealt with there.
+            Err(LinkError::Socket(Errno::EPIPE | Errno::ECONNRESET)) => {}
+            Err(e) => self.log(e),
+        }
+    }
+
+    /// Closes the connection, and listens for the next one.
+    fn hang_up(&mut self) {
+        if let Some(link) = self.link.take() {
+            let _ = self.epoll.delete(link.as_fd());
+            drop(link);
+            let listen =
+                watch(&self.epoll, self.listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN);
+            if let Err(e) = listen {
+                self.log(format_args!("the socket can't be watched: {e}"));
+            }
+            self.happenings.push_back(Happening::Disconnected);
+        }
+    }
+}
+
+fn watch(epoll: &Epoll, fd: BorrowedFd<'_>, token: Token, flags: EpollFlags) -> nix::Result<()> {
+    epoll.add(fd, EpollEvent::new(flags, token.number()))
+}

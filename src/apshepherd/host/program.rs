@@ -1,0 +1,347 @@
+//! What is to be executed: looked at before the fork, checked after execve, explained on failure.
+//!
+//! A program is executed by its path, so that `ps` and the program itself see its name. That it is
+//! the one that was posted is checked twice: the path before the fork, and, where the file itself
+//! becomes the process (a script's doesn't), /proc/PID/exe while the PE stands still before user code. So a
+//! file that is exchanged between the two does not run either.
+//!
+//! Of an application of several programs, those are looked at which PEs of this host run. What is wrong
+//! with one is told with its number, from 1.
+
+use crate::aprun::decide::elf::no_interpreter;
+use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
+use crate::os::instance;
+use crate::os::regular::open_regular;
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::fs::Metadata;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
+const CPU_GRACE_S: u64 = 5;
+/// Names that the shepherd gives to PEs, and those by which an outer PMI server would be found.
+const OWN_NAMES: [&str; 11] = [
+    "ALPS_APP_PE",
+    "ALPS_APP_DEPTH",
+    "ALPS_APP_ID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_SPAWNED",
+    instance::APPLICATION,
+    instance::INSTANCE,
+];
+
+/// Why a program can't be executed: an errno and the text that names the file and the cure.
+pub type Refusal = (i32, String);
+
+/// The programs of a launch, by part, ready for forking: each that a PE of this host runs.
+///
+/// # Errors
+/// One isn't there, or not what it was; with the first PE that was to run it.
+pub fn prepare(
+    launch: &HostLaunch,
+    soft_files: u64,
+) -> Result<BTreeMap<usize, Program>, (u32, Refusal)> {
+    let Launch { environment, directory, .. } = &launch.launch;
+    let mut first: BTreeMap<usize, &LocalPe> = BTreeMap::new();
+    for pe in &launch.pes {
+        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe);
+    }
+    let of_all = |refusal| (launch.pes.first().map_or(0, |pe| pe.rank), refusal);
+    if let (Err(e), Some(pe)) =
+        (std::fs::metadata(OsStr::from_bytes(directory)), launch.pes.first())
+    {
+        let errno = e.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+        return Err(of_all(explain(launch, pe, Step::Directory, errno)));
+    }
+    let ours = |item: &&Vec<u8>| {
+        OWN_NAMES.iter().any(|name| {
+            item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+        })
+    };
+    let theirs = environment.iter().filter(|item| !ours(item));
+    let environment: Rc<[CString]> =
+        theirs.map(|item| no_null(item)).collect::<Result<_, _>>().map_err(of_all)?;
+    let limits = limits(launch, soft_files);
+    let one = |part: usize| -> Result<Program, Refusal> {
+        let launch::Program { executable, arguments, .. } = launch.launch.program(part);
+        let path = path_of(&launch.launch, part);
+        let file = std::fs::metadata(&path).map_err(|e| missing(&launch.launch, part, &e))?;
+        check_identity(&launch.launch, part, file)?;
+        let argv0 = [executable.to_vec()];
+        let arguments = if arguments.is_empty() { &argv0 } else { arguments };
+        Ok(Program {
+            executable: no_null(executable)?,
+            arguments: arguments.iter().map(|item| no_null(item)).collect::<Result<_, _>>()?,
+            environment: Rc::clone(&environment),
+            directory: no_null(directory)?,
+            umask: launch.launch.umask,
+            limits: limits.clone(),
+        })
+    };
+    let all = first.into_iter().map(|(part, pe)| match one(part) {
+        Ok(program) => Ok((part, program)),
+        Err(refusal) => Err((pe.rank, refusal)),
+    });
+    all.collect()
+}
+
+fn no_null(what: &[u8]) -> Result<CString, Refusal> {
+    CString::new(what).map_err(|_| {
+        let shown = String::from_utf8_lossy(what).into_owned();
+        (Errno::EINVAL as i32, format!("{shown:?} holds a null byte"))
+    })
+}
+
+/// What the shepherd adds to the environment of a PE.
+pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
+    let depth = if pe.depth == 0 { launch.depth } else { pe.depth };
+    let mut own = vec![
+        format!("ALPS_APP_PE={}", pe.rank),
+        format!("ALPS_APP_DEPTH={depth}"),
+        format!("ALPS_APP_ID={}", launch.key.apid),
+        format!("PMI_RANK={}", pe.rank),
+        format!("PMI_SIZE={}", launch.width),
+        format!("PSCHED_APPLICATION={}", launch.marker),
+    ];
+    if launch.launch.pmi {
+        own.push(format!("PMI_FD={PMI_FD}"));
+    }
+    let mut own: Vec<_> = own.into_iter().filter_map(|item| CString::new(item).ok()).collect();
+    // What ends with a private instance is known by this, also if its aprun was called from
+    // elsewhere.
+    if let Some(folder) = std::env::var_os(instance::RUNTIME) {
+        let item = [instance::INSTANCE.as_bytes(), b"=", folder.as_bytes()].concat();
+        own.extend(CString::new(item).ok());
+    }
+    own
+}
+
+fn limits(launch: &HostLaunch, soft_files: u64) -> Vec<SetLimit> {
+    let given = &launch.launch.limits;
+    // The shepherd has raised its own limit of open files; PEs are to have the one before.
+    let files = SetLimit::soft(libc::RLIMIT_NOFILE, soft_files);
+    let mut limits: Vec<SetLimit> = files.into_iter().collect();
+    limits.extend(given.iter().filter_map(|limit| SetLimit::soft(limit.resource, limit.soft)));
+    if let Some(limit) = launch.cpu_limit {
+        let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
+        let hard = seconds.saturating_add(CPU_GRACE_S);
+        limits.extend(SetLimit::both(libc::RLIMIT_CPU, seconds, hard));
+    }
+    limits
+}
+
+/// Where a part's executable is, whatever this process's own directory.
+fn path_of(launch: &Launch, part: usize) -> PathBuf {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    path(&launch.directory).join(path(launch.program(part).executable))
+}
+
+/// The same for messages, with the part's number where there are several.
+fn shown(launch: &Launch, part: usize) -> String {
+    let path = path_of(launch, part);
+    match launch.parts() {
+        1 => path.display().to_string(),
+        _ => format!("part {}, {}", part + 1, path.display()),
+    }
+}
+
+fn check_identity(launch: &Launch, part: usize, now: Metadata) -> Result<(), Refusal> {
+    match launch.program(part).identity {
+        Some(posted) if identity(&now) != posted => Err(changed(launch, part)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the process that now stands before user code is of the file that was posted. One that is
+/// of another file is its interpreter's (of a script, say), as long as the path still leads to what
+/// was posted.
+///
+/// # Errors
+/// It is another one.
+pub fn check_process(launch: &Launch, part: usize, pid: i32) -> Result<(), Refusal> {
+    let Some(posted) = launch.program(part).identity else { return Ok(()) };
+    // Not readable: a program that may be executed and not read, as the kernel guards it.
+    let Ok(exe) = std::fs::metadata(format!("/proc/{pid}/exe")) else { return Ok(()) };
+    if identity(&exe) == posted {
+        return Ok(());
+    }
+    let now = std::fs::metadata(path_of(launch, part)).map_err(|_| changed(launch, part))?;
+    check_identity(launch, part, now)
+}
+
+/// The identity of a file as launches carry it.
+pub fn identity(file: &Metadata) -> FileIdentity {
+    FileIdentity {
+        device: file.dev(),
+        inode: file.ino(),
+        size: file.size(),
+        mtime_ns: file.mtime().saturating_mul(1_000_000_000).saturating_add(file.mtime_nsec()),
+    }
+}
+
+fn changed(launch: &Launch, part: usize) -> Refusal {
+    let text = format!("{} has changed since it was posted; post it again", shown(launch, part));
+    (Errno::ESTALE as i32, text)
+}
+
+fn missing(launch: &Launch, part: usize, error: &std::io::Error) -> Refusal {
+    let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+    let hint = own_shm(&path_of(launch, part).to_string_lossy(), errno);
+    (errno, format!("{}: {}{hint}", shown(launch, part), Errno::from_raw(errno).desc()))
+}
+
+/// What may lie behind a path that its user can see, and a PE can't.
+fn own_shm(path: &str, errno: i32) -> &'static str {
+    if path.starts_with("/dev/shm") && errno == Errno::ENOENT as i32 {
+        " (an application has a /dev/shm of its own, which is empty when it begins: put the file \
+         elsewhere)"
+    } else {
+        ""
+    }
+}
+
+/// Why a PE could not be executed, for its user.
+pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Refusal {
+    let why = Errno::from_raw(errno).desc();
+    let part = launch.launch.part_of(pe.rank);
+    let path = path_of(&launch.launch, part);
+    let shown = shown(&launch.launch, part);
+    let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
+    let text = match step {
+        Step::Directory => {
+            format!("its working directory {directory}: {why}{}", own_shm(&directory, errno))
+        }
+        Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
+        Step::Yield => format!("it can't be made nicer (nice: {why})"),
+        Step::Rights => format!("it can't drop the rights of its apshepherd (capset: {why})"),
+        Step::Session => format!("it can't have a session of its own: {why}"),
+        Step::Files => format!("its standard files can't be set up: {why}"),
+        Step::Limits => format!("its limits can't be set: {why}"),
+        Step::Trace => format!(
+            "it can't be held before its start (ptrace: {why}); kernel.yama.ptrace_scope must be \
+             below 2"
+        ),
+        Step::Exec => match (Errno::from_raw(errno), interpreter(&path)) {
+            (Errno::ENOENT, Some(interpreter)) if path.exists() => {
+                format!("{shown}: {}", no_interpreter(&interpreter))
+            }
+            (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
+            (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {
+                format!("{shown}: {why}; may its interpreter {interpreter} be executed?")
+            }
+            (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
+            (Errno::ENOEXEC, _) => format!(
+                "{shown}: {why}; it is no program for this machine, and no script that begins with #! \
+                 (a source file has to be compiled first)"
+            ),
+            (Errno::E2BIG, _) => format!("{shown}: its arguments and environment are too long"),
+            _ => format!("{shown}: {why}"),
+        },
+    };
+    (if step == Step::Exec { errno } else { NOT_THE_PROGRAM }, text)
+}
+
+/// How a fork failed.
+pub fn explain_fork(pe: &LocalPe, error: &std::io::Error) -> Refusal {
+    (NOT_THE_PROGRAM, format!("the process for PE {} could not be made: {error}", pe.rank))
+}
+
+fn is_executable(path: &Path) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
+}
+
+/// Up to the first 4 KiB of a regular file.
+fn head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(file) = open_regular(path) {
+        let _ = file.take(4096).read_to_end(&mut head);
+    }
+    head
+}
+
+/// The interpreter that a script's first line names, or an ELF file's headers.
+fn interpreter(path: &Path) -> Option<String> {
+    let head = head(path);
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|b| *b == b'\n').next()?;
+        let name = line.split(|b| b" \t".contains(b)).find(|word| !word.is_empty())?;
+        return Some(String::from_utf8_lossy(name).into_owned());
+    }
+    elf_interpreter(&head)
+}
+
+/// PT_INTERP of a 64-bit ELF file of this byte order, if it is near the file's beginning (where
+/// linkers put it).
+fn elf_interpreter(head: &[u8]) -> Option<String> {
+    const CLASS_64: u8 = 2;
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, size: usize| -> Option<u64> {
+        let bytes = head.get(at..at.checked_add(size)?)?;
+        let mut word = [0; 8];
+        match cfg!(target_endian = "little") {
+            true => word[..size].copy_from_slice(bytes),
+            false => word[8 - size..].copy_from_slice(bytes),
+        }
+        Some(u64::from_ne_bytes(word))
+    };
+    if !head.starts_with(b"\x7fELF") || head.get(4) != Some(&CLASS_64) {
+        return None;
+    }
+    let (offset, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let headers =
+        (0..count.min(64)).filter_map(|i| usize::try_from(offset.checked_add(i * size)?).ok());
+    let found = headers.into_iter().find(|at| number(*at, 4) == Some(PT_INTERP))?;
+    let from = usize::try_from(number(found.checked_add(8)?, 8)?).ok()?;
+    let length = usize::try_from(number(found.checked_add(32)?, 8)?).ok()?;
+    let name = head.get(from..from.checked_add(length)?)?;
+    Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_are_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#! /opt/no/such -x\necho\n").expect("written");
+        assert_eq!(interpreter(&script).as_deref(), Some("/opt/no/such"));
+        let plain = folder.path().join("plain");
+        std::fs::write(&plain, "echo\n").expect("written");
+        assert_eq!(interpreter(&plain), None);
+        let own = std::env::current_exe().expect("this test");
+        let found = interpreter(&own).expect("a dynamic program");
+        assert!(Path::new(&found).exists(), "{found}");
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        assert_eq!(interpreter(&fifo), None);
+    }
+
+    #[test]
+    fn damaged_headers_do_no_harm() {
+        let own = head(&std::env::current_exe().expect("this test"));
+        for end in 0..own.len() {
+            let _ = elf_interpreter(&own[..end]);
+        }
+        let mut wild = own.clone();
+        wild[32..64].fill(0xff);
+        assert_eq!(elf_interpreter(&wild), None);
+    }
+}

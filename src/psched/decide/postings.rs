@@ -1,0 +1,453 @@
+//! Postings: from arrival to a place, and what stands in the way of one.
+//!
+//! Postings wait in order of arrival. Each decision puts the postings and the gangs of a domain in
+//! order of turn and gives a place to every posting that fits, also past others
+//! ([`super::decisions`]). So that a wide posting does not wait for ever, psched keeps nodes for each
+//! posting that has waited for `longest_wait` and is among the first [`HEAD_MAX`] of its domain:
+//! later postings get none of the nodes that it could use.
+
+use super::domains::DomainId;
+use super::ends::{first_signal, nanos};
+use super::regions::of_shared;
+use super::{Effect, Looked, News, Now, Origin, Refusal, ReplyId, Scheduler};
+use crate::apteam::ending::Cause;
+use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
+use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::talk::node::Command;
+use crate::apteam::{Apid, Ticket};
+use crate::machine::{Nid, nids_text};
+use crate::occupancy::Occupancy;
+use crate::placement::packing::KEEPERS_MAX;
+use crate::placement::{self, Wanted};
+use crate::variables::raise;
+use crate::variables::units::format_size;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How many postings at the head of a domain's queue psched keeps nodes for, or places on nodes
+/// that they have chosen. A bound on the work of one event: a posting that is further back has to
+/// move up first.
+pub(super) const HEAD_MAX: usize = KEEPERS_MAX;
+
+impl Scheduler {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn posted(
+        &mut self,
+        now: Now,
+        reply: ReplyId,
+        posting: Posting,
+        owner: Owner,
+        front: FrontProcess,
+        secret: Ticket,
+        origin: Option<Origin>,
+        out: &mut Vec<Effect>,
+    ) {
+        let same = self.requests.get(&posting.request_id).and_then(|a| self.teams.get(a));
+        if let Some(team) = same {
+            // Sent again by a front end that was cut off before it had its answer.
+            if team.owner.uid == owner.uid {
+                let apid = team.apid;
+                out.push(Effect::Accept { reply, apid });
+                if matches!(team.state, State::Placed | State::Lapsed) {
+                    // It has not heard of its place either.
+                    out.push(Effect::Tell { apid, news: News::Placed });
+                }
+            } else {
+                refuse(out, reply, Refusal::NotAllowed, "this posting's number is in use");
+            }
+            return;
+        }
+        self.learn(&posting, &owner);
+        // (One that is restored has as many processors as it had: its processes are bound to them.)
+        let restored = matches!(origin, Some(Origin::Running(_)));
+        let shared = if restored { Ok(posting) } else { self.shared(posting, &owner) };
+        let admitted = shared.and_then(|posting| {
+            self.learn(&posting, &owner);
+            self.admit(&posting, &owner).map(|()| posting)
+        });
+        let posting = match admitted {
+            Ok(posting) => posting,
+            Err((refusal, explanation)) => {
+                out.push(Effect::Refuse { reply, refusal, explanation });
+                return;
+            }
+        };
+        let domain = self.domain_for(&posting, &owner);
+        if posting.immediate {
+            let kept = self.kept(domain);
+            let wanted = self.wanted_by(&posting, &owner, domain);
+            if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
+                let why = self.why_not_now(&wanted, &posting, &owner, &kept);
+                let explanation = why.unwrap_or_default();
+                out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
+                return;
+            }
+        }
+        let (apid, incarnation) = self.number_for(origin.as_ref());
+        let shape = posting.shape;
+        self.requests.insert(posting.request_id, apid);
+        let detail = format!("{} by {}: {}", shape_text(&shape), owner.name, posting.command);
+        let log = |name, detail| Effect::Log { apid, name, detail };
+        let (logs, restart) = match origin {
+            None => (vec![log("posted", detail)], None),
+            Some(Origin::Waiting { apid: from, .. }) => {
+                let detail =
+                    format!("{detail}; from a checkpoint of application {from}, which waited");
+                (vec![log("posted", detail)], None)
+            }
+            Some(Origin::Running(restart)) => {
+                let run = restart.run.as_secs_f64();
+                let from = format!(
+                    "from a checkpoint of application {}, which had run for {run:.3} s; locked",
+                    restart.from
+                );
+                (vec![log("created", from), log("managed", detail)], Some(restart))
+            }
+        };
+        self.teams.insert(
+            apid,
+            Apteam {
+                apid,
+                incarnation,
+                state: State::Posted,
+                posting,
+                owner,
+                front: Some(front),
+                places: PlacementList::default(),
+                hosts: Arc::default(),
+                shares: false,
+                ticket: secret,
+                ticket_until_ns: 0,
+                posted_at_ns: now.wall_ns,
+                running_at_ns: 0,
+                ended_at_ns: 0,
+                end: None,
+                doomed: None,
+                signals: Vec::new(),
+                last_signal: first_signal(now),
+                held: None,
+                domain: self.domain(domain).name.clone(),
+                moves: Default::default(),
+                restart,
+            },
+        );
+        self.kept_bytes.add(&self.teams[&apid]);
+        self.queue.insert(apid);
+        self.save(apid, false, out);
+        out.extend(logs);
+        out.push(Effect::Accept { reply, apid });
+        self.place_newcomer(now, apid, out);
+    }
+
+    /// What is refused before anything is recorded.
+    fn admit(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Explanation)> {
+        let no = |refusal, obstacle: String, cure: &str| {
+            let cure = cure.to_owned();
+            Err((refusal, Explanation { obstacle, holder: String::new(), cure }))
+        };
+        let shape = &posting.shape;
+        if shape.width == 0 || shape.depth == 0 || shape.per_node == Some(0) {
+            return no(Refusal::Impossible, "a width, depth or count per node of 0".into(), "");
+        }
+        if let Some(only) = self.settings.only_uid.filter(|only| *only != owner.uid) {
+            return no(
+                Refusal::NotAllowed,
+                format!(
+                    "this psched runs as user {only} and can start programs only for that user"
+                ),
+                "start one of your own with `psched start`",
+            );
+        }
+        if self.queue.len() >= self.settings.postings_max {
+            let most = self.settings.postings_max;
+            let obstacle = format!("{most} postings wait already, as many as may");
+            let cure = format!("try again later, or {}", raise("postings_max", most));
+            return no(Refusal::TooMany, obstacle, &cure);
+        }
+        let own = self
+            .queue
+            .iter()
+            .filter(|a| self.teams[*a].owner.uid == owner.uid)
+            .take(self.settings.postings_user_max);
+        if self.queue.len() >= self.settings.postings_user_max
+            && own.count() >= self.settings.postings_user_max
+        {
+            let most = self.settings.postings_user_max;
+            let obstacle = format!("{most} postings of yours wait already, as many as may");
+            let cure = format!("try again later, or {}", raise("postings_user_max", most));
+            return no(Refusal::TooMany, obstacle, &cure);
+        }
+        let (most, more) = (self.settings.records_user_max, posting.kept_bytes());
+        if self.kept_bytes.of(owner.uid).saturating_add(more) > most {
+            let obstacle = format!(
+                "the records of your applications that have not ended would take more than {}, which \
+                 is what one user's may",
+                format_size(most)
+            );
+            let cure = format!(
+                "try again when some of them have ended, or {}",
+                raise("records_user_max", format_size(most))
+            );
+            return no(Refusal::TooMany, obstacle, &cure);
+        }
+        let too_wide = |(refusal, why)| match refusal {
+            Refusal::Impossible => (refusal, self.or_shares(why, posting, owner)),
+            _ => (refusal, why),
+        };
+        self.may_ever(posting, owner).map_err(too_wide)
+    }
+
+    /// Where a posting would go now.
+    ///
+    /// # Errors
+    /// Why it is refused, or what it would wait for.
+    pub fn dry_run(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+    ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Explanation)> {
+        let posting = &self.shared(posting.clone(), owner)?;
+        self.admit(posting, owner)?;
+        // A copy, for its index changes with what is asked.
+        let mut occupancy = self.occupancy.clone();
+        let domain = self.domain_for(posting, owner);
+        let (wanted, kept) = (self.wanted_by(posting, owner, domain), self.kept(domain));
+        match place_of(&mut occupancy, &wanted, posting, &kept) {
+            Some(places) => {
+                let hosts = self.hosts_of(&places);
+                Ok((places, hosts))
+            }
+            None => {
+                let why = self.why_not_now(&wanted, posting, owner, &kept);
+                Err((Refusal::NoRoom, why.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Tries to place a posting that has just come: nothing else can have become possible.
+    fn place_newcomer(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let domain = self.domain_of(apid);
+        if !self.teams[&apid].posting.immediate {
+            self.want_decision(domain);
+            return;
+        }
+        let wanted = self.wanted(&self.teams[&apid]);
+        let kept = self.kept(domain);
+        if let Some(places) = self.place_for(apid, &wanted, &kept) {
+            self.grant(now, apid, places, out);
+        }
+    }
+
+    /// Nodes kept for postings of a domain that have waited too long, and are not held.
+    pub(super) fn kept(&self, domain: DomainId) -> BTreeSet<Nid> {
+        self.kept_while(domain, |_| true)
+    }
+
+    /// The same, for postings before this one in its line only.
+    pub(super) fn kept_before(&self, apid: Apid) -> BTreeSet<Nid> {
+        self.kept_while(self.domain_of(apid), |other| other < apid)
+    }
+
+    fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
+        let line = self.line_of(domain).take(HEAD_MAX).take_while(|apid| before(*apid));
+        let line = line.filter_map(|apid| self.teams.get(&apid));
+        let mut kept = BTreeSet::new();
+        for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
+            self.keep_for(&self.wanted(team), &team.posting, &mut kept);
+        }
+        kept
+    }
+
+    /// Whether a posting has waited for `longest_wait`, so that nodes are kept for it. That is
+    /// days, by the clock on the wall, which goes on over restarts.
+    pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
+        let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
+        waited >= nanos(self.turns_of(team).longest_wait)
+    }
+
+    /// Keeps every node that it could use, besides those that are kept already.
+    fn keep_for(&self, wanted: &Wanted, posting: &Posting, kept: &mut BTreeSet<Nid>) {
+        let Posting { choice, layout, shape, .. } = posting;
+        // (One node may do for the least deep of its PEs.)
+        let depth = layout.least_depth(shape.depth);
+        let wanted = &Wanted { shape: Shape { depth, ..wanted.shape }, ..*wanted };
+        let line = self.occupancy.line();
+        // Mostly the first who waits for so long could use all of them.
+        if kept.len() < line.len() {
+            let mut usable = match choice.is_any() {
+                true => placement::usable(line, wanted),
+                false => placement::usable(&placement::only_among(line, choice), wanted),
+            };
+            kept.append(&mut usable);
+        }
+    }
+
+    /// The nodes that are kept for one that has chosen some, in rows, by their place on the line.
+    pub(super) fn nodes_kept_for(&self, wanted: &Wanted, posting: &Posting) -> Vec<Range<usize>> {
+        let mut kept = BTreeSet::new();
+        self.keep_for(wanted, posting, &mut kept);
+        let at = self.occupancy.line().iter().enumerate();
+        at.filter(|(_, slot)| kept.contains(&slot.nid)).map(|(at, _)| at..at + 1).collect()
+    }
+
+    /// Why it has no room now; none: it has.
+    pub(super) fn why_no_room(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        self.why_not_placed(wanted, posting, kept).map(|why| of_shared(posting, why))
+    }
+
+    fn why_not_placed(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        let Posting { choice, layout, .. } = posting;
+        if !layout.is_empty() {
+            return self.why_not_laid(wanted, posting, kept);
+        }
+        if choice.is_any() {
+            let no_room = placement::why_not(&self.occupancy, wanted, kept)?;
+            return Some(self.explain(wanted, &no_room));
+        }
+        let among = self.occupancy.only(|nid| choice.has(nid));
+        let no_room = placement::why_not(&among, wanted, kept)?;
+        let why = self.explain(wanted, &no_room);
+        Some(Explanation { obstacle: format!("with {choice}, {}", why.obstacle), ..why })
+    }
+
+    fn why_not_laid(
+        &self,
+        wanted: &Wanted,
+        posting: &Posting,
+        kept: &BTreeSet<Nid>,
+    ) -> Option<Explanation> {
+        let Posting { choice, layout, .. } = posting;
+        if placement::try_place_laid(&self.occupancy, wanted, kept, choice, layout).is_some() {
+            return None;
+        }
+        let line = self.occupancy.line();
+        let nearest = placement::nearest_laid(&self.occupancy, line, wanted, choice, layout);
+        let (nids, holders) = nearest.unwrap_or_default();
+        let nodes = if wanted.flexible { "nodes" } else { "contiguous nodes" };
+        let names: Vec<String> = holders.iter().take(4).map(|apid| self.name_of(*apid)).collect();
+        let more = if holders.len() > names.len() { " and others" } else { "" };
+        Some(Explanation {
+            obstacle: format!("no {nodes} have room now for PEs laid out as {layout}"),
+            holder: match names.is_empty() {
+                true => String::new(),
+                false => format!("on {} sit {}{more}", nids_text(nids), names.join(", ")),
+            },
+            cure: "it is placed when enough of them have ended".into(),
+        })
+    }
+
+    /// Postings that have chosen their nodes, or laid out their PEs, get places where there is room, whatever
+    /// the order of turns: a decision chooses among all nodes. So do those that are flexible: a decision gives
+    /// windows, and one of these to a flexible one only where it finds no room in pieces.
+    pub(super) fn place_choosers(&mut self, now: Now, domain: DomainId, out: &mut Vec<Effect>) {
+        let chooses = |apid: &Apid| {
+            let team = self.teams.get(apid).filter(|team| team.held.is_none());
+            team.is_some_and(|team| !team.is_plain() || team.posting.flexible)
+        };
+        let choosers: Vec<Apid> = self.line_of(domain).take(HEAD_MAX).filter(chooses).collect();
+        for apid in choosers {
+            let kept = self.kept_before(apid);
+            let wanted = self.wanted(&self.teams[&apid]);
+            if let Some(places) = self.place_for(apid, &wanted, &kept) {
+                self.grant(now, apid, places, out);
+            }
+        }
+    }
+
+    pub(super) fn looked(&mut self, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
+        if self.teams.get(&apid).is_some_and(|t| t.state == State::Lapsed) {
+            // The silent front end is back: it waits again, at its old place in line.
+            self.become_state(apid, State::Posted);
+            self.save(apid, false, out);
+            out.push(Effect::Log { apid, name: "waiting", detail: "its aprun is back".into() });
+            self.want_decision_for(apid);
+        }
+        let Some(team) = self.teams.get(&apid) else {
+            refuse(out, reply, Refusal::NotFound, &format!("there is no application {apid}"));
+            return;
+        };
+        let looked = match team.state {
+            State::Placed | State::Launching | State::Running => {
+                Looked::Placed(Box::new(team.clone()))
+            }
+            _ => Looked::Waiting(self.why(apid).unwrap_or_default()),
+        };
+        out.push(Effect::Look { reply, looked });
+    }
+
+    pub(super) fn front_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
+        let Some(team) = self.teams.get_mut(&apid) else { return };
+        team.front = None;
+        match team.state {
+            // Its nodes watch a launched application's front end themselves.
+            State::Running => self.turn_to_end(now, apid),
+            State::Ended => {}
+            // They did; unless the launch was lost again with an apinit that was killed.
+            State::Launching => {
+                self.give_up(now, apid, Cause::FrontGone, out);
+                self.repeat_doom(now, apid, out);
+            }
+            _ => self.give_up(now, apid, Cause::FrontGone, out),
+        }
+    }
+
+    pub(super) fn store_refused(&mut self, now: Now, apid: Apid, why: &str, out: &mut Vec<Effect>) {
+        // Its acceptance has not left psched, so no front end counts on it.
+        let domain = self.domain_of(apid);
+        let Some(team) = self.teams.remove(&apid) else { return };
+        self.kept_bytes.remove(&team);
+        self.stuck.remove(&apid);
+        self.queue.remove(&apid);
+        self.coming.remove(&apid);
+        self.tickets.remove(&(team.ticket_until_ns, apid));
+        self.requests.remove(&team.posting.request_id);
+        self.occupancy.release(apid);
+        // Unless something that was recorded after it has placed it.
+        for link in self.links_of(&team) {
+            out.push(Effect::Command { link, command: Command::Discard(team.key()) });
+        }
+        self.relink(apid);
+        self.turns_changed(now, apid);
+        out.push(Effect::Warn(format!("posting {apid} was refused: {why}")));
+        self.want_decision(domain);
+    }
+}
+
+/// A shape in the options of aprun.
+pub(super) fn shape_text(shape: &Shape) -> String {
+    let per_node = shape.per_node.map(|n| format!(" -N {n}")).unwrap_or_default();
+    format!("-n {} -d {}{per_node}", shape.width, shape.depth)
+}
+
+fn refuse(out: &mut Vec<Effect>, reply: ReplyId, refusal: Refusal, obstacle: &str) {
+    let explanation = Explanation { obstacle: obstacle.into(), ..Explanation::default() };
+    out.push(Effect::Refuse { reply, refusal, explanation });
+}
+
+/// Where it goes now, if it has room.
+pub(super) fn place_of(
+    occupancy: &mut Occupancy,
+    wanted: &Wanted,
+    posting: &Posting,
+    kept: &BTreeSet<Nid>,
+) -> Option<PlacementList> {
+    let Posting { choice, layout, .. } = posting;
+    let given = match (choice.is_any(), layout.is_empty()) {
+        (_, false) => placement::try_place_laid(occupancy, wanted, kept, choice, layout),
+        (true, true) => placement::try_place(occupancy, wanted, kept),
+        (false, true) => placement::try_place_among(occupancy, wanted, kept, choice),
+    };
+    given.map(|given| posting.spread(given))
+}

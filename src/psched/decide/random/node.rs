@@ -1,0 +1,428 @@
+//! A node: it holds what it was told to hold, and says it until it is acknowledged.
+
+use super::NODES;
+use super::steps::Step;
+use super::world::World;
+use crate::apteam::change::By;
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::record::State;
+use crate::apteam::talk::node::{
+    Command, Foreign, ForeignApplication, MoveCommand, Phase, PlaceCommand, Report, RollOut,
+};
+use crate::apteam::{Apid, Key};
+use crate::machine::Nid;
+use crate::psched::decide::tests::hello;
+use crate::psched::decide::{Event, LinkId, Manage, ReplyId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Held {
+    Placed(Box<PlaceCommand>),
+    Running(Box<PlaceCommand>),
+    Ended(Box<PlaceCommand>, Box<HostEnd>),
+}
+
+impl Held {
+    pub fn place(&self) -> &PlaceCommand {
+        match self {
+            Held::Placed(place) | Held::Running(place) | Held::Ended(place, _) => place,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self {
+            Held::Placed(_) => Phase::Placed,
+            Held::Running(_) => Phase::Running,
+            Held::Ended(..) => Phase::Ended,
+        }
+    }
+
+    pub fn ran(&self) -> bool {
+        match self {
+            Held::Placed(_) => false,
+            Held::Running(_) => true,
+            Held::Ended(_, end) => end.launched,
+        }
+    }
+}
+
+/// An apinit, and what it offers.
+#[derive(Default)]
+pub(super) struct Node {
+    pub nids: Vec<u32>,
+    pub link: Option<LinkId>,
+    /// The store that it obeys, and the start of psched on it.
+    pub obeys: Option<(u32, u64)>,
+    /// Commits of the store that it has heard of.
+    pub commits: u64,
+    pub foreign: bool,
+    pub purging: bool,
+    pub held: BTreeMap<Key, Held>,
+    /// Moves that it has begun: both places are the application's until it is there.
+    pub moving: BTreeMap<Key, MoveCommand>,
+    /// The last that failed of each: it is not begun again.
+    pub not_moved: BTreeMap<Key, u32>,
+    /// Memory does not go to swap when it is told to.
+    pub fails_to_roll_out: bool,
+    /// Nor does it say that it can.
+    pub without_swap: bool,
+    /// Each with the commits that were durable when it left psched.
+    pub commands: VecDeque<(u64, Command)>,
+    pub reports: VecDeque<Report>,
+    pub heard: Vec<Report>,
+}
+
+impl Node {
+    pub fn new(nids: &[u32]) -> Node {
+        Node { nids: nids.to_vec(), ..Node::default() }
+    }
+
+    pub fn offers(&self, nid: Nid) -> bool {
+        self.nids.contains(&nid.0)
+    }
+
+    /// Whether it can be moved, as the node of PE 0 says.
+    fn movable(&self, place: &PlaceCommand) -> Option<Report> {
+        let spread = !place.places.nids().all(|nid| self.offers(nid));
+        let wall = spread.then(|| "it is on several hosts".to_owned());
+        let head = place.places.nids().next().is_some_and(|nid| self.offers(nid));
+        head.then_some(Report::Movable { key: place.key, wall })
+    }
+
+    /// It is told to a psched that it obeys, and that hears it.
+    fn say(&mut self, report: Report) {
+        if self.link.is_some() && !self.foreign {
+            self.reports.push_back(report);
+        }
+    }
+
+    fn start_move(&mut self, order: MoveCommand) {
+        let MoveCommand { key, number, .. } = order;
+        let failed = |why: &str| Report::MoveFailed { key, number, why: why.to_owned() };
+        let answer = match self.held.get(&key) {
+            None => failed("it is not here any more"),
+            Some(held) if held.place().moved.number >= number => {
+                Report::Moved { key, number, frozen: Duration::ZERO }
+            }
+            Some(_) if self.not_moved.get(&key) == Some(&number) => failed("it has failed before"),
+            Some(Held::Running(place)) => {
+                let mut all = place.places.nids().chain(order.places.nids());
+                let here = all.all(|nid| self.offers(nid));
+                drop(all);
+                if here {
+                    // (Said again it is one move.)
+                    if self.moving.get(&key).is_none_or(|known| known.number < number) {
+                        self.moving.insert(key, order);
+                    }
+                    return;
+                }
+                failed("it is not one of its apinit's")
+            }
+            Some(_) => failed("it does not run"),
+        };
+        if matches!(answer, Report::MoveFailed { .. }) {
+            self.not_moved.insert(key, number);
+        }
+        self.say(answer);
+    }
+
+    /// (It goes at once, or not at all.)
+    fn roll_out(&mut self, key: Key) {
+        let why = match self.held.get(&key) {
+            Some(Held::Running(_)) if !self.fails_to_roll_out => None,
+            Some(Held::Running(_)) => Some("none of its memory can go to swap".to_owned()),
+            _ => Some("it is not here any more".to_owned()),
+        };
+        let bytes = if why.is_none() { 1 << 20 } else { 0 };
+        self.say(Report::RolledOut { key, bytes, why });
+    }
+
+    /// What it moves is there, or stays where it was.
+    pub fn arrive(&mut self, fails: bool) {
+        for (key, MoveCommand { number, places, .. }) in std::mem::take(&mut self.moving) {
+            let Some(Held::Running(place)) = self.held.get_mut(&key) else { continue };
+            let report = match fails {
+                true => {
+                    self.not_moved.insert(key, number);
+                    Report::MoveFailed { key, number, why: "the kernel says no".to_owned() }
+                }
+                false => {
+                    (place.places, place.moved.number) = (places, number);
+                    Report::Moved { key, number, frozen: Duration::ZERO }
+                }
+            };
+            self.say(report);
+        }
+    }
+}
+
+impl World {
+    /// The node that offers this NID.
+    pub fn host_of(&self, nid: Nid) -> usize {
+        self.nodes.iter().position(|node| node.offers(nid)).expect("all are offered")
+    }
+
+    pub fn hear(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        if let (Some(link), Some(report)) = (node.link, node.reports.pop_front()) {
+            node.heard.push(report.clone());
+            self.event(Event::Report { link, report: Box::new(report) });
+        }
+    }
+
+    pub fn connect(&mut self, number: u32) {
+        let number = number as usize % self.nodes.len();
+        let node = &mut self.nodes[number];
+        if node.link.is_some() {
+            return;
+        }
+        self.links += 1;
+        let link = LinkId(self.links);
+        node.link = Some(link);
+        let mut hello = hello(&node.nids);
+        if self.swaps && !node.without_swap {
+            hello.roll_out = RollOut::Can;
+        }
+        self.event(Event::LinkOpened { link, hello });
+        let node = &mut self.nodes[number];
+        (node.foreign, node.purging) = (false, false);
+        let commits = node.commits;
+        let kept = &self.kept;
+        let stranger = node.obeys.is_some_and(|(id, start)| {
+            let early = kept.starts.range(start + 1..).any(|(_, before)| *before < commits);
+            id != kept.id || !kept.starts.contains_key(&start) || kept.commits < commits || early
+        });
+        if !stranger {
+            self.obey(number);
+            return;
+        }
+        node.foreign = true;
+        // To the other psched. (What it was about to move stays where it is.)
+        node.reports.clear();
+        node.moving.clear();
+        let told = |held: &Held| ForeignApplication {
+            place: held.place().clone(),
+            phase: held.phase(),
+            run: Duration::from_secs(held.ran().into()),
+        };
+        let foreign =
+            Foreign { applications: node.held.values().map(told).collect(), ..Foreign::default() };
+        self.event(Event::Foreign { link, foreign: Box::new(foreign) });
+    }
+
+    /// The node does as this psched says from now on, and tells what it has.
+    pub fn obey(&mut self, number: usize) {
+        // What it has said before comes before its inventory.
+        while self.nodes[number].foreign && !self.nodes[number].reports.is_empty() {
+            self.hear(number);
+        }
+        let node = &mut self.nodes[number];
+        let Some(link) = node.link else { return };
+        if node.foreign || node.obeys.is_none() {
+            // (Nothing that was said to another psched comes again: this one may use its numbers anew.)
+            node.heard.clear();
+        }
+        (node.foreign, node.purging) = (false, false);
+        node.obeys = Some((self.kept.id, self.starts));
+        node.commits = self.kept.commits;
+        let items = node.held.iter().map(|(key, held)| (*key, held.phase())).collect();
+        let mut said = Vec::new();
+        for held in node.held.values() {
+            match held {
+                Held::Ended(_, end) => said.push(Report::Ended(end.clone())),
+                Held::Running(place) => said.extend(node.movable(place)),
+                Held::Placed(_) => {}
+            }
+        }
+        node.reports.extend(said);
+        // Where those are that have moved comes before its inventory.
+        let places = node.held.values().map(Held::place).filter(|place| place.moved.number > 0);
+        let moved = |place: &PlaceCommand| {
+            let (key, number) = (place.key, place.moved.number);
+            Report::Moved { key, number, frozen: Duration::ZERO }
+        };
+        let moved: Vec<Report> = places.map(moved).collect();
+        for report in moved {
+            self.event(Event::Report { link, report: Box::new(report) });
+        }
+        self.event(Event::Inventory { link, items });
+    }
+
+    /// One comes, and all that is said on its way to run is heard at once.
+    pub fn begin(&mut self, width: u32) {
+        self.step(Step::Post { width, flexible: false });
+        let heard = |world: &mut World| {
+            for number in 0..world.nodes.len() {
+                while !world.nodes[number].commands.is_empty() {
+                    world.deliver(number);
+                }
+                while world.nodes[number].link.is_some() && !world.nodes[number].reports.is_empty()
+                {
+                    world.hear(number);
+                }
+            }
+        };
+        heard(self);
+        if let Some(apid) = self.scheduler.teams().last().map(|team| team.apid) {
+            self.launch(apid);
+        }
+        heard(self);
+        // Whose memory was to go has gone, or not.
+        heard(self);
+    }
+
+    /// Whether memory goes to swap there, and whether it says that it can.
+    pub fn swap(&mut self, number: u32, goes: bool, can: bool) {
+        let at = number as usize % self.nodes.len();
+        let node = &mut self.nodes[at];
+        (node.fails_to_roll_out, node.without_swap) = (!goes, !can);
+        let Some(link) = node.link.filter(|_| self.swaps) else { return };
+        let roll_out = match can {
+            true => RollOut::Can,
+            false => RollOut::Cant("no swap".to_owned()),
+        };
+        self.event(Event::Noted { link, notes: Vec::new(), roll_out });
+    }
+
+    pub fn manage(&mut self, what: Manage, node: Option<u32>) {
+        let nids: BTreeSet<Nid> = match node {
+            Some(node) => {
+                let node = &self.nodes[node as usize % self.nodes.len()];
+                node.nids.iter().copied().map(Nid).collect()
+            }
+            None => (0..NODES).map(Nid).collect(),
+        };
+        let mut used = self.scheduler.foreign_apids(&nids);
+        used.retain(|a| self.kept.saved.get(a).is_some_and(|t| t.state == State::Ended));
+        let (reply, by, administrator) = (ReplyId(0), By::default(), true);
+        self.event(Event::Manage { reply, what, nids, by, administrator, used });
+    }
+
+    /// Launches, with whatever placement its nodes still hold: a front end may be late.
+    pub fn launch(&mut self, apid: Apid) {
+        let held = self.nodes.iter().flat_map(|n| &n.held).find_map(|(key, held)| match held {
+            Held::Placed(place) if key.apid == apid => Some((*key, place.clone())),
+            _ => None,
+        });
+        let Some((key, place)) = held else { return };
+        let hosts: BTreeSet<usize> = place.places.nids().map(|nid| self.host_of(nid)).collect();
+        let placed = |at: &usize| matches!(self.nodes[*at].held.get(&key), Some(Held::Placed(_)));
+        if hosts.is_empty() || !hosts.iter().all(placed) {
+            return;
+        }
+        for at in hosts {
+            let node = &mut self.nodes[at];
+            if let Some(Held::Placed(place)) = node.held.get(&key).cloned() {
+                let movable = node.movable(&place);
+                node.held.insert(key, Held::Running(place));
+                if node.foreign {
+                    continue;
+                }
+                node.reports.push_back(Report::Launched(key));
+                node.reports.push_back(Report::Running(key));
+                node.reports.extend(movable);
+            }
+        }
+    }
+
+    pub fn finish(&mut self, apid: Apid, number: usize) {
+        let node = &mut self.nodes[number];
+        let key = node.held.iter().find(|(k, h)| k.apid == apid && matches!(h, Held::Running(_)));
+        if let Some(key) = key.map(|(k, _)| *k) {
+            end_on(node, key, None);
+        }
+    }
+
+    pub fn deliver(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let Some((commits, command)) = node.commands.pop_front() else { return };
+        if node.foreign {
+            return self.stranger_says(number, command);
+        }
+        node.commits = node.commits.max(commits);
+        match command {
+            Command::Place(place) => {
+                node.held.entry(place.key).or_insert(Held::Placed(place));
+            }
+            Command::TakeBack(key) => match node.held.get(&key) {
+                None | Some(Held::Placed(_)) => {
+                    node.held.remove(&key);
+                    node.reports.push_back(Report::TakenBack(key));
+                }
+                Some(Held::Running(_)) => node.reports.push_back(Report::Launched(key)),
+                Some(Held::Ended(_, end)) => {
+                    node.reports.push_back(Report::Ended(end.clone()));
+                }
+            },
+            Command::Terminate { key, cause, .. } => {
+                if matches!(node.held.get(&key), Some(Held::Placed(_) | Held::Running(_))) {
+                    end_on(node, key, Some(cause));
+                }
+            }
+            Command::AcknowledgeEnd(key) => {
+                if matches!(node.held.get(&key), Some(Held::Ended(..))) {
+                    node.held.remove(&key);
+                }
+            }
+            Command::Discard(key) => {
+                node.held.remove(&key);
+            }
+            Command::Signal { .. }
+            | Command::Adopt
+            | Command::Purge { .. }
+            | Command::Bounds(_)
+            | Command::Plan(_)
+            | Command::AgreePlan(_)
+            | Command::WithdrawPlan(_) => {}
+            Command::Move(order) => node.start_move(*order),
+            Command::RollOut(key) => node.roll_out(key),
+        }
+    }
+
+    pub fn stranger_says(&mut self, number: usize, command: Command) {
+        let node = &mut self.nodes[number];
+        match command {
+            Command::Adopt if !node.purging => return self.obey(number),
+            Command::Purge { uid } => {
+                node.purging = true;
+                for key in node.held.keys().copied().collect::<Vec<_>>() {
+                    match node.held.get(&key).cloned() {
+                        Some(Held::Ended(_, end)) => {
+                            node.reports.push_back(Report::Ended(end));
+                        }
+                        _ => end_on(node, key, Some(Cause::Purge { uid })),
+                    }
+                }
+            }
+            Command::AcknowledgeEnd(key) if node.purging => {
+                if matches!(node.held.get(&key), Some(Held::Ended(..))) {
+                    node.held.remove(&key);
+                }
+            }
+            other => {
+                // It is not obeyed; and nothing but the end of a purge was to be said to it.
+                let late = matches!(other, Command::AcknowledgeEnd(_) | Command::Adopt);
+                assert!(late, "{other:?} to a foreign node");
+            }
+        }
+        if node.purging && node.held.is_empty() {
+            self.obey(number);
+        }
+    }
+}
+
+/// By itself, or for this reason.
+pub(super) fn end_on(node: &mut Node, key: Key, cause: Option<Cause>) {
+    let Some(held) = node.held.get(&key) else { return };
+    let (place, launched) = (Box::new(held.place().clone()), held.ran());
+    let first = cause.map(|cause| Decisive { at_ns: 0, cause });
+    let nids = place.places.nids().filter(|nid| node.offers(*nid)).collect();
+    node.moving.remove(&key);
+    let end = Box::new(HostEnd { key, nids, launched, first, ..HostEnd::default() });
+    node.held.insert(key, Held::Ended(place, end.clone()));
+    if node.foreign && !node.purging {
+        return;
+    }
+    node.reports.push_back(Report::Ended(end));
+}

@@ -1,0 +1,160 @@
+//! Applications whose nodes need not be contiguous: what they are kept, where they stay. Where they go is in the
+//! transcripts (golden/flexible.txt).
+
+use super::decided::{Play, able};
+use super::*;
+use crate::apteam::choice::Choice;
+use crate::psched::decide::Abilities;
+
+fn flexible(number: u8, width: u32) -> Event {
+    let mut event = posted(number, width);
+    let Event::Posted { posting, .. } = &mut event else { unreachable!() };
+    posting.flexible = true;
+    event
+}
+
+fn nids(s: &Scheduler, apid: u64) -> String {
+    format_nids(s.team(Apid(apid)).expect("it is there").places.nids())
+}
+
+fn end_of(apid: u64, nid: u32) -> Report {
+    ended(key(apid, 1), &[nid], None)
+}
+
+/// Nodes of a processor, with an application on each of the odd ones: 1 on NID 1, 2 on NID 3, and so on.
+fn on_odd_ones(nodes: u32, settings: Settings) -> Scheduler {
+    let mut s = Scheduler::new(machine(nodes, 1), settings);
+    link(&mut s, 1, &(0..nodes).collect::<Vec<_>>(), &[]);
+    for number in 0..nodes as u8 / 2 {
+        let mut event = posted(number + 1, 1);
+        let Event::Posted { posting, .. } = &mut event else { unreachable!() };
+        let odd = Choice::default().only(&format!("{}", 2 * number + 1)).expect("a list");
+        posting.choice = odd;
+        s.apply(at(1), event);
+    }
+    s
+}
+
+#[test]
+fn nodes_are_kept_for_one_that_has_waited_too_long() {
+    let mut s = on_odd_ones(4, kept_after_a_minute(alone()));
+    // Two are free, and no neighbours.
+    s.apply(at(1), flexible(3, 3));
+    s.apply(at(1), posted(4, 1));
+    assert_eq!(nids(&s, 4), "0", "past the wide one");
+    report(&mut s, 1, end_of(4, 0));
+    // After a minute what is free stays free for it, whatever comes, and whether that needs a window or not.
+    for number in [5, 6] {
+        s.apply(at(70), posted(number, 1));
+    }
+    s.apply(at(70), flexible(7, 1));
+    s.apply(at(70), Event::FrontGone { apid: Apid(5) });
+    assert_eq!(nids(&s, 6) + &nids(&s, 7), "");
+    let why = s.why(Apid(7)).expect("it waits").to_string();
+    assert!(why.contains("kept for an application that has waited too long"), "{why}");
+    let why = s.why(Apid(3)).expect("it waits").to_string();
+    assert!(why.contains("it fits on NIDs 0-2 when application 1 of alice has ended"), "{why}");
+    report_at(&mut s, 71, 1, end_of(2, 3));
+    assert_eq!((nids(&s, 3), nids(&s, 6)), ("0,2-3".into(), String::new()));
+    // It was the only one for whom they were kept. (One that is flexible is placed first, whatever its turn.)
+    report_at(&mut s, 71, 1, end_of(1, 1));
+    assert_eq!((nids(&s, 6), nids(&s, 7)), (String::new(), "1".into()));
+}
+
+#[test]
+fn one_that_is_flexible_waits_for_nodes_that_are_kept_for_another() {
+    let mut s = on_odd_ones(4, kept_after_a_minute(alone()));
+    s.apply(at(1), posted(3, 2));
+    s.apply(at(1), flexible(4, 2));
+    assert_eq!(nids(&s, 4), "0,2", "past the one that needs a window");
+    report(&mut s, 1, ended(key(4, 1), &[0, 2], None));
+    s.apply(at(70), flexible(5, 2));
+    assert_eq!(nids(&s, 5), "");
+    report_at(&mut s, 71, 1, end_of(1, 1));
+    assert_eq!((nids(&s, 3), nids(&s, 5)), ("0-1".into(), String::new()));
+    report_at(&mut s, 71, 1, end_of(2, 3));
+    assert_eq!(nids(&s, 5), "2-3");
+}
+
+/// A record of one that sits in pieces is as good as any.
+#[test]
+fn after_a_restart_it_is_where_it_was() {
+    let mut s = on_odd_ones(4, alone());
+    s.apply(at(1), flexible(3, 2));
+    assert_eq!(nids(&s, 3), "0,2");
+    let records: Vec<Apteam> = s.teams().cloned().collect();
+    let orders = Default::default();
+    let known = BTreeMap::new();
+    let (s, _) = Scheduler::restore(machine(4, 1), alone(), records, known, orders, 9, at(2));
+    assert_eq!(nids(&s, 3), "0,2");
+    assert_eq!(s.occupancy.holders(Nid(2)), [Apid(3)]);
+}
+
+#[test]
+fn nobody_moves_one_that_sits_in_pieces() {
+    let abilities = Abilities { moves: true, ..Abilities::default() };
+    let mut s = on_odd_ones(4, Settings { abilities, ..alone() });
+    s.apply(at(1), flexible(3, 2));
+    for said in [Report::Launched, Report::Running] {
+        report(&mut s, 1, said(key(3, 1)));
+    }
+    report(&mut s, 1, end_of(1, 1));
+    report(&mut s, 1, end_of(2, 3));
+    assert_eq!(nids(&s, 3), "0,2");
+    // On NIDs 0 and 1 it would leave room.
+    s.apply(at(2), posted(4, 2));
+    while let Some(ns) = s.deadline().filter(|ns| *ns <= 90_000 * SECOND) {
+        let moved =
+            |effect: &Effect| matches!(effect, Effect::Command { command: Command::Move(_), .. });
+        let effects = s.apply(Now { mono_ns: ns, wall_ns: ns + 7 }, Event::Tick);
+        assert!(!effects.iter().any(moved), "{effects:?}");
+    }
+    assert_eq!((nids(&s, 3), nids(&s, 4)), ("0,2".into(), String::new()));
+}
+
+/// Neither aside for another, nor out, for it would come in where there is a
+/// window.
+#[test]
+fn one_in_pieces_stays_where_decisions_move_others() {
+    let mut settings = able();
+    settings.turns.max_resident = 1;
+    let mut play = Play::new(5, 1, settings);
+    for number in 1..=5 {
+        play.post(number, 1);
+    }
+    play.ends(1);
+    play.ends(3);
+    play.ends(5);
+    play.take(flexible(6, 3));
+    assert_eq!(play.nids(6), "0,2,4");
+    play.pass(1_000);
+    play.ends(2);
+    play.post(7, 2);
+    play.pass(2_000);
+    assert_eq!(play.nids(6), "0,2,4");
+    assert!(!play.moves.iter().any(|(apid, ..)| *apid == Apid(6)), "{:?}", play.moves);
+    // Whoever needs more than is free takes turns with it.
+    play.post(8, 5);
+    play.pass(4_000);
+    play.ends(8);
+    play.pass(1_000);
+    assert_eq!(play.nids(6), "0,2,4");
+    assert!(play.party().contains(&6), "{:?}", play.party());
+}
+
+/// It would come in wherever there is room. (Whoever needs the processors takes turns with it all the same.)
+#[test]
+fn who_has_chosen_its_nodes_is_not_rolled_out() {
+    let mut settings = able();
+    settings.turns.max_resident = 2;
+    let mut play = Play::new(2, 1, settings);
+    let mut first = posted(1, 2);
+    let Event::Posted { posting, .. } = &mut first else { unreachable!() };
+    posting.choice = Choice::default().only("0-1").expect("a list");
+    play.take(first);
+    play.pass(1_000);
+    play.post(2, 2);
+    play.pass(100);
+    play.post(3, 2);
+    assert_eq!((play.party(), play.s.schedule.decision.is_out(Apid(1))), (vec![3], false));
+}

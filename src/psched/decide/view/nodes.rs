@@ -1,0 +1,240 @@
+//! What is told of nodes: what each has, who is on it, and why it takes nothing more.
+//!
+//! Two things are told apart that one word would hide. Whether a node *may* take applications is its
+//! state; whether it *has room* for another PE is a number beside it: a node with one of its eight
+//! processors in use is `busy`, and has room for seven.
+//!
+//! ```text
+//!   NID 4   busy      room 7   applications 12 (8 processors, 1 of them in use)
+//!   NID 5   suspect   room 0   seen: its apinit has called once, and does not now
+//!   NID 6   suspect   room 0   not seen: no apinit has ever offered it
+//! ```
+
+use crate::apteam::Apid;
+use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
+use crate::apteam::posting::Shape;
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::talk::turns::StopMeans;
+use crate::machine::{Flavors, Nid, Node};
+use crate::occupancy::Terms;
+use crate::psched::decide::{Link, Scheduler};
+use crate::variables::Isolation;
+use std::collections::BTreeMap;
+
+/// One node, for a table.
+#[derive(Clone, Debug)]
+pub struct NodeView<'a> {
+    /// As configured.
+    pub node: &'a Node,
+    /// `free`, `busy`, `pending` (all its applications are placed, none launched), `suspect` (no
+    /// apinit offers it), `foreign` (its apinit obeys another psched), or closed by an administrator:
+    /// `drained`, `draining` while applications are on it, `down`.
+    pub state: &'static str,
+    /// Why it is not free, in words; empty: it is.
+    pub why: String,
+    /// Processors in use.
+    pub used: u32,
+    /// PEs of one processor each, of applications that name no memory, for which it has processors that
+    /// nobody holds.
+    pub room: u32,
+    /// The most applications on one of its processors.
+    pub residents: u32,
+    /// Applications on it.
+    pub apids: Vec<Apid>,
+    /// Their PEs on it.
+    pub pes: u32,
+    /// What its apinit says it can't do; of a foreign one, why and the cure.
+    pub notes: Vec<String>,
+    /// Limits that its apinit enforces.
+    pub limits: Vec<String>,
+    /// Whether memory can be brought to swap there: `yes`, or what stands in the way; empty: no apinit offers
+    /// it.
+    pub roll_out: String,
+    /// The host's name.
+    pub host: String,
+    /// The machine of its host, as `uname -m` has it; empty: its apinit has not told.
+    pub arch: String,
+    /// What can checkpoint applications there.
+    pub back_ends: Vec<String>,
+    /// How its apinit stops a gang, and the lowest of that one's NIDs, while one offers it.
+    pub apinit: Option<(StopMeans, Nid)>,
+    /// Memory in bytes: as configured, else an equal part of what its host has; 0: not known.
+    pub memory: u64,
+    /// When its apinit went away, on the clock of [`Now::mono_ns`](crate::psched::decide::Now); none: it is
+    /// there, or was not since psched was started.
+    pub silent_since_ns: Option<u64>,
+    /// An apinit has offered it at least once, now or at an earlier time of this store.
+    pub seen: bool,
+    /// It is in use, and not in the configuration any more.
+    pub retired: bool,
+    /// Flavors that psched.yaml gives it; none: it does not know it.
+    pub configured_flavors: Flavors,
+    /// Those that an administrator has given it, if he has.
+    pub flavor_order: Option<&'a FlavorOrder>,
+}
+
+/// Of a node that is in use, and not in the configuration.
+/// Of a node in use that is of another domain than who sits there.
+const LEAVING: &str = "goes over to another domain when it is empty; nothing new is placed there";
+const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
+                       nothing new is placed there";
+
+/// Said of a node where `hide_user_bus` is not kept.
+const BUS: &str = "users' service managers (systemd) are within reach of applications: what these have them run is \
+                   outside of its application, of its turns and its limits";
+
+impl Scheduler {
+    /// All nodes, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.machine.nodes.values().map(|node| self.node_view(node))
+    }
+
+    /// Those of this number or a higher one.
+    pub fn nodes_from(&self, nid: Nid) -> impl Iterator<Item = NodeView<'_>> {
+        self.machine.nodes.range(nid..).map(|(_, node)| self.node_view(node))
+    }
+
+    fn node_view<'a>(&'a self, node: &'a Node) -> NodeView<'a> {
+        let apids = self.occupancy.holders(node.nid);
+        let teams = || apids.iter().filter_map(|a| self.teams.get(a));
+        let link = self.offered.get(&node.nid).and_then(|l| self.links.get(l));
+        let closed = self.closed(node.nid);
+        let state = state_of(link, closed, teams());
+        let (room, residents) = self.room_of(node.nid);
+        let retired = self.retired.contains(&node.nid);
+        let configured_flavors = self.configured_flavors(node.nid).unwrap_or_default();
+        let flavor_order = self.flavor_order(node.nid);
+        let flavors = flavor_order.map(|order| {
+            let kept = node.flavors.without(order.flavors);
+            let kept = if kept.is_empty() {
+                String::new()
+            } else {
+                format!(" (and {kept}, which no other node has)")
+            };
+            let configured = match configured_flavors.is_empty() {
+                true => String::new(),
+                false => format!("; psched.yaml: {configured_flavors}"),
+            };
+            format!("flavors {order}{kept}{configured}")
+        });
+        let pes = teams().map(|team| team.places.pes_on(node.nid)).sum();
+        let used = self.occupancy.used(node.nid);
+        let seen = self.boots.contains_key(&node.nid);
+        let why = match state {
+            "free" if retired => RETIRED.to_owned(),
+            "free" if self.leaving.contains(&node.nid) => LEAVING.to_owned(),
+            "free" => String::new(),
+            "busy" => format!("{used} of {} processors are in use", node.processors),
+            "pending" => "what is placed there has not been launched yet".into(),
+            "foreign" => {
+                link.and_then(|l| Some(l.foreign.as_ref()?.note(&l.hello.nids))).unwrap_or_default()
+            }
+            "suspect" if link.is_some() => "its apinit has not told yet what is there".into(),
+            "suspect" if self.refused.contains_key(&node.nid) => {
+                let why = self.refused.get(&node.nid).map_or("", String::as_str);
+                format!("psched refuses the apinit that offers it: {why}")
+            }
+            "suspect" if seen => "its apinit has gone silent".into(),
+            "suspect" => "no apinit has ever offered it".into(),
+            _ => closed.map(NodeOrder::to_string).unwrap_or_default(),
+        };
+        NodeView {
+            node,
+            memory: node.memory,
+            state,
+            why,
+            used,
+            room,
+            residents,
+            pes,
+            apids,
+            notes: link
+                .map(|l| self.notes(l))
+                .into_iter()
+                .flatten()
+                .chain(closed.map(NodeOrder::to_string))
+                .chain(flavors)
+                .chain(self.stuck_on(node.nid))
+                .chain(retired.then(|| RETIRED.to_owned()))
+                .chain(self.leaving.contains(&node.nid).then(|| LEAVING.to_owned()))
+                .collect(),
+            limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
+            back_ends: link.map(|l| l.hello.back_ends.clone()).unwrap_or_default(),
+            roll_out: self.roll_out_of(node.nid),
+            apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
+            host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
+            arch: link.map(|l| l.hello.arch.clone()).unwrap_or_default(),
+            silent_since_ns: match link {
+                Some(_) => None,
+                None => self.left_ns.get(&node.nid).copied(),
+            },
+            seen,
+            retired,
+            configured_flavors,
+            flavor_order,
+        }
+    }
+
+    /// For how many PEs it has processors that nobody holds, and the most residents of one.
+    fn room_of(&self, nid: Nid) -> (u32, u32) {
+        let line = self.occupancy.line();
+        let Ok(at) = line.binary_search_by_key(&nid, |slot| slot.nid) else { return (0, 0) };
+        let terms = Terms::of(&Shape { width: 1, depth: 1, per_node: None }, None, 0);
+        (self.occupancy.room(at, &terms).pes, self.occupancy.most_residents(at))
+    }
+
+    /// What a node can't do, by its own words and by what is configured, and whether it is foreign.
+    fn notes(&self, link: &Link) -> Vec<String> {
+        let Link { hello, foreign, .. } = link;
+        let foreign = foreign.as_ref().map(|f| f.note(&hello.nids));
+        let configured = match self.settings.isolation {
+            Isolation::Off => Some("not isolated: isolation is off"),
+            Isolation::Root if self.settings.only_uid.is_some() => {
+                Some("not isolated: isolation is root, and apinit does not run as root")
+            }
+            Isolation::Auto | Isolation::Root => None,
+        };
+        let told =
+            hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
+        // (A private instance has one user only.)
+        let reachable = self.settings.only_uid.is_none()
+            && (self.settings.user_bus || self.settings.isolation == Isolation::Off);
+        let bus = reachable.then_some(BUS);
+        let own = configured.into_iter().chain(bus).map(str::to_owned);
+        told.cloned().chain(own).chain(foreign).collect()
+    }
+
+    /// Processes that outlive their KILL on the host whose first node of the application this is.
+    fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = String> {
+        let of = move |(apid, nodes): (&Apid, &BTreeMap<Nid, Vec<String>>)| {
+            let all = nodes.get(&nid)?.join("; ");
+            (!all.is_empty()).then(|| format!("application {apid} is being ended, and {all}"))
+        };
+        self.stuck.iter().filter_map(of)
+    }
+}
+
+fn state_of<'a>(
+    link: Option<&Link>,
+    closed: Option<&NodeOrder>,
+    mut teams: impl Iterator<Item = &'a Apteam> + Clone,
+) -> &'static str {
+    let empty = teams.clone().next().is_none();
+    if closed.is_some_and(|c| c.closed == Closed::Down) {
+        "down"
+    } else if link.is_some_and(|l| l.foreign.is_some()) {
+        "foreign"
+    } else if closed.is_some() && empty {
+        "drained"
+    } else if !link.is_some_and(|l| l.known) {
+        "suspect"
+    } else if closed.is_some() {
+        "draining"
+    } else if empty {
+        "free"
+    } else if teams.all(|t| matches!(t.state, State::Placed | State::TakingBack)) {
+        "pending"
+    } else {
+        "busy"
+    }
+}

@@ -1,0 +1,50 @@
+//! What those are told who follow an application, as the protocol has it.
+
+use crate::apteam::ending::HostEnd;
+use crate::psched::decide::Refusal;
+use crate::psched::drive::{Refused, Told};
+use crate::rpc::pb;
+use tonic::Status;
+
+/// An event. `accepted`: by which psched a posting was taken.
+pub(super) fn event(told: &Told, accepted: &pb::Accepted) -> pb::ApplicationEvent {
+    use pb::application_event::Event;
+    let event = match told {
+        Told::Accepted(apid) => Event::Accepted(pb::Accepted { apid: apid.0, ..accepted.clone() }),
+        Told::Placed(incarnation) => Event::Placed(pb::Placed { incarnation: incarnation.0 }),
+        Told::Launched(incarnation) => Event::Launched(pb::Launched { incarnation: incarnation.0 }),
+        Told::Ended { end, status } => Event::Ended(ended(end, *status)),
+        Told::AskLaunch => Event::AskLaunch(pb::AskLaunch {}),
+    };
+    pb::ApplicationEvent { event: Some(event) }
+}
+
+/// The end of an application, for its front end.
+pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
+    let whole = pb::HostEnd::from(end.clone());
+    pb::Ended {
+        key: whole.key,
+        status: u32::from(status),
+        decisive: whole.first,
+        ends: whole.ends,
+        usage: whole.usage,
+        leftovers: whole.leftovers,
+        output_lost: whole.output_lost,
+        launched: whole.launched,
+        lost: whole.lost,
+    }
+}
+
+/// A refusal as gRPC has it.
+pub fn status(refused: Refused) -> Status {
+    let (refusal, text) = match refused {
+        Refused::Now(text) => return Status::unavailable(text),
+        Refused::Decided(refusal, text) => (refusal, text),
+    };
+    match refusal {
+        Refusal::Impossible => Status::invalid_argument(text),
+        Refusal::NoRoom | Refusal::TooMany => Status::resource_exhausted(text),
+        Refusal::NotAllowed => Status::permission_denied(text),
+        Refusal::NotFound => Status::not_found(text),
+    }
+}

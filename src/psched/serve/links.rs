@@ -1,0 +1,128 @@
+//! The service Nodes: the streams of apinits.
+
+use super::core::Input;
+use super::services::caller;
+use crate::apteam::Key;
+use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
+use crate::psched::decide::{Event, LinkId};
+use crate::rpc::pb;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+/// An apinit that says nothing for so long is taken for cut off. It beats every 5 s.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Commands that may wait for an apinit that does not read: several for each application that it may
+/// hold. One that leaves more lying is hung up on, and its next inventory puts all right.
+const COMMANDS_MAX: usize = 16_384;
+
+/// The service.
+pub struct Nodes {
+    /// Into the loop.
+    pub inputs: mpsc::Sender<Input>,
+    /// Counts links.
+    pub next: AtomicU64,
+    /// psched ends.
+    pub stop: CancellationToken,
+}
+
+#[tonic::async_trait]
+impl pb::nodes_server::Nodes for Nodes {
+    type LinkStream = Pin<Box<dyn Stream<Item = Result<pb::ToNode, Status>> + Send>>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<pb::FromNode>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let peer = caller(&request)?;
+        let own = rustix::process::geteuid().as_raw();
+        if peer.uid != 0 && peer.uid != own {
+            return Err(Status::permission_denied(format!(
+                "only root and user {own} may offer nodes to this psched; this apinit runs as user {}",
+                peer.uid
+            )));
+        }
+        let link = LinkId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
+        let pid = peer.pid;
+        let incoming = request.into_inner();
+        tokio::spawn(async move {
+            let talk = listen(incoming, link, pid, sender, &inputs);
+            let ended = tokio::select! {
+                ended = talk => ended,
+                () = stop.cancelled() => Ok(()),
+            };
+            if let Err(status) = ended {
+                tracing::info!(link = link.0, "an apinit's connection ended: {}", status.message());
+            }
+            let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+async fn listen(
+    mut incoming: Streaming<pb::FromNode>,
+    link: LinkId,
+    pid: i32,
+    sender: super::core::LinkSender,
+    inputs: &mpsc::Sender<Input>,
+) -> Result<(), Status> {
+    let closed = sender.downgrade();
+    let mut sender = Some(sender);
+    loop {
+        let next = tokio::time::timeout(SILENCE_MAX, incoming.message()).await;
+        let next = next.map_err(|_| Status::deadline_exceeded("it was silent for 15 s"))??;
+        let Some(message) = next.and_then(|m| m.message) else { return Ok(()) };
+        if closed.upgrade().is_none() {
+            // The loop has let this link go.
+            return Ok(());
+        }
+        let input = match (message, sender.take()) {
+            (pb::from_node::Message::Hello(hello), Some(sender)) => {
+                let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
+                tracing::info!(link = link.0, pid, nids = ?hello.nids, "an apinit calls");
+                Input::LinkOpened { link, hello: Box::new(hello), sender }
+            }
+            (_, Some(_)) => return Err(Status::failed_precondition("the first message is hello")),
+            (pb::from_node::Message::Inventory(inventory), None) => {
+                let items = inventory
+                    .items
+                    .into_iter()
+                    .map(<(Key, Phase)>::try_from)
+                    .collect::<Result<_, _>>()
+                    .map_err(malformed)?;
+                Input::Event(Box::new(Event::Inventory { link, items }))
+            }
+            (pb::from_node::Message::Foreign(foreign), None) => {
+                let foreign = Box::new(Foreign::try_from(foreign).map_err(malformed)?);
+                Input::Event(Box::new(Event::Foreign { link, foreign }))
+            }
+            (pb::from_node::Message::Notes(notes), None) => {
+                let (notes, roll_out) = notes.try_into().map_err(malformed)?;
+                Input::Event(Box::new(Event::Noted { link, notes, roll_out }))
+            }
+            (pb::from_node::Message::Report(report), None) => {
+                let report = Box::new(Report::try_from(report).map_err(malformed)?);
+                Input::Event(Box::new(Event::Report { link, report }))
+            }
+            (pb::from_node::Message::Heartbeat(_), None) => Input::Beat(link),
+            (pb::from_node::Message::Hello(_), None) => {
+                return Err(Status::failed_precondition("a second hello"));
+            }
+        };
+        if inputs.send(input).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn malformed(error: crate::rpc::Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}

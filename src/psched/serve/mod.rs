@@ -1,0 +1,450 @@
+//! psched for real: the loop, the store, the services.
+//!
+//! ```text
+//!  unix socket --> services, links (tonic) --Input--> core (one thread, owns scheduler::Scheduler)
+//!                  (threads of their own) <-snapshot-   |  ^
+//!                                                Commit v  | Outcome
+//!                                                  committer (one thread, owns the store)
+//! ```
+//!
+//! [`run`] puts them together and takes them apart again in bounded time.
+
+mod budget;
+mod checkpoints;
+pub mod committer;
+mod compare;
+pub mod core;
+mod fair;
+mod fronts;
+mod links;
+mod management;
+mod names;
+pub mod people;
+mod private;
+mod reading;
+pub mod records;
+mod reload;
+mod restarts;
+mod services;
+mod serving;
+pub mod store;
+mod tune;
+mod turns;
+mod usage;
+mod views;
+
+pub use reload::configuration_of;
+
+#[cfg(test)]
+mod tests;
+
+use crate::config::Config;
+use crate::node::checkpoint::dir::{KEY_FILE, load_or_make_key};
+use crate::os::instance::{self, Member};
+use crate::os::notify::Notify;
+use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
+use crate::psched::decide::tuning::Tuning;
+use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
+use crate::psched::drive::Identity;
+use crate::rpc::{REQUEST_MAX, listen, pb};
+use crate::variables::Variables;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::service::InterceptorLayer;
+use tower::util::MapResponseLayer;
+
+/// Inputs that may wait for the loop: whoever has one more waits himself.
+const INPUTS_MAX: usize = 8_192;
+/// The largest message between psched and an apinit, in bytes, of which each knows that the other is
+/// root's or its own user's: an inventory, or what a foreign node holds.
+const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
+/// Threads that read and write connections of users. Two wake each other all the time, for which
+/// each launch paid 4 %; what takes long is for other threads.
+const SERVING_THREADS: usize = 1;
+/// Threads for what takes its time or waits for the disk, of which each user may have few.
+const BLOCKING_THREADS: usize = 64;
+/// How long connections are given when psched ends.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How often the configuration is read again while a name in it could not be looked up.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How long all of that may take: the loop until its last commits are kept, connections, the store.
+const END_TIME: Duration = Duration::from_secs(4);
+
+/// The command line of the daemon.
+#[derive(Clone, Debug, Default)]
+pub struct Arguments {
+    /// psched.yaml; none: /etc/psched/psched.yaml.
+    pub config: Option<PathBuf>,
+    /// The state directory; none: as configured, else /var/lib/psched.
+    pub state: Option<PathBuf>,
+    /// A pipe at whose end of file everything ends: the private instance is over.
+    pub lifeline: Option<RawFd>,
+    /// The folder of a private instance: whoever leaves it last removes it.
+    pub runtime: Option<PathBuf>,
+}
+
+/// The state directory: what the command line says, else what psched.yaml says.
+pub fn state_directory(named: Option<&Path>, config: &Config) -> PathBuf {
+    let configured = || config.state.as_ref().map(PathBuf::from);
+    named.map(Path::to_owned).or_else(configured).unwrap_or_else(|| "/var/lib/psched".into())
+}
+
+/// Runs the daemon until a signal ends it. The status: 0 after a signal, 1 when it could not start.
+pub fn run(arguments: Arguments) -> ExitCode {
+    crate::logging::init_daemon("psched");
+    if let Err(error) = crate::os::dispositions::unblock_all() {
+        tracing::warn!(%error, "signals may stay blocked");
+    }
+    let outcome = start(&arguments);
+    crate::logging::flush();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("psched: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    // First: it is to have none of psched's files and memory.
+    let signals = SignalHelper::start().inspect_err(|error| {
+        tracing::warn!(%error, "no SIGUSR1 is sent to front ends; they hear of their places all the same");
+    });
+    // The last member of a private instance ends what is left of it.
+    if arguments.runtime.is_none() {
+        leave_users_to_the_helper();
+    }
+    let files = listen::raise_descriptor_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+        listen::FILES_USUAL
+    });
+    let config = reload::configuration(arguments)?;
+    let state = state_directory(arguments.state.as_deref(), &config);
+    let mut store = store::Store::open(&state)?;
+    let restored = store.restore()?;
+    let (tuning, wrong) = Tuning::new(config.variables.clone(), restored.variables);
+    for text in wrong {
+        tracing::warn!("{text}");
+    }
+    let variables = tuning.in_force();
+    store.history_max = variables.history_max();
+    store.records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
+    let identity = Identity {
+        store_id: store.id.clone(),
+        epoch: store.epoch,
+        starts: store.starts.clone(),
+        boot_id: crate::os::host::boot_id(),
+        kill_grace: variables.kill_grace(),
+        checkpoint_key: load_or_make_key(&state.join(KEY_FILE))
+            .inspect_err(|why| tracing::warn!("applications can't be checkpointed: {why}"))
+            .ok(),
+    };
+    let state = std::path::absolute(&state).unwrap_or(state);
+    tracing::info!(
+        store = identity.store_id,
+        epoch = identity.epoch,
+        applications = restored.teams.len(),
+        "psched starts"
+    );
+    let now = core::now();
+    let (mut scheduler, effects) = Scheduler::restore(
+        config.machine.clone(),
+        settings(&variables),
+        restored.teams,
+        restored.boots,
+        restored.orders,
+        restored.next_apid,
+        now,
+    );
+    scheduler.has_had(now, restored.shares);
+    scheduler.started(identity.epoch);
+    scheduler.can_not_read(&identity.store_id, &restored.unreadable);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("psched")
+        .enable_all()
+        .build()?;
+    // What users ask is read, put together and written beside the loop, not by its thread.
+    let serving = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SERVING_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("psched-serves")
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(serve(
+        serving.handle(),
+        arguments,
+        &config,
+        files,
+        store,
+        identity,
+        state,
+        (scheduler, effects),
+        tuning,
+        signals.ok(),
+    ));
+    serving.shutdown_timeout(DRAIN_TIME);
+    runtime.shutdown_timeout(DRAIN_TIME);
+    outcome
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn serve(
+    serving: &tokio::runtime::Handle,
+    arguments: &Arguments,
+    config: &Config,
+    files: u64,
+    store: store::Store,
+    identity: Identity,
+    state: PathBuf,
+    (scheduler, effects): (Scheduler, Vec<crate::psched::decide::Effect>),
+    tuning: Tuning,
+    signals: Option<SignalHelper>,
+) -> anyhow::Result<()> {
+    let socket = match &arguments.runtime {
+        // A private instance's is its own, whatever the file says.
+        Some(folder) => folder.join(instance::SOCKET_FILE),
+        None => socket_path(config),
+    };
+    // Held until the end: while it is, nobody takes the folder for a dead instance's.
+    let member = arguments.runtime.as_deref().map(|folder| {
+        Member::join(folder).map_err(|error| {
+            anyhow::anyhow!(
+                "{} is not the runtime directory of a private instance: {error}; `psched start` makes one \
+                 and gives --runtime by itself",
+                folder.display()
+            )
+        })
+    });
+    let member = member.transpose()?;
+    // Signals are caught before the socket is there: whoever sees it may send one.
+    let ended = ends(arguments.lifeline)?;
+    let mut hup = signal(SignalKind::hangup())?;
+    // A private instance's manager is `psched start`.
+    let notify = match arguments.lifeline {
+        None => Notify::from_environment(),
+        Some(_) => Notify::default(),
+    };
+    let listener = {
+        let _serving = serving.enter();
+        listen::listen(&socket, 0o666).map_err(|error| error.chosen_by(&chosen_by(arguments)))?
+    };
+    let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+    let (asked, questions) = fair::channel();
+    let (back, outcomes) = mpsc::unbounded_channel();
+    let database = store.path().to_path_buf();
+    let records_user_max = Arc::clone(&store.records_user_max);
+    let (hidden, private) = watch::channel(tuning.in_force().private());
+    let durable = store.commits();
+    let (commits, trouble, store_thread) = committer::start(store, back)?;
+    let variables = tuning.in_force();
+    let connections_bounds = watch::Sender::new(bounds(&variables, files));
+    let connections = listen::incoming_within(listener, connections_bounds.subscribe());
+    let tuned = Arc::new(move |variables: &Variables| {
+        records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
+        hidden.send_replace(variables.private());
+        connections_bounds.send_replace(bounds(variables, files));
+    });
+    let tuner = tune::Tuner { tuning, tuned };
+    let weak = inputs.downgrade();
+    let parts = core::Parts {
+        commits,
+        trouble: trouble.clone(),
+        durable,
+        inputs: weak,
+        identity: identity.clone(),
+        state,
+        tuner,
+        signals,
+    };
+    let core = core::Core::begin(scheduler, effects, parts);
+    let notify = Arc::new(notify);
+    let told = Arc::clone(&notify);
+    let core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });
+    let named = config.clone();
+    tokio::task::spawn_blocking(move || people::warn_of_unknown(&named));
+    let stop = CancellationToken::new();
+    let administrators = Arc::new(RwLock::new(people::administrators(config)));
+    let running = Arc::new(RwLock::new(config.clone()));
+    let reload = Arc::new(tokio::sync::Mutex::new(reload::Reload {
+        arguments: arguments.clone(),
+        running: Arc::clone(&running),
+        administrators: Arc::clone(&administrators),
+        inputs: inputs.clone(),
+    }));
+    let service = services::Service {
+        asked,
+        budgets: budget::Budgets::default(),
+        private,
+        reload: Arc::clone(&reload),
+        store: database,
+        administrators: Arc::clone(&administrators),
+        identity: identity.clone(),
+        trouble: trouble.clone(),
+        running: Arc::clone(&running),
+        deposits: checkpoints::Deposits::default(),
+    };
+    let nodes = links::Nodes {
+        inputs: inputs.clone(),
+        next: std::sync::atomic::AtomicU64::new(0),
+        stop: stop.clone(),
+    };
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(variables.answer_time()))
+        .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
+        .layer(InterceptorLayer::new(listen::admitted))
+        .layer(MapResponseLayer::new(budget::metered))
+        .add_service(
+            pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
+        )
+        .add_service(
+            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
+        );
+    let (others, own) = serving::split(connections);
+    let stopped = || stop.clone().cancelled_owned();
+    let servers = [
+        serving.spawn(server.clone().serve_with_incoming_shutdown(others, stopped())),
+        tokio::spawn(server.serve_with_incoming_shutdown(own, stopped())),
+    ];
+    tracing::info!(socket = %socket.display(), "psched answers");
+    notify.ready();
+    let mut look_again = tokio::time::interval(LOOK_AGAIN);
+    look_again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    look_again.tick().await;
+    tokio::pin!(ended);
+    let why = loop {
+        tokio::select! {
+            why = &mut ended => break why,
+            _ = look_again.tick() => {
+                if names::names().missed() {
+                    tokio::select! {
+                        why = &mut ended => break why,
+                        () = async { reload.lock().await.names_again().await } => {}
+                    }
+                }
+            }
+            _ = hup.recv() => {
+                notify.reloading();
+                tokio::select! {
+                    why = &mut ended => break why,
+                    () = async { reload.lock().await.hup().await } => notify.ready(),
+                }
+            }
+        }
+    };
+    notify.stopping();
+    tracing::info!("psched ends: {why:?}");
+    stop.cancel();
+    let _ = std::fs::remove_file(&socket);
+    let over = tokio::time::Instant::now() + END_TIME;
+    let stopped = async {
+        let _ = inputs.send(core::Input::Stop).await;
+        let _ = core.await;
+    };
+    let _ = tokio::time::timeout_at(over - DRAIN_TIME, stopped).await;
+    // A silent peer would hold the server's graceful end for ever.
+    let drained = tokio::time::Instant::now() + DRAIN_TIME;
+    for server in servers {
+        let abort = server.abort_handle();
+        if tokio::time::timeout_at(drained, server).await.is_err() {
+            abort.abort();
+        }
+    }
+    let written = tokio::task::spawn_blocking(move || store_thread.join());
+    let _ = tokio::time::timeout_at(over, written).await;
+    if why == Why::Lifeline
+        && let Some(member) = member
+    {
+        // Blocks, and nothing else is left to be done.
+        let (wait, clear) = instance::LEAVE;
+        member.leave(wait, clear);
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Signal,
+    Lifeline,
+}
+
+/// Resolves when psched is to end.
+fn ends(lifeline: Option<RawFd>) -> anyhow::Result<impl Future<Output = Why>> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let pipe = lifeline.map(lifeline_pipe).transpose()?;
+    Ok(async move {
+        let closed = async {
+            match &pipe {
+                Some(pipe) => {
+                    let _ = pipe.readable().await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = term.recv() => Why::Signal,
+            _ = int.recv() => Why::Signal,
+            _ = quit.recv() => Why::Signal,
+            () = closed => Why::Lifeline,
+        }
+    })
+}
+
+/// The read end of a pipe on which nothing is ever written: readable means end of file.
+fn lifeline_pipe(fd: RawFd) -> anyhow::Result<tokio::io::unix::AsyncFd<Arc<OwnedFd>>> {
+    let pipe = crate::os::inherit::take(fd)
+        .map_err(|e| anyhow::anyhow!("--lifeline {fd} can't be used: {e}"))?;
+    Ok(crate::os::watch::watch(Arc::new(pipe), tokio::io::Interest::READABLE)?)
+}
+
+fn socket_path(config: &Config) -> PathBuf {
+    config.listen.as_ref().map_or_else(|| PathBuf::from("/run/psched/psched.sock"), PathBuf::from)
+}
+
+/// What says where the socket is.
+fn chosen_by(arguments: &Arguments) -> String {
+    match &arguments.runtime {
+        Some(_) => "--runtime chooses it".into(),
+        None => format!(
+            "`listening: PATH` in {} chooses the socket; aprun and the other commands then need \
+             PSCHED_SOCKET=PATH, and apinit --socket PATH",
+            reload::path(arguments).display()
+        ),
+    }
+}
+
+/// A connection takes its socket and its peer's pidfd.
+const FILES_EACH: u64 = 2;
+
+/// How many connections there may be.
+fn bounds(v: &Variables, files: u64) -> listen::Bounds {
+    listen::Bounds::new(v.connections_max(), v.connections_user_max(), files, FILES_EACH)
+}
+
+fn settings(v: &Variables) -> Settings {
+    let own = rustix::process::geteuid().as_raw();
+    let abilities = Abilities { moves: true, says: true, roll_out: RollsOut::AtHome };
+    Settings {
+        only_uid: (own != 0).then_some(own),
+        utc_offset: utc_offset(),
+        abilities,
+        keeps_shares: true,
+        ..v.into()
+    }
+}
+
+/// Seconds by which the local time is ahead of UTC now.
+fn utc_offset() -> i32 {
+    jiff::tz::TimeZone::system().to_offset(jiff::Timestamp::now()).seconds()
+}

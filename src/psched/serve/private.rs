@@ -1,0 +1,167 @@
+//! What one who asks may see of others' applications: the variable `private`.
+//!
+//! Administrators see all, and everybody what is his own. Of the rest goes, with `commands`, the command line;
+//! with `all`, that there is anything: rows, numbers on nodes and in plans, and who is named in texts.
+
+use crate::apteam::Apid;
+use crate::apteam::posting::{Explanation, Owner};
+use crate::apteam::record::Apteam;
+use crate::psched::decide::Scheduler;
+use crate::rpc::pb;
+use crate::variables::Private;
+
+/// What stands for a command that is not shown.
+const COMMAND: &str = "(private)";
+/// What stands for an application that is not named.
+const ANOTHER: &str = "another user's";
+
+/// One who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Viewer {
+    uid: u32,
+    hidden: Private,
+}
+
+impl Viewer {
+    /// This user, of whom so much is hidden that is not his.
+    pub fn new(uid: u32, administrator: bool, private: Private) -> Viewer {
+        Viewer { uid, hidden: if administrator { Private::Off } else { private } }
+    }
+
+    /// Whether he may know that there is an application of this user's.
+    pub fn sees(&self, owner: u32) -> bool {
+        self.hidden != Private::All || owner == self.uid
+    }
+
+    /// The only user whose applications he sees, if there is one.
+    pub fn only(&self) -> Option<u32> {
+        (self.hidden == Private::All).then_some(self.uid)
+    }
+
+    fn sees_command(&self, owner: u32) -> bool {
+        self.hidden == Private::Off || owner == self.uid
+    }
+
+    fn sees_apid(&self, scheduler: &Scheduler, apid: u64) -> bool {
+        let team = scheduler.team(Apid(apid));
+        self.hidden != Private::All || team.is_some_and(|team| self.sees(team.owner.uid))
+    }
+
+    /// The row of an application that he sees.
+    pub fn application(&self, team: &Apteam, mut row: pb::ApplicationRow) -> pb::ApplicationRow {
+        if !self.sees_command(team.owner.uid) {
+            COMMAND.clone_into(&mut row.command);
+            if !row.saving.is_empty() {
+                COMMAND.clone_into(&mut row.saving);
+            }
+        }
+        row
+    }
+
+    /// The same of one that has not ended, whose row explains why it is where it is.
+    pub fn living(
+        &self,
+        scheduler: &Scheduler,
+        team: &Apteam,
+        mut row: pb::ApplicationRow,
+    ) -> pb::ApplicationRow {
+        if self.hidden == Private::All {
+            if let Some(why) = &mut row.waiting {
+                why.obstacle = self.text(scheduler, &why.obstacle);
+                why.holder = self.text(scheduler, &why.holder);
+                why.cure = self.text(scheduler, &why.cure);
+            }
+            row.stays = self.text(scheduler, &row.stays);
+        }
+        self.application(team, row)
+    }
+
+    /// The row of a node.
+    pub fn node(&self, scheduler: &Scheduler, mut row: pb::NodeRow) -> pb::NodeRow {
+        if self.hidden == Private::All {
+            row.apids.retain(|apid| self.sees_apid(scheduler, *apid));
+            row.why = self.text(scheduler, &row.why);
+            if row.state == "foreign" {
+                // It names those of another psched's, of whom nothing is known here.
+                "it obeys another psched".clone_into(&mut row.why);
+                row.notes.retain(|note| !note.contains(" of "));
+            }
+            for note in &mut row.notes {
+                *note = self.text(scheduler, note);
+            }
+        }
+        row
+    }
+
+    /// What psview is told of plans and changes.
+    pub fn turns(&self, scheduler: &Scheduler, reply: &mut pb::TurnsReply) {
+        if self.hidden != Private::All {
+            return;
+        }
+        let sees = |apid: &u64| self.sees_apid(scheduler, *apid);
+        for plan in &mut reply.plans {
+            plan.members.retain(sees);
+            plan.slices.iter_mut().for_each(|slice| slice.party.retain(sees));
+        }
+        reply.plans.retain(|plan| !plan.members.is_empty());
+        for switch in &mut reply.switches {
+            switch.stopped.retain(sees);
+            switch.started.retain(sees);
+        }
+        reply.switches.retain(|switch| !(switch.stopped.is_empty() && switch.started.is_empty()));
+    }
+
+    /// An event of an application that he sees.
+    pub fn event(&self, owner: &Owner, mut row: pb::EventRow) -> pb::EventRow {
+        if !self.sees_command(owner.uid)
+            && let "posted" | "managed" = row.name.as_str()
+        {
+            // `-n 4 by anna: ./a.out`
+            let before = row.detail.split_once(": ").map_or("", |(before, _)| before);
+            row.detail = format!("{before}: {COMMAND}");
+        }
+        row
+    }
+
+    /// An explanation.
+    pub fn explanation(&self, scheduler: &Scheduler, why: &Explanation) -> Explanation {
+        Explanation {
+            obstacle: self.text(scheduler, &why.obstacle),
+            holder: self.text(scheduler, &why.holder),
+            cure: self.text(scheduler, &why.cure),
+        }
+    }
+
+    /// A text in which applications are named (`12 of anna`, `application 12`).
+    pub fn text(&self, scheduler: &Scheduler, text: &str) -> String {
+        if self.hidden != Private::All {
+            return text.to_owned();
+        }
+        let mut told = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (before, from) = rest.split_at(at);
+            let digits = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+            let (number, after) = from.split_at(digits);
+            told.push_str(before);
+            rest = after;
+            let team = number.parse().ok().and_then(|apid| scheduler.team(Apid(apid)));
+            let hidden = team.filter(|team| !self.sees(team.owner.uid));
+            // With its owner, or after the word: another number may be as large.
+            let owned = hidden.and_then(|team| {
+                after.strip_prefix(" of ")?.strip_prefix(team.owner.name.as_str())
+            });
+            let named = before.ends_with("application ") || before.ends_with("applications ");
+            match (owned, hidden) {
+                (Some(after), _) => {
+                    told.push_str(ANOTHER);
+                    rest = after;
+                }
+                (None, Some(_)) if named => told.push_str(ANOTHER),
+                _ => told.push_str(number),
+            }
+        }
+        told.push_str(rest);
+        told
+    }
+}

@@ -1,0 +1,166 @@
+//! Rows for apstat, made of the scheduler's state.
+
+use crate::apteam::ending::HostEnd;
+use crate::apteam::oversubscribe::Oversubscribe;
+use crate::apteam::record::{Apteam, State};
+use crate::machine::Flavors;
+use crate::psched::decide::{NodeView, Scheduler, When};
+use crate::psched::serve::core::now;
+use crate::rpc::convert::wire_places;
+use crate::rpc::pb;
+
+/// An application that has not ended, at this time of psched's monotonic clock.
+pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
+    let stuck = !scheduler.stuck_of(team.apid).is_empty();
+    let waiting =
+        stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
+    let told = waiting || scheduler.in_swap(team.apid).is_some();
+    let why = if told { scheduler.why_and_when(team.apid) } else { None };
+    let (why, when) = why.map(|(why, when)| (why.into(), when_row(when))).unzip();
+    let waits = matches!(team.state, State::Posted | State::Lapsed);
+    let turn = super::turns::turn(scheduler, team.apid, now_ns);
+    let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
+    let when = when.filter(|_| waits);
+    let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
+    let stays = scheduler.why_it_stays(team).unwrap_or_default();
+    let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::turns::nanos);
+    pb::ApplicationRow { kill_in_ns, waiting: why, when, turn, memory, domain, stays, ..row(team) }
+}
+
+fn when_row(when: When) -> pb::When {
+    use pb::when::Kind;
+    let (kind, kept_at_ns) = match when {
+        When::Unknown => (Kind::Unknown, 0),
+        When::Kept => (Kind::Kept, 0),
+        When::KeptAt(at_ns) => (Kind::KeptAt, at_ns),
+        When::Held => (Kind::Held, 0),
+    };
+    pb::When { kind: kind.into(), kept_at_ns }
+}
+
+/// One that has.
+pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
+    let run_ns = ran_ns(team);
+    let end = team.end.clone().unwrap_or_default();
+    pb::ApplicationRow {
+        run_ns,
+        status: u32::from(end.status()),
+        usage: Some(end.usage.into()),
+        decisive: end.first.map(Into::into),
+        ..row(team)
+    }
+}
+
+/// How long one that has ended ran, without the time in which it was frozen, and without that before a
+/// checkpoint from which it was restored: that was another's.
+pub fn ran_ns(team: &Apteam) -> u64 {
+    let run = |end: &HostEnd| super::turns::nanos(end.run.saturating_sub(team.run_before()));
+    match team.end.as_ref().map_or(0, run) {
+        // Nobody could say: it was lost with its nodes, say.
+        0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
+        ran_ns => ran_ns,
+    }
+}
+
+fn row(team: &Apteam) -> pb::ApplicationRow {
+    let millis = |t: Option<std::time::Duration>| {
+        t.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+    };
+    pb::ApplicationRow {
+        key: Some(team.key().into()),
+        owner: Some(team.owner.clone().into()),
+        shape: Some(team.posting.shape.into()),
+        memory_per_pe: team.posting.memory_per_pe.unwrap_or(0),
+        command: team.posting.command.clone(),
+        state: team.state.name().into(),
+        places: wire_places(&team.places),
+        posted_at_ns: team.posted_at_ns,
+        launched_at_ns: team.running_at_ns,
+        ended_at_ns: team.ended_at_ns,
+        time_limit_ms: millis(team.posting.time_limit),
+        held: team.held.clone().map(Into::into),
+        account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
+        flexible: team.posting.flexible,
+        saving: team.posting.saving.as_ref().map_or_else(String::new, |saving| saving.to_string()),
+        restarted_from: team.restart.as_ref().map(|restart| restart.from.into()),
+        shared_processors: match team.posting.oversubscribe {
+            Oversubscribe::Shares(sharing) => sharing.processors,
+            Oversubscribe::No | Oversubscribe::Allowed => 0,
+        },
+        ..pb::ApplicationRow::default()
+    }
+}
+
+/// A time in nanoseconds since the epoch, in local time.
+pub(super) fn local_time(wall_ns: u64) -> String {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).unwrap_or_default();
+    at.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
+}
+
+/// A node.
+pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
+    if view.state == "suspect" {
+        let now = now();
+        let wall_ns = |at_ns| now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(at_ns));
+        let since = view.silent_since_ns.map(wall_ns);
+        let since = since.map(|at_ns| format!(", since {}", local_time(at_ns)));
+        view.notes.push(format!("suspect: {}{}", view.why, since.unwrap_or_default()));
+    }
+    let real = scheduler.cpus_of(view.node.nid);
+    let first = scheduler.first_processor(view.node.nid);
+    let spec = crate::apteam::talk::node::NodeSpec {
+        nid: view.node.nid,
+        processors: view.node.processors,
+        cpus: view.node.cpus.clone(),
+        first_processor: first,
+        memory: view.node.memory,
+    };
+    let machine = scheduler.machine();
+    let region = machine.region_of(view.node).index().and_then(|at| machine.regions.get(at));
+    pb::NodeRow {
+        nid: view.node.nid.0,
+        host: view.host,
+        state: view.state.into(),
+        flavors: names(view.node.flavors),
+        region: region.map_or_else(String::new, |region| region.name.clone()),
+        domain: region
+            .filter(|_| scheduler.has_domains())
+            .map_or_else(String::new, |region| region.domain.clone()),
+        configured_flavors: names(view.configured_flavors),
+        flavors_by: view.flavor_order.map(|order| order.by.clone().into()),
+        processors: view.node.processors,
+        used: view.used,
+        memory: view.memory,
+        apids: view.apids.iter().map(|a| a.0).collect(),
+        pes: view.pes,
+        notes: view.notes,
+        limits: view.limits,
+        back_ends: view.back_ends,
+        roll_out: view.roll_out,
+        stops: view.apinit.map_or("", |(stops, _)| super::turns::stops(stops)).into(),
+        apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
+        arch: view.arch,
+        why: view.why,
+        room: view.room,
+        residents: view.residents,
+        seen: view.seen,
+        retired: view.retired,
+        cpus: (0..view.node.processors).filter_map(|p| spec.cpu(p, real)).collect(),
+    }
+}
+
+fn names(flavors: Flavors) -> Vec<String> {
+    flavors.iter().map(|flavor| flavor.name().to_owned()).collect()
+}
+
+/// A placement, for its front end.
+pub fn placement(team: &Apteam) -> pb::Placement {
+    let left = team.ticket_until_ns.saturating_sub(crate::os::host::monotonic_ns());
+    pb::Placement {
+        key: Some(team.key().into()),
+        places: wire_places(&team.places),
+        hosts: team.hosts.iter().cloned().map(Into::into).collect(),
+        ticket: team.ticket.0.to_vec().into(),
+        ticket_left_ms: left / 1_000_000,
+    }
+}
