@@ -1,6 +1,6 @@
 //! Where the daemons' diagnostics go.
 //!
-//! `PSCHED_LOG` is a filter in tracing's notation (`info`, `psched::node=debug`); without it there are
+//! `PSCHED_LOG` is a filter in tracing's notation (`info`, `psched::apinit=debug`); without it there are
 //! warnings, and psched's line of each application that has ended (`warn,usage=info`).
 //! They go to the journal where stderr is connected to it; else to stderr, in lines for people, or
 //! in JSON with `PSCHED_LOG_FORMAT=json`.
