@@ -23,7 +23,7 @@
 //! has one of its processors; but those that share them all take turns ([`switcher`]).
 //!
 //! ```
-//! # use psched_pure::{agent::*, machine::Nid};
+//! # use psched_pure::{apinit::decide::*, machine::Nid};
 //! let nids = [Nid(0)].into();
 //! let me = Me { nids, uid: 0, cpus: vec![0, 1], numa: [].into(), boot_id: "boot".into() };
 //! let mut agent = Agent::new(me, None);
