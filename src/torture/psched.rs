@@ -260,13 +260,7 @@ impl World {
     /// How a psched on a copy of the disk introduces itself.
     pub fn welcome_of(&self, disk: &Disk, next_apid: u64, nids: &[Nid]) -> Welcome {
         let (machine, mono_ns) = (&self.machine, self.mono(0));
-        let spec = |n: &crate::machine::Node| NodeSpec {
-            nid: n.nid,
-            processors: n.processors,
-            cpus: n.cpus.clone(),
-            first_processor: machine.first_processor(n.nid),
-            memory: n.memory,
-        };
+        let spec = |n: &crate::machine::Node| NodeSpec::of(n, machine.first_processor(n.nid));
         Welcome {
             store_id: "torture0store".into(),
             epoch: disk.epoch,

@@ -7,8 +7,8 @@ use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner, Shape};
 use crate::apteam::{Apid, Key, SealKey, Ticket};
-use crate::machine::Nid;
 use crate::machine::found::Bank;
+use crate::machine::{Nid, Node};
 use crate::variables::Isolation;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +112,12 @@ pub struct NodeSpec {
 }
 
 impl NodeSpec {
+    /// Of a node. `first_processor`: the processors of its host in nodes of lower NID.
+    pub fn of(node: &Node, first_processor: u32) -> NodeSpec {
+        let Node { nid, processors, memory, .. } = *node;
+        NodeSpec { nid, processors, cpus: node.cpus.clone(), first_processor, memory }
+    }
+
     /// The real processor behind processor `p` of this node, where the host has `real` ones: the
     /// explicit one, else virtual processor v is real processor v modulo their number.
     pub fn cpu(&self, p: u32, real: &[u32]) -> Option<u32> {

@@ -80,7 +80,7 @@ pub struct Driver<O: Outside> {
     outbox: Outbox<O::Look>,
     waiters: BTreeMap<ReplyId, Waiter<O>>,
     next_reply: u64,
-    /// Who follows each application.
+    /// The clients that follow each application.
     watchers: BTreeMap<Apid, Vec<O::Stream>>,
     links: BTreeMap<LinkId, LinkOut<O::Link>>,
     identity: Identity,

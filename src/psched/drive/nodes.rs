@@ -51,13 +51,7 @@ impl<O: Outside> Driver<O> {
         let machine = self.scheduler.machine();
         let spec = |nid| {
             let node = machine.nodes.get(nid)?;
-            Some(NodeSpec {
-                nid: node.nid,
-                processors: node.processors,
-                cpus: node.cpus.clone(),
-                first_processor: self.scheduler.first_processor(node.nid),
-                memory: node.memory,
-            })
+            Some(NodeSpec::of(node, self.scheduler.first_processor(node.nid)))
         };
         let welcome = Welcome {
             store_id: self.identity.store_id.clone(),

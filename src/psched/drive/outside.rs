@@ -42,7 +42,7 @@ pub trait Outside: Sized {
     /// Gives a question its answer. Everything that the answer rests on is durable, or known to wait.
     fn look(&mut self, look: Self::Look, kept: Kept);
 
-    /// Whether somebody still listens to a stream.
+    /// Whether the client of a stream still listens.
     fn listens(&self, stream: &Self::Stream) -> bool;
 
     /// Tells a client of an application. False: the client has gone, or does not read.
@@ -63,7 +63,7 @@ pub trait Outside: Sized {
     /// The same for a process that a former psched has watched. False: the process has ended.
     fn find_front(&mut self, apid: Apid, process: FrontProcess) -> bool;
 
-    /// The application has ended: nobody waits for it any more.
+    /// The application has ended: its front end is not watched for it any more.
     fn forget_front(&mut self, apid: Apid);
 
     /// Sends SIGUSR1 to a front end that asks for it. A lost signal does no harm: the stream says the
