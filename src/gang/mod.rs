@@ -44,6 +44,7 @@
 
 pub mod accounts;
 pub mod competition;
+pub mod dues;
 pub mod floor;
 pub mod levels;
 pub mod member_index;

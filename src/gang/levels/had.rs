@@ -202,6 +202,11 @@ impl Place {
         Place(2, had.rank, level as u8, entered.saturating_sub(at(early)), apid)
     }
 
+    /// Whether it is one of the last level, by rules: among those of its user, and for no other reason.
+    pub fn is_of_last_level(&self, rules: &Rules) -> bool {
+        self.0 == 2 && usize::from(self.2) == rules.bounds.len()
+    }
+
     /// The place of a posting that waits since then, by the rank of its user.
     pub fn of_new(apid: Apid, waited: Duration, rank: u32, rules: &Rules, now_ns: u64) -> Place {
         let since = at(now_ns).saturating_sub(at(ns(waited)));

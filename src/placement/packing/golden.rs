@@ -80,6 +80,7 @@ impl Asks {
             may_move: self.is("moves"),
             may_be_moved: self.number("aside").is_some(),
             may_move_others: self.number("budget"),
+            gives_way: false,
             displaced: self.number("costs").unwrap_or(self.wanted.shape.processors()),
         }
     }

@@ -109,6 +109,8 @@ pub struct Candidate<'a> {
     pub may_be_moved: bool,
     /// How much those may lose in sum who are moved aside for it, in processor milliseconds.
     pub may_move_others: Option<u64>,
+    /// It may stand while others fill the machine better than they would beside it.
+    pub gives_way: bool,
     /// What it costs to displace it, in millionths; more for who is wide and has had little.
     pub displaced: u64,
 }

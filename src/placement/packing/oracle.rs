@@ -142,6 +142,7 @@ impl Scene {
             may_move: one.may_move && !one.exclusive,
             may_be_moved: one.aside.is_some() && !one.exclusive,
             may_move_others: one.budget.filter(|_| !one.exclusive),
+            gives_way: false,
             displaced: one.displaced,
         };
         let mut all: Vec<Candidate> =

@@ -12,6 +12,7 @@
 //!   a posting has a place       it is granted: the way of any placement, and runs when it is launched
 //!   a gang has another place    it is told to move, and runs there when its nodes have said so (moves.rs)
 //!   who runs has changed        the plans of their components are made anew (turns.rs)
+//!   much would be idle          long programs that are in the way of wider ones stand (fuller.rs)
 //!   too many sit somewhere      of those who stand the memory of the one of the highest level goes out: home.rs
 //!                               says how nodes do it, out.rs how it is simulated where it may come in anywhere
 //! ```
@@ -27,6 +28,7 @@
 //! [`levels`]: crate::gang::levels
 
 mod again;
+mod fuller;
 mod home;
 mod line;
 mod out;
@@ -211,7 +213,16 @@ impl Scheduler {
             Some(team) => self.nodes_kept_for(&one.wanted, &team.posting),
             None => Vec::new(),
         };
-        let packing = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
+        let mut candidates = candidates;
+        let mut packing = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
+        if fuller::may_be(&packing, &candidates, of.processors) {
+            let held = fuller::held(&packing, &candidates);
+            fuller::wide_first(&mut candidates);
+            let other = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
+            if fuller::held(&other, &candidates) >= held + fuller::gain(of.processors) {
+                packing = other;
+            }
+        }
         let candidates = emptied(candidates);
         (self.schedule.decision.room, self.schedule.decision.candidates) = (room, candidates);
         packing

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A domain, by its place among those of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DomainId(usize);
 
 /// A domain and its rules.
@@ -283,6 +283,7 @@ impl Scheduler {
             }
             let domain = |apid| of.get(&apid).copied().unwrap_or(DomainId(0));
             self.schedule.levels.dealt(&self.domains, domain, now.mono_ns);
+            self.schedule.dues.clear_parts(now.mono_ns);
         }
         for domain in &mut self.domains {
             if let Some(old) = old.iter().find(|old| old.name == domain.name) {

@@ -187,7 +187,7 @@ impl Scheduler {
         let regions = regions::Regions::of(&machine);
         let domains = domains::of(&machine, &settings);
         let mut schedule = turns::Schedule::new(&machine, &domains);
-        schedule.shares_mut().set_half_life(settings.half_life, 0);
+        schedule.set_half_life(settings.half_life, 0);
         Scheduler {
             occupancy: Occupancy::new(&machine, domains::rules(&domains)),
             configured: machine.clone(),

@@ -12,6 +12,7 @@ mod flavors;
 mod flexible;
 mod floors;
 mod foreign;
+mod fuller;
 mod hosts;
 mod machines;
 mod measured;

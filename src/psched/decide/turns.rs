@@ -44,6 +44,7 @@ use crate::apteam::record::Apteam;
 use crate::gang::Gang;
 use crate::gang::accounts::Accounts;
 use crate::gang::competition::Competition;
+use crate::gang::dues::{Dues, Want};
 use crate::gang::levels;
 use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
@@ -87,6 +88,8 @@ pub(super) struct Schedule {
     changed: BTreeSet<Apid>,
     /// Who is on which level, and who runs where by the last decision.
     pub(super) levels: LevelsOf,
+    /// What was due to users.
+    pub(super) dues: Dues<DomainId>,
     pub(super) decision: Decision,
     /// Who is to lead at once.
     early: BTreeSet<Apid>,
@@ -132,6 +135,7 @@ impl Schedule {
             inherited: BTreeMap::new(),
             changed: BTreeSet::new(),
             levels: LevelsOf::new(domains),
+            dues: Dues::default(),
             decision: Decision::default(),
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
@@ -256,6 +260,25 @@ impl Schedule {
     /// The same, to take them up again or to have others rules for them.
     pub(super) fn shares_mut(&mut self) -> &mut Shares {
         &mut self.accounts.shares
+    }
+
+    /// What users have had, and what was due to them, halves in so long from then on.
+    pub(super) fn set_half_life(&mut self, half_life: Duration, now_ns: u64) {
+        self.accounts.shares.set_half_life(half_life, now_ns);
+        self.dues.set_half_life(half_life, now_ns);
+    }
+
+    /// The users of a domain of so many processors want so much of them from now on.
+    pub(super) fn note_wants(
+        &mut self,
+        domain: DomainId,
+        processors: u64,
+        wants: Vec<Want>,
+        now_ns: u64,
+    ) {
+        self.dues.set_wants(domain, processors, wants, now_ns);
+        let shares = &self.accounts.shares;
+        self.dues.look(|holder| shares.used(holder, now_ns), now_ns);
     }
 
     /// Whether a gang has turns, or runs without them.

@@ -63,7 +63,8 @@ impl Scheduler {
             _ => None,
         });
         let seats = seats.min().map(|left| now.mono_ns.saturating_add(nanos(left).max(1)));
-        look.into_iter().chain(next).chain(overtakes).chain(seats).min()
+        let shorts = self.looks_who_is_short(domain, line);
+        look.into_iter().chain(next).chain(overtakes).chain(seats).chain(shorts).min()
     }
 
     /// In how many nanoseconds the first of the line passes a bound that is looked at every `reconsider`.

@@ -178,6 +178,7 @@ impl Scheduler {
             may_move,
             may_be_moved: may_move && attained >= gate.least_attained,
             may_move_others: asks.then(budget),
+            gives_way: self.gives_way(domain, one),
             displaced: 1_000_000 + (width.saturating_mul(1_000_000) >> level),
         }
     }

@@ -30,6 +30,7 @@
 use super::line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
+use crate::gang::dues::Want;
 use crate::gang::levels::LEVELS_MAX;
 use crate::gang::plan::SLICE_MIN;
 use crate::gang::shares::Holder;
@@ -110,6 +111,8 @@ struct User {
     weight: u32,
     /// Processors of the applications that run.
     runs: u64,
+    /// Processors of all of the user's applications, and of postings that wait.
+    wants: u64,
     /// Processors that the user's applications have by their plans, on average.
     rate: f64,
     /// Levels of which an application runs, and levels of which one waits: a bit each.
@@ -119,7 +122,7 @@ struct User {
 
 impl User {
     fn new() -> User {
-        User { weight: 1, runs: 0, rate: 0.0, running: 0, waiting: 0 }
+        User { weight: 1, runs: 0, wants: 0, rate: 0.0, running: 0, waiting: 0 }
     }
 
     /// The lowest level at which an application waits.
@@ -164,6 +167,14 @@ impl Scheduler {
         if users.is_empty() {
             return;
         }
+        let wants = |(holder, user): (&Holder, &User)| Want {
+            holder: holder.clone(),
+            weight: user.weight,
+            processors: user.wants,
+        };
+        let wants = users.iter().map(wants).collect();
+        let processors = self.domain(domain).processors;
+        self.schedule.note_wants(domain, processors, wants, now.mono_ns);
         let order = self.in_order(now, domain, &users);
         let mut ranks: BTreeMap<Holder, Rank> = BTreeMap::new();
         let (mut rank, mut before) = (0, None);
@@ -246,6 +257,7 @@ impl Scheduler {
             let Some((holder, width)) = self.schedule.share_of(*apid) else { continue };
             let user = users.entry(holder.clone()).or_insert_with(User::new);
             user.weight = user.weight.max(self.schedule.weight(*apid));
+            user.wants += width;
             let level = self.schedule.level(domain, *apid);
             user.rate += width as f64 * self.schedule.share_of_time(*apid);
             let level = 1 << level.min(LEVELS_MAX - 1);
@@ -263,6 +275,7 @@ impl Scheduler {
             let user = users.entry(holder).or_insert_with(User::new);
             user.weight = user.weight.max(turns.weight(&team.owner));
             user.waiting |= 1;
+            user.wants = user.wants.saturating_add(team.posting.shape.processors());
         }
         users
     }

@@ -192,7 +192,7 @@ impl Scheduler {
     /// The rules have changed: whoever takes turns does so by them from the next slice on.
     pub(in crate::psched::decide) fn turns_ruled(&mut self, now: Now) {
         self.domains_anew(now);
-        self.schedule.shares_mut().set_half_life(self.settings.half_life, now.mono_ns);
+        self.schedule.set_half_life(self.settings.half_life, now.mono_ns);
         self.floors_anew(now);
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
